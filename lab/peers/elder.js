@@ -1,4 +1,4 @@
-// What the peers on old releases of Node share: their options, listening and ending.
+// Code shared by the servers on old releases of Node: options, listening and ending.
 // In the language of 2012: Node 0.8 runs it, too.
 'use strict';
 

@@ -6,7 +6,7 @@ import { connect, createServer } from 'node:net';
 
 const readyWithinMs = 10_000;
 
-/// Starts it; returns its port. Whatever goes wrong ends the process with a line that says so.
+/// Starts it; returns its port. Any error ends the process with a message.
 export async function startRedis(peer) {
   const fail = (what) => {
     console.error(`${peer}: ${what}`);

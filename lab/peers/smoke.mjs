@@ -234,7 +234,7 @@ async function lines(address) {
   client.send = (text) => socket.write(`${text}\n`);
   client.close = client.terminate = () => socket.destroy();
   await once(socket, 'connect');
-  // Nothing tells that the server has taken it.
+  // The client can't see when the server has accepted it.
   await new Promise((resolve) => setTimeout(resolve, 200));
   return client;
 }

@@ -42,13 +42,13 @@ use serde::Deserialize;
 use self::version::Version;
 use crate::Error;
 use crate::generator::Protocol;
-use crate::measure::Ward;
+use crate::measure::ChildGuard;
 
 pub(crate) use self::version::UNKNOWN;
 
 /// The name of a peer's description.
 const MANIFEST: &str = "peer.toml";
-/// Beside the peers' folders, what tells people about them.
+/// The file beside the folders of the servers that lists their requirements.
 const README: &str = "README.md";
 
 #[derive(Clone, Debug, Deserialize)]
@@ -73,15 +73,23 @@ pub(crate) struct Manifest {
 #[serde(deny_unknown_fields)]
 struct Variant {
     name: String,
+    /// `None`: the text of the folder.
+    about: Option<String>,
     #[serde(default)]
     args: Vec<String>,
+    /// `None`: the protocol of the folder.
+    always: Option<Protocol>,
     #[serde(default)]
     nodes: usize,
     #[serde(default)]
     extra: Extra,
+    #[serde(default)]
+    cores: usize,
+    #[serde(default)]
+    documents: bool,
 }
 
-/// What a server does for its clients beside the application.
+/// Additional feature of a server, besides the application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Extra {
@@ -104,7 +112,7 @@ pub(crate) enum Extra {
 #[derive(Clone, Debug)]
 pub struct Peer {
     folder: PathBuf,
-    /// What it says of itself.
+    /// The content of `peer.toml`.
     pub(crate) manifest: Manifest,
     versions: OnceLock<BTreeMap<String, String>>,
 }
@@ -115,7 +123,7 @@ impl Peer {
         let wrong = |what: &str| format!("{}: {}", file.display(), what.trim_end());
         let text = fs::read_to_string(&file).map_err(|error| wrong(&error.to_string()))?;
         let manifest: Manifest = toml::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
-        if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_sound()) {
+        if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_valid()) {
             return Err(wrong(&format!("the command of the version of `{name}` is empty")));
         }
         Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
@@ -140,14 +148,14 @@ impl Peer {
         self.manifest.installed.as_ref().is_none_or(|path| self.folder.join(path).exists())
     }
 
-    /// Makes it ready to run; does nothing where it is. What it starts ends with this process.
+    /// Installs the server unless it is installed. Processes that the script starts end with this process.
     pub(crate) fn install(&self) -> Result<(), Error> {
         let failed = |what: String| Error::Server { name: self.name(), what };
         let script = self.folder.join("install");
         let unusable = |error: std::io::Error| failed(format!("{} can't be run: {error}", script.display()));
         let mut command = Command::new(&script);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let (child, _ward) = Ward::spawn(&mut command).map_err(unusable)?;
+        let (child, _guard) = ChildGuard::spawn(&mut command).map_err(unusable)?;
         let output = child.wait_with_output().map_err(unusable)?;
         if output.status.success() {
             return Ok(());
@@ -171,7 +179,7 @@ impl Peer {
     }
 }
 
-/// What a server is called that isn't started, but is there.
+/// Name of a server that was running already (`--target`).
 pub(crate) const TARGET: &str = "target";
 
 /// Such a server.
@@ -181,7 +189,7 @@ pub struct Running {
     pub address: SocketAddr,
     /// Its process, for its CPU and memory.
     pub pid: Option<u32>,
-    /// What it speaks.
+    /// Protocol of the clients.
     pub protocol: Protocol,
     /// Where; `None`: as usual.
     pub path: Option<String>,
@@ -200,7 +208,7 @@ pub struct Known {
     pub(crate) about: String,
     /// Beside what all get.
     pub(crate) args: Vec<String>,
-    /// What it serves, and at which path.
+    /// Protocols with their paths.
     speaks: BTreeMap<Protocol, String>,
     /// Speaks this in cases of other protocols: to show what those cost.
     pub(crate) always: Option<Protocol>,
@@ -216,13 +224,31 @@ pub struct Known {
 impl Known {
     pub(crate) fn running(running: &Running) -> Self {
         let path = running.path.clone().unwrap_or_else(|| running.protocol.usual_path().to_owned());
+        let always = Some(running.protocol);
+        let variant = Variant { name: TARGET.to_owned(), always, ..Variant::default() };
+        let about = "a server that was running already";
+        let speaks = BTreeMap::from([(running.protocol, path)]);
+        Self { running: Some(running.clone()), ..Self::new(variant, about, speaks, None) }
+    }
+
+    fn new(
+        variant: Variant,
+        about: &str,
+        speaks: BTreeMap<Protocol, String>,
+        peer: Option<Arc<Peer>>,
+    ) -> Self {
         Self {
-            about: "a server that was running already".to_owned(),
-            args: Vec::new(),
-            speaks: BTreeMap::from([(running.protocol, path)]),
-            always: Some(running.protocol),
-            running: Some(running.clone()),
-            ..Self::stentor(TARGET, "", "")
+            name: variant.name,
+            about: variant.about.unwrap_or_else(|| about.to_owned()),
+            always: variant.always.or(peer.as_ref().and_then(|peer| peer.manifest.always)),
+            peer,
+            running: None,
+            args: variant.args,
+            speaks,
+            nodes: variant.nodes.max(1),
+            extra: variant.extra,
+            cores: variant.cores.max(1),
+            documents: variant.documents,
         }
     }
 
@@ -231,23 +257,7 @@ impl Known {
         self.peer.is_none() && self.running.is_none()
     }
 
-    fn stentor(name: &str, driver: &str, more: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            about: format!("Stentor{more}"),
-            peer: None,
-            running: None,
-            args: vec!["--driver".to_owned(), driver.to_owned()],
-            speaks: STENTOR_SPEAKS.map(|protocol| (protocol, protocol.usual_path().to_owned())).into(),
-            always: None,
-            nodes: 1,
-            extra: Extra::Nothing,
-            cores: 1,
-            documents: false,
-        }
-    }
-
-    /// What it serves.
+    /// The protocols of the server.
     pub fn speaks(&self) -> impl Iterator<Item = Protocol> {
         self.speaks.keys().copied()
     }
@@ -271,29 +281,14 @@ impl Known {
         self.speaks.get(&protocol).map_or(protocol.usual_path(), String::as_str)
     }
 
-    /// How long it needs until it is as fast as it gets, where that is longer than what the cases do.
+    /// Time until the server is as fast as it gets, if longer than the warm-up of the cases.
     pub(crate) fn warms_up(&self) -> Duration {
         self.peer.as_ref().map_or(Duration::ZERO, |peer| Duration::from_secs(peer.manifest.warm_up_s))
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 15] = [
-    Protocol::WebSocket,
-    Protocol::EngineIo,
-    Protocol::EngineIo3,
-    Protocol::SocketIo,
-    Protocol::SocketIoPolling,
-    Protocol::SocketIo2,
-    Protocol::SocketIo2Polling,
-    Protocol::SockJs,
-    Protocol::SockJsStreaming,
-    Protocol::Primus,
-    Protocol::Primus6,
-    Protocol::Sse,
-    Protocol::StentorV1,
-    Protocol::Rooms,
-    Protocol::PublishApi,
-];
+/// Stentor's own servers.
+const STENTOR: &str = include_str!("catalogue/stentor.toml");
 
 /// All servers.
 #[derive(Clone, Debug)]
@@ -315,46 +310,10 @@ pub(crate) struct Unusable {
 impl Catalogue {
     /// Stentor, and the peers of this folder.
     pub fn read(peers: &Path) -> Result<Self, Error> {
-        let own = Known::stentor;
-        let plain = |name, driver| Known {
-            always: Some(Protocol::WebSocket),
-            ..own(name, driver, ", with clients on plain WebSocket")
-        };
-        let extra = |name, driver, extra, more| Known { extra, ..own(name, driver, more) };
-        let nodes = |name, nodes| Known {
-            nodes,
-            ..own(name, "epoll", ", on epoll, as several nodes with Redis between them")
-        };
-        let documents = "Stentor; clients of a feed get whole documents".to_owned();
-        let token = ", with permissions; each client has its own token, of the algorithm in its name";
-        let servers = vec![
-            Known { args: Vec::new(), ..own("stentor", "", "") },
-            own("stentor-epoll", "epoll", ", on epoll"),
-            own("stentor-uring", "io_uring", ", on io_uring"),
-            Known { cores: 2, ..own("stentor-epoll-2", "epoll", ", on epoll, on two cores") },
-            plain("stentor-epoll-ws", "epoll"),
-            plain("stentor-uring-ws", "io_uring"),
-            Known { documents: true, about: documents, ..plain("stentor-epoll-documents", "epoll") },
-            extra("stentor-epoll-tls", "epoll", Extra::Tls, ", on epoll, over TLS"),
-            extra("stentor-uring-tls", "io_uring", Extra::Tls, ", on io_uring, over TLS"),
-            extra(
-                "stentor-epoll-nginx-tls",
-                "epoll",
-                Extra::TlsByNginx,
-                ", on epoll, behind nginx, which does TLS",
-            ),
-            extra(
-                "stentor-epoll-auth",
-                "epoll",
-                Extra::KnownToken,
-                ", with permissions; clients have the same token",
-            ),
-            extra("stentor-epoll-hs256", "epoll", Extra::Hs256, token),
-            extra("stentor-epoll-es256", "epoll", Extra::Es256, token),
-            extra("stentor-epoll-deflate", "epoll", Extra::Deflate, ", on epoll, with permessage-deflate"),
-            nodes("stentor-epoll-2nodes", 2),
-            nodes("stentor-epoll-3nodes", 3),
-        ];
+        // A mistake in this text is a mistake of this program.
+        let own: Manifest = toml::from_str(STENTOR).map_err(|error| Error::Usage(error.to_string()))?;
+        let known = |variant| Known::new(variant, &own.about, own.protocols.clone(), None);
+        let servers = own.variants.iter().cloned().map(known).collect();
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
             |error: std::io::Error| Error::Usage(format!("{}: {error} (--peers-dir)", peers.display()));
@@ -388,18 +347,10 @@ impl Catalogue {
         if let Some(Variant { name, .. }) = variants.iter().find(|variant| is_there(&variant.name)) {
             return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
         }
-        for Variant { name, args, nodes, extra } in variants {
-            self.servers.push(Known {
-                about: manifest.about.clone(),
-                peer: Some(Arc::clone(&peer)),
-                args,
-                speaks: manifest.protocols.clone(),
-                always: manifest.always,
-                nodes: nodes.max(1),
-                extra,
-                ..Known::stentor(&name, "", "")
-            });
-        }
+        let known = |variant| {
+            Known::new(variant, &manifest.about, manifest.protocols.clone(), Some(Arc::clone(&peer)))
+        };
+        self.servers.extend(variants.into_iter().map(known));
         Ok(())
     }
 

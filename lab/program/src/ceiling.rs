@@ -1,5 +1,4 @@
-//! What the generator costs itself, beside the least that a client can do (`bare`): CPU per message, and the messages a second
-//! that a whole core of it is good for.
+//! CPU of the generator itself, beside a minimal client (`bare`): CPU per message, and messages a second of a whole core.
 //!
 //! Both run against the same server, in turn, each in a process of its own on the same core. The loads are an echo in a closed
 //! loop, where each message is received and sent, and a fan-out, where messages are received.
@@ -16,7 +15,7 @@ use crate::catalogue::Catalogue;
 use crate::generator::{LoadSpec, Protocol, Spec, Workers};
 use crate::measure::Server;
 
-/// What the generator may cost at most, as a multiple of the bare client.
+/// Goal for the generator's CPU, as a multiple of the bare client's.
 pub(crate) const RATIO_MAX: f64 = 1.2;
 /// Publications a second of the fan-out.
 const RATE_HZ: f64 = 50.0;
@@ -88,7 +87,7 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
                 let name = ["generator", "bare client"][which];
                 let (rate, share) =
                     (messages as f64 / wall.as_secs_f64(), cpu.as_secs_f64() / wall.as_secs_f64() * 100.0);
-                // Nobody may be listening.
+                // Standard error may be closed.
                 let _ = writeln!(
                     progress,
                     "{title}: {name}: {each_us:.2} µs, {rate:.0}/s, {share:.0} % of a core"

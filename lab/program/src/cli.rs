@@ -49,11 +49,11 @@ enum Command {
     Report(judge::ReportArguments),
     /// Compare two results of a scenario.
     Compare(judge::CompareArguments),
-    /// What results say of one server over its versions.
+    /// Show the results of one server over its versions.
     History(judge::HistoryArguments),
     /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
     Gate(judge::GateArguments),
-    /// Check whether this machine is fit to measure on, and what its figures are worth.
+    /// Check whether this machine is fit to measure on, and how precise its figures are.
     Doctor(Placing),
     /// List the scenarios.
     Scenarios,
@@ -61,14 +61,14 @@ enum Command {
     Peers(PeersFolder),
     /// Make peers ready to run.
     Install(InstallArguments),
-    /// What the generator costs itself, beside a bare client.
+    /// Measure the cost of the generator itself, beside a bare client.
     Ceiling(judge::CeilingArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
 }
 
-/// What is measured, where, and how undisturbed.
+/// Placement of servers and generators.
 #[derive(Args)]
 struct Placing {
     /// The `stentor` binary [default: the one beside this program].
@@ -107,16 +107,16 @@ struct RunOptions {
     /// At most 2 minutes for each case and two servers; the default of `run`.
     #[arg(long, group = "effort", alias = "fast")]
     quick: bool,
-    /// As was published, where that is possible; the default of `bench`.
+    /// As published, where possible; the default of `bench`.
     #[arg(long, group = "effort")]
     full: bool,
-    /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
+    /// Servers that take part, Stentor's own first; NAME:PROTOCOL for a server that speaks several [default: those of the scenario].
     #[arg(long, value_delimiter = ',', alias = "servers")]
     peers: Vec<String>,
     /// Also a server that runs already, at HOST:PORT; alone, if no other one is named.
     #[arg(long, value_parser = address)]
     target: Option<SocketAddr>,
-    /// What the target speaks.
+    /// Protocol of the target.
     #[arg(long, value_enum, default_value = "websocket", requires = "target")]
     protocol: Protocol,
     /// The path at which it does [default: the protocol's usual one].
@@ -251,8 +251,8 @@ impl Placing {
         })
     }
 
-    /// Takes this process where servers and generators are to be, and says which congestion control there is. Who was `left_out`
-    /// is known there, too.
+    /// Moves this process to the network namespace and priority of servers and generators. Returns the congestion control. The names
+    /// in `left_out` are passed on.
     fn enter(
         &self,
         congestion: &str,
@@ -277,8 +277,8 @@ impl Placing {
 }
 
 fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
-    for scenario in SCENARIOS {
-        let (name, question) = (scenario.name, scenario.question);
+    for scenario in SCENARIOS.iter() {
+        let (name, question) = (&scenario.name, &scenario.question);
         print(out, format_args!("{name:16}{question} [{}]\n", scenario.peers.join(" ")))?;
     }
     Ok(())
@@ -304,7 +304,7 @@ fn run_scenario(
 }
 
 fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
-    crate::named("scenario", name, SCENARIOS, |scenario| scenario.name)
+    crate::named("scenario", name, &SCENARIOS, |scenario| &scenario.name)
 }
 
 /// Runs a scenario; returns what was found, and where the page is.

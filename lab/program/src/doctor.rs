@@ -1,4 +1,5 @@
-//! Whether this machine is fit to measure on, and what its figures are worth: what it has, and how much the same work varies on it.
+//! Checks whether this machine is fit to measure on, and how precise its figures are: its properties, and how much the same work
+//! varies on it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &st
     Findings { rows, detectable_percent: (detectable(noise.max(MESSAGING_NOISE), RUNS) - 1.0) * 100.0 }
 }
 
-/// What the CPU per message of a server varies by on a quiet machine, beside what the machine adds.
+/// Noise of a server's CPU per message on a quiet machine, in addition to the machine's.
 const MESSAGING_NOISE: f64 = 0.02;
 
 /// Whether a list such as `0-1,4` has this core.
@@ -113,12 +114,12 @@ fn are_siblings(list: &str, core: usize) -> bool {
     })
 }
 
-/// CPU steal, and what others use of a core, while this process does nothing.
+/// CPU steal, and the CPU of other processes as a share of a core, while this process is idle.
 fn watch() -> (f64, f64) {
     let Ok(before) = MachineTime::now() else { return (0.0, 0.0) };
     std::thread::sleep(WATCHED);
     MachineTime::now().map_or((0.0, 0.0), |after| {
-        (after.stolen_since(&before), after.ran_since(&before).as_secs_f64() / WATCHED.as_secs_f64())
+        (after.steal_since(&before), after.ran_since(&before).as_secs_f64() / WATCHED.as_secs_f64())
     })
 }
 

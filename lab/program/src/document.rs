@@ -1,5 +1,5 @@
-//! A JSON document that changes a little from version to version, the same for whoever makes it: the upstream, which
-//! answers with it, and the generator, which knows what a server must have sent.
+//! A JSON document that changes a little from version to version. The upstream and the generator make the same one: the upstream
+//! answers with it, and the generator knows what a server must have sent.
 //!
 //! ```json
 //! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTTCCCCCCCC","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
@@ -27,7 +27,7 @@ const MEMBERS: [&str; 4] = ["price", "low", "high", "volume"];
 const VALUE_DIGITS: usize = 6;
 const LEAST_VALUE: u64 = 100_000;
 
-/// What a document is like.
+/// Size and changes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// About how long; a row more or less.

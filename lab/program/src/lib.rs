@@ -1,4 +1,4 @@
-//! Load generator, scenarios and reports: measures strangers and us with the same code.
+//! Load generator, scenarios and reports: measures Stentor and other servers with the same code.
 //!
 //! The lab stands on `stentor-wire` and `stentor-driver` only; to it, Stentor is one more server behind a
 //! command line. Its parts:
@@ -28,6 +28,7 @@ pub mod measure;
 mod payload;
 mod plot;
 pub mod scenario;
+mod seconds;
 mod table;
 mod upstream;
 
@@ -41,7 +42,7 @@ pub enum Error {
     Server {
         /// Which.
         name: String,
-        /// What happened.
+        /// The failure.
         what: String,
     },
     /// The generator could not do its part.
@@ -53,7 +54,7 @@ pub enum Error {
     /// The kernel refused.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
         /// Why not.
         source: io::Error,
@@ -72,7 +73,7 @@ pub(crate) fn named<'a, T>(
     what: &str,
     name: &str,
     all: &'a [T],
-    name_of: impl Fn(&T) -> &'static str,
+    name_of: impl Fn(&T) -> &str,
 ) -> Result<&'a T, Error> {
     all.iter().find(|one| name_of(one) == name).ok_or_else(|| {
         let known: Vec<&str> = all.iter().map(name_of).collect();

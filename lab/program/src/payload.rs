@@ -1,5 +1,5 @@
-//! What a measured message carries: its number, its time and a checksum at a fixed place, so that a receiver audits and
-//! times it without parsing anything.
+//! Content of a measured message: its number, its time and a checksum at fixed positions, so that a receiver audits and times it
+//! without parsing.
 //!
 //! Layout, ASCII, so that no protocol escapes any of it:
 //!
@@ -10,22 +10,23 @@
 //! | 36 | 8, hexadecimal, lower case | CRC-32 (of IEEE 802.3, as zlib has it) of all other bytes of the payload |
 //! | 44 | | `x`, up to the length wanted |
 //!
-//! A payload too short for that has the number alone, and whoever sent it knows the time. A [`crate::document`] has a head whose
-//! checksum covers just the head: everything else in it is known, and compared.
+//! A shorter payload has the number alone, and its sender knows the time. A [`crate::document`] has such a header, whose checksum
+//! covers only the header: the remaining content is known, and compared.
 //!
-//! What it costs, on the machine of docs/benchmarks.md: 21 ns a message of 64 bytes, 74 ns of 1,000, 190 ns of 5,000, 3.7 µs of
-//! 165,000, about what comparing the padding takes, in whose place it is computed where a message comes in one piece.
+//! Cost of the audit, on the machine of docs/benchmarks.md: 21 ns for a message of 64 bytes, 74 ns for 1,000, 190 ns for 5,000, 3.7
+//! µs for 165,000. That is about the cost of comparing the padding, which the checksum replaces for messages that arrive in one
+//! piece.
 
 /// Bytes before the padding.
 pub(crate) const HEAD_BYTES: usize = 44;
 
-/// Of these, those before the checksum.
+/// Length of the header without the checksum.
 pub(crate) const TIMED_BYTES: usize = 36;
 
-/// Of these, the number's; and the shortest payload.
+/// Length of the number, and of the shortest payload.
 pub(crate) const SEQUENCE_DIGITS: usize = 16;
 
-/// What the padding consists of.
+/// The byte of the padding.
 pub(crate) const PADDING: u8 = b'x';
 
 /// The first bytes of a payload, read.

@@ -1,9 +1,9 @@
-//! Charts as SVG. Here it is decided what a chart looks like; what is drawn, and what it means, is the callers'.
+//! Charts as SVG. This module decides their appearance; the callers decide their content.
 //!
-//! Lines are told apart by colour and dashes, and by the signs on them, so also without colours ([`style`]); whoever has a number
-//! keeps these in all plots of a page. The judged server, number 0, is the broadest and on top. A sign shows its figures when it is
-//! pointed at. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
-//! that on an even axis nothing would be seen of that is only named in the legend, behind an arrow.
+//! Lines differ in colour, dashes and marks, so that they can be distinguished without colours ([`style`]). A server has the same
+//! number in all plots of a page. The baseline, number 0, is the widest line and on top. Pointing at a mark shows its figures.
+//! Published figures are black: points, or dashed lines and bands with a letter. A published figure that would compress the measured
+//! ones on a linear axis is only named in the legend, behind an arrow.
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
 
@@ -15,6 +15,8 @@ pub(crate) use self::bars::bars;
 pub(crate) use self::ruler::Scale;
 use self::ruler::{Ruler, short};
 use self::style::{SIGNS, Style};
+use serde::Deserialize;
+
 use crate::table::escaped;
 
 /// A picture's width, pixels, and where in it the legend begins.
@@ -33,10 +35,10 @@ const SIGNS_OF_LINE: usize = 9;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
-/// What is to be read at an axis, with the unit, and how values lie on it.
+/// Label of an axis, with the unit, and its scale.
 pub(crate) type Axis = (String, Scale);
 
-/// What is drawn of one server.
+/// The line of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
@@ -47,13 +49,14 @@ pub(crate) struct Line {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Mark {
-    /// Of whom, when, and what where the place alone doesn't tell.
+    /// Server, date, and the figure if the place alone doesn't show it.
     pub(crate) who: String,
     pub(crate) place: Place,
 }
 
 /// Where a published figure is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
     Point(f64, f64),
     /// Above a value across, from one value up to another.
@@ -83,13 +86,13 @@ impl Place {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// What stands above it; it may be empty.
+    /// The heading; it may be empty.
     pub(crate) title: String,
     pub(crate) across: Axis,
     pub(crate) up: Axis,
     pub(crate) lines: Vec<Line>,
     pub(crate) marks: Vec<Mark>,
-    /// Where something is decided. What is beyond twice that isn't told apart.
+    /// A threshold. Values beyond twice the threshold are drawn at the edge.
     pub(crate) limit: Option<f64>,
 }
 

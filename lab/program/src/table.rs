@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The heading of a column that belongs to the one before it: a page has both in one cell, so that it fits on a phone.
+/// Heading of a column that belongs to the previous one: a page has both in one cell, so that it fits a phone.
 pub(crate) const RATIO: &str = "ratio";
 /// Longer cells are text, also where they begin with a digit.
 const FIGURE_BYTES_MAX: usize = 30;

@@ -30,12 +30,12 @@ use crate::payload::{self, HEAD_BYTES, Head};
 
 /// Connections at once; beyond, they are closed.
 const CONNECTIONS_MAX: usize = 64;
-/// What a wait is shortened by, to be back in time; the rest is polled.
+/// Waits end this much earlier, to be in time; the rest is polled.
 const WAKE_EARLY: Duration = Duration::from_micros(200);
-/// The document before the first version, where it is a string.
+/// A string document before the first version.
 const NOTHING_YET: &[u8] = b"null";
 
-/// What is answered.
+/// Content of the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// A string of so many bytes, quotes included.
@@ -91,14 +91,14 @@ impl Pace {
     }
 }
 
-/// What an upstream has done.
+/// Work of an upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
     /// How late each version was answered that was waited for.
     pub(crate) lag: Latencies,
     /// Requests that came.
     pub(crate) requests: u64,
-    /// Versions that were answered, and what is there before the first.
+    /// Versions that were sent, and the document before the first.
     pub(crate) versions: u64,
 }
 
@@ -109,7 +109,7 @@ pub(crate) struct Upstream {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 struct Serving {
     pacing: Pacing,
     hesitates: Duration,
@@ -126,7 +126,7 @@ struct State {
     versions: Versions,
     /// The version that is answered next; `None` before the first answer.
     next: Option<u64>,
-    /// What was answered last.
+    /// The last response.
     last: Arc<[u8]>,
     served: Served,
 }
@@ -241,7 +241,7 @@ impl Versions {
         Some(document.text().into())
     }
 
-    /// What there is before version 0.
+    /// The document before version 0.
     fn before(&self) -> Vec<u8> {
         match self {
             Self::Text(_) | Self::Documents(..) => NOTHING_YET.to_vec(),
@@ -302,7 +302,7 @@ impl Serving {
     /// Answers on one connection until it ends, or asks for what isn't answered here.
     fn serve(&self, mut stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        while let Some((at, path)) = hear(&mut stream) {
+        while let Some((at, path)) = read_request(&mut stream) {
             let Some(body) = self.answer(at, path) else { break };
             let mut answer = Vec::with_capacity(body.len() + 128);
             let length = body.len().to_string();
@@ -318,7 +318,7 @@ impl Serving {
         self.lock().clients.retain(|client| client.peer_addr().ok() != peer);
     }
 
-    /// What a request of this time is answered with, once that is due; `None`: it is over.
+    /// The response to a request of this time, as soon as it is due. `None` when the upstream ends.
     fn answer(&self, asked: Instant, path: String) -> Option<Arc<[u8]>> {
         let mut state = self.lock();
         state.served.requests += 1;
@@ -370,7 +370,7 @@ impl Serving {
 }
 
 /// When the next request has come, and its path; `None`: there is none, or one that isn't answered here.
-fn hear(stream: &mut TcpStream) -> Option<(Instant, String)> {
+fn read_request(stream: &mut TcpStream) -> Option<(Instant, String)> {
     let (limits, mut scanner) = (Limits::default(), HeadScanner::default());
     let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
@@ -380,7 +380,7 @@ fn hear(stream: &mut TcpStream) -> Option<(Instant, String)> {
         let Some(end) = scanner.find_end(&received, &limits).ok()? else { continue };
         let request = parse_request(&received[..end], &limits).ok()?;
         let is_plain = request.method() == "GET" && matches!(request.body(), BodyKind::Empty);
-        // No pipelining: one answer is owed at a time.
+        // No pipelining: one response is pending at a time.
         return (is_plain && end == received.len()).then(|| (at, request.target().to_owned()));
     }
 }

@@ -13,8 +13,8 @@ use stentor_lab::generator::{BudgetPlan, LoadSpec, Outcome, Spec, run};
 /// How often a generator may be too busy for the rate of connecting.
 const TRIES: usize = 10;
 
-/// The outcome, and how long it took from before the begin to after the end. Each has a server of its own, as one that still
-/// closes the connections of before spends from the budget.
+/// The outcome, and the time from before the beginning to after the end. Each load has a server of its own, because one that still
+/// closes earlier connections would spend some of the budget.
 fn spend(spec: &Spec) -> (Outcome, Duration) {
     for _ in 0..TRIES {
         let server = Server::start(false, Fault::None);
@@ -45,7 +45,7 @@ fn a_budget_ends_when_the_server_has_used_it() {
     assert!(audit.expected > 20 && audit.delivered == audit.expected, "{audit:?}");
     assert_eq!((audit.corrupt, audit.wrong_length, audit.gaps), (0, 0, 0), "{audit:?}");
     assert_eq!(outcome.latency.len(), audit.delivered);
-    // Each echo is timed from when it was due, so none takes longer than the whole load, and what came after it.
+    // Each echo is timed from when it was due, so none takes longer than the load and the wait after it.
     assert!(outcome.latency.max() < took, "{:?} {took:?}", outcome.latency.max());
     let grows = outcome.progress.windows(2).all(|two| two[0].connections <= two[1].connections);
     assert!(grows && !outcome.progress.is_empty(), "{:?}", outcome.progress);

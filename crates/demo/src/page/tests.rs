@@ -21,7 +21,7 @@ fn the_policy_allows_this_style_and_our_scripts() {
     assert!(!policy.contains("unsafe"), "{policy}");
 }
 
-/// What the policy refuses, and what would need the network.
+/// Content that the policy refuses or that needs the network.
 #[test]
 fn nothing_inline_and_nothing_from_elsewhere() {
     for (name, text) in MODULES.into_iter().chain([("page.html", PAGE)]) {

@@ -1,4 +1,4 @@
-//! What happens on the pitch: passes, dribbles, shots, fouls, one at a time.
+//! Actions on the pitch: passes, dribbles, shots, fouls, one at a time.
 //!
 //! The chances are in thousandths, and chosen so that a match has about 26 shots, 10 corners, 4 cards and
 //! 2.8 goals, as real ones do; a test checks the averages.
@@ -103,7 +103,7 @@ impl Game {
         }
     }
 
-    /// The ball goes to the other side, where it is.
+    /// The other side gets the ball at its present place.
     fn lose(&mut self) {
         let (x, y) = self.ball;
         self.side = 1 - self.side;

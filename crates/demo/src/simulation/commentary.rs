@@ -70,7 +70,7 @@ pub(super) fn whistle(teams: &[Team; 2], phase: Phase) -> String {
     }
 }
 
-/// Nothing much: a line for the minute.
+/// A line for a minute without an event.
 pub(super) fn colour(random: &mut Random, teams: &[Team; 2], side: usize) -> String {
     let (us, them) = (&teams[side], &teams[1 - side]);
     let playing: Vec<_> = us.players.iter().filter(|p| p.is_playing()).collect();

@@ -1,4 +1,4 @@
-//! What happens in a match.
+//! Phases and events of a match.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub(super) enum Phase {
     FullTime,
 }
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum EventKind {

@@ -1,4 +1,4 @@
-//! The state of a match: clock, score, events and commentary. What changes it is in [`super::phases`] and [`super::action`].
+//! The state of a match: clock, score, events and commentary. Its changes are in [`super::phases`] and [`super::action`].
 
 use super::commentary;
 use super::event::{Event, EventKind, GoalId, Line, Phase};
@@ -37,7 +37,7 @@ pub(crate) struct Game {
     pub(super) holder: usize,
     /// Where: column as that side sees it, and row.
     pub(super) ball: (usize, usize),
-    /// Who passed to the holder, while it may still become an assist.
+    /// The player who passed to the holder, while it may still become an assist.
     pub(super) passer: Option<usize>,
     pub(super) events: VecDeque<Event>,
     pub(super) lines: VecDeque<Line>,

@@ -1,7 +1,7 @@
 //! Football matches from a seed: clock, score, events, ratings, statistics, commentary.
 //!
 //! Pure: time comes in as the number of seconds since the world began, so the same seed at the same second
-//! gives the same documents, whatever was requested before. Nothing here does I/O or reads a clock.
+//! gives the same documents, whatever was requested before. The module does no I/O and reads no clock.
 //!
 //! A match plays [`SECONDS_PER_TICK`] of its seconds per second of real time. When it is over, another one of
 //! other teams follows under the same id, after [`CYCLE_TICKS`]. The matches of a world began at

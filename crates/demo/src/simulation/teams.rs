@@ -98,7 +98,7 @@ pub(super) enum PlayerState {
     SentOff,
 }
 
-/// What a player has done in this match.
+/// Statistics of a player in this match.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Counts {
     pub(super) seconds_played: u32,
@@ -132,7 +132,7 @@ pub(super) struct Counts {
     pub(super) sprints: u32,
 }
 
-/// What a team has done in this match; the rest is the sum over its players.
+/// Statistics of a team in this match, besides the sums over its players.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TeamCounts {
     pub(super) goals: u32,
@@ -242,7 +242,7 @@ fn player(random: &mut Random, team: usize, n: usize, name: String) -> Player {
     }
 }
 
-/// What a player did this season before this match.
+/// Statistics of a player's season before this match.
 fn season(random: &mut Random, position: Position) -> Value {
     let appearances = random.between(11, 30);
     let forward = i64::from(position == Position::Forward) * 8;

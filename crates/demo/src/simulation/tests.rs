@@ -88,7 +88,7 @@ fn no_team_plays_twice_at_the_same_time() {
     }
 }
 
-/// What the page shows is there.
+/// The document has everything that the page shows.
 #[test]
 fn a_match_centre_has_what_a_page_needs() {
     let mut world = World::new(3, 1);

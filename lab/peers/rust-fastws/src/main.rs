@@ -19,7 +19,7 @@ use tokio::sync::broadcast::Sender;
 
 const BACKLOG: u32 = 4096;
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// A client that is more messages behind is let go.
+/// A client that is more messages behind is disconnected.
 const BEHIND_MAX: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -120,7 +120,7 @@ async fn share(upgraded: UpgradeFut, all: Sender<Shared>) -> Result<(), WebSocke
                         Payload::Bytes(bytes) => bytes.freeze(),
                         other => Bytes::copy_from_slice(&other),
                     };
-                    // Nobody there is no failure.
+                    // Sending without receivers is no failure.
                     all.send(Shared { opcode: frame.opcode, payload }).ok();
                 }
                 _ => {}

@@ -13,9 +13,9 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 
 const BACKLOG: u32 = 4096;
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// What its documentation names for many connections.
+/// The value that its documentation names for many connections.
 const READ_BYTES: usize = 4 << 10;
-/// A client that is more messages behind is let go.
+/// A client that is more messages behind is disconnected.
 const BEHIND_MAX: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -75,7 +75,7 @@ async fn client(stream: TcpStream, mode: Mode, all: Sender<Message>) -> Result<(
         tokio::select! {
             message = socket.next() => match message.transpose()? {
                 Some(message) if message.is_text() || message.is_binary() => {
-                    // Nobody there is no failure.
+                    // Sending without receivers is no failure.
                     all.send(message).ok();
                 }
                 Some(_) => {}

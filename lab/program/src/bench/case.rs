@@ -1,5 +1,4 @@
-//! What a case is: a load of the generator's, what is around it, its servers, its figures, its goals, and how often each effort runs
-//! it. The scenarios declare them.
+//! Cases: a load with its servers, figures, goals and number of runs. The scenarios declare them.
 
 use std::time::Duration;
 
@@ -11,99 +10,83 @@ use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
-/// Something to compare servers by.
-#[derive(Clone, Debug)]
+/// A load with everything that is needed to compare servers by it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Case {
-    pub name: &'static str,
+    pub name: String,
     pub title: String,
-    /// What happens on the connections. An open loop of echoes without a rate gets a share of what the slowest server can do.
+    /// Efforts that run this case; all, if it is empty.
+    #[serde(default)]
+    pub efforts: Vec<Effort>,
+    /// `true`: a full run leaves the case out if the machine has too little memory.
+    #[serde(default)]
+    pub fits_memory: bool,
+    /// Activity on the connections. An open loop of echoes without a rate gets a share of the rate of the slowest server.
     pub load: LoadSpec,
-    /// On how many connections; of a search and a budget, at most.
+    /// Number of connections; the maximum in a search and a budget.
     pub connections: usize,
-    /// Connections begun per second, where not the generator's usual rate.
+    /// Connections begun per second. `None`: the generator's usual rate.
     pub connect_rate_hz: Option<f64>,
-    /// Whether Stentor publishes by a feed, from an HTTP API.
+    /// `true`: Stentor publishes through a feed, from an HTTP API.
+    #[serde(default)]
     pub feed: bool,
-    /// What the feed's document is like; `None`: a string. Servers without feeds publish messages as the load says.
+    /// The feed's document. `None`: a string. Servers without feeds publish messages of the load's length.
     pub document: Option<Shape>,
-    /// What happens beside running the load once.
+    #[serde(default)]
     pub course: Course,
+    /// `true`: clients connect through nginx.
+    #[serde(default)]
     pub proxied: bool,
-    pub protocol: Protocol,
-    /// What they speak instead to servers that don't speak that, the first that fits.
-    pub or: &'static [Protocol],
-    /// What is reported, the decisive one first.
-    pub metrics: &'static [Metric],
-    /// What is to be reached by the first server.
-    pub targets: Vec<Target>,
-    /// Who can take part; empty: everybody.
-    pub only: &'static [&'static str],
-    /// Who takes part where nobody is named (`--servers`), the judged one first.
-    pub usual: Vec<&'static str>,
-    /// Whether the judged server is run under a second name as well, where nobody is named.
-    pub again: bool,
-    /// Runs of each server where no number is given (`--pairs`), at most: see `Effort::case`.
+    /// Protocols of the clients. Each server gets the first that it speaks.
+    pub protocols: Vec<Protocol>,
+    /// Reported figures, the decisive one first.
+    pub metrics: Vec<Metric>,
+    /// Goals of the first server.
+    #[serde(default)]
+    pub goals: Vec<Goal>,
+    /// Servers that can take part; all, if it is empty.
+    #[serde(default)]
+    pub only: Vec<String>,
+    /// Servers that take part unless others are named (`--peers`), the baseline first.
+    #[serde(default)]
+    pub servers: Vec<String>,
+    /// Runs of each server, at most, unless `--pairs` gives a number. From two on, the baseline also runs under a second name.
     pub pairs: usize,
 }
 
-/// What happens in a case beside running its load once.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The way in which a case runs its load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Course {
+    /// Once.
+    #[default]
     Once,
-    /// Nothing but that system calls are counted.
+    /// Once, while system calls are counted and nothing else is measured.
     Counted,
-    /// Connections rest for so long before, and what that costs is looked at: it is taken off the cost of what follows.
-    Rested(Duration),
-    /// It runs alone, and again beside clients that misbehave.
+    /// After a rest of the connections, whose cost is subtracted.
+    Rested(#[serde(with = "crate::seconds")] Duration),
+    /// Alone, and again beside misbehaving clients.
     Beside {
         how: Misbehaviour,
         clients: usize,
-        /// Publications of a fan-out without them at most.
+        /// The most publications of a fan-out that runs alone.
         alone_max: u64,
     },
-    /// It runs on more and more connections, to find the most that it holds on.
+    /// On more and more connections, to find the most for which it succeeds.
     Search {
         first: usize,
-        /// The search ends when what holds and what doesn't are within this share.
+        /// The search ends when success and failure are within this share.
         within: f64,
     },
-    /// The server doesn't have the document yet, and the HTTP API takes so long to answer.
-    Cold(Duration),
-    /// The document changes up to ten times as often as all clients can be sent it. Each phase lasts so long; the last one twice as
+    /// On a document that the server has to fetch first, from an HTTP API that takes this long to answer.
+    Cold(#[serde(with = "crate::seconds")] Duration),
+    /// On a document that changes up to ten times as often as it can be delivered, in phases of this length. The last one takes twice as
     /// long.
-    Overload(Duration),
+    Overload(#[serde(with = "crate::seconds")] Duration),
 }
 
 impl Case {
-    /// One without goals, for every server that speaks `protocol`, run once.
-    pub(crate) fn new(
-        name: &'static str,
-        title: String,
-        (connections, load): (usize, LoadSpec),
-        protocol: Protocol,
-        metrics: &'static [Metric],
-    ) -> Self {
-        Self {
-            name,
-            title,
-            load,
-            connections,
-            connect_rate_hz: None,
-            feed: false,
-            document: None,
-            course: Course::Once,
-            proxied: false,
-            protocol,
-            or: &[],
-            metrics,
-            targets: Vec::new(),
-            only: &[],
-            usual: Vec::new(),
-            again: false,
-            pairs: 1,
-        }
-    }
-
     /// Whether this server takes part: not where it can't do or doesn't speak what the clients do, and one that is made for
     /// more connections than descriptors only there.
     pub(crate) fn admits(&self, server: &Known) -> bool {
@@ -114,16 +97,15 @@ impl Case {
         let name = server.name.as_str();
         // That loop is for what no other one holds.
         let held_by_all = name != "bare-direct" || matches!(self.course, Course::Rested(_));
-        let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&name) };
+        let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&server.name) };
         fits && self.protocols().any(|protocol| server.admits(protocol))
     }
 
-    /// What clients speak, the first that a server speaks.
     pub(super) fn protocols(&self) -> impl Iterator<Item = Protocol> {
-        std::iter::once(self.protocol).chain(self.or.iter().copied())
+        self.protocols.iter().copied()
     }
 
-    /// What a server has to be that has no feeds.
+    /// The application that a server without feeds runs.
     fn plain_application(&self) -> Application {
         match self.load {
             LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Budget { .. } => {
@@ -134,7 +116,7 @@ impl Case {
         }
     }
 
-    /// What this server is asked to be.
+    /// The application that this server runs.
     pub(super) fn application(&self, contestant: &Contestant) -> Application {
         match self.plain_application() {
             Application::Chat if self.feed => contestant.publishes_by(self.document.is_some()),
@@ -146,7 +128,7 @@ impl Case {
     pub(super) fn load_on(&self, contestant: &Contestant, application: Application) -> LoadSpec {
         let mut load = self.load.clone();
         if let LoadSpec::Fanout { rate_hz, warm_up, publisher, .. } = &mut load {
-            // Nothing before the measurement may be counted with it.
+            // Messages of the server's warm-up must not be measured.
             if self.course != Course::Counted {
                 let warms_up_s = contestant.known().warms_up().as_secs_f64();
                 *warm_up = (*warm_up).max((warms_up_s * *rate_hz).ceil() as u64);
@@ -156,7 +138,7 @@ impl Case {
         load
     }
 
-    /// What an open loop offers to all, messages a second; 0 until that is known.
+    /// Messages a second that an open loop offers to all servers; 0 until the rate is known.
     pub(super) fn offered_hz(&self) -> Option<f64> {
         match (&self.load, self.course) {
             (LoadSpec::EchoOpen { rate_hz, .. }, Course::Once) => Some(*rate_hz),
@@ -164,7 +146,7 @@ impl Case {
         }
     }
 
-    /// On how many connections it happens, but for those that misbehave; `None` where that is what is looked for.
+    /// Number of connections without those of misbehaving clients. `None` in a search and a budget, which find it.
     pub(super) fn fixed_connections(&self) -> Option<usize> {
         let is_found =
             matches!(self.load, LoadSpec::Budget { .. }) || matches!(self.course, Course::Search { .. });
@@ -180,93 +162,49 @@ impl Case {
     pub(super) fn held(&self) -> usize {
         if self.is_shared_out() { 0 } else { self.fixed_connections().unwrap_or(0) }
     }
-
-    /// The same for clients that speak one of these where a server doesn't speak the first.
-    pub(crate) fn or(self, or: &'static [Protocol]) -> Self {
-        Self { or, ..self }
-    }
-
-    pub(crate) fn connecting_at(self, rate_hz: f64) -> Self {
-        Self { connect_rate_hz: Some(rate_hz), ..self }
-    }
-
-    /// The same by a feed, with such a document.
-    pub(crate) fn by_feed(self, document: Option<Shape>) -> Self {
-        Self { feed: true, document, ..self }
-    }
-
-    /// The same with these servers where none is named, the baseline first, and these goals.
-    pub(crate) fn goals(self, usual: &[&'static str], targets: Vec<Target>) -> Self {
-        Self { usual: usual.to_vec(), targets, ..self }
-    }
 }
 
-/// A figure to be reached: the metric of the first server, divided by that of `against` where there is one,
-/// is at most `bound`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
+/// A goal for a figure.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Goal {
     pub metric: Metric,
-    /// The other server; `None`: the figure itself.
-    pub against: Option<&'static str>,
-    /// The bound, in the metric's unit where it stands alone: the most, or the least where more of it is better.
+    /// `Some`: the goal is about the ratio to this server.
+    pub against: Option<String>,
+    /// The most; the least if more of the figure is better.
     pub bound: f64,
 }
 
-pub(crate) const fn ratio(metric: Metric, against: &'static str, bound: f64) -> Target {
-    Target { metric, against: Some(against), bound }
-}
-
-pub(crate) const fn bound(metric: Metric, bound: f64) -> Target {
-    Target { metric, against: None, bound }
-}
-
-/// How much time a scenario may take.
+/// Duration of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// At most 10 seconds for Stentor and a peer: whether it works.
+    /// At most 10 seconds for two servers: shows that everything works.
     Smoke,
-    /// At most 2 minutes for a case with the same: up to six short runs, fewer where their interval suffices.
+    /// At most 2 minutes for a case with two servers: up to six short runs, fewer if their interval suffices.
     Quick,
-    /// As was published, where that is possible.
+    /// As published, where possible.
     Full,
 }
 
 impl Effort {
-    pub(crate) fn of<T>(self, full: T, quick: T, smoke: T) -> T {
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Full => full,
-            Self::Quick => quick,
-            Self::Smoke => smoke,
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Full => "full",
         }
     }
 
-    pub(crate) fn span(self, full_s: f64, quick_s: f64, smoke_s: f64) -> Duration {
-        Duration::from_secs_f64(self.of(full_s, quick_s, smoke_s))
-    }
-
-    /// How long the generators look at connections doing nothing.
+    /// Time for which the generators measure idle connections.
     pub(super) fn idle(self) -> Duration {
-        self.span(1.0, 0.5, 0.3)
+        Duration::from_millis(match self {
+            Self::Smoke => 300,
+            Self::Quick => 500,
+            Self::Full => 1000,
+        })
     }
 
     pub(super) fn rule(self) -> Rule {
-        self.of(Rule::Fixed, Rule::Sequential, Rule::Fixed)
-    }
-
-    /// A case as often as this effort runs it.
-    pub(crate) fn case(self, case: Case) -> Case {
-        Case { pairs: self.of(6, 6, 1), again: self != Self::Smoke, ..case }
-    }
-
-    /// A case whose figures repeat to a percent.
-    pub(crate) fn steady_case(self, case: Case) -> Case {
-        Case { pairs: self.of(3, 3, 1), ..self.case(case) }
-    }
-
-    /// A case whose runs are long: it is read by its bounds, not by ratios of a few percent.
-    pub(crate) fn long_case(self, case: Case) -> Case {
-        let pairs = self.of(2, 1, 1);
-        Case { pairs, again: pairs > 1, ..case }
+        if self == Self::Quick { Rule::Sequential } else { Rule::Fixed }
     }
 }

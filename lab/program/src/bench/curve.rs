@@ -1,13 +1,13 @@
-//! What a run gives beside its figures: curves to be drawn, and the figures that are read off them.
+//! Curves of a run, and the figures that are derived from them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::disturbance::stolen;
+use super::disturbance::steal_doubt;
 use super::sampler::{SAMPLE_EVERY, Sample};
-use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
+use crate::generator::{Cause, ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
@@ -18,7 +18,7 @@ const PERCENTILES: [f64; 10] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 9
 
 macro_rules! curves {
     ($($(#[$doc:meta])* $name:ident $key:literal $title:literal $across:literal $up:literal)*) => {
-        /// What is drawn over what.
+        /// A curve, named by its axes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub(crate) enum Curve {
             $($(#[$doc])* #[serde(rename = $key)] $name,)*
@@ -147,22 +147,19 @@ pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     if lag.as_secs_f64() <= SATURATED_S * LAG_SHARE_MAX {
         return Vec::new();
     }
-    vec![Doubt {
-        latency_only: true,
-        what: format!("the generator lagged {lag:.1?} behind its schedule (mean)"),
-    }]
+    let what = format!("the generator lagged {lag:.1?} behind its schedule (mean)");
+    vec![Doubt::about_times(Cause::GeneratorLate, what)]
 }
 
-/// Why the server could do more than a chat shows, if it could: it went through all steps; or in the step that ended it, or
-/// already in the one before, the generator had no CPU left, or a hypervisor kept too much. What earlier steps reached
-/// stands, whatever was kept then.
+/// Reason why the server could do more than a chat shows, if there is one: the chat went through all steps; or the generator had no
+/// CPU left, or the hypervisor took too much, in the deciding step or the previous one. Results of earlier steps remain valid.
 pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     let deciding = steps.iter().position(is_saturated).unwrap_or(steps.len());
     let around = &steps[deciding.saturating_sub(1)..steps.len().min(deciding + 1)];
     if deciding == steps.len() || around.iter().any(|step| step.span.own_share() > OWN_CPU_MAX) {
         return Some("the steps, or the generator's core, were at their end before the server".to_owned());
     }
-    around.iter().find_map(|step| stolen(step.span.stolen_share)).map(|doubt| doubt.what)
+    around.iter().find_map(|step| steal_doubt(step.span.steal_share)).map(|doubt| doubt.what)
 }
 
 /// The step that ended it, or the last.

@@ -1,10 +1,9 @@
-//! What a delivery costs a server that has heartbeats to send as well, of which nobody knows when they are due.
+//! CPU per delivery of a server that also sends heartbeats at unknown times.
 //!
 //! The time from one publication to the next is cut into slices, and the server's clock is read at their ends ([`Outcome::slices`]).
-//! The *busy window* of a publication are the first of them, until everybody has it and one more; the others, in as many
-//! at a time, are the *idle windows*, right before the next publication and right after this one. What a delivery costs
-//! is what busy windows take more than idle ones do on average. How far that may be wrong, the idle windows say: each busy
-//! one may have had what the farthest of them had. A cost that isn't larger than twice that is none.
+//! The *busy window* of a publication is its first slices, until the last receiver has it, and one more. The slices after it form
+//! *idle windows* of the same length. The cost of a delivery is the CPU of busy windows beyond the average of idle ones. Its error
+//! is at most the largest deviation of an idle window from the average. A cost below twice that error isn't reported.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
-//! What disturbs a measurement: a hypervisor that takes CPU (steal), other processes, a generator at its limit, and a changing
-//! CPU frequency. Each run measures them. A disturbed run is repeated, at most twice and at most as often in a case as it has
-//! rounds; what disturbs all the same is a warning at the top of the report, with what to do.
+//! Disturbances: a hypervisor that takes CPU (steal), other processes, a generator at its limit, and a changing CPU frequency. Each
+//! run measures them. A disturbed run is repeated, at most twice, and in a case at most as often as it has rounds. Disturbances that
+//! remain are warnings at the top of the report, with advice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Effort, Report, Trial};
-use crate::generator::{Doubt, OWN_CPU_MAX};
+use crate::generator::{Cause, Doubt, OWN_CPU_MAX};
 
 /// Names among what stands beside the figures of a run.
 pub(super) const STEAL: &str = "CPU steal";
@@ -26,22 +26,22 @@ const FREQUENCY_CHANGE_MAX: f64 = 0.05;
 const REPEATS_OF_RUN: u32 = 2;
 
 /// Why times are invalid where a hypervisor took `share` of what the cores wanted.
-pub(super) fn stolen(share: f64) -> Option<Doubt> {
+pub(super) fn steal_doubt(share: f64) -> Option<Doubt> {
     let what =
         || format!("the hypervisor took {:.0} % of the CPU that the cores requested (steal)", share * 100.0);
-    (share > STEAL_MAX).then(|| Doubt { latency_only: true, what: what() })
+    (share > STEAL_MAX).then(|| Doubt::about_times(Cause::Steal, what()))
 }
 
 /// The same where other processes used this share of a core.
-pub(super) fn crowded(share: f64) -> Option<Doubt> {
+pub(super) fn others_doubt(share: f64) -> Option<Doubt> {
     let what = || format!("other processes used {:.0} % of a core", share * 100.0);
-    (share > OTHERS_MAX).then(|| Doubt { latency_only: true, what: what() })
+    (share > OTHERS_MAX).then(|| Doubt::about_times(Cause::OtherProcesses, what()))
 }
 
 /// Whether either invalidates the times of a run with this context.
 pub(super) fn is_disturbed(context: &BTreeMap<String, f64>) -> bool {
     let share = |name| context.get(name).copied().unwrap_or(0.0);
-    stolen(share(STEAL)).is_some() || crowded(share(OTHERS)).is_some()
+    steal_doubt(share(STEAL)).is_some() || others_doubt(share(OTHERS)).is_some()
 }
 
 /// Which runs of a case are repeated.
@@ -85,7 +85,7 @@ impl Repeats {
     }
 }
 
-/// What disturbed these runs, and what to do about it.
+/// Disturbances of these runs, with advice.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let runs = || report.cases.iter().flat_map(|case| &case.servers).flat_map(|server| &server.trials);
     let total = runs().count();

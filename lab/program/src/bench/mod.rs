@@ -1,4 +1,4 @@
-//! Servers against each other: alternating runs, and what they show.
+//! Compares servers by alternating runs.
 //!
 //! In each case every server runs in a fresh process, in the order A B C, C B A, A B C …, so that drift of the machine affects
 //! all alike. The result is the median of the ratios of the runs with the same number, with an interval. The first server, the
@@ -26,12 +26,11 @@ mod stats;
 mod trial;
 
 pub use case::Effort;
-pub(crate) use case::{Case, Course, Target, bound, ratio};
+pub(crate) use case::{Case, Course};
 pub(crate) use curve::Curve;
 pub(crate) use disturbance::warnings;
 pub use metric::Metric;
 pub(crate) use metric::{grouped, separated};
-pub(crate) use overload::lasts as overload_lasts;
 pub use progress::Bar;
 pub use report::{CaseReport, Report, ServerReport, Verdict};
 pub use servers::{Application, Contestant};
@@ -50,7 +49,7 @@ use crate::catalogue::{Catalogue, Running};
 use crate::generator::{Invocation, LoadSpec, Outcome};
 use crate::measure::{cores, is_over};
 
-/// What to run, and how.
+/// Selection of cases and servers, and the way in which they run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How this program is run as a worker.
@@ -118,7 +117,7 @@ impl Options {
 
     /// Whether the baseline has an A/A test in this case, with so many servers.
     fn has_again(&self, case: &Case, servers: usize) -> bool {
-        case.again || (self.pairs_of(case).0 > 1 && servers > 1)
+        case.pairs > 1 || (self.pairs_of(case).0 > 1 && servers > 1)
     }
 }
 
@@ -146,16 +145,15 @@ pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String
         return Ok(options.servers.clone());
     }
     let mut names: Vec<String> = Vec::new();
-    for name in choose(known, &options.cases)?.iter().flat_map(|case| &case.usual) {
-        if !names.iter().any(|known| known == name) {
-            names.push((*name).to_owned());
+    for name in choose(known, &options.cases)?.iter().flat_map(|case| &case.servers) {
+        if !names.contains(name) {
+            names.push(name.clone());
         }
     }
     Ok(names)
 }
 
-/// Runs those of these cases that `options` name. What was measured `before` isn't measured again. `keep` gets the report after
-/// each run.
+/// Runs the cases that `options` names. Runs in `before` aren't repeated. `keep` receives the report after each run.
 pub(crate) fn run_cases(
     known: Vec<Case>,
     options: &Options,
@@ -182,15 +180,15 @@ pub(crate) fn run_cases(
         }
         let fit = fitting(&case, &contestants, options, progress);
         if fit.is_empty() {
-            let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
+            let takes = if case.only.is_empty() { &case.servers } else { &case.only };
             progress.say(&format!("{}: none of its servers is there: {}", case.name, takes.join(", ")));
             progress.skip(runs_of(&case));
             continue;
         }
         if !options.servers.is_empty() {
             // Goals that are about others.
-            case.targets.retain(|target| {
-                target.against.is_none_or(|against| fit.iter().any(|one| one.name() == against))
+            case.goals.retain(|goal| {
+                goal.against.as_ref().is_none_or(|against| fit.iter().any(|one| one.name() == against))
             });
         }
         let before = before.cases.iter().find(|before| before.name == case.name);
@@ -217,11 +215,11 @@ pub(crate) fn run_cases(
 
 /// The cases of these names.
 fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
-    let find = |name: &String| crate::named("case", name, known, |case| case.name).cloned();
+    let find = |name: &String| crate::named("case", name, known, |case| &case.name).cloned();
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 
-/// Those that take part in this case.
+/// The servers that take part in this case.
 fn fitting(
     case: &Case,
     contestants: &[Contestant],
@@ -229,8 +227,8 @@ fn fitting(
     progress: &mut Progress<'_>,
 ) -> Vec<Contestant> {
     if options.servers.is_empty() {
-        let named = |name: &&str| contestants.iter().find(|contestant| contestant.name() == *name);
-        return case.usual.iter().filter_map(named).cloned().collect();
+        let named = |name: &String| contestants.iter().find(|contestant| contestant.name() == name);
+        return case.servers.iter().filter_map(named).cloned().collect();
     }
     let mut fit = Vec::new();
     for contestant in contestants {
@@ -247,8 +245,8 @@ fn fitting(
     fit
 }
 
-/// The servers that take part, installed, unless [`install_for`] has tried that before. Those that can't be are reported and left
-/// out, and named.
+/// The servers that take part, installed unless [`install_for`] has tried that already. Servers that can't be installed are
+/// reported, left out, and returned by name.
 fn gather(
     chosen: &[Case],
     options: &Options,
@@ -288,9 +286,9 @@ fn gather(
     Ok((contestants, left_out))
 }
 
-/// What an open loop offers: 60 % of what the slowest server can do. A closed loop gives the order of magnitude, but it batches
-/// more than an open loop does, and so takes less CPU per message; so an open loop at 60 % of that rate follows, and the rate is
-/// reduced until that server's core is busy for 60 % of the time, and the generator's for what the generator can be trusted with.
+/// Rate of an open loop: 60 % of the slowest server's capacity. A closed loop gives the order of magnitude, but it batches more than
+/// an open loop and so takes less CPU per message. An open loop at 60 % of that rate follows. The rate is then reduced until the
+/// server's core is busy for 60 % of the time, and the generator's for at most its own limit.
 fn offered_rate(
     case: &Case,
     contestants: &[Contestant],
@@ -346,7 +344,7 @@ fn run_case(
     if again {
         names.push(format!("{} again", names[0]));
     }
-    // Those that were measured before, and places for the others.
+    // Earlier runs, and empty places for the rest.
     let mut trials: Vec<(String, Vec<Trial>)> = Vec::new();
     for name in &names {
         let known = before.and_then(|before| before.runs(name)).map_or(&[][..], |runs| &runs.trials);

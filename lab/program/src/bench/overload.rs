@@ -16,11 +16,11 @@ use crate::upstream::Pacer;
 const SATURATING_HZ: f64 = 40.0;
 const SATURATES: Duration = Duration::from_secs(6);
 const SATURATED_AFTER: Duration = Duration::from_secs(3);
-/// What is offered as the capacity, of what was delivered then: at the limit itself, chance decides what is skipped.
+/// Share of the delivered rate that counts as the capacity: at the limit itself, chance decides which versions are skipped.
 const OF_DELIVERED: f64 = 0.9;
-/// What each phase offers, as a multiple of the capacity. The last one takes twice as long as the others.
+/// Offered rate of each phase, as a multiple of the capacity. The last phase takes twice as long as the others.
 pub(super) const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
-/// Of a phase, the share at its beginning in which the one before still shows.
+/// Share of a phase, at its beginning, that still shows the previous phase.
 const WARM_UP_SHARE: f64 = 0.4;
 
 /// One phase.
@@ -40,13 +40,8 @@ pub(super) struct Conductor {
     delivered_hz: Vec<f64>,
     /// Versions a second that all can be sent.
     pub(super) capacity_hz: f64,
-    /// Those that came.
+    /// Phases so far.
     pub(super) phases: Vec<Phase>,
-}
-
-/// How long all of it takes.
-pub(crate) fn lasts(phase: Duration) -> Duration {
-    SATURATES + phase * (OFFERED.len() as u32 + 1) + Duration::from_secs(1)
 }
 
 impl Conductor {
@@ -63,7 +58,7 @@ impl Conductor {
     }
 
     /// A second of the load has passed.
-    pub(super) fn hear(&mut self, live: &Live) {
+    pub(super) fn observe(&mut self, live: &Live) {
         if self.began_ns > 0 {
             self.step(Duration::from_nanos(monotonic_ns() - self.began_ns), live.delivered_hz);
         }

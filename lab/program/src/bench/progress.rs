@@ -1,6 +1,5 @@
-//! What is said while a bench runs: a line for each event, with the time since the begin. On a terminal a bar stands below them,
-//! with what is left of the runs and about how long that takes, and how the present one goes; elsewhere what is left stands at
-//! the end of a run's line.
+//! Progress messages of a bench: a line for each event, with the time since the beginning. On a terminal, a bar below shows the
+//! remaining runs, the estimated time and the state of the current run. Elsewhere, the line of a run ends with the remaining runs.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,24 +9,24 @@ use crate::generator::Live;
 
 /// The bar's length in characters.
 const BAR: usize = 24;
-/// Around a line that takes the place of the one before: what is longer than the terminal is wide is cut off (DECAWM), since
-/// nothing clears the lines that it would go on in.
+/// Escape sequences around a line that replaces the previous one. A line that is longer than the terminal's width is cut off
+/// (DECAWM), because its continuation would never be cleared.
 const BEGIN: &str = "\r\x1b[K\x1b[?7l";
 const END: &str = "\x1b[?7h";
 
-/// The bar on the terminal, for whoever knows how a run goes.
+/// The bar on the terminal, which running loads update.
 #[derive(Clone, Debug, Default)]
 pub struct Bar(Arc<Mutex<String>>);
 
 impl Bar {
     /// Says how it goes, beside the bar.
-    pub(super) fn tell(&self, live: &Live) {
-        // Nobody may be looking; the run goes on.
+    pub(super) fn show(&self, live: &Live) {
+        // Standard error may be closed; the run continues.
         let mut terminal = std::io::stderr().lock();
         let _ = write!(terminal, "{}", self.line(Some(live))).and_then(|()| terminal.flush());
     }
 
-    /// The line, in the place of the one before.
+    /// The line, written over the previous one.
     fn line(&self, live: Option<&Live>) -> String {
         let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match live {
@@ -50,7 +49,7 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// `out` is taken for standard error, which is where progress goes.
+    /// `out` is standard error, where progress goes.
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
@@ -61,7 +60,7 @@ impl<'a> Progress<'a> {
     pub(super) fn say(&mut self, line: &str) {
         let at = self.begin.elapsed().as_secs();
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        // Nobody may be listening; the run goes on.
+        // `out` may be closed; the run continues.
         let _ = writeln!(self.out, "{clear}{:02}:{:02} {line}", at / 60, at % 60);
         self.draw();
     }
@@ -85,7 +84,7 @@ impl<'a> Progress<'a> {
     pub(super) fn made(&mut self, line: &str, took: Duration) {
         self.made += 1;
         self.took += took;
-        // What a server said as it failed has lines of its own.
+        // The last lines of a failed server stay on their own lines.
         let (first, rest) =
             line.split_once('\n').map_or((line, String::new()), |(first, rest)| (first, format!("\n{rest}")));
         match (self.is_terminal, self.left()) {

@@ -1,5 +1,5 @@
-//! nginx between clients and a server, as docs/deploy has it: upgrades passed on, nothing buffered. What it costs isn't counted
-//! as the server's, unless it does TLS for it; but it runs on the server's core, as it would on a small machine.
+//! nginx between clients and a server, configured as in docs/deploy: upgrades are passed on, nothing is buffered. Its CPU doesn't
+//! count as the server's, unless it does TLS for the server. It runs on the server's core, as on a small machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

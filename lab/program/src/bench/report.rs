@@ -1,11 +1,12 @@
-//! What runs found: figures, comparisons and verdicts. The types are written to results and read back: a metric or curve that
-//! this version doesn't know is skipped, and what an older file lacks is empty.
+//! Reports: figures, comparisons and verdicts. Results are written from these types and read back: a metric or curve that this
+//! version doesn't know is skipped, and a missing field is empty.
 
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::case::Goal;
 use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
 use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
 use crate::table::{RATIO, Table};
@@ -29,7 +30,7 @@ pub struct CaseReport {
     /// Its metrics, the decisive one first.
     #[serde(deserialize_with = "known_metrics")]
     pub(crate) metrics: Vec<Metric>,
-    /// What an open loop offered all of them, messages a second.
+    /// Messages a second that an open loop offered to every server.
     #[serde(default)]
     pub(crate) rate_hz: Option<f64>,
     #[serde(default)]
@@ -70,7 +71,7 @@ pub(crate) struct Comparison {
     pub(crate) bound: Option<Bound>,
 }
 
-/// What a ratio of bounds is.
+/// The meaning of a ratio between bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
@@ -90,9 +91,9 @@ pub struct Verdict {
     /// Against whom; `None`: the figure itself.
     #[serde(default)]
     pub(crate) against: Option<String>,
-    /// What it is to be at most; at least, where more of it is better.
+    /// The most; the least, if more of the figure is better.
     pub(crate) bound: f64,
-    /// What was measured; `None`: there was no valid run of both.
+    /// The result. `None` if either server has no valid run.
     pub(crate) measured: Option<f64>,
     pub(crate) reached: bool,
 }
@@ -125,14 +126,14 @@ fn known<T: DeserializeOwned>(name: String) -> Option<T> {
 }
 
 impl ServerReport {
-    pub(crate) fn sound(&self, metric: Metric) -> Vec<f64> {
-        self.trials.iter().filter_map(|trial| trial.sound(metric)).collect()
+    pub(crate) fn valid(&self, metric: Metric) -> Vec<f64> {
+        self.trials.iter().filter_map(|trial| trial.valid(metric)).collect()
     }
 
     /// A curve of the median of its valid runs, in the order of running.
     pub(crate) fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
-        let sound = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
-        let runs: Vec<_> = sound.filter_map(|trial| trial.curves.get(&curve)).collect();
+        let valid = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
+        let runs: Vec<_> = valid.filter_map(|trial| trial.curves.get(&curve)).collect();
         runs.get(runs.len() / 2).map(|points| points.as_slice())
     }
 
@@ -147,7 +148,7 @@ fn lag_ms(runs: &[Trial]) -> f64 {
 }
 
 impl CaseReport {
-    /// The report on these runs. `again`: the last server is the first one again; without that, no difference is claimed.
+    /// Reports these runs. `again` means that the last server is the first one again; otherwise, no difference is marked.
     pub(super) fn new(
         case: &Case,
         trials: Vec<(String, Vec<Trial>)>,
@@ -156,17 +157,17 @@ impl CaseReport {
         seed: u64,
     ) -> Self {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
-            trials.iter().map(|trial| trial.sound(metric)).collect()
+            trials.iter().map(|trial| trial.valid(metric)).collect()
         };
         let last = trials.len().saturating_sub(1);
         let mut servers: Vec<ServerReport> = Vec::new();
         for (index, (name, runs)) in trials.iter().enumerate() {
             let mut medians = BTreeMap::new();
             let mut comparisons = BTreeMap::new();
-            for metric in case.metrics {
+            for metric in &case.metrics {
                 let theirs = figures(runs, *metric);
-                let sound: Vec<f64> = theirs.iter().copied().flatten().collect();
-                medians.extend(median(&sound).map(|value| (*metric, value)));
+                let valid: Vec<f64> = theirs.iter().copied().flatten().collect();
+                medians.extend(median(&valid).map(|value| (*metric, value)));
                 let ours = figures(&trials[0].1, *metric);
                 let (true, Some(ratio)) = (index > 0, ratio_interval(&ours, &theirs, seed)) else { continue };
                 let of_itself =
@@ -188,34 +189,34 @@ impl CaseReport {
             }
             servers.push(ServerReport { name: name.clone(), medians, comparisons, trials: runs.clone() });
         }
-        let verdict = |target: &super::Target| {
-            let measured = match target.against {
-                None => servers.first().and_then(|first| first.medians.get(&target.metric).copied()),
+        let verdict = |goal: &Goal| {
+            let measured = match &goal.against {
+                None => servers.first().and_then(|first| first.medians.get(&goal.metric).copied()),
                 Some(against) => {
-                    let other = servers.iter().skip(1).find(|server| server.name == against);
-                    other.and_then(|other| Some(other.comparisons.get(&target.metric)?.ratio.median))
+                    let other = servers.iter().skip(1).find(|server| server.name == *against);
+                    other.and_then(|other| Some(other.comparisons.get(&goal.metric)?.ratio.median))
                 }
             };
-            let holds = |measured: f64| match target.metric.larger_is_better() {
-                true => measured >= target.bound,
-                false => measured <= target.bound,
+            let holds = |measured: f64| match goal.metric.larger_is_better() {
+                true => measured >= goal.bound,
+                false => measured <= goal.bound,
             };
             Verdict {
-                metric: Some(target.metric),
-                against: target.against.map(str::to_owned),
-                bound: target.bound,
+                metric: Some(goal.metric),
+                against: goal.against.clone(),
+                bound: goal.bound,
                 measured,
                 reached: measured.is_some_and(holds),
             }
         };
-        let verdicts = case.targets.iter().map(verdict).collect();
+        let verdicts = case.goals.iter().map(verdict).collect();
         let rate_hz = case.offered_hz();
         let title =
             rate_hz.map_or(case.title.clone(), |rate_hz| format!("{}, {rate_hz:.0} a second", case.title));
         Self {
-            name: case.name.to_owned(),
+            name: case.name.clone(),
             title: separated(&title),
-            metrics: case.metrics.to_vec(),
+            metrics: case.metrics.clone(),
             rate_hz,
             connections: case.fixed_connections(),
             servers,
@@ -239,7 +240,7 @@ impl CaseReport {
             return false;
         };
         let figures = |server: &ServerReport| {
-            server.trials.iter().map(|trial| trial.sound(*metric)).collect::<Vec<_>>()
+            server.trials.iter().map(|trial| trial.valid(*metric)).collect::<Vec<_>>()
         };
         let (ours, of_itself) = (figures(first), ratios(&figures(first), &figures(again)));
         others.iter().all(|other| suffices(&ratios(&ours, &figures(other)), &of_itself))
@@ -278,8 +279,8 @@ impl CaseReport {
                     row.push(server.comparisons.get(metric).map_or(String::new(), cell));
                 }
             }
-            let sound = self.metrics.first().map_or(0, |main| server.sound(*main).len());
-            row.push(format!("{sound}/{}", server.trials.len()));
+            let valid = self.metrics.first().map_or(0, |main| server.valid(*main).len());
+            row.push(format!("{valid}/{}", server.trials.len()));
             table.push(row);
         }
         table
@@ -311,10 +312,10 @@ impl Comparison {
     }
 }
 
-/// What the ratio of these runs' figures is, where either is a bound.
+/// The meaning of the ratio of these runs' figures, if either is a bound.
 fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
     let is_bound = |runs: &[Trial]| {
-        runs.iter().any(|trial| trial.bounds.contains(&metric) && trial.sound(metric).is_some())
+        runs.iter().any(|trial| trial.bounds.contains(&metric) && trial.valid(metric).is_some())
     };
     // A server whose figure is a bound may be better than that.
     match (is_bound(ours), is_bound(theirs), metric.larger_is_better()) {
@@ -328,8 +329,8 @@ fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
 /// Whether the medians of a time differ by more than the generator's lag. Other figures do.
 fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
     let figure = |runs: &[Trial]| {
-        let sound: Vec<f64> = runs.iter().filter_map(|trial| trial.sound(metric)).collect();
-        median(&sound).unwrap_or(0.0)
+        let valid: Vec<f64> = runs.iter().filter_map(|trial| trial.valid(metric)).collect();
+        median(&valid).unwrap_or(0.0)
     };
     !metric.has_lag() || (figure(ours) - figure(theirs)).abs() > lag_ms(ours).max(lag_ms(theirs))
 }

@@ -1,7 +1,7 @@
 //! One server put through one load: fresh processes, pinned, watched, and ended.
 //!
-//! Where a server's process can't hold the connections of a case, several of its processes share them out, and what they use
-//! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
+//! If a server's process can't hold the connections of a case, several processes share them, and their CPU and memory are added up.
+//! Misbehaving clients run in generators of their own. A proxy starts in the same way.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ const LARGE_BYTES: usize = 10_000;
 /// Of a socket of an overload's, in the kernel: less than a document. Otherwise up to 200 old documents wait there for each client.
 const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
 /// How long idle connections are left alone before memory is read.
-const SETTLE: Duration = Duration::from_millis(1500);
+const REST: Duration = Duration::from_millis(1500);
 /// How much longer than the load those go on who misbehave beside it, and how much longer still where an HTTP API takes its time
 /// until the first version is due.
 const BESIDE_LONGER: Duration = Duration::from_millis(300);
@@ -36,11 +36,11 @@ const FEED_LONGER: Duration = Duration::from_secs(1);
 /// Offset of their source addresses.
 const BESIDE_SOURCE: u8 = 180;
 
-/// What is left of one server's run.
+/// Measurements of one server's run.
 pub(super) struct Ran {
     pub(super) load: LoadSpec,
     pub(super) outcome: Outcome,
-    /// Of those who misbehaved beside it.
+    /// Outcome of the misbehaving clients.
     pub(super) beside: Option<Outcome>,
     pub(super) before: ProcessMemory,
     pub(super) connected: ProcessMemory,
@@ -64,7 +64,7 @@ pub(super) struct Ran {
     /// System calls under the load, where they were counted.
     pub(super) calls: Option<Calls>,
     /// Of the time that the machine's cores requested during the load, what a hypervisor took, 0 to 1.
-    pub(super) stolen_share: f64,
+    pub(super) steal_share: f64,
     /// CPU of processes that have nothing to do with the run, as a share of one core.
     pub(super) others_share: f64,
     /// Of the server's core, where the kernel reports it.
@@ -74,13 +74,13 @@ pub(super) struct Ran {
 /// The processes of one server.
 struct Servers {
     name: String,
-    /// Those that were started for this run; none of a server that runs anyway.
+    /// Servers started for this run; empty for a server that was running already.
     own: Vec<Server>,
     /// Where connections go.
     addresses: Vec<SocketAddr>,
-    /// Those that connections come to.
+    /// Processes that accept connections.
     first: Vec<u32>,
-    /// What those have started and is still there, a store between processes of a service: its CPU and memory are the server's.
+    /// Processes that those have started and that still run, such as a Redis of the server: their CPU and memory are the server's.
     /// Of several nodes, all but the first.
     started: Vec<u32>,
 }
@@ -108,7 +108,7 @@ impl Servers {
         let contestant = contestant.holding(case.connections.div_ceil(count));
         let mut command = contestant.command(application, protocol, setup.config.as_deref());
         command.args.extend(setup.args.iter().cloned());
-        // What a server says is where clients connect, and this is where backends do.
+        // A server prints the address of its clients, but backends use the admin address.
         let admin = (protocol == Protocol::PublishApi).then(free_address).transpose()?;
         if let Some((value, admin)) =
             command.args.iter_mut().skip_while(|arg| *arg != "--admin").nth(1).zip(admin)
@@ -164,7 +164,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let protocol = contestant.protocol(case.protocols());
     let load = case.load_on(contestant, application);
     let document = case.document.filter(|_| application == Application::Feed);
-    // Whatever this process does itself must not run on the server's core.
+    // This process must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let (upstream, mut config) = match application {
         Application::Feed => {
@@ -202,7 +202,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         // Where that isn't allowed, old documents wait there.
         let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
     }
-    // Who asks later isn't subscribed by the path.
+    // Clients that subscribe later aren't subscribed by the path.
     let path = match load {
         LoadSpec::Ask => contestant.path(Application::Chat, protocol),
         LoadSpec::Receive { .. } if document.is_some() => "/ws?feed=bench/{}",
@@ -223,7 +223,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     }
     spec.document = document;
     let watches = protocol == Protocol::Rooms && matches!(load, LoadSpec::Presence { .. });
-    spec.hello = watches.then(|| WATCH.to_owned());
+    spec.first_message = watches.then(|| WATCH.to_owned());
     spec.certificate.clone_from(&setup.certificate);
     spec.tokens.clone_from(&setup.tokens);
     spec.deflate = extra == Extra::Deflate;
@@ -265,13 +265,13 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let (bar, conducting) = (options.live.clone(), conductor.clone());
     let watch = (bar.is_some() || conducting.is_some()).then(|| {
         Box::new(move |live: &Live| {
-            bar.iter().for_each(|bar| bar.tell(live));
-            conducting.iter().for_each(|conductor| conductor.borrow_mut().hear(live));
+            bar.iter().for_each(|bar| bar.show(live));
+            conducting.iter().for_each(|conductor| conductor.borrow_mut().observe(live));
         }) as Box<dyn Fn(&Live)>
     });
     let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
     if spec.slices > 0 || matches!(load, LoadSpec::Idle { .. }) {
-        thread::sleep(SETTLE);
+        thread::sleep(REST);
     }
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
@@ -290,11 +290,11 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let read_engine = || redis.as_ref().map_or(Ok(0), engine::bytes);
     let read_versions = || upstream.as_ref().map(Upstream::versions);
     let (engine_before, versions_before) = (read_engine()?, read_versions());
-    // What strace uses, or a server of which no process is known, can't be told from others.
+    // The CPU of strace, or of a server with an unknown process, can't be separated from other processes.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
     conductor.iter().for_each(|conductor| conductor.borrow_mut().begin());
     let result = workers.run();
-    let (stolen_share, others_share) = machine.since();
+    let (steal_share, others_share) = machine.since();
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
     // An API goes on with versions until the generators have ended.
     let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
@@ -340,7 +340,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         upstream_requests,
         upstream_ratio,
         calls,
-        stolen_share,
+        steal_share,
         others_share,
         frequency_mhz,
     })
@@ -365,14 +365,13 @@ impl Machine {
         Self { at: Instant::now(), all: MachineTime::now().ok(), clocks, used, is_known }
     }
 
-    /// Since then: the share of what the cores requested that a hypervisor took, and what other processes used as a share of a
-    /// core.
+    /// Since then: the share of the requested CPU that a hypervisor took, and the CPU of other processes as a share of a core.
     fn since(&self) -> (f64, f64) {
         let Some((before, after)) = self.all.zip(MachineTime::now().ok()) else { return (0.0, 0.0) };
         let ours = used(&self.clocks).saturating_sub(self.used);
         let others = after.ran_since(&before).saturating_sub(ours);
         let share = others.as_secs_f64() / self.at.elapsed().as_secs_f64().max(1e-9);
-        (after.stolen_since(&before), if self.is_known { share } else { 0.0 })
+        (after.steal_since(&before), if self.is_known { share } else { 0.0 })
     }
 }
 

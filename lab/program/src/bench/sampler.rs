@@ -64,7 +64,7 @@ impl Sampler {
     }
 }
 
-/// What an allocator may take and give back without its meaning anything.
+/// Memory that an allocator may take and return without consequence.
 const GROWTH_IGNORED_BYTES: f64 = 1e6;
 
 /// Growth from the third quarter of the samples to the last, by their maxima.
@@ -81,8 +81,8 @@ pub(super) fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
     ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
 }
 
-/// What the kernel holds between the bursts: the lowest figure of the second half, when those that don't read
-/// have filled and those that do are empty.
+/// Kernel memory between the bursts: the lowest figure of the second half, when buffers of slow clients are full and those of the
+/// others empty.
 pub(super) fn held_kernel_bytes(samples: &[Sample]) -> u64 {
     samples[samples.len() / 2..].iter().map(|sample| sample.kernel_bytes).min().unwrap_or(0)
 }

@@ -1,13 +1,14 @@
 //! The search for the most clients that a server keeps up to date.
 //!
-//! Each level is a fresh process with so many clients, held for a while. It fails on any disconnect, when less than 99.9 % came,
-//! when the 99th percentile of the age exceeds the period, or when memory still grows by more than 1 % in 10 s. Levels double
-//! until one fails, and are halved in between from then on. What is reported is the run of the largest level that held; one
-//! that only the generator couldn't do ends the search with a lower bound.
+//! Each level is a fresh process with this number of clients. It fails on any disconnect, when less than 99.9 % arrived, when the
+//! 99th percentile of the age exceeds the period, or when memory still grows by more than 1 % in 10 s. Levels double until one
+//! fails; from then on, the interval is halved. The reported run is that of the largest level that passed. A level that fails only
+//! because of the generator ends the search with a lower bound.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use super::disturbance::stolen;
+use super::disturbance::steal_doubt;
 use super::running::{Ran, run_server};
 use super::sampler::growth_percent_per_10_s;
 use super::trial::{Trial, judge};
@@ -15,14 +16,12 @@ use super::{Case, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
 
-/// What a level has to deliver at least.
+/// Least share of deliveries in a level that passes.
 const DELIVERED_MIN: f64 = 0.999;
 /// By how much memory may grow, percent in 10 s.
 const GROWTH_MAX: f64 = 1.0;
 /// The generator's share of its core above which a level says nothing about the server.
 const GENERATOR_SHARE_MAX: f64 = 0.95;
-/// How the reason begins where the server could have had more.
-const LOWER_BOUND: &str = "a lower bound";
 /// Levels of one search at most.
 const LEVELS_MAX: usize = 24;
 
@@ -59,8 +58,26 @@ impl Search {
     }
 }
 
-/// Why a level didn't hold, in words that begin with [`LOWER_BOUND`] where that is the generator's or the machine's doing.
-fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<String> {
+/// The level that ended a search.
+struct Failure {
+    level: usize,
+    what: String,
+    /// `Some` if the generator or the machine is the reason: the result is a lower bound then.
+    excuse: Option<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, what, excuse } = self;
+        match excuse {
+            Some(excuse) => write!(f, "a lower bound; {level}: {what}, but {excuse}"),
+            None => write!(f, "{level}: {what}"),
+        }
+    }
+}
+
+/// The reason why a level failed, if it did.
+fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<Failure> {
     let outcome = &ran.outcome;
     let audit = &outcome.audit;
     let share = audit.delivered as f64 / audit.expected.max(1) as f64;
@@ -83,11 +100,8 @@ fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<String> {
     let own = outcome.load.own_share();
     let busy = format!("the generator used {:.0} % of its core", own * 100.0);
     let excuse =
-        stolen(ran.stolen_share).map(|doubt| doubt.what).or((own > GENERATOR_SHARE_MAX).then_some(busy));
-    Some(match excuse {
-        Some(excuse) => format!("{LOWER_BOUND}; {level}: {what}, but {excuse}"),
-        None => format!("{level}: {what}"),
-    })
+        steal_doubt(ran.steal_share).map(|doubt| doubt.what).or((own > GENERATOR_SHARE_MAX).then_some(busy));
+    Some(Failure { level, what, excuse })
 }
 
 /// Searches, and gives what the best level gave.
@@ -103,7 +117,7 @@ pub(super) fn run(
     let most = case.connections.min(contestant.holds());
     let mut search = Search { first, most, within, held: 0, failed: None };
     let mut best: Option<Ran> = None;
-    let mut ended = None;
+    let mut ended: Option<Failure> = None;
     let mut levels = 0;
     let (mut ages, mut memory) = (Vec::new(), Vec::new());
     while let Some(level) = search.next()
@@ -126,13 +140,13 @@ pub(super) fn run(
             Err(Error::Server { what, .. }) if search.held > 0 => {
                 search.learn(level, false);
                 let first = what.lines().next().unwrap_or_default().to_owned();
-                ended = Some(format!("{level}: {first}"));
+                ended = Some(Failure { level, what: first, excuse: None });
             }
             Err(error) => return Err(error),
         }
     }
     let Some(ran) = best else {
-        let why = ended.unwrap_or_else(|| "no level was tried".to_owned());
+        let why = ended.map_or("no level was tried".to_owned(), |failure| failure.to_string());
         return Err(Error::Server { name: contestant.name().to_owned(), what: why });
     };
     let outcome = &ran.outcome;
@@ -147,7 +161,7 @@ pub(super) fn run(
     }
     let figures = BTreeMap::from([(Metric::Clients, search.held as f64)]);
     let reached = search.held == most;
-    let is_bound = reached || ended.as_ref().is_some_and(|why| why.starts_with(LOWER_BOUND));
+    let is_bound = reached || ended.as_ref().is_some_and(|failure| failure.excuse.is_some());
     let begun = Trial { figures, context, ..Trial::default() };
     let mut trial = judge(case, ran, begun);
     // Times that the generator's lag spoils are those of the level; that it held is known by what was delivered.

@@ -6,16 +6,6 @@ use std::fmt;
 use super::report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict};
 use super::{Interval, Metric};
 
-/// Reasons that a sentence gives for what it couldn't decide, by what a doubt says.
-const REASONS: [(&str, &str); 6] = [
-    ("of its core", "the generator was busy"),
-    ("lagged", "the generator was late"),
-    ("hypervisor", "the hypervisor took CPU"),
-    ("other processes", "other processes used the CPU"),
-    ("connections lost", "connections were lost"),
-    ("messages", "messages were lost or wrong"),
-];
-
 impl CaseReport {
     pub(crate) fn sentences(&self) -> Vec<String> {
         of_case(self)
@@ -68,7 +58,7 @@ fn of_case(case: &CaseReport) -> Vec<String> {
     }
 }
 
-/// What is known of the first server beside this one.
+/// Compares the first server with this one.
 fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> String {
     if other.trials.iter().all(|trial| trial.figures.is_empty()) {
         let why = case.metrics.first().map(|main| reason(other, *main)).unwrap_or_default();
@@ -154,7 +144,7 @@ fn undecided(
         let mut what = metric.phrase().to_owned();
         let why = match comparison {
             None => {
-                let culprit = if first.sound(*metric).is_empty() { first } else { other };
+                let culprit = if first.valid(*metric).is_empty() { first } else { other };
                 Some(reason(culprit, *metric))
             }
             Some(Comparison { bound: Some(_), .. }) => Some("the generator was at its limit".to_owned()),
@@ -190,7 +180,7 @@ fn undecided(
 /// Why there are too few runs to compare the first server, which was measured again, with this one.
 fn few(case: &CaseReport, metric: Metric, other: &ServerReport) -> String {
     let mut compared = case.servers.first().into_iter().chain([other]).chain(case.servers.last());
-    match compared.find(|server| server.sound(metric).len() < server.trials.len()) {
+    match compared.find(|server| server.valid(metric).len() < server.trials.len()) {
         Some(server) => format!("too few valid runs ({}: {})", server.name, reason(server, metric)),
         None => "too few runs".to_owned(),
     }
@@ -210,11 +200,8 @@ fn reason(server: &ServerReport, metric: Metric) -> String {
         let unmeasured = server.trials.iter().find_map(|trial| trial.unmeasured.as_deref());
         return unmeasured.map_or(format!("{} wasn't measured", metric.phrase()), str::to_owned);
     };
-    let known = REASONS.iter().find(|(begin, _)| doubt.what.contains(begin));
-    known.map_or_else(
-        || doubt.what.lines().next().unwrap_or_default().trim_end_matches(':').to_owned(),
-        |(_, reason)| (*reason).to_owned(),
-    )
+    let own_words = || doubt.what.lines().next().unwrap_or_default().trim_end_matches(':');
+    doubt.cause.phrase().unwrap_or_else(own_words).to_owned()
 }
 
 fn multiple(comparison: &Comparison) -> String {

@@ -1,4 +1,4 @@
-//! Who takes part, and how it is started.
+//! Servers that take part, and their command lines.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const DIRECT_MAX: usize = 255_000;
 /// Cores of Stentor's at most, where one doesn't hold that many.
 const CORES_MAX: usize = 4;
 
-/// What a server is to do.
+/// The application that a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Application {
     /// The same bytes back.
@@ -84,7 +84,7 @@ impl Contestant {
         &self.known
     }
 
-    /// What it speaks of these: the first that fits.
+    /// The first of these protocols that the server speaks.
     pub fn protocol(&self, mut protocols: impl Iterator<Item = Protocol>) -> Protocol {
         let spoken = || protocols.find(|protocol| self.known.admits(*protocol));
         self.known.always.or_else(spoken).unwrap_or_default()
@@ -105,7 +105,7 @@ impl Contestant {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
         let without = match &self.known.peer {
-            // Who started it knows.
+            // The user who started it has set its limits.
             None if self.known.running.is_some() => usize::MAX,
             None if self.is_on_io_uring() => DIRECT_MAX * CORES_MAX,
             Some(_) if self.known.args.iter().any(|arg| arg == "direct") => DIRECT_MAX,

@@ -1,5 +1,4 @@
-//! What a server of one run is given beside its arguments: a configuration, a certificate, the keys of tokens. In a folder that
-//! is there as long as the run.
+//! Files of a server for one run: a configuration, a certificate, the keys of tokens. Their folder is removed after the run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +11,7 @@ use crate::generator::{ISSUER, TokenKey, Tokens};
 
 /// Signs HS256.
 const SECRET: &str = "a secret of the lab that is only for measurements";
-/// What clients with tokens may do: as much as those without.
+/// Permissions of clients with tokens: the same as without tokens.
 const PERMISSIONS: &str =
     "[[permissions]]\ntopics = [\"**\"]\nallow = [\"subscribe\", \"publish\", \"history\"]\n";
 

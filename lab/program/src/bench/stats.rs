@@ -1,4 +1,4 @@
-//! Medians, ratios of pairs, their intervals, and what may be called a difference.
+//! Medians, ratios of pairs and their intervals, and the rule for a difference.
 
 use std::time::Duration;
 
@@ -82,14 +82,14 @@ pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
     pairs.filter(|(_, theirs)| *theirs > 0.0).map(|(ours, theirs)| ours / theirs).collect()
 }
 
-/// How far a ratio must be from 1 to be told from noise: the least one above 1, whose inverse is the greatest below. `None`
-/// with less than two pairs of either.
+/// Smallest ratio above 1 that can be distinguished from noise; below 1, its inverse. `None` with fewer than two pairs of either
+/// kind.
 ///
-/// What is told from noise is what neither drift nor disturbed runs explain, in all but one of a hundred comparisons. A
-/// bootstrap interval of the median doesn't keep that promise for few pairs: without any difference it excluded 1, and by
-/// more than A against A, in 5 of 100 simulated comparisons of six pairs, in 15 of three pairs, and in 30 of two. So the
-/// scatter is taken from more than the few ratios themselves: from those of A to B about their median, and from those of A
-/// to A about 1 (`of_itself`), where the truth is known. The ratio must be [`multiple`] standard errors away from 1.
+/// A difference has to exceed drift and disturbed runs in all but one of a hundred comparisons. A bootstrap interval of the median
+/// fails this for few pairs: without any difference, it excluded 1, and by more than the A/A test, in 5 of 100 simulated comparisons
+/// of six pairs, in 15 of three pairs, and in 30 of two. So the scatter is estimated from two sources: the ratios of A to B around
+/// their median, and the A/A ratios around 1 (`of_itself`), where the truth is known. The ratio has to be [`multiple`] standard
+/// errors away from 1.
 ///
 /// From five pairs on, deviations beyond thrice the usual count as that much (winsorising), so that one disturbed run
 /// doesn't hide a difference that all the others show. With fewer, nobody can say which one was disturbed.
@@ -149,15 +149,14 @@ pub(crate) fn is_beyond(ratio: f64, resolution: f64) -> bool {
     ratio.ln().abs() > resolution.ln()
 }
 
-/// Whether the median of `ratios` is told from noise: it is beyond the resolution, and, where `beyond_noise`, beyond what A
-/// against A gave.
+/// Whether the median of `ratios` differs from noise: it is beyond the resolution and, if `beyond_noise`, beyond the A/A ratio.
 pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool, rule: Rule) -> bool {
     let (Some(ratio), Some(noise)) = (median(ratios), median(of_itself)) else { return false };
     resolution(ratios, of_itself, rule).is_some_and(|resolution| is_beyond(ratio, resolution))
         && (!beyond_noise || ratio.ln().abs() > noise.ln().abs())
 }
 
-/// Pairs from which on single disturbed runs are told from the others.
+/// Number of pairs from which single disturbed runs can be recognized.
 const WINSORISED_FROM: usize = 5;
 
 /// How many standard errors of a mean a median of so many pairs must be away from 1, so that 99 of 100 sets without a
@@ -171,12 +170,12 @@ fn multiple(pairs: usize, rule: Rule) -> f64 {
     if rule == Rule::Sequential { multiple * SEQUENTIAL } else { multiple }
 }
 
-/// What each of several looks needs more than a single one, so that all of them together err in 1 of 100 sets.
+/// Factor for each of several looks, so that all of them together err in 1 of 100 sets.
 const SEQUENTIAL: f64 = 1.25;
 /// An interval suffices where it shows a difference and is no wider than this, or shows that there is none beyond the second.
 const NARROW: f64 = 1.25;
 const EQUAL: f64 = 1.1;
-/// What a quick case may take for each server and for the A/A test: 2 minutes for two servers.
+/// Time of a quick case for each server and for the A/A test: 2 minutes for two servers.
 const PER_SERVER: Duration = Duration::from_secs(40);
 /// Rounds before the first look.
 const LOOKS_FROM: usize = 3;

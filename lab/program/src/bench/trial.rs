@@ -6,20 +6,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
-use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, crowded, is_disturbed, stolen};
+use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, is_disturbed, others_doubt, steal_doubt};
 use super::report::{known_keys, known_metrics};
 use super::running::{Ran, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::{Case, Contestant, Course, Metric, Options, delivery, overload};
 use crate::Error;
-use crate::generator::{Doubt, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled};
+use crate::generator::{
+    Cause, Doubt, Latencies, LoadSpec, Misbehaviour, OWN_CPU_MAX, Outcome, Span, is_spoiled,
+};
 use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
 const COUNTED: u64 = 5;
 const COUNTED_RATE_HZ: f64 = 1.0;
-/// Of the calls, those that make up this share of a call per message are told by name.
+/// Calls that make up at least this share of a call per message are listed by name.
 const CALLS_TOLD: f64 = 0.01;
 
 /// The share of the time until all are back after which the last of them may have begun, so that the rest is the server's.
@@ -32,7 +34,7 @@ const SHARE_MIN: f64 = 0.01;
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
 pub(crate) const LAG: &str = "p99 lag ms";
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
     /// The figures that could be taken.
@@ -56,12 +58,12 @@ pub struct Trial {
 impl Trial {
     /// One that gave nothing.
     pub(super) fn failed(why: &Error) -> Self {
-        let doubt = Doubt { latency_only: false, what: why.to_string() };
+        let doubt = Doubt::about_all(Cause::Other, why.to_string());
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
     /// A figure, unless it is in doubt.
-    pub(crate) fn sound(&self, metric: Metric) -> Option<f64> {
+    pub(crate) fn valid(&self, metric: Metric) -> Option<f64> {
         if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
@@ -194,11 +196,14 @@ fn beside(
             found.context.insert("done beside".to_owned(), others.messages as f64);
         }
         found.context.insert("generator share beside".to_owned(), others.load.own_share());
-        // Those that a server may end aren't held against it; the others are clients like any.
-        found.doubts.extend(others.doubts().into_iter().filter(|_| how.is_sound()).map(|doubt| Doubt {
-            latency_only: doubt.latency_only,
-            what: format!("beside: {}", doubt.what),
-        }));
+        // Doubts about clients that a server may disconnect don't count; other clients count like any.
+        found.doubts.extend(
+            others
+                .doubts()
+                .into_iter()
+                .filter(|_| how.is_audited())
+                .map(|doubt| Doubt { what: format!("beside: {}", doubt.what), ..doubt }),
+        );
     }
     Ok(ran)
 }
@@ -269,7 +274,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         ("documents verified", (outcome.verified > 0).then_some(outcome.verified as f64)),
         ("asking ms", (!outcome.asking.is_zero()).then(|| millis(outcome.asking))),
         ("server processes", (ran.processes > 1).then_some(ran.processes as f64)),
-        (STEAL, Some(ran.stolen_share).filter(|share| *share >= SHARE_MIN)),
+        (STEAL, Some(ran.steal_share).filter(|share| *share >= SHARE_MIN)),
         (OTHERS, Some(ran.others_share).filter(|share| *share >= SHARE_MIN)),
         (FREQUENCY, ran.frequency_mhz),
     ];
@@ -318,10 +323,8 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         case.connect_rate_hz.is_some() && case.metrics.first() == Some(&Metric::CpuPerConnection);
     if is_connecting && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
         let share = outcome.connect.own_share() * 100.0;
-        doubts.push(Doubt {
-            latency_only: false,
-            what: format!("the generator used {share:.0} % of its core"),
-        });
+        let what = format!("the generator used {share:.0} % of its core");
+        doubts.push(Doubt::about_all(Cause::GeneratorBusy, what));
     }
     if outcome.closed_loop && !outcome.load.wall.is_zero() {
         figures.insert(Metric::Rate, outcome.messages as f64 / outcome.load.wall.as_secs_f64());
@@ -330,7 +333,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     }
     if !outcome.steps.is_empty() {
         figures.insert(Metric::Deliveries, curve::saturation_hz(&outcome.steps));
-        // What ends it is what is looked for, and the figure is that of the steps before.
+        // The step that ends the chat is the result, and the figure is derived from the earlier steps.
         doubts = curve::doubts(&outcome.steps);
         if let Some(why) = curve::lower_bound(&outcome.steps) {
             bounds.insert(Metric::Deliveries);
@@ -341,8 +344,8 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
             context.insert("server share at the end".to_owned(), step.span.server_share());
         }
     } else {
-        doubts.extend(stolen(ran.stolen_share));
-        doubts.extend(crowded(ran.others_share));
+        doubts.extend(steal_doubt(ran.steal_share));
+        doubts.extend(others_doubt(ran.others_share));
     }
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
     let mut trial = Trial { figures, context, curves, doubts, unmeasured, bounds };

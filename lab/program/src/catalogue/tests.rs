@@ -38,7 +38,7 @@ fn a_command_tells_a_version_once() {
                 missing = { command = [\"stentor-nobody\", \"--version\"] }";
     fs::write(folder.join("one/peer.toml"), text).unwrap();
     let catalogue = Catalogue::read(&folder).unwrap();
-    // Nobody is asked before it is to be known.
+    // The command doesn't run before the version is needed.
     assert!(!folder.join("one/asked").exists());
     let peer = catalogue.find("one").unwrap().peer.as_ref().unwrap();
     for _ in 0..2 {
@@ -53,7 +53,7 @@ fn a_command_tells_a_version_once() {
 #[test]
 fn a_bad_description_is_told_and_the_others_are_there() {
     let folder = std::env::temp_dir().join(format!("stentor-lab-peers-{}", std::process::id()));
-    let sound = "about = \"x\"\nmodes = []\n";
+    let valid = "about = \"x\"\nmodes = []\n";
     for (name, text) in [("one", ""), ("two", "about = \"x\"\nmodes = []\n[protocols]\nwebsocket = \"/\"\n")]
     {
         fs::create_dir_all(folder.join(name)).unwrap();
@@ -71,18 +71,18 @@ fn a_bad_description_is_told_and_the_others_are_there() {
             catalogue.peers(&[]).iter().map(|(_, found)| found.is_ok()).collect::<Vec<_>>(),
             [true, false]
         );
-        // Whoever asks for one of its servers has to be told why it isn't there.
+        // An error about one of its servers has to say why it is missing.
         let error = catalogue.find("one-of-one").unwrap_err().to_string();
         assert!(error.contains("no server `one-of-one`") && error.contains(expect), "{error}");
     };
     check("about = 1", "about");
-    check(&format!("{sound}[protocols]\nsmoke = \"/\""), "unknown variant `smoke`");
-    check(&format!("{sound}always = \"fog\"\n[protocols]"), "unknown variant `fog`");
-    check(&format!("{sound}[protocols]\n[versions]\nx = 1"), "a version, or { command");
-    check(&format!("{sound}[protocols]\n[versions]\nx = {{ comand = [] }}"), "a version, or { command");
-    check(&format!("{sound}[protocols]\n[versions]\nx = {{ command = [] }}"), "version of `x` is empty");
-    check(&format!("{sound}instal = \"x\"\n[protocols]"), "instal");
-    check(&format!("{sound}[protocols]\n[[variants]]\nname = \"stentor-epoll\""), "another");
+    check(&format!("{valid}[protocols]\nsmoke = \"/\""), "unknown variant `smoke`");
+    check(&format!("{valid}always = \"fog\"\n[protocols]"), "unknown variant `fog`");
+    check(&format!("{valid}[protocols]\n[versions]\nx = 1"), "a version, or { command");
+    check(&format!("{valid}[protocols]\n[versions]\nx = {{ comand = [] }}"), "a version, or { command");
+    check(&format!("{valid}[protocols]\n[versions]\nx = {{ command = [] }}"), "version of `x` is empty");
+    check(&format!("{valid}instal = \"x\"\n[protocols]"), "instal");
+    check(&format!("{valid}[protocols]\n[[variants]]\nname = \"stentor-epoll\""), "another");
     fs::remove_dir_all(&folder).unwrap();
     let alone = Catalogue::read(&folder).unwrap();
     assert!(alone.servers.iter().all(|known| known.peer.is_none()));

@@ -1,15 +1,15 @@
-//! What a peer was made of: a version that its folder fixes, or one that the machine has, which a command tells.
+//! Versions of a server: fixed by its folder, or printed by a command on this machine.
 //!
-//! The command is run in the peer's folder, with `/usr/sbin` on its path after all else, as the peers' scripts have it. What counts is
-//! the first line that isn't blank of what it prints, or else of what it complains, up to [`CHARS_MAX`]. Where there is none, the
-//! version begins with [`UNKNOWN`] and says why: nobody is kept from a run by it.
+//! The command runs in the server's folder, with `/usr/sbin` at the end of its path, like the scripts of the servers. The version is
+//! the first non-blank line of its output, or else of its errors, up to [`CHARS_MAX`]. If there is none, the version is [`UNKNOWN`]
+//! with the reason; the run continues.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-/// What a version begins with that couldn't be found out.
+/// Begin of a version that couldn't be determined.
 pub(crate) const UNKNOWN: &str = "unknown: ";
 const CHARS_MAX: usize = 200;
 
@@ -18,27 +18,27 @@ const CHARS_MAX: usize = 200;
 #[serde(untagged, expecting = "a version, or { command = [\"PROGRAM\", \"ARGUMENT\"] }")]
 pub(super) enum Version {
     Fixed(String),
-    Told(Told),
+    Printed(Printed),
 }
 
-/// One that a command tells.
+/// A version that a command prints.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Told {
+pub(super) struct Printed {
     command: Vec<String>,
 }
 
 impl Version {
     /// Whether it can be asked for.
-    pub(super) fn is_sound(&self) -> bool {
-        !matches!(self, Self::Told(Told { command }) if command.is_empty())
+    pub(super) fn is_valid(&self) -> bool {
+        !matches!(self, Self::Printed(Printed { command }) if command.is_empty())
     }
 
     /// In words, for a peer in this folder.
     pub(super) fn read(&self, folder: &Path) -> String {
         match self {
             Self::Fixed(version) => version.clone(),
-            Self::Told(Told { command }) => ask(command, folder),
+            Self::Printed(Printed { command }) => ask(command, folder),
         }
     }
 }

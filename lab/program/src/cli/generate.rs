@@ -48,7 +48,7 @@ pub(super) struct GenerateArguments {
     /// Where the server listens.
     #[arg(long, value_parser = super::address)]
     target: SocketAddr,
-    /// What to speak.
+    /// Protocol of the clients.
     #[arg(long, value_enum, default_value = "websocket")]
     protocol: Protocol,
     /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].

@@ -161,12 +161,9 @@ pub(super) fn run_gate(
     let baseline = Record::read(&arguments.baseline)?;
     let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario.name.as_str());
     let scenario = super::scenario_called(scenario)?;
-    if scenario.name != baseline.scenario.name.as_str() {
-        let (wanted, path) = (scenario.name, arguments.baseline.display());
-        return Err(Error::Usage(format!(
-            "{path} is of {}, not of {wanted}",
-            baseline.scenario.name.as_str()
-        )));
+    if scenario.name != baseline.scenario.name {
+        let (wanted, path) = (&scenario.name, arguments.baseline.display());
+        return Err(Error::Usage(format!("{path} is of {}, not of {wanted}", baseline.scenario.name)));
     }
     let run = &mut arguments.run;
     if run.peers.is_empty() {

@@ -1,9 +1,9 @@
 //! How many connections a budget of the server's CPU lasts for (siobench, 2011).
 //!
-//! Connections are begun one by one: each when the one before is up, as was published, or at the rate of the spec. Each
-//! sends a short message every so often, and the server echoes it. The result is how many connections are open when the
-//! server has used its budget. One by one, a slow handshake is charged with more echoes; a fixed rate charges all servers
-//! the same. A message has no room for a time, but the load knows when each connection's n-th one was due.
+//! Connections are begun one by one: each when the previous one is open, as published, or at the rate of the spec. Each sends a
+//! short message at a fixed interval, and the server echoes it. The result is the number of open connections when the server has
+//! used its budget. One by one, a slow handshake is charged with more echoes; a fixed rate charges all servers the same. A message
+//! has no room for a time, but the load knows when each connection's n-th one was due.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -31,8 +31,10 @@ pub struct BudgetPlan {
     /// Payload, which may be too short for a time.
     pub bytes: usize,
     /// From one message of a connection to its next.
+    #[serde(with = "crate::seconds")]
     pub every: Duration,
     /// The server's CPU time.
+    #[serde(with = "crate::seconds")]
     pub cpu: Duration,
     /// The next one is begun when the last one is up, instead of at the rate of the spec.
     pub one_by_one: bool,
@@ -154,6 +156,6 @@ pub(super) fn run(pool: &mut ConnectionPool, plan: &BudgetPlan) -> Result<(), Er
     pool.outcome.load = used;
     pool.outcome.connections = pool.open() as u64;
     pool.outcome.messages = pool.audit.delivered;
-    // What is under way comes back still.
+    // Messages in flight still arrive.
     pool.turn_while(pool.spec.late, &mut load, |pool, _| pool.audit.delivered < pool.audit.expected)
 }

@@ -26,17 +26,33 @@ const COPIES_BETWEEN_LOOKS: u64 = 256;
 pub struct ChatPlan {
     /// Payload.
     pub bytes: usize,
-    /// Messages a second over all clients, step by step.
-    pub rates_hz: Vec<f64>,
+    /// Deliveries a second of the first step.
+    pub first_hz: f64,
+    /// Factor from one step to the next, above 1.
+    pub growth: f64,
+    /// Deliveries a second of the last step.
+    pub last_hz: f64,
     /// How long each step sends.
+    #[serde(with = "crate::seconds")]
     pub step: Duration,
     /// How long its copies may take to come, beyond that.
+    #[serde(with = "crate::seconds")]
     pub late: Duration,
     /// The mean latency that ends the load.
+    #[serde(with = "crate::seconds")]
     pub mean_max: Duration,
 }
 
-/// What one step gave.
+impl ChatPlan {
+    /// Messages a second of each step, with so many clients.
+    pub(crate) fn rates_hz(&self, clients: usize) -> impl Iterator<Item = f64> {
+        let deliveries = std::iter::successors(Some(self.first_hz), |rate_hz| Some(rate_hz * self.growth));
+        let steps = deliveries.take_while(|rate_hz| *rate_hz < self.last_hz).chain([self.last_hz]);
+        steps.map(move |rate_hz| rate_hz / clients as f64)
+    }
+}
+
+/// Result of one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatStep {
     /// Messages a second.
@@ -103,7 +119,7 @@ impl Room {
 impl Load for Room {
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check_alone(&message, self.payload.len()) else { return };
-        // What a step before it left behind isn't this one's; it was counted as missing there.
+        // Copies of an earlier step don't belong to this one; they were counted as missing there.
         let Some(nth) = head.sequence.checked_sub(self.first) else { return };
         let Some(intended_ns) = self.intended_ns.get(nth as usize) else {
             pool.audit.corrupt += 1;
@@ -126,13 +142,13 @@ impl Load for Room {
 
 pub(super) fn run(pool: &mut ConnectionPool, plan: &ChatPlan) -> Result<(), Error> {
     let clients = pool.open_ones();
-    if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
-        return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
+    if clients.is_empty() || plan.first_hz <= 0.0 || plan.growth <= 1.0 {
+        return Err(Error::Generator("a chat needs clients, a rate above 0 and a growth above 1".into()));
     }
     let mut next = 0;
     let begun = pool.read_clocks();
-    for rate_hz in &plan.rates_hz {
-        let step = run_step(pool, plan, &clients, *rate_hz, &mut next)?;
+    for rate_hz in plan.rates_hz(clients.len()) {
+        let step = run_step(pool, plan, &clients, rate_hz, &mut next)?;
         let over = step.wrong > 0 || pool.audit.lost_connections > 0 || step.latency.mean() >= plan.mean_max;
         pool.outcome.steps.push(step);
         if over {

@@ -14,8 +14,8 @@ use crate::Error;
 use crate::document::{self, Document};
 use crate::payload;
 
-/// How much before a publication of the server's the clocks are read. The waits are coarse then, so that whoever
-/// gives the server what it publishes finds the generator's core free.
+/// The clocks are read this long before a publication of the server. The waits are coarse then, so that the upstream on the
+/// generator's core isn't delayed.
 const READ_EARLY: Duration = Duration::from_millis(5);
 /// From when on the driver waits instead of polling.
 const COARSE: Duration = Duration::from_micros(2_300);

@@ -1,6 +1,6 @@
-//! Clients of a document whose versions come as often as another process says, more often than all can be sent. What they *have* is
-//! sampled: how long ago the version was due that each has, also where nothing arrives. A skipped version isn't a fault; one that
-//! isn't newer than the last, or not the document, is.
+//! Clients of a document that changes as often as another process says, and more often than it can be delivered. Samples show the
+//! age of each client's version, also while nothing arrives. A skipped version isn't a fault. A version that isn't newer than the
+//! last one, or differs from the document, is.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// From one sample to the next.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
-/// What clients have at one moment, and what came since the sample before.
+/// State of the clients at one moment, and deliveries since the previous sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Following {
     /// Nanoseconds of CLOCK_MONOTONIC.

@@ -18,7 +18,7 @@ pub struct Latencies(Histogram<u64>);
 struct Counts(Vec<(u64, u64)>);
 
 impl Latencies {
-    /// None yet.
+    /// An empty histogram.
     pub fn new() -> Self {
         match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
             Ok(histogram) => Self(histogram),

@@ -1,4 +1,4 @@
-//! What waits to be sent on one of the driver's connections, and how it leaves.
+//! Bytes waiting for one of the driver's connections, and the way in which they are sent.
 //!
 //! Invariant: bytes wait in the outbox only while the connection isn't up or a send is in flight, or to leave in pieces.
 
@@ -95,7 +95,7 @@ pub(super) enum ClientBehavior {
     /// Well.
     #[default]
     Good,
-    /// What they say leaves in segments of one to three bytes.
+    /// Messages are sent in segments of one to three bytes.
     Pieces,
     /// They read once each time that their reading is resumed.
     Sips,

@@ -27,7 +27,7 @@ pub(super) enum Report {
 pub struct Live {
     /// Messages a second that came, of all generators as far as this one knows.
     pub delivered_hz: f64,
-    /// Of those that tell when they were to be sent, the median and the 99th percentile.
+    /// Median and 99th percentile of the messages with an intended time.
     pub latency: Option<(Duration, Duration)>,
     /// The server's share of a core.
     pub server_share: f64,
@@ -44,14 +44,14 @@ impl fmt::Display for Live {
     }
 }
 
-/// Who tells.
+/// Reports progress to the parent process.
 pub(super) struct ProgressReporter {
     out: File,
-    /// What this generator's messages are multiplied by, so that the others' count as well.
+    /// Factor for this generator's messages, so that the others' are included.
     scale: f64,
     next: Instant,
     since: Option<Reading>,
-    heard: u64,
+    recorded: u64,
     latency: Latencies,
 }
 
@@ -60,12 +60,12 @@ impl ProgressReporter {
     pub(super) fn new(scale: f64) -> std::io::Result<Self> {
         let out = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
         let latency = Latencies::new();
-        Ok(Self { out, scale, next: Instant::now() + EVERY, since: None, heard: 0, latency })
+        Ok(Self { out, scale, next: Instant::now() + EVERY, since: None, recorded: 0, latency })
     }
 
     /// A message came.
-    pub(super) fn hear(&mut self, intended_ns: Option<u64>, at_ns: u64) {
-        self.heard += 1;
+    pub(super) fn record(&mut self, intended_ns: Option<u64>, at_ns: u64) {
+        self.recorded += 1;
         if let Some(intended_ns) = intended_ns.filter(|intended_ns| *intended_ns > 0) {
             self.latency.record_ns(at_ns.saturating_sub(intended_ns));
         }
@@ -75,16 +75,16 @@ impl ProgressReporter {
         Instant::now() >= self.next
     }
 
-    /// Says how it went since the last time. Whoever listens no more doesn't keep the load from going on.
-    pub(super) fn tell(&mut self, now: Reading) {
+    /// Reports the progress since the last call. A closed pipe doesn't stop the load.
+    pub(super) fn report(&mut self, now: Reading) {
         self.next = Instant::now() + EVERY;
-        let heard = std::mem::take(&mut self.heard);
+        let recorded = std::mem::take(&mut self.recorded);
         let Some(since) = self.since.replace(now) else { return };
         let span = since.until(&now);
         let latency = (!self.latency.is_empty())
             .then(|| (self.latency.percentile(50.0), self.latency.percentile(99.0)));
         let live = Live {
-            delivered_hz: heard as f64 * self.scale / span.wall.as_secs_f64().max(1e-9),
+            delivered_hz: recorded as f64 * self.scale / span.wall.as_secs_f64().max(1e-9),
             latency,
             server_share: span.server_share(),
         };

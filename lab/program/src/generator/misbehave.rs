@@ -1,6 +1,6 @@
 //! Misbehaving clients, to run beside others in a generator of their own, bounded in count and in time.
 //!
-//! Those whose connections are sound (they come and go, reconnect all at once, or send in pieces) are audited like others:
+//! Those whose connections are valid (they come and go, reconnect all at once, or send in pieces) are audited like others:
 //! losing one is the server's fault. The server may end the others by policy; `cut_off` counts them.
 //!
 //! Deliberately absent: clients whose kernel doesn't acknowledge any more, which loopback can't show without filtering packets.
@@ -27,14 +27,16 @@ const PIECES_OF_BYTES: usize = 64;
 /// Connections begun between two looks at what has come.
 const BURST: usize = 64;
 
-/// What a misbehaving client does.
+/// Kind of misbehaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Misbehaviour {
     /// Never reads.
     NeverReads,
     /// Reads at most one of the driver's receive buffers (64 KiB) in so long.
     ReadsSlowly {
         /// From one read to the next.
+        #[serde(with = "crate::seconds")]
         every: Duration,
     },
     /// Reads, but says nothing any more, no heartbeat either, and never ends.
@@ -44,11 +46,13 @@ pub enum Misbehaviour {
     /// Comes, shakes hands, and goes, over and over; as many at once as there are connections.
     Churns {
         /// From the begin of one visit to that of the next.
+        #[serde(with = "crate::seconds")]
         every: Duration,
     },
     /// All are cut off at once and come back at once, over and over.
     Storms {
         /// From one storm to the next.
+        #[serde(with = "crate::seconds")]
         every: Duration,
     },
     /// Sends in TCP segments of one to three bytes, 200 a second, its next message when the echo of the last has come.
@@ -67,7 +71,7 @@ impl Misbehaviour {
     }
 
     /// Whether a server has no reason to end its connections.
-    pub fn is_sound(self) -> bool {
+    pub fn is_audited(self) -> bool {
         matches!(self, Self::Churns { .. } | Self::Storms { .. } | Self::Fragments)
     }
 }
@@ -187,7 +191,7 @@ pub(super) fn run(
         _ => {}
     }
     pool.outcome.messages = load.visits.max(pool.audit.delivered);
-    if !how.is_sound() {
+    if !how.is_audited() {
         pool.outcome.cut_off = std::mem::take(&mut pool.audit.lost_connections);
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! The load generator: N connections on one thread, a load on them, and an audit of every message. What they speak is
-//! [`Protocol`]'s to choose; the loads are the same for all.
+//! The load generator: N connections on one thread, a load on them, and an audit of every message. The same loads run on every
+//! [`Protocol`].
 //!
 //! Latency counts from the *intended* time of sending, which travels in the payload (`crate::payload`), so a
 //! server that stalls can't hide it (no coordinated omission). The generator watches itself: its own CPU and
@@ -41,7 +41,7 @@ pub(crate) use follow::SAMPLE_EVERY;
 pub use latency::Latencies;
 pub use live::Live;
 pub use misbehave::Misbehaviour;
-pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
+pub use outcome::{Audit, Cause, Doubt, Outcome, Progress, Span};
 pub(crate) use outcome::{LAG_SHARE_MAX, OWN_CPU_MAX, is_spoiled};
 pub use protocol::Protocol;
 pub(crate) use protocol::WATCH;

@@ -18,8 +18,8 @@ const CONNECTING_MAX: usize = 256;
 /// Looks at what the server takes while connections are opened.
 const OPENING_POINTS: usize = 20;
 
-/// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
-/// longer than a server's patience.
+/// Waits until `connected` returns, while clients keep answering: opening half a million connections takes longer than a server's
+/// timeout.
 pub(super) fn meet(
     pool: &mut ConnectionPool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
@@ -95,7 +95,7 @@ impl Drop for Woken<'_> {
     }
 }
 
-/// Nothing is done with what comes.
+/// A load that ignores all events.
 pub(super) struct Ignore;
 
 impl Load for Ignore {}

@@ -1,4 +1,4 @@
-//! What a generator found.
+//! Measurements of a generator.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::measure::{CpuClock, MachineTime};
 pub(crate) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
-/// What the schedule can resolve: a turn of the generator's loop with some sends in it, which is also what the kernel's
-/// timers are exact to (prctl(2), PR_SET_TIMERSLACK). A smaller lag is the instrument's, not a failure of this run.
+/// Resolution of the schedule: a turn of the generator's loop with some sends, which is also the precision of the kernel's timers
+/// (prctl(2), PR_SET_TIMERSLACK). A smaller lag is a property of the instrument, not a failure of this run.
 const LAG_RESOLUTION: Duration = Duration::from_micros(50);
 /// But of what is reported, at least half must be the server's.
 const LAG_SHARE_OF_RESOLUTION: f64 = 0.5;
@@ -30,7 +30,7 @@ pub struct Span {
     pub own_cpu: Duration,
     /// The share, 0 to 1, that a hypervisor kept of the time that this machine's cores wanted.
     #[serde(default)]
-    pub stolen_share: f64,
+    pub steal_share: f64,
 }
 
 impl Span {
@@ -62,7 +62,7 @@ pub struct Progress {
     pub server_cpu: Duration,
     /// Resident memory of the server's processes; 0 where it isn't known.
     pub server_bytes: u64,
-    /// What the kernel holds for itself, of the whole machine: only differences mean something.
+    /// Kernel memory of the whole machine: only differences are meaningful.
     pub kernel_bytes: u64,
 }
 
@@ -92,7 +92,7 @@ pub struct Audit {
 
 impl Audit {
     /// Messages whose fate is known for sure: a corrupt one may be the one whose number is missing.
-    pub(super) fn settled(&self) -> u64 {
+    pub(super) fn accounted(&self) -> u64 {
         self.delivered + self.gaps.max(self.wrong_length + self.corrupt)
     }
 
@@ -173,8 +173,8 @@ impl Outcome {
         self.received_bytes = end.received_bytes - begin.received_bytes;
     }
 
-    /// Adds what another process found: it connected before this one, and did the rest at the same time. So
-    /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
+    /// Adds the outcome of another process, which connected earlier and ran the load at the same time. So the costs of connecting
+    /// add up, and the server's CPU under the load is counted once, from this process.
     pub fn merge(&mut self, other: &Self) {
         self.connections += other.connections;
         self.connect.wall += other.connect.wall;
@@ -240,21 +240,20 @@ impl Outcome {
         Some(self.connect.server_cpu.saturating_sub(idle).div_f64(self.connections as f64))
     }
 
-    /// Why this result is invalid; empty where it is sound.
+    /// Reasons why this result is invalid; empty if it is valid.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
-        let mut doubt = |latency_only: bool, what: String| doubts.push(Doubt { latency_only, what });
         let own = self.load.own_share();
         let worked = self.messages > 0 || self.audit.expected > 0;
         if worked && own > OWN_CPU_MAX {
-            doubt(self.closed_loop, format!("the generator used {:.0} % of its core", own * 100.0));
+            let what = format!("the generator used {:.0} % of its core", own * 100.0);
+            doubts.push(Doubt { latency_only: self.closed_loop, cause: Cause::GeneratorBusy, what });
         }
         let (lag, p99) = (self.lag.percentile(99.0), self.latency.percentile(99.0));
         if !self.lag.is_empty() && is_spoiled(lag, p99) {
-            doubt(
-                true,
-                format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"),
-            );
+            let what =
+                format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured");
+            doubts.push(Doubt::about_times(Cause::GeneratorLate, what));
         }
         let audit = &self.audit;
         let spoiled = audit.gaps + audit.wrong_length + audit.corrupt;
@@ -267,15 +266,17 @@ impl Outcome {
             (audit.expected.saturating_sub(audit.delivered + spoiled), "not delivered in time"),
         ] {
             if count > 0 {
-                doubt(false, format!("{count} messages {what}"));
+                doubts.push(Doubt::about_all(Cause::Messages, format!("{count} messages {what}")));
             }
         }
         if audit.lost_connections > 0 {
             let why = audit.first_loss.as_deref().unwrap_or("no reason known");
-            doubt(false, format!("{} connections lost ({why})", audit.lost_connections));
+            let what = format!("{} connections lost ({why})", audit.lost_connections);
+            doubts.push(Doubt::about_all(Cause::Connections, what));
         }
         if self.overlapping > 0 {
-            doubt(false, format!("{} publications weren't out when the next was due", self.overlapping));
+            let what = format!("{} publications weren't out when the next was due", self.overlapping);
+            doubts.push(Doubt::about_all(Cause::Other, what));
         }
         doubts
     }
@@ -297,13 +298,64 @@ pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
     share > allowed
 }
 
-/// A reason not to believe a result.
+/// A reason why a result is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
-    /// Whether it concerns the times only, and CPU and memory stand.
+    /// `true` if only times are invalid; CPU, memory and counts are valid.
     pub latency_only: bool,
+    /// Its kind, for verdicts.
+    #[serde(default)]
+    pub cause: Cause,
     /// In words.
     pub what: String,
+}
+
+impl Doubt {
+    /// Only times are invalid.
+    pub(crate) fn about_times(cause: Cause, what: String) -> Self {
+        Self { latency_only: true, cause, what }
+    }
+
+    /// The whole result is invalid.
+    pub(crate) fn about_all(cause: Cause, what: String) -> Self {
+        Self { latency_only: false, cause, what }
+    }
+}
+
+/// The kind of a [`Doubt`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Another cause, or a result of an older version.
+    #[default]
+    Other,
+    /// The generator's core was at its limit.
+    GeneratorBusy,
+    /// The generator sent later than intended.
+    GeneratorLate,
+    /// The hypervisor took CPU.
+    Steal,
+    /// Other processes used the CPU.
+    OtherProcesses,
+    /// Connections were lost.
+    Connections,
+    /// Messages were lost or wrong.
+    Messages,
+}
+
+impl Cause {
+    /// The cause in a verdict. `None`: the doubt's own words are used.
+    pub(crate) fn phrase(self) -> Option<&'static str> {
+        match self {
+            Self::Other => None,
+            Self::GeneratorBusy => Some("the generator was busy"),
+            Self::GeneratorLate => Some("the generator was late"),
+            Self::Steal => Some("the hypervisor took CPU"),
+            Self::OtherProcesses => Some("other processes used the CPU"),
+            Self::Connections => Some("connections were lost"),
+            Self::Messages => Some("messages were lost or wrong"),
+        }
+    }
 }
 
 /// Reads the clocks at the ends of spans.
@@ -317,7 +369,7 @@ pub(super) struct Probe {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     at_ns: u64,
-    /// What it has started, included.
+    /// Including the processes that it has started.
     server: Duration,
     started: Duration,
     own: Duration,
@@ -328,7 +380,7 @@ pub(super) struct Reading {
 }
 
 impl Probe {
-    /// Of those that servers have `started`, the ones that are over already are left out.
+    /// Processes that servers have `started` and that have ended already are ignored.
     pub(super) fn new(server_pids: &[u32], started_pids: &[u32]) -> std::io::Result<Self> {
         let clocks = |pids: &[u32]| pids.iter().map(|pid| CpuClock::of_process(*pid)).collect::<Vec<_>>();
         Ok(Self {
@@ -364,7 +416,7 @@ impl Reading {
             server_cpu: end.server.saturating_sub(self.server),
             started_cpu: end.started.saturating_sub(self.started),
             own_cpu: end.own.saturating_sub(self.own),
-            stolen_share: end.machine.stolen_since(&self.machine),
+            steal_share: end.machine.steal_since(&self.machine),
         }
     }
 }

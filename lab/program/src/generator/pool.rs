@@ -1,7 +1,7 @@
 //! The connections of one generator and the loop under every load.
 //!
-//! What a connection says and hears is [`super::protocol`]'s; here it has a *number*, and one or two connections of the
-//! kernel's, its lanes.
+//! [`super::protocol`] decides what a connection sends and how it reads. Here a client has a *number*, and one or two sockets, its
+//! lanes.
 //!
 //! Invariants: `slots[conn.index()]` names the connection that has the driver's connection of that id, as long as the
 //! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
@@ -32,7 +32,7 @@ const EVENTS_PER_TURN: usize = 128;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
-/// What a wait is shortened by, to be back in time.
+/// Waits end this much earlier, to be in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
@@ -62,7 +62,7 @@ impl Message {
     }
 }
 
-/// What a load does with what happens on the pool.
+/// Reactions of a load to events of the pool.
 pub(super) trait Load {
     /// A connection is open.
     fn opened(&mut self, _pool: &mut ConnectionPool, _number: usize) {}
@@ -106,7 +106,7 @@ pub(super) struct ConnectionPool {
     slots: Vec<u32>,
     pub(super) spec: Spec,
     pub(super) audit: Audit,
-    /// What has been found so far, but for the audit.
+    /// Results so far, without the audit.
     pub(super) outcome: Outcome,
     /// Connections and the numbers that were skipped on them: empty unless a server is at fault.
     skipped: HashSet<(usize, u64)>,
@@ -125,7 +125,7 @@ pub(super) struct ConnectionPool {
     dialect: Dialect,
     /// Of clients that use TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
-    /// What came over it.
+    /// Decrypted bytes.
     plain: Vec<u8>,
     out: Out,
     /// How clients behave.
@@ -136,9 +136,9 @@ pub(super) struct ConnectionPool {
     round: u8,
     /// Seed of the handshakes' keys.
     keys: u64,
-    /// What the kernel refused where nobody could be told.
+    /// An error of the kernel that couldn't be returned at once.
     refused: Option<Error>,
-    /// Who tells how it goes.
+    /// Progress reports, if somebody watches.
     reporter: Option<ProgressReporter>,
 }
 
@@ -299,7 +299,7 @@ impl ConnectionPool {
         }
         if self.reporter.as_ref().is_some_and(ProgressReporter::is_due) {
             let now = self.read_clocks();
-            self.reporter.iter_mut().for_each(|reporter| reporter.tell(now));
+            self.reporter.iter_mut().for_each(|reporter| reporter.report(now));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -424,7 +424,7 @@ impl ConnectionPool {
             connection.stage = Stage::Opening;
             connection.client.connected(&self.dialect, key, &mut self.out);
             self.write_out(number);
-            // Nothing has been received, so all that can have happened is that it is open.
+            // The server has sent nothing yet, so the only possible event is that the connection is open.
             if self.out.happened.drain(..).next().is_some() {
                 self.on_open(number, load);
             }
@@ -474,7 +474,7 @@ impl ConnectionPool {
                 ClientEvent::Opened => self.on_open(number, load),
                 ClientEvent::Payload { head, payload_bytes, clean } => {
                     if let Some(reporter) = &mut self.reporter {
-                        reporter.hear(head.map(|head| head.intended_ns), at_ns);
+                        reporter.record(head.map(|head| head.intended_ns), at_ns);
                     }
                     self.arrived += 1;
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
@@ -498,9 +498,9 @@ impl ConnectionPool {
         if let Some(interval) = connection.client.heartbeat_interval() {
             self.heartbeats.push_back((Instant::now() + interval, number as u32, connection.main.conn));
         }
-        if let Some(hello) = self.spec.hello.take() {
+        if let Some(hello) = self.spec.first_message.take() {
             self.send(number, hello.as_bytes());
-            self.spec.hello = Some(hello);
+            self.spec.first_message = Some(hello);
         }
         load.opened(self, number);
     }

@@ -12,9 +12,9 @@ const QUIET: Duration = Duration::from_millis(300);
 const LOOKS: usize = 100;
 
 struct Watching {
-    /// Those that stay.
+    /// Clients that stay.
     watchers: usize,
-    /// Members that they were told of.
+    /// Joins and leaves that they received.
     changes: u64,
 }
 

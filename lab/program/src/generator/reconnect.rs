@@ -32,8 +32,8 @@ impl Load for ComingBack {
     }
 }
 
-/// What it costs to come back is in `connect`, `back_in` and `back`, the publication in what a fan-out fills.
-/// `connected` returns when all generators' clients are back; until then clients answer.
+/// The costs of reconnecting are in `connect`, `back_in` and `back`; the publication fills the fields of a fan-out. `connected`
+/// returns when all generators' clients have reconnected; until then, clients answer.
 pub(super) fn run(
     pool: &mut ConnectionPool,
     cut: Cut,
@@ -57,7 +57,7 @@ pub(super) fn run(
     pool.outcome.connect = before.until(&pool.read_clocks());
     pool.outcome.connections = pool.open() as u64;
     meet(pool, connected)?;
-    // What the server has to put away belongs to the storm's aftermath, not to the publication.
+    // The server's work after the storm isn't part of the publication.
     pool.turn_for(pool.spec.idle, &mut load)?;
     let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
     fanout::run(pool, plan)

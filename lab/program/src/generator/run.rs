@@ -78,7 +78,7 @@ fn run_on_open(
     }
     meet(pool, connected)?;
 
-    // What came while the others were waited for belongs to nobody.
+    // Messages that arrived while waiting for other generators aren't counted.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
     // Of no time at all, a share of it says nothing.
     if !pool.spec.idle.is_zero() {

@@ -82,7 +82,7 @@ pub(super) fn run_open<L: Load>(
             sent += 1;
             now = Instant::now();
         }
-        let settled = pool.audit.settled() >= pool.audit.expected;
+        let settled = pool.audit.accounted() >= pool.audit.expected;
         if sent == total && is_measured && settled || now > deadline {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! What a generator is told to do.
+//! The task of a generator.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct Spec {
     pub targets_also: Vec<SocketAddr>,
     /// Where the last connection goes, the one that publishes, if not to `target`.
     pub entry: Option<SocketAddr>,
-    /// What is spoken.
+    /// Protocol of the clients.
     pub protocol: Protocol,
     /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
     /// `transport`, of SockJS and of older Socket.IO the prefix of the service. `{}` in that of a WebSocket stands for the number
@@ -47,7 +47,7 @@ pub struct Spec {
     /// Connections begun per second.
     pub connect_rate_hz: f64,
     /// A payload sent on each connection once it is open, such as a subscription. It isn't escaped.
-    pub hello: Option<String>,
+    pub first_message: Option<String>,
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
     /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
@@ -60,7 +60,7 @@ pub struct Spec {
     pub load: LoadSpec,
     /// The server's processes, whose CPU clocks are read at the ends of each span.
     pub server_pids: Vec<u32>,
-    /// What these have started, and use CPU as the server, too; told apart as well.
+    /// Processes that the servers have started. Their CPU counts as the server's, and is also reported separately.
     pub started_pids: Vec<u32>,
     /// The core to be pinned to.
     pub core: Option<usize>,
@@ -68,7 +68,7 @@ pub struct Spec {
     pub stands_back: bool,
     /// By the least that a client can do, in its place: what the kernel costs.
     pub bare: bool,
-    /// Whether the process tells how it goes while it goes, and by what it multiplies what it hears, for all processes.
+    /// `Some` if the process reports its progress: the factor for its messages, so that all processes are included.
     pub live: Option<f64>,
 }
 
@@ -87,7 +87,7 @@ impl Spec {
             connections,
             first_source: 0,
             connect_rate_hz: 4000.0,
-            hello: None,
+            first_message: None,
             idle: Duration::from_secs(1),
             late: LATE,
             slices: 0,
@@ -120,16 +120,20 @@ impl Spec {
 
 /// The load on open connections. Payloads are as `crate::payload` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LoadSpec {
     /// Messages at a fixed total rate, round robin, whatever comes back.
     EchoOpen {
         /// Payload.
         bytes: usize,
-        /// Messages per second over all connections.
+        /// Messages per second over all connections. A case without a rate gets a share of the slowest server's.
+        #[serde(default)]
         rate_hz: f64,
         /// Before the measurement.
+        #[serde(with = "crate::seconds")]
         warm_up: Duration,
         /// The measurement.
+        #[serde(with = "crate::seconds")]
         measure: Duration,
     },
     /// On each connection the next message when the echo of the last has come.
@@ -137,8 +141,10 @@ pub enum LoadSpec {
         /// Payload.
         bytes: usize,
         /// Before the measurement.
+        #[serde(with = "crate::seconds")]
         warm_up: Duration,
         /// The measurement.
+        #[serde(with = "crate::seconds")]
         measure: Duration,
     },
     /// One connection publishes, all receive.
@@ -151,32 +157,36 @@ pub enum LoadSpec {
         warm_up: u64,
         /// Publications measured.
         count: u64,
-        /// Who publishes.
+        /// The publisher.
+        #[serde(default)]
         publisher: Publisher,
     },
     /// Many topics with few subscribers each.
     Topics(TopicsPlan),
     /// Members of a room that are notified of who joins and leaves.
     Presence {
-        /// Those that leave and come back, one after the other; the others stay.
+        /// Clients that leave and join, one after the other; the others stay.
         moving: usize,
         /// So many a second.
         rate_hz: f64,
         /// The measurement.
+        #[serde(with = "crate::seconds")]
         measure: Duration,
     },
     /// Each connection receives the versions of the document that it is subscribed to, from any number on.
     Receive {
         /// The measurement.
+        #[serde(with = "crate::seconds")]
         measure: Duration,
     },
     /// Everybody in a room says something in turn, faster from step to step.
     Chat(ChatPlan),
     /// Everybody subscribes at once, and is answered once.
     Ask,
-    /// Nothing is sent.
+    /// Connections stay idle.
     Idle {
         /// How long.
+        #[serde(with = "crate::seconds")]
         hold: Duration,
     },
     /// As many connections as so much CPU of the server's lasts for.
@@ -187,19 +197,22 @@ pub enum LoadSpec {
         cut: Cut,
         /// Payload of the publications.
         bytes: usize,
-        /// Who publishes.
+        /// The publisher.
+        #[serde(default)]
         publisher: Publisher,
     },
-    /// All follow a document whose rate another process sets, and what they have is sampled.
+    /// Clients follow a document whose rate another process sets, and the age of their versions is sampled.
     Follow {
         /// How long.
+        #[serde(with = "crate::seconds")]
         lasts: Duration,
     },
-    /// Clients as no server wants them, beside others that a server owes everything nevertheless.
+    /// Misbehaving clients, beside others that the server has to serve.
     Misbehave {
-        /// What they do.
+        /// Their misbehaviour.
         how: Misbehaviour,
         /// How long.
+        #[serde(with = "crate::seconds")]
         lasts: Duration,
     },
 }
@@ -226,7 +239,7 @@ impl LoadSpec {
         }
     }
 
-    /// How often somebody publishes, where that is known.
+    /// Number of publications, if it is known.
     pub(crate) fn publications(&self) -> Option<u64> {
         if let Self::Fanout { warm_up, count, .. } = self { Some(warm_up + count) } else { None }
     }
@@ -239,6 +252,7 @@ impl LoadSpec {
 
 /// How connections are cut that come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cut {
     /// By FIN, with no word of the protocol.
     Finish,
@@ -246,10 +260,11 @@ pub enum Cut {
     Reset,
 }
 
-/// Who publishes in a fan-out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The publisher of a fan-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Publisher {
     /// The last one of these connections.
+    #[default]
     Own,
     /// A connection of another process, which also reads the clocks.
     Elsewhere,

@@ -43,7 +43,7 @@ impl Tls {
         Ok(Self(Box::new(connection)))
     }
 
-    /// Takes what the client says; returns what is to be sent now. What can't be sent before the handshake is kept.
+    /// Encrypts the client's bytes and returns those to send now. Bytes before the end of the handshake are kept.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
         // Both are memory: without a limit, neither fails.

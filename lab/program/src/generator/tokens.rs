@@ -14,16 +14,16 @@ use crate::Error;
 pub(crate) const ISSUER: &str = "lab";
 const LIFETIME_S: u64 = 3600;
 
-/// What tokens are like.
+/// Kind of the clients' tokens.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tokens {
-    /// What signs them.
+    /// The signing key.
     pub key: TokenKey,
     /// Whether each client has its own, which a server can't know yet.
     pub differ: bool,
 }
 
-/// What signs tokens.
+/// A signing key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum TokenKey {
     /// A secret, by HS256.
@@ -33,7 +33,7 @@ pub enum TokenKey {
 }
 
 impl Tokens {
-    /// Those of so many clients; one, where all have the same.
+    /// Makes a token for each client, or one for all.
     pub(super) fn make(&self, clients: usize) -> Result<Vec<String>, Error> {
         let unusable = |what: String| Error::Usage(format!("the key of tokens: {what}"));
         let key = match &self.key {

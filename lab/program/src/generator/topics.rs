@@ -30,8 +30,10 @@ pub struct TopicsPlan {
     /// Publications per second.
     pub rate_hz: f64,
     /// Before the measurement.
+    #[serde(with = "crate::seconds")]
     pub warm_up: Duration,
     /// The measurement.
+    #[serde(with = "crate::seconds")]
     pub measure: Duration,
 }
 

@@ -14,12 +14,12 @@ use super::live::Report;
 use super::run::run_and_hold;
 use super::{CONNECTIONS_PER_PROCESS_MAX, Live, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
-use crate::measure::Ward;
+use crate::measure::ChildGuard;
 
 /// The word for "begin", and "go on", on a worker's standard input.
 const BEGIN: &str = "begin";
 
-/// What a generator adds to its priority that others go before.
+/// Niceness of a generator that lets all other processes go first.
 const LAST_IN_LINE: i32 = 19;
 
 /// How to run this program as a worker.
@@ -47,13 +47,13 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
         output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
     };
     let input = Mutex::new(input);
-    let hear = |what| {
+    let read = |what| {
         let mut line = String::new();
         let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
         input.read_line(&mut line).map_err(Error::io(what))?;
         Ok::<String, Error>(line)
     };
-    let task = hear("reading the task")?;
+    let task = read("reading the task")?;
     let spec: Spec =
         serde_json::from_str(&task).map_err(|error| Error::Usage(format!("the task: {error}")))?;
     if spec.stands_back {
@@ -62,16 +62,16 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
     }
     let connected = |_: &Outcome| {
         say(&Report::Connected)?;
-        let word = hear("waiting to begin")?;
+        let word = read("waiting to begin")?;
         if word.trim_end() == BEGIN { Ok(()) } else { Err(Error::Generator("it was called off".into())) }
     };
     let done = |outcome| {
         say(&Report::Done(Box::new(outcome)))?;
-        hear("waiting to end").map(drop)
+        read("waiting to end").map(drop)
     };
     run_and_hold(&spec, connected, done).or_else(|error| {
         let why = match error {
-            // That it is the generator's is said by who hears of it.
+            // The caller adds that the error is the generator's.
             Error::Generator(why) => why,
             other => other.to_string(),
         };
@@ -84,18 +84,18 @@ pub struct Workers {
     workers: Vec<Worker>,
     /// How often they wait for each other in the load.
     meetings: usize,
-    /// Who is told how it goes.
+    /// Receiver of progress reports.
     watch: Watch,
 }
 
-/// Who is told how a load goes.
+/// Receiver of progress reports.
 pub(crate) type Watch = Option<Box<dyn Fn(&Live)>>;
 
 struct Worker {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
-    _ward: Ward,
+    _guard: ChildGuard,
 }
 
 impl Workers {
@@ -104,14 +104,14 @@ impl Workers {
         Self::connect_watched(invocation, spec, None)
     }
 
-    /// The same; `watch` is told once a second how the load goes.
+    /// The same; `watch` receives the progress once a second.
     pub(crate) fn connect_watched(invocation: &Invocation, spec: &Spec, watch: Watch) -> Result<Self, Error> {
         let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings(), watch };
         let mut spec = spec.clone();
         spec.live = started.watch.is_some().then_some(1.0);
         for part in parts(&spec) {
             let mut worker = Worker::start(invocation, &part)?;
-            worker.hear_connected(&started.watch)?;
+            worker.await_connected(&started.watch)?;
             started.workers.push(worker);
         }
         Ok(started)
@@ -141,13 +141,13 @@ impl Workers {
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         for _ in 0..self.meetings {
             for worker in &mut self.workers {
-                worker.hear_connected(&self.watch)?;
+                worker.await_connected(&self.watch)?;
             }
             self.begin()?;
         }
         let mut whole: Option<Outcome> = None;
         for worker in self.workers.iter_mut().rev() {
-            match (worker.hear(&self.watch)?, &mut whole) {
+            match (worker.receive(&self.watch)?, &mut whole) {
                 (Report::Done(outcome), None) => whole = Some(*outcome),
                 (Report::Done(outcome), Some(whole)) => whole.merge(&outcome),
                 (Report::Failed(why), _) => return Err(Error::Generator(why)),
@@ -173,27 +173,28 @@ impl Worker {
     fn start(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
         let mut command = Command::new(&invocation.program);
         command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let (mut child, ward) = Ward::spawn(&mut command).map_err(Error::io("starting a generator"))?;
+        let (mut child, guard) =
+            ChildGuard::spawn(&mut command).map_err(Error::io("starting a generator"))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::Generator("a worker without pipes".into()));
         };
-        let mut worker = Self { child, input, output: BufReader::new(output), _ward: ward };
+        let mut worker = Self { child, input, output: BufReader::new(output), _guard: guard };
         let task = serde_json::to_string(spec).map_err(|error| Error::Generator(error.to_string()))?;
         writeln!(worker.input, "{task}").map_err(Error::io("giving a generator its task"))?;
         Ok(worker)
     }
 
     /// That it has come so far.
-    fn hear_connected(&mut self, watch: &Watch) -> Result<(), Error> {
-        match self.hear(watch)? {
+    fn await_connected(&mut self, watch: &Watch) -> Result<(), Error> {
+        match self.receive(watch)? {
             Report::Connected => Ok(()),
             Report::Failed(why) => Err(Error::Generator(why)),
             _ => Err(Error::Generator("a worker was done too early".into())),
         }
     }
 
-    /// What it says next, but for how it goes, which `watch` is told.
-    fn hear(&mut self, watch: &Watch) -> Result<Report, Error> {
+    /// The next report other than progress, which goes to `watch`.
+    fn receive(&mut self, watch: &Watch) -> Result<Report, Error> {
         loop {
             let mut line = String::new();
             self.output.read_line(&mut line).map_err(Error::io("hearing from a generator"))?;
@@ -224,7 +225,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             part.first_source = first_source;
             first_source = first_source.wrapping_add(part.sources() as u8);
             let share = part.connections as f64 / spec.connections.max(1) as f64;
-            // The one that is heard first in the end: what another one said would wait until then.
+            // Only the last process reports: its output is read first in the end, and another one's would wait until then.
             part.live = spec.live.filter(|_| nth + 1 == count).map(|_| 1.0 / share.max(1e-9));
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,

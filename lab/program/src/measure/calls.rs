@@ -21,7 +21,7 @@ pub struct CallCounter {
     processes: usize,
 }
 
-/// What was counted.
+/// Counted system calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     /// How often each was called, by all of them.

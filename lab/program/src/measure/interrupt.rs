@@ -1,9 +1,9 @@
-//! What becomes of the children when somebody presses Ctrl-C, or ends the lab by SIGTERM or SIGHUP.
+//! Ends the children on Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A thread hears of the signal, ends the children and then the process. (Blocking signals and waiting for them wouldn't do:
-//! children inherit what is blocked, and servers have to be ended by SIGTERM.) Children are in process groups of their own: a
-//! terminal's Ctrl-C reaches the lab alone, which so never takes their end for a server's failure; and what they started
-//! goes with them.
+//! A thread receives the signal, ends the children and then the process. (Blocking signals and waiting for them wouldn't do:
+//! children inherit blocked signals, and servers have to be ended by SIGTERM.) Children are in process groups of their own. So a
+//! terminal's Ctrl-C reaches the lab alone, which doesn't mistake their end for a failure, and processes that they started end with
+//! them.
 //!
 //! Invariant: between the signal and the end of the process nothing is written to results: [`is_over`] is true by then.
 
@@ -64,21 +64,21 @@ pub fn is_over() -> bool {
 
 /// A child that is ended with the process, as long as this isn't dropped. It leads a process group of its own.
 #[derive(Debug)]
-pub struct Ward(u32);
+pub struct ChildGuard(u32);
 
-impl Ward {
+impl ChildGuard {
     /// Starts `command` in a process group of its own.
     pub fn spawn(command: &mut Command) -> io::Result<(Child, Self)> {
         // Locked before the child runs: a signal in between would otherwise end all children but this one.
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.process_group(0).spawn()?;
         children.insert(child.id());
-        let ward = Self(child.id());
-        Ok((child, ward))
+        let guard = Self(child.id());
+        Ok((child, guard))
     }
 }
 
-impl Drop for Ward {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
@@ -88,7 +88,7 @@ fn end_children() {
     let children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = |id: &u32| i32::try_from(*id).ok().and_then(Pid::from_raw);
     let groups: Vec<Pid> = children.iter().filter_map(pid).collect();
-    // Nobody starts another one meanwhile: the lock is held to the end.
+    // No other child starts meanwhile: the lock is held to the end.
     for group in &groups {
         let _ = kill_process_group(*group, Signal::TERM);
     }

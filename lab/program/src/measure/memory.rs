@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// What a process holds, in bytes.
+/// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
     /// Pages that nobody else maps: what would be free if it ended.
@@ -30,15 +30,14 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
 }
 
-/// What the kernel holds for itself, bytes: its structures (slab) and the buffers of TCP sockets. Of the whole machine, so only
-/// a difference over many connections means something; both ends of those on loopback count.
+/// Kernel memory in bytes: its structures (slab) and the buffers of TCP sockets. It covers the whole machine, so only a difference
+/// over many connections is meaningful; on loopback, both ends count.
 pub fn kernel_bytes() -> io::Result<u64> {
     let slab = kib(&fs::read_to_string("/proc/meminfo")?, "Slab:");
     Ok(slab + socket_bytes()?)
 }
 
-/// What process `pid` holds in memfds, bytes, which its resident set doesn't show. It looks at every descriptor,
-/// about a microsecond each.
+/// Bytes in memfds of process `pid`, which its resident set doesn't include. It reads every descriptor, about a microsecond each.
 pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {

@@ -1,4 +1,4 @@
-//! What a run costs: CPU time, memory, and the processes it is measured on.
+//! Costs of a run: CPU time, memory, and the processes that are measured.
 //!
 //! After "Measuring honestly" of the scenarios: CPU by the process's own clock, memory by the kernel's
 //! accounts, every server pinned to one core and ended by the end of its run.
@@ -10,11 +10,11 @@ mod memory;
 mod namespace;
 mod pin;
 mod server;
-mod stolen;
+mod steal;
 
 pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
-pub use interrupt::{Ward, end_children_on_signal, exit_after_signal_by, is_over};
+pub use interrupt::{ChildGuard, end_children_on_signal, exit_after_signal_by, is_over};
 pub use memory::{ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes, socket_bytes};
 pub use namespace::{
     bound_receive_buffers, congestion_control, enter_namespace, is_fit_for_namespaces, is_in_namespace,
@@ -22,4 +22,4 @@ pub use namespace::{
 };
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};
-pub use stolen::MachineTime;
+pub use steal::MachineTime;

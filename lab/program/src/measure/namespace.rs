@@ -26,9 +26,9 @@ pub fn left_out() -> Option<Vec<String>> {
     Some(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
-/// Runs this program again, with the same arguments, in a network namespace whose loopback uses
-/// `congestion` (such as `cubic`). Returns only in there, with the name of that, or where it is not allowed, with the reason. Who is
-/// `left_out` is told in there.
+/// Runs this program again, with the same arguments, in a network namespace whose loopback uses `congestion` (such as `cubic`).
+/// Returns only inside the namespace, with the name of the congestion control, or with the reason if it isn't allowed. The names in
+/// `left_out` are passed on.
 pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, String> {
     if let Ok(inside) = env::var(INSIDE) {
         return Ok(inside);

@@ -40,7 +40,7 @@ pub struct Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It was allowed a moment ago; where it no longer is, the thread stays where it is.
+        // Pinning was allowed a moment ago. If it no longer is, the thread stays on its core.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

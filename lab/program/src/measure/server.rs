@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Ward, pin_current};
+use super::{ChildGuard, pin_current};
 use crate::Error;
 
 /// How long a server may take to say `ready`. Under valgrind, on a machine that builds, 30 s weren't enough.
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
-/// What to run.
+/// Command line of a server.
 #[derive(Clone, Debug)]
 pub struct ServerCommand {
     /// For messages and tables.
@@ -48,7 +48,7 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     said: Said,
-    _ward: Ward,
+    _guard: ChildGuard,
 }
 
 impl Server {
@@ -59,7 +59,7 @@ impl Server {
             command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
         let mut program = dying_with_us(command);
         program.args(&command.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (mut child, ward) = Ward::spawn(&mut program)
+        let (mut child, guard) = ChildGuard::spawn(&mut program)
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
 
@@ -74,7 +74,7 @@ impl Server {
             });
         }
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { name: command.name.clone(), child, address, said, _ward: ward };
+        let mut server = Self { name: command.name.clone(), child, address, said, _guard: guard };
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -191,7 +191,7 @@ fn dying_with_us(command: &ServerCommand) -> Command {
     wrapped
 }
 
-/// What a server has said on standard error: the last [`LINES_KEPT`] lines.
+/// Standard error of a server: the last [`LINES_KEPT`] lines.
 #[derive(Debug)]
 struct Said {
     lines: Arc<Mutex<VecDeque<String>>>,

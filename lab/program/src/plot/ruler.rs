@@ -1,4 +1,4 @@
-//! Where values lie along an axis, and what stands beside it.
+//! Positions of values along an axis, and its labels.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use crate::bench::grouped;
 
 /// Labels of an axis at most.
 const TICKS_MAX: usize = 7;
-/// What a published figure may exceed all that was measured by to be drawn.
+/// A published figure is drawn if it is at most this multiple of the largest measured one.
 const BEYOND: f64 = 4.0;
 
 /// How values lie along an axis.

@@ -1,13 +1,13 @@
-//! What a line looks like, by its number: colour, dashes and sign.
+//! Appearance of a line, by its number: colour, dashes and mark.
 //!
-//! Number 0, the judged server, has a colour of its own, and is broader and never dashed. Of the others, those with the same
-//! dashes differ in colour and in sign, so that all of `STYLES` are told apart by colour and dashes, and without colours by
-//! dashes and signs. The colours are those of Okabe and Ito (Color Universal Design, 2008) that are dark enough on white, without
-//! black, which published figures have, and Tol's wine: no two are closer than 16 (ΔE, CIE 1976) to whoever lacks one kind
-//! of cone (by the matrices of Machado, Oliveira and Fernandes, 2009).
+//! Number 0, the baseline, has a colour of its own, and is wider and never dashed. Among the others, lines with the same dashes
+//! differ in colour and in mark, so that all of `STYLES` can be distinguished by colour and dashes, and without colours by dashes
+//! and marks. The colours are those of Okabe and Ito (Color Universal Design, 2008) that are dark enough on white, without black,
+//! which published figures have, and Tol's wine. No two are closer than 16 (ΔE, CIE 1976) for a reader who lacks one kind of cone
+//! (by the matrices of Machado, Oliveira and Fernandes, 2009).
 
 /// The judged server's, and the others' in turn.
-const JUDGED: &str = "#0072b2";
+const BASELINE: &str = "#0072b2";
 const COLOURS: [&str; 6] = ["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255"];
 /// Drawn and left out in turn, pixels, when all colours are used: none, dashes, dots, both.
 const DASHES: [&str; 4] = ["none", "9 4", "2 4", "12 4 2 4"];
@@ -22,7 +22,7 @@ pub(super) const SIGNS: [&str; 8] = [
     "M-.5-1.6H.5V1.6H-.5z",
     "M0-1.6L.41-.57 1.52-.49.67.22.94 1.29 0 .7-.94 1.29-.67.22-1.52-.49-.41-.57z",
 ];
-/// Numbers whose lines can be told apart; then they repeat.
+/// Number of lines that can be distinguished; further ones repeat.
 #[cfg(test)]
 const STYLES: usize = 1 + COLOURS.len() * DASHES.len();
 
@@ -38,7 +38,7 @@ pub(super) struct Style {
 impl Style {
     pub(super) fn of(number: usize) -> Self {
         let Some(nth) = number.checked_sub(1) else {
-            return Self { colour: JUDGED, dashes: DASHES[0], breadth: 4, radius: 5.0 };
+            return Self { colour: BASELINE, dashes: DASHES[0], breadth: 4, radius: 5.0 };
         };
         let (colour, dashes) = (COLOURS[nth % COLOURS.len()], DASHES[nth / COLOURS.len() % DASHES.len()]);
         Self { colour, dashes, breadth: 2, radius: 4.0 }

@@ -1,8 +1,8 @@
 //! Two results of one scenario beside each other: of each case, server and metric the old and the new figure.
 //!
-//! What was measured at different times wasn't measured under the same conditions, and nothing alternated. So a difference is
-//! claimed only where the ratio is beyond what the runs of each scatter, **and** beyond what servers have changed that are the
-//! same in both (the same versions): what they show is the machine. Where there is no such server, that is said.
+//! Two results weren't measured under the same conditions, and their runs didn't alternate. So a difference is marked only if the
+//! ratio is beyond the scatter of the runs, **and** beyond the change of every server that has the same versions in both: such a
+//! change is the machine's. If there is no such server, a warning says so.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub(crate) struct Row {
     /// Whether it is the case's decisive figure.
     pub is_decisive: bool,
     pub metric: Metric,
-    /// Medians of the sound runs.
+    /// Medians of the valid runs.
     pub old: Option<f64>,
     pub new: Option<f64>,
     pub change: Change,
@@ -39,12 +39,12 @@ pub(crate) enum Change {
     Better,
     /// Worse than before, by more than noise.
     Worse,
-    /// No difference is shown: less than this ratio, or its inverse, can't be told from noise.
+    /// No difference shown: a ratio below this one, or above its inverse, can't be distinguished from noise.
     NotShown(f64),
     /// One run of either, so nothing can be said.
     TooFew,
     /// One of them has no valid run.
-    Unsound,
+    Invalid,
 }
 
 impl Row {
@@ -97,8 +97,8 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
                     server: runs.name.clone(),
                     is_decisive: nth == 0,
                     metric,
-                    old: median(&runs_before.sound(metric)),
-                    new: median(&runs.sound(metric)),
+                    old: median(&runs_before.valid(metric)),
+                    new: median(&runs.valid(metric)),
                     change: change(runs_before, runs, metric, drift.unwrap_or(1.0)),
                 });
             }
@@ -129,13 +129,13 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
 }
 
 fn ratio(old: &ServerReport, new: &ServerReport, metric: Metric) -> Option<f64> {
-    let ratio = median(&new.sound(metric))? / median(&old.sound(metric))?;
+    let ratio = median(&new.valid(metric))? / median(&old.valid(metric))?;
     (ratio.is_finite() && ratio > 0.0).then_some(ratio)
 }
 
 fn change(old: &ServerReport, new: &ServerReport, metric: Metric, drift: f64) -> Change {
-    let (before, after) = (old.sound(metric), new.sound(metric));
-    let (Some(was), Some(is)) = (median(&before), median(&after)) else { return Change::Unsound };
+    let (before, after) = (old.valid(metric), new.valid(metric));
+    let (Some(was), Some(is)) = (median(&before), median(&after)) else { return Change::Invalid };
     if was <= 0.0 || is <= 0.0 {
         // Of nothing there is no multiple; from nothing to something is a change that no noise explains.
         return match is.total_cmp(&was) {
@@ -165,7 +165,7 @@ impl fmt::Display for Change {
             }
             Self::NotShown(_) => f.write_str("no difference shown (too much noise)"),
             Self::TooFew => f.write_str("too few runs"),
-            Self::Unsound => f.write_str("no valid run"),
+            Self::Invalid => f.write_str("no valid run"),
         }
     }
 }

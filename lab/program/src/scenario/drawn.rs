@@ -1,7 +1,8 @@
-//! What of a result is drawn: the curves of each case, and the figures of cases that differ in the number of connections only,
-//! over that number; with what was published ([`super::marks`]) wherever the axes are the same.
+//! Plots of a result: the curves of each case, and the figures of cases that differ only in the number of connections, over that
+//! number. Published figures ([`super::marks`]) are added if the axes are the same.
 
-use super::marks::{Over, marks};
+use super::declared::Over;
+use super::marks::marks;
 use super::record::Record;
 use crate::bench::{CaseReport, Curve, ServerReport};
 use crate::plot::{Line, Plot, Scale};
@@ -63,7 +64,7 @@ pub(super) fn overviews(kept: &Record) -> Vec<Plot> {
     plots
 }
 
-/// What cases are called but for their sizes: `room-1300-nginx` is of `room-nginx`.
+/// Common name of cases that differ in size: `room-1300-nginx` belongs to `room-nginx`.
 fn family(case: &str) -> String {
     let is_size = |part: &&str| !part.starts_with(|first: char| first.is_ascii_digit());
     case.split('-').filter(is_size).collect::<Vec<&str>>().join("-")

@@ -9,7 +9,7 @@ use super::compare::{Change, ComparedResults, Row, compare};
 use super::record::Record;
 use crate::Error;
 
-/// What a gate says, the worst of it.
+/// Verdict of a gate; the worst one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
     Held,
@@ -70,13 +70,13 @@ pub(crate) fn judge(old: &Record, new: &Record, tolerance: f64) -> Result<Judgem
             Change::Worse => {
                 say(Gate::Slower, format!("{name}: {} → {}", row.figure(row.old), row.figure(row.new)));
             }
-            Change::Unsound if row.is_decisive => {
-                say(Gate::Invalid, format!("{name}: {}", why_unsound(new, row)))
+            Change::Invalid if row.is_decisive => {
+                say(Gate::Invalid, format!("{name}: {}", why_invalid(new, row)))
             }
             Change::TooFew if row.is_decisive => {
                 say(Gate::Invalid, format!("{name}: one run says nothing (--pairs)"));
             }
-            Change::Better | Change::NotShown(_) | Change::TooFew | Change::Unsound => {}
+            Change::Better | Change::NotShown(_) | Change::TooFew | Change::Invalid => {}
         }
     }
     let was_judged = |case: &str| compared.rows.iter().any(|row| row.case == case && row.server == judged);
@@ -90,8 +90,8 @@ fn is_within(row: &Row, tolerance: f64) -> bool {
     row.ratio().is_some_and(|ratio| ratio.ln().abs() <= (1.0 + tolerance).ln())
 }
 
-/// What the first doubt about the runs now is, if it is theirs.
-fn why_unsound(new: &Record, row: &Row) -> String {
+/// The first doubt about the new runs, if they are the invalid ones.
+fn why_invalid(new: &Record, row: &Row) -> String {
     match new.case(&row.case).and_then(|case| case.runs(&row.server)) {
         Some(runs) if row.new.is_none() => {
             let doubt = runs.trials.iter().flat_map(|trial| &trial.doubts).next();

@@ -1,6 +1,6 @@
-//! One server over its versions: which results have it, and what they say of it.
+//! One server over its versions: the results that have it, and its figures.
 //!
-//! The results of a folder, in the order in which they were made. A figure is the median of that result's sound runs; beside
+//! The results of a folder, in the order in which they were made. A figure is the median of that result's valid runs; beside
 //! another server (`--against`) it is the ratio to that one's in the same result, which takes out what the machine was like at
 //! that time. Differences between two results are [`super::compare`]'s to judge, so none is claimed here.
 
@@ -121,11 +121,11 @@ impl History {
             None => case.metrics.first().copied(),
         };
         let Some(metric) = metric else { return };
-        let sound = runs.sound(metric);
-        let figure = median(&sound).and_then(|figure| match &question.against {
+        let valid = runs.valid(metric);
+        let figure = median(&valid).and_then(|figure| match &question.against {
             None => Some(figure),
             Some(other) => {
-                Some(figure / median(&case.runs(other)?.sound(metric)).filter(|theirs| *theirs > 0.0)?)
+                Some(figure / median(&case.runs(other)?.valid(metric)).filter(|theirs| *theirs > 0.0)?)
             }
         });
         let machine = &kept.machine;
@@ -133,7 +133,7 @@ impl History {
             kept.began.clone(),
             kept.version(&question.server).unwrap_or_default(),
             self.format(metric, figure),
-            format!("{}/{}", sound.len(), runs.trials.len()),
+            format!("{}/{}", valid.len(), runs.trials.len()),
             kept.effort_name(),
             format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel),
             file.to_owned(),

@@ -2,28 +2,14 @@
 //! what was published, and, folded, how it was measured. No script, nothing to be loaded. It is made of what is in the files, so
 //! that one made again is the same.
 
+use super::Scenario;
 use super::drawn::{overviews, plots};
-use super::record::{About, Record, Server, listed};
+use super::record::{Record, Server, listed};
 use crate::bench::{CaseReport, Effort, warnings};
 use crate::plot::{self, Plot};
 use crate::table::{Table, escaped};
 
-const STYLE: &str = ":root{color-scheme:light dark;--text:light-dark(#1b1f24,#e6e9ed);--page:light-dark(#fff,#14171a);\
---faint:light-dark(#4d5661,#a9b2bc);--rule:light-dark(#d5dae0,#3a414a);--link:light-dark(#0b5394,#8ec5ff);\
---answer:light-dark(#f2f6fb,#1a2430);--warning:light-dark(#fff4e5,#33240f);--focus:light-dark(#0072b2,#56b4e9)}\
-body{font:16px/1.5 system-ui,sans-serif;max-width:66rem;margin:2rem auto;padding:0 1rem;color:var(--text);background:var(--page)}\
-h1,h2,h3{line-height:1.2}h2{margin-top:3rem;border-bottom:2px solid var(--rule)}a{color:var(--link)}\
-body,dd{overflow-wrap:anywhere}table{border-collapse:collapse;font-size:.9rem;overflow-wrap:normal}.scroll{overflow-x:auto;margin:1rem 0}\
-th,td{padding:.3rem .6rem;text-align:left;border-bottom:1px solid var(--rule);vertical-align:top}\
-.figure{font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}th[scope=row]{white-space:nowrap}\
-.answer,.warning{padding:.6rem 1rem;margin:1rem 0;border-left:4px solid var(--focus);background:var(--answer)}\
-.warning{border-color:#9a3b00;background:var(--warning)}.answer p,.warning p{margin:.3rem 0}\
-td small{display:block}dt{font-weight:600}dd{margin:0 0 .6rem}small,.meta{color:var(--faint)}summary{cursor:pointer;font-weight:600;padding:.4rem 0}\
-svg{max-width:100%;height:auto;display:block}:focus-visible{outline:3px solid var(--focus);outline-offset:2px}\
-@media(max-width:30rem){body{margin:.5rem auto;padding:0 .6rem}th,td{padding:.3rem .4rem}h1{font-size:1.4rem}svg:not([width=\"540\"]){min-width:34rem}}\
-@media print{:root{color-scheme:light}@page{margin:12mm}body{max-width:none;margin:0;padding:0}h2,h3{break-after:avoid}\
-details::details-content{content-visibility:visible;block-size:auto}.answer,.warning,svg,tr{break-inside:avoid}\
-svg{min-width:0}.scroll{overflow:visible}table{font-size:7pt}th,td{padding:1pt 3pt}.figure,th[scope=row]{white-space:normal}}";
+const STYLE: &str = include_str!("page.css");
 
 /// The page of a result.
 pub(crate) fn page(record: &Record) -> String {
@@ -37,7 +23,7 @@ pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)
     let (mut files, mut gallery) = (Vec::new(), String::new());
     let mut list = "# Results\n\nMade by `stentor lab report` from the JSON files.\n".to_owned();
     for (file, record) in results {
-        let About { name, question, load, .. } = &record.scenario;
+        let Scenario { name, question, load, .. } = &record.scenario;
         let Record { took_s, machine, .. } = record;
         let chart = record.report.cases.first().and_then(|case| plot::bars(case, None).ok());
         gallery += &format!(
@@ -117,7 +103,7 @@ fn disturbances(record: &Record) -> Vec<String> {
     warnings
 }
 
-/// What disturbed the runs, and what they show.
+/// Disturbances of the runs, and the verdicts.
 fn answer(record: &Record) -> String {
     let of_case = |case: &CaseReport| {
         let lines: Vec<String> = case.sentences().into_iter().chain(case.goals()).collect();
@@ -132,7 +118,7 @@ fn answer(record: &Record) -> String {
     )
 }
 
-/// Who took part, in words.
+/// The servers, in words.
 fn servers(record: &Record) -> String {
     let one = |server: &Server| match server.about.as_str() {
         "" => format!("<b>{}</b>", escaped(&server.name)),

@@ -16,12 +16,12 @@ pub(crate) struct Machine {
     pub kernel: String,
     /// Whether it is a virtual one, whose cores others may use at times.
     pub is_virtual: bool,
-    /// What the kernel reads the time from.
+    /// The kernel's source of time.
     pub clock_source: String,
 }
 
 impl Machine {
-    /// This one. What the kernel doesn't tell is empty.
+    /// This machine. Properties that the kernel doesn't report are empty.
     pub(crate) fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
@@ -42,7 +42,7 @@ impl Machine {
         format!("{kind} with {} cores ({})", self.cores, self.cpu)
     }
 
-    /// In what the two differ, in words. What one of them doesn't say doesn't count.
+    /// Differences between two machines, in words. Properties that one of them lacks don't count.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let pairs = [
@@ -58,7 +58,7 @@ impl Machine {
     }
 }
 
-/// What stands behind a name in a file of the kernel's.
+/// The value after a name in a file of the kernel.
 fn after<'a>(text: &'a str, name: &str) -> &'a str {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim_start_matches([' ', '\t', ':']).trim()

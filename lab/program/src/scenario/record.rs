@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Machine, Published, Scenario};
+use super::{Machine, Scenario};
 use crate::Error;
 use crate::bench::{CaseReport, Effort, Report, separated};
 
@@ -18,8 +18,8 @@ pub(super) const SCHEMA: u32 = 1;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     pub(crate) schema: u32,
-    /// Which, with its texts and the published figures.
-    pub(crate) scenario: About,
+    /// The texts and published figures.
+    pub(crate) scenario: Scenario,
     pub(crate) effort: Effort,
     /// When it began, as ISO 8601 has it.
     pub(crate) began: String,
@@ -27,34 +27,12 @@ pub struct Record {
     pub(crate) took_s: f64,
     pub(crate) machine: Machine,
     pub(crate) servers: Vec<Server>,
-    /// What was found.
+    /// The measurements.
     pub report: Report,
 }
 
 /// Results with the names of their files.
 pub(super) type Named = Vec<(String, Record)>;
-
-/// The texts of a scenario: see [`Scenario`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "they are those of `Scenario`")]
-pub(crate) struct About {
-    pub name: String,
-    pub question: String,
-    pub load: String,
-    pub metric: String,
-    pub source: String,
-    pub published: Vec<Figure>,
-    pub repaired: String,
-    pub peers: Vec<String>,
-}
-
-/// A published figure, and whose it is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Figure {
-    pub who: String,
-    pub figure: String,
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Server {
@@ -67,16 +45,6 @@ pub(crate) struct Server {
     pub settings: BTreeMap<String, String>,
 }
 
-impl From<&Scenario> for About {
-    fn from(scenario: &Scenario) -> Self {
-        // The same members; a test reads the texts of each scenario back.
-        let about = serde_json::to_value(scenario).and_then(serde_json::from_value).unwrap_or_default();
-        let figure =
-            |(who, figure, _): &Published| Figure { who: who.to_string(), figure: figure.to_string() };
-        Self { published: scenario.published.iter().map(figure).collect(), ..about }
-    }
-}
-
 impl Record {
     /// Reads a file that [`super::run()`] wrote.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
@@ -87,7 +55,7 @@ impl Record {
         Self::parse(&text).map_err(wrong)
     }
 
-    /// Those in a folder with the names of their files, the oldest first, and which of its JSON files are none.
+    /// Results in a folder with the names of their files, oldest first, and errors of its other JSON files.
     pub(crate) fn read_folder(folder: &Path) -> Result<(Named, Vec<String>), Error> {
         let unreadable = |error: std::io::Error| Error::Usage(format!("{}: {error}", folder.display()));
         let (mut found, mut unread) = (Vec::new(), Vec::new());
@@ -120,7 +88,7 @@ impl Record {
         match serde_json::from_str(text).map_err(wrong)? {
             Version { schema: 0..=SCHEMA } => {
                 let mut record: Self = serde_json::from_str(text).map_err(wrong)?;
-                // Those of 2026 have none.
+                // Files of 2026 have no separators.
                 record.report.cases.iter_mut().for_each(|case| case.title = separated(&case.title));
                 Ok(record)
             }
@@ -150,7 +118,7 @@ impl Record {
     }
 
     pub(super) fn effort_name(&self) -> String {
-        format!("{:?}", self.effort).to_lowercase()
+        self.effort.name().to_owned()
     }
 
     pub(super) fn version(&self, server: &str) -> Option<String> {

@@ -30,11 +30,11 @@ pub fn run(
 ) -> Result<(Record, PathBuf), Error> {
     let options = with_servers(scenario, options);
     let catalogue = Catalogue::read(&options.peers)?;
-    let cases = (scenario.cases)(options.effort);
+    let cases = scenario.cases(options.effort);
     let mut servers = Vec::new();
     for name in servers_of(&cases, &options)? {
         let contestant = match Contestant::find(&name, &catalogue, &options) {
-            // It can't take part, which is told below.
+            // The server can't take part, which is reported below.
             Err(Error::Server { .. }) => continue,
             Err(_) if options.servers.is_empty() => continue,
             found => found?,
@@ -55,7 +55,7 @@ pub fn run(
         .map_err(|error| Error::Usage(format!("{}: {error} (--results)", results.display())))?;
     let mut record = Record {
         schema: SCHEMA,
-        scenario: scenario.into(),
+        scenario: scenario.clone(),
         effort: options.effort,
         began: time.clone(),
         took_s: 0.0,
@@ -63,7 +63,7 @@ pub fn run(
         servers,
         report: Report { congestion: options.congestion.clone(), ..Report::default() },
     };
-    let resumed = resume.map(|file| file.map_or_else(|| newest(results, scenario.name), Ok)).transpose()?;
+    let resumed = resume.map(|file| file.map_or_else(|| newest(results, &scenario.name), Ok)).transpose()?;
     let json = match &resumed {
         Some(path) => path.clone(),
         None => reserve(results, &format!("{}-{}", scenario.name, time.replace([':', '-'], "")))?,
@@ -146,7 +146,7 @@ fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
     for number in 2.. {
         match fs::File::create_new(path.with_extension("draft")) {
             Ok(_) if !path.exists() => break,
-            // What took the name has a result already.
+            // The file that has this name is a complete result.
             Ok(_) => unreserve(&path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(unwritable(&path, &error)),
@@ -156,7 +156,7 @@ fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Nothing comes to this path any more.
+/// The path is no longer used.
 fn unreserve(path: &Path) {
     let _ = fs::remove_file(path.with_extension("draft"));
 }
@@ -180,14 +180,14 @@ fn now() -> String {
     UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
-/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
-/// can't be, for [`Options::left_out`]; why is told.
+/// Installs the servers that [`run`] takes with these options: in a network namespace, scripts can't download. Returns the servers
+/// that couldn't be installed, for [`Options::left_out`]; their errors are reported.
 pub(crate) fn install(
     scenario: &Scenario,
     options: &Options,
     progress: &mut dyn Write,
 ) -> Result<Vec<String>, Error> {
-    install_for(&(scenario.cases)(options.effort), &with_servers(scenario, options), progress)
+    install_for(&scenario.cases(options.effort), &with_servers(scenario, options), progress)
 }
 
 /// With the scenario's usual servers, if none were named; what is measured first comes first: a target, then Stentor's. Where it has none, each case has its own.
@@ -197,13 +197,13 @@ fn with_servers(scenario: &Scenario, options: &Options) -> Options {
         options.servers.insert(0, TARGET.to_owned());
     }
     if options.servers.is_empty() {
-        options.servers = scenario.peers.iter().map(|name| (*name).to_owned()).collect();
+        options.servers.clone_from(&scenario.peers);
     }
     options.servers.sort_by_key(|name| name != TARGET && !name.starts_with("stentor"));
     options
 }
 
-/// Which Stentor this is: what it says of itself, and what tells two builds of one version apart.
+/// Versions of Stentor: its version number, and a hash that distinguishes two builds.
 fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     let Some(program) = program else { return versions };

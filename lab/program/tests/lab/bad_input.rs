@@ -55,7 +55,7 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
         assert!(trial["figures"].as_object().unwrap().is_empty(), "{server}: {trial}");
         let doubt = trial["doubts"][0]["what"].as_str().unwrap();
         assert!(doubt.contains(server) && doubt.contains(told), "{server}: {doubt}");
-        // What isn't shown is found nowhere.
+        // A doubt that isn't shown isn't found.
         assert!(said.contains(doubt.lines().next().unwrap()), "{doubt} / {said}");
     }
     assert!(said.contains("not everybody could be measured"), "{said}");
@@ -173,8 +173,8 @@ fn holding(fifo: &Fifo, command: &Command) -> Command {
     shell
 }
 
-/// Nobody who holds the pipe or has this in the environment is left. What was told to end may take a moment to be gone; by
-/// itself it would take much longer.
+/// Waits until no process holds the pipe or has this in its environment. Terminated processes may take a moment; by
+/// themselves they would run much longer.
 fn check_all_gone(mut held: Fifo, mark: &str, said: &str) {
     assert!(held.ends(Duration::from_secs(30)), "{said}");
     assert_eq!(marked(mark), Vec::<String>::new(), "{said}");

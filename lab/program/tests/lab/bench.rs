@@ -1,5 +1,5 @@
-//! The bench against the real server: that a case runs from its configuration to its table. What is measured
-//! here is worth nothing (an unoptimised server on a busy machine), so no figure is judged.
+//! The bench against the real server: a case runs from its configuration to its table. Figures are worthless here (an unoptimised
+//! server on a busy machine), so none is judged.
 
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,8 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     Some((record.report, servers.len()))
 }
 
-/// Whoever is late here skips a version of a feed, as its policy says; but nobody is thrown out, and what comes is right.
+/// A client that is late here skips a version of a feed, as its policy says. But no client is disconnected, and all deliveries are
+/// correct.
 fn check_honest(trial: &Trial) {
     for doubt in &trial.doubts {
         let fault = ["repeated", "wrong length", "corrupt", "lost"];

@@ -1,5 +1,5 @@
-//! `ceiling` from the command line, on a fake server: that it prints both figures. What they are depends on the build and on how
-//! busy this machine is.
+//! `ceiling` from the command line, on a fake server: it prints both figures. Their values depend on the build and on how busy this
+//! machine is.
 
 use crate::fakes::{self, Folder};
 use crate::server::Fault;

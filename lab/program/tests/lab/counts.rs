@@ -8,8 +8,8 @@
 //! - **system calls** per delivery, counted by strace.
 //! - **private bytes** per idle connection, user space.
 //!
-//! A trace is lock-step: the next message when everybody has the last one, so nothing gathers. What can't be counted here is
-//! skipped with a message. `STENTOR_COUNTS=update` writes the baseline anew; what it is then is to be explained in the commit.
+//! A trace is in lock-step: the next message is sent when all clients have the last one, so nothing gathers. Counts whose tool is
+//! missing are skipped with a message. `STENTOR_COUNTS=update` writes the baseline again; the commit has to explain the change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,8 +29,8 @@ const PAYLOAD: [u8; 100] = [b'x'; 100];
 /// Connections whose memory is counted: so many that neither pages matter nor what an allocator keeps in reserve, which may be
 /// a megabyte more or less.
 const IDLE: usize = 12_000;
-/// Whatever else happens on a machine only adds to a count, so the least of so many is the truest, both of what a figure is
-/// counted by and of what is taken off that; they are taken as needed.
+/// Other activity on a machine only adds to a count, so the smallest of several counts is the most accurate, both for a figure and
+/// for the part that is subtracted. More are taken only if needed.
 const TRIES: usize = 6;
 
 /// A figure as it was, and the share by which it may be more. Less is no fault, but the baseline should follow.
@@ -218,7 +218,7 @@ fn bytes_per_idle_connection() {
         // Pings would find them dead, where it takes long to connect them all.
         let server = start(&["env", "STENTOR_HEARTBEAT_INTERVAL=1h", stentor.to_str().unwrap()]);
         let private = || ProcessMemory::of_process(server.pid()).unwrap().private_bytes as f64;
-        // What the first ones have made once for all.
+        // Memory that the first connections allocate once for all.
         let mut clients: Vec<TcpStream> = (0..IDLE / 10).map(|_| connect(server.address())).collect();
         let before = private();
         clients.extend((0..IDLE).map(|_| connect(server.address())));

@@ -66,7 +66,7 @@ impl Folder {
         command
     }
 
-    /// Runs it to its end: the exit code, and what it said.
+    /// Runs it to its end: the exit code, and the output.
     pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String) {
         said(self.command(arguments).output().unwrap())
     }

@@ -113,7 +113,7 @@ fn holds_idle_connections_and_greets() {
     let load = LoadSpec::Idle { hold: Duration::from_millis(20) };
     let server = Server::start(false, Fault::None);
     let mut spec = spec(&server, load);
-    spec.hello = Some("hello".into());
+    spec.first_message = Some("hello".into());
     let outcome = run(&spec, |_| Ok(())).unwrap();
     assert_eq!(outcome.audit, Audit::default());
     assert_eq!(outcome.connections, CONNECTIONS as u64);
@@ -204,7 +204,7 @@ fn those_that_a_server_ends_are_counted() {
 #[test]
 fn everybody_comes_back_from_a_storm() {
     assert_eq!(check_storm(Cut::Finish), 0);
-    // Who is reset has a message lying unread, and how long that takes to reach everybody is for the machine to say.
+    // A reset client has an unread message, and the time until all have one depends on the machine.
     let mut tries = (0..3).map(|_| check_storm(Cut::Reset));
     assert!(tries.any(|reset| reset == CONNECTIONS as u64));
 }
@@ -307,7 +307,7 @@ fn answers_pings_while_it_waits_for_other_generators() {
 #[test]
 fn answers_pings_while_others_are_on_their_way_back() {
     let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
-    // What follows isn't looked at: the server is gone.
+    // The rest isn't checked: the server is gone.
     assert!(check_pings(storm, 2).is_err());
 }
 
@@ -369,7 +369,7 @@ fn works_from_a_process_of_its_own() {
     let outcome = Workers::connect(&invocation, &patient(&server, fanout(1000))).unwrap().run().unwrap();
     assert_eq!(outcome.audit.delivered, 20 * CONNECTIONS as u64);
     assert_eq!(outcome.latency.len(), outcome.audit.delivered);
-    // One that stops on its way to be told that all are as far.
+    // A load whose generators wait for each other in the middle.
     let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
     let outcome = Workers::connect(&invocation, &patient(&server, storm)).unwrap().run().unwrap();
     assert_eq!(outcome.audit.delivered, 3 * CONNECTIONS as u64);
@@ -390,7 +390,9 @@ fn clients_of_events_cannot_send() {
 fn chat_plan() -> ChatPlan {
     ChatPlan {
         bytes: 44,
-        rates_hz: vec![100.0, 200.0],
+        first_hz: 100.0 * CONNECTIONS as f64,
+        growth: 2.0,
+        last_hz: 200.0 * CONNECTIONS as f64,
         step: Duration::from_millis(200),
         late: Duration::from_millis(500),
         mean_max: Duration::from_secs(5),

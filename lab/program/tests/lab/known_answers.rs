@@ -1,5 +1,4 @@
-//! Servers that are at fault on purpose: the lab names each fault, and how often it happened. What it must find is what the
-//! server itself counted.
+//! Servers with deliberate faults: the lab names each fault and its count, which has to be the server's own.
 
 use std::time::{Duration, Instant};
 
@@ -71,8 +70,8 @@ fn one_that_changes_a_number() {
     assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
 }
 
-/// Each byte of a payload, twice: digits that stay digits, of the number, the time and the checksum, and what is behind them. A
-/// number that isn't the one that had to come is nobody's, so that one is missing, too.
+/// Each byte of a payload, twice: digits that stay digits, of the number, the time and the checksum, and the bytes after them. A
+/// wrong number matches no message, so one is missing, too.
 #[test]
 fn one_that_flips_a_bit_anywhere() {
     for (chat, load) in [(false, echo()), (true, fanout())] {

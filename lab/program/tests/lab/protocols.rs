@@ -1,6 +1,6 @@
-//! Every protocol of the generator against the servers that speak it: Stentor, where it was built beside this test, and
-//! the peers, where they are installed (`lab/peers/*/install`). What is missing is skipped, and that is said. Nothing is
-//! measured: each message must come back, and come to all, intact and in order.
+//! Every protocol of the generator against the servers that speak it: Stentor, if it was built beside this test, and the servers
+//! that are installed (`lab/peers/*/install`). Missing ones are skipped with a message. There are no measurements: each message must come
+//! back, and reach all clients, intact and in order.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn check_load(
     let what = format!("{name}: {protocol:?} {load:?}");
     let mut spec = Spec::new(server.address(), path, CONNECTIONS, load);
     spec.protocol = protocol;
-    // Over TCP nothing tells that the server has taken a connection.
+    // Over TCP, a client can't see that the server has accepted it.
     spec.idle = Duration::from_millis(if protocol == Protocol::Tcp { 200 } else { 10 });
     let outcome =
         run(&spec, |_| Ok(())).unwrap_or_else(|error| panic!("{what}: {}", server.error(&error.to_string())));

@@ -1,5 +1,5 @@
-//! Every scenario with `--smoke` against Stentor and one peer, as far as they are there: that it runs from its words to its
-//! page. What is measured is worth nothing (an unoptimised server on a busy machine), so no figure is judged.
+//! Every scenario with `--smoke` against Stentor and one other server, if they are there: it runs from its declaration to its page.
+//! Figures are worthless here (an unoptimised server on a busy machine), so none is judged.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn check_scenario(
             let (figures, doubts) =
                 (trial["figures"].as_object().unwrap(), trial["doubts"].as_array().unwrap());
             assert!(!figures.is_empty() || !doubts.is_empty(), "{scenario}: {trial}");
-            // What is ours, it can't be.
+            // The proxy is the lab's own, so no error may name it as a server.
             assert!(!trial.to_string().contains("server nginx"), "{scenario}: {trial}");
         }
         assert!(!record["report"]["cases"].as_array().unwrap().is_empty(), "{scenario}: {said}");

@@ -19,7 +19,7 @@ use stentor_driver::{
 use stentor_wire::http1::{self, HeadScanner, parse_request};
 use stentor_wire::ws::{self, Opcode, handshake};
 
-/// What the server does wrong. Every seventh delivery is hit where deliveries are, unless another number is given.
+/// The fault of a server. It hits every seventh delivery, unless another number is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -136,7 +136,7 @@ struct Client {
     ws: ws::Connection,
     in_flight: bool,
     outbox: Vec<u8>,
-    /// What goes out after the next message.
+    /// The message to send after the next one.
     held: Vec<u8>,
 }
 

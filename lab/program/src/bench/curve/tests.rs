@@ -84,8 +84,8 @@ fn a_generator_without_cpu_left_makes_a_lower_bound_and_no_doubt() {
 
 #[test]
 fn a_hypervisor_that_keeps_too_much_makes_a_lower_bound() {
-    let of = |mean_ms: u64, stolen_share: f64| {
-        let span = Span { wall: Duration::from_millis(100), stolen_share, ..Span::default() };
+    let of = |mean_ms: u64, steal_share: f64| {
+        let span = Span { wall: Duration::from_millis(100), steal_share, ..Span::default() };
         ChatStep { span, ..step(1000.0, mean_ms, 0) }
     };
     let check = |steps: &[ChatStep], expect: Option<&str>| {

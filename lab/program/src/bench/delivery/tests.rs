@@ -25,11 +25,11 @@ fn known_costs_are_found_or_it_is_said_that_they_cannot_be() {
         (Err(why), Err(says)) => assert!(why.contains(says), "{why}"),
         (found, expect) => panic!("{found:?}, not {expect:?}: {used_ms:?}"),
     };
-    // Nothing but deliveries: 8 ms for 1,000.
+    // Deliveries without heartbeats: 8 ms for 1,000.
     check(&[[6, 2, 0, 0, 0, 0, 0, 0, 0, 0]; 2], 90, Ok(8.0));
     // On top of 3 ms that each slice takes.
     check(&[[9, 5, 3, 3, 3, 3, 3, 3, 3, 3]; 2], 90, Ok(8.0));
-    // What comes one slice after the last receiver belongs to it, what comes later doesn't.
+    // CPU in the slice after the last receiver belongs to the delivery, later CPU doesn't.
     check(&[[4, 2, 2, 0, 0, 0, 0, 0, 0, 0]; 2], 101, Ok(8.0));
     // Heartbeats of 1 ms here and there: as many in the idle windows on average, and a window may have had 1.
     check(&[[8, 0, 1, 0, 0, 0, 1, 0, 0, 0]; 2], 90, Ok(7.5));

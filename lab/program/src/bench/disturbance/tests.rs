@@ -4,7 +4,7 @@ use super::super::{CaseReport, Metric, ServerReport};
 use super::*;
 
 fn run(context: &[(&str, f64)], doubts: usize) -> Trial {
-    let doubt = Doubt { latency_only: true, what: "lag".into() };
+    let doubt = Doubt::about_times(Cause::GeneratorLate, "lag".into());
     Trial {
         figures: BTreeMap::from([(Metric::LatencyP99, 1.0)]),
         context: context.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
@@ -15,10 +15,10 @@ fn run(context: &[(&str, f64)], doubts: usize) -> Trial {
 
 #[test]
 fn what_takes_the_cpu_invalidates_times() {
-    assert!(stolen(STEAL_MAX).is_none() && crowded(OTHERS_MAX).is_none());
-    let doubt = stolen(0.31).unwrap();
+    assert!(steal_doubt(STEAL_MAX).is_none() && others_doubt(OTHERS_MAX).is_none());
+    let doubt = steal_doubt(0.31).unwrap();
     assert!(doubt.latency_only && doubt.what.contains("31 %"), "{doubt:?}");
-    let doubt = crowded(0.5).unwrap();
+    let doubt = others_doubt(0.5).unwrap();
     assert!(doubt.latency_only && doubt.what.contains("50 % of a core"), "{doubt:?}");
 }
 
@@ -77,7 +77,7 @@ fn disturbed_runs_are_repeated_but_not_for_ever() {
     }
     assert!(!repeats.wants("two", &run(&[], 1)));
     assert!(!repeats.wants("two", &run(&[], 1)));
-    // What is left of the case's.
+    // The repeats that the case has left.
     let left =
         (0..100).filter(|_| repeats.wants("three", &run(&[], 1)) || repeats.wants("four", &run(&[], 1)));
     assert_eq!(left.count(), 3);

@@ -1,4 +1,21 @@
 use super::*;
+use crate::bench::{Course, Effort};
+use crate::scenario::SCENARIOS;
+
+/// Time that the saturation and all phases take, and a second to begin.
+fn lasts(phase: Duration) -> Duration {
+    SATURATES + phase * (OFFERED.len() as u32 + 1) + Duration::from_secs(1)
+}
+
+#[test]
+fn the_load_of_the_scenario_lasts_as_long_as_its_phases() {
+    let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "overload").unwrap();
+    for effort in [Effort::Smoke, Effort::Quick, Effort::Full] {
+        let cases = scenario.cases(effort);
+        let Course::Overload(phase) = cases[0].course else { panic!("{cases:?}") };
+        assert_eq!(cases[0].load.lasts(), lasts(phase));
+    }
+}
 
 #[test]
 fn a_phase_is_read_in_its_steady_state() {
@@ -31,7 +48,7 @@ fn phases_follow_the_capacity() {
     let mut at = Duration::ZERO;
     while at < lasts(phase) {
         at += Duration::from_secs(1);
-        // What comes before the server is saturated doesn't count.
+        // Deliveries before the server is saturated don't count.
         let delivered_hz = if at < SATURATED_AFTER { 9000.0 } else { 100.0 };
         conductor.step(at, delivered_hz);
     }

@@ -12,7 +12,7 @@ fn trials(values: &[f64]) -> Vec<Trial> {
 #[test]
 fn a_difference_is_claimed_only_beyond_the_noise() {
     let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
-    let all = (goals.cases)(Effort::Full);
+    let all = goals.cases(Effort::Full);
     let case = all.iter().find(|case| case.name == "fanout-1kB").unwrap();
     let check = |again: &[f64], other: &[f64], differs: bool, reached: bool| {
         let report = CaseReport::new(
@@ -34,7 +34,7 @@ fn a_difference_is_claimed_only_beyond_the_noise() {
             (verdict.measured.is_some(), verdict.reached)
         };
         assert_eq!(verdict("uws-cpp"), (true, reached), "{:?}", report.verdicts);
-        // What wasn't measured isn't reached.
+        // A goal without a figure isn't reached.
         assert_eq!(verdict("bare-uring"), (false, false));
     };
     check(&[4.0, 4.0, 4.0], &[6.0, 6.1, 6.2], true, true);

@@ -1,27 +1,29 @@
+use super::super::case::Goal;
 use super::super::stats::Rule;
-use super::super::{Case, Target, Trial};
+use super::super::{Case, Trial};
 use super::*;
-use crate::generator::LoadSpec;
-use crate::generator::{Doubt, Protocol};
+use crate::generator::{Cause, Doubt};
 
-const METRICS: &[Metric] = &[Metric::Rate, Metric::CpuPerMessage, Metric::LatencyP99];
-
-fn runs(figures: &[(f64, f64, f64)], bounded: bool, doubt: Option<&str>) -> Vec<Trial> {
+fn runs(figures: &[(f64, f64, f64)], bounded: bool, doubt: Option<(Cause, &str)>) -> Vec<Trial> {
     let trial = |(rate, cpu, p99): &(f64, f64, f64)| Trial {
         figures: [Metric::Rate, Metric::CpuPerMessage, Metric::LatencyP99]
             .into_iter()
             .zip([*rate, *cpu, *p99])
             .collect(),
-        doubts: doubt.iter().map(|what| Doubt { latency_only: true, what: (*what).to_owned() }).collect(),
+        doubts: doubt.iter().map(|(cause, what)| Doubt::about_times(*cause, (*what).to_owned())).collect(),
         bounds: bounded.then_some(Metric::Rate).into_iter().collect(),
         ..Trial::default()
     };
     figures.iter().map(trial).collect()
 }
 
-fn said(ours: Vec<Trial>, theirs: Vec<Trial>, targets: Vec<Target>) -> (Vec<String>, Vec<String>) {
-    let load = (1, LoadSpec::Ask);
-    let case = Case::new("one", "a case".into(), load, Protocol::WebSocket, METRICS).goals(&[], targets);
+fn said(ours: Vec<Trial>, theirs: Vec<Trial>, goals: Vec<Goal>) -> (Vec<String>, Vec<String>) {
+    let case: Case = toml::from_str(
+        "name = \"one\"\ntitle = \"a case\"\nload = \"ask\"\nconnections = 1\nprotocols = []\n\
+         metrics = [\"rate\", \"cpu_per_message\", \"latency_p99\"]\npairs = 1",
+    )
+    .unwrap();
+    let case = Case { goals, ..case };
     let again = ours.iter().map(|trial| Trial { bounds: Default::default(), ..trial.clone() }).collect();
     let trials = vec![("stentor".into(), ours), ("ws8".into(), theirs), ("stentor again".into(), again)];
     let report = CaseReport::new(&case, trials, true, Rule::Fixed, 1);
@@ -36,7 +38,7 @@ fn verdicts_are_sentences() {
         let (found, _) = said(ours, theirs, Vec::new());
         assert_eq!(found, [expect]);
     };
-    let busy = Some("the generator used 95 % of its core");
+    let busy = Some((Cause::GeneratorBusy, "the generator used 95 % of its core"));
     check(
         runs(&fast, false, busy),
         runs(&slow, false, None),
@@ -99,14 +101,16 @@ fn verdicts_are_sentences() {
 #[test]
 fn goals_are_sentences() {
     let same = [(1000.0, 10.0, 1.0); 3];
-    let targets = vec![
-        super::super::ratio(Metric::CpuPerMessage, "ws8", 1.15),
-        super::super::ratio(Metric::Rate, "ws8", 2.0),
-        super::super::bound(Metric::LatencyP99, 50.0),
-        super::super::bound(Metric::AgeShift, 1.5),
-        super::super::ratio(Metric::Rate, "ws9", 2.0),
+    let goal =
+        |metric, against: Option<&str>, bound| Goal { metric, against: against.map(str::to_owned), bound };
+    let goals = vec![
+        goal(Metric::CpuPerMessage, Some("ws8"), 1.15),
+        goal(Metric::Rate, Some("ws8"), 2.0),
+        goal(Metric::LatencyP99, None, 50.0),
+        goal(Metric::AgeShift, None, 1.5),
+        goal(Metric::Rate, Some("ws9"), 2.0),
     ];
-    let (_, goals) = said(runs(&same, false, None), runs(&same, false, None), targets);
+    let (_, goals) = said(runs(&same, false, None), runs(&same, false, None), goals);
     assert_eq!(
         goals,
         [

@@ -165,7 +165,7 @@ fn no_round_begins_that_would_take_longer_than_two_minutes_for_two_servers() {
     check(4, 96, 4, 3, false);
     check(4, 97, 4, 3, true);
     check(4, 97, 4, 4, false);
-    // Three are always made, and those of before an interruption took no time now.
+    // Three rounds always run, and rounds before an interruption took no time now.
     check(2, 300, 2, 3, false);
     check(4, 30, 1, 3, false);
     check(4, 61, 1, 3, true);

@@ -1,5 +1,4 @@
 use super::*;
-use crate::generator::Protocol;
 use crate::measure::ProcessMemory;
 
 #[test]
@@ -14,7 +13,7 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
         let each = used_ms.map(|ms| span(u64::from(ms)));
         let outcome = Outcome {
             messages: 3000,
-            // What a case of another kind would go by.
+            // The span that a case of another kind would use.
             load: span(300),
             slices: [each, each, each].concat(),
             last_of_each_ns: vec![90_000_000; 3],
@@ -37,13 +36,15 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
             upstream_requests: None,
             upstream_ratio: None,
             calls: None,
-            stolen_share: 0.0,
+            steal_share: 0.0,
             others_share: 0.0,
             frequency_mhz: None,
         };
-        let load = (1000, LoadSpec::Ask);
-        let case = Case::new("scale", String::new(), load, Protocol::WebSocket, &[Metric::CpuPerMessage]);
-        let case = Case { course: Course::Rested(Duration::ZERO), ..case };
+        let case: Case = toml::from_str(
+            "name = \"scale\"\ntitle = \"\"\nload = \"ask\"\nconnections = 1000\ncourse = { rested = 0 }\nprotocols = []\n\
+             metrics = [\"cpu_per_message\"]\npairs = 1",
+        )
+        .unwrap();
         let trial = judge(&case, ran, Trial::default());
         let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
         let parts = trial.context.get("redis us/message");
@@ -64,20 +65,20 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
 fn a_doubt_about_times_leaves_the_rest() {
     let mut trial = Trial {
         figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
-        doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
+        doubts: vec![Doubt::about_times(Cause::GeneratorLate, "lag".into())],
         ..Trial::default()
     };
-    assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
-    // What takes the CPU makes a throughput meaningless.
+    assert_eq!((trial.valid(Metric::CpuPerMessage), trial.valid(Metric::LatencyP99)), (Some(4.0), None));
+    // A process that takes CPU makes a throughput meaningless.
     trial.figures.insert(Metric::Rate, 1000.0);
-    assert_eq!(trial.sound(Metric::Rate), Some(1000.0));
+    assert_eq!(trial.valid(Metric::Rate), Some(1000.0));
     trial.context.insert(OTHERS.to_owned(), 1.5);
-    assert_eq!((trial.sound(Metric::Rate), trial.sound(Metric::CpuPerMessage)), (None, Some(4.0)));
+    assert_eq!((trial.valid(Metric::Rate), trial.valid(Metric::CpuPerMessage)), (None, Some(4.0)));
     trial.context.clear();
     trial.doubts[0].latency_only = false;
     trial.figures.insert(Metric::Undelivered, 1.0);
-    assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
-    assert_eq!(trial.sound(Metric::CpuPerMessage), None);
+    assert_eq!(trial.valid(Metric::Undelivered), Some(1.0));
+    assert_eq!(trial.valid(Metric::CpuPerMessage), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::*;
 fn what_may_be_one_message_counts_once() {
     let check = |gaps, wrong_length, corrupt, expect| {
         let audit = Audit { gaps, wrong_length, corrupt, ..Audit::default() };
-        assert_eq!(audit.settled(), expect, "{audit:?}");
+        assert_eq!(audit.accounted(), expect, "{audit:?}");
     };
     check(5, 0, 0, 5);
     check(32, 0, 200, 200);
@@ -12,7 +12,7 @@ fn what_may_be_one_message_counts_once() {
     check(0, 2, 3, 5);
 }
 
-fn sound() -> Outcome {
+fn valid() -> Outcome {
     let mut outcome = Outcome {
         connections: 10,
         messages: 1000,
@@ -22,7 +22,7 @@ fn sound() -> Outcome {
             server_cpu: Duration::from_millis(14),
             started_cpu: Duration::from_millis(3),
             own_cpu: Duration::from_secs(1),
-            stolen_share: 0.0,
+            steal_share: 0.0,
         },
         ..Outcome::default()
     };
@@ -35,8 +35,8 @@ fn sound() -> Outcome {
 
 #[test]
 fn takes_the_idle_cost_off() {
-    assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
-    assert_eq!(sound().started_cpu_per_message(), Some(Duration::from_micros(3)));
+    assert_eq!(valid().server_cpu_per_message(), Some(Duration::from_micros(10)));
+    assert_eq!(valid().started_cpu_per_message(), Some(Duration::from_micros(3)));
     assert_eq!(Outcome::default().server_cpu_per_message(), None);
 }
 
@@ -89,7 +89,7 @@ fn a_lag_within_the_resolution_is_let_pass() {
 #[test]
 fn doubts_what_the_generator_spoiled() {
     let check = |change: fn(&mut Outcome), expect: &[&str]| {
-        let mut outcome = sound();
+        let mut outcome = valid();
         change(&mut outcome);
         let doubts = outcome.doubts();
         assert_eq!(doubts.len(), expect.len(), "{doubts:?}");

@@ -10,25 +10,25 @@ const SKIPPED_MAX: usize = 1 << 16;
 
 impl ConnectionPool {
     /// Audits one message against the length that was sent and the order on its connection. Returns the head
-    /// of a sound one; what is wrong is counted where `counts` says that it belongs to the measured part.
+    /// of a valid one; what is wrong is counted where `counts` says that it belongs to the measured part.
     pub(in crate::generator) fn check(
         &mut self,
         message: &Message,
         bytes: usize,
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
-        let sound = self.check_alone(message, bytes);
+        let valid = self.check_alone(message, bytes);
         let sequence = message.head?.sequence;
         let expected = &mut self.connections[message.number].expected;
         // A spoiled message has come as well, if its number is the one that had to come: it isn't missing besides. Any other
         // number may be what was spoiled.
-        if sound.is_none() && *expected != Some(sequence) {
+        if valid.is_none() && *expected != Some(sequence) {
             return None;
         }
         let expected = expected.get_or_insert(sequence);
         if let Some(ahead) = sequence.checked_sub(*expected) {
             if ahead > AHEAD_MAX {
-                // Nobody sent that: the number is what was changed, in a payload too short for a checksum.
+                // The number itself was changed, in a payload too short for a checksum.
                 self.audit.corrupt += 1;
                 return None;
             }
@@ -39,12 +39,12 @@ impl ConnectionPool {
                 }
             }
             *expected = sequence + 1;
-            return sound;
+            return valid;
         }
         if self.skipped.remove(&(message.number, sequence)) {
             self.audit.gaps = self.audit.gaps.saturating_sub(u64::from(counts(sequence)));
             self.audit.reordered += 1;
-            return sound;
+            return valid;
         }
         self.audit.repeated += 1;
         None
@@ -67,7 +67,7 @@ impl ConnectionPool {
         Some(head)
     }
 
-    /// Counts a sound message of the measured part, and times it.
+    /// Counts a valid message of the measured part, and times it.
     pub(in crate::generator) fn deliver(&mut self, message: &Message, intended_ns: u64) {
         self.audit.delivered += 1;
         self.outcome.latency.record_ns(message.at_ns.saturating_sub(intended_ns));

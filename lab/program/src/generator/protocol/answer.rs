@@ -15,7 +15,7 @@ pub(super) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// Takes what came; once the head is whole, what `read` makes of it, and what came behind it.
+    /// Takes received bytes. When the headers are complete, returns the result of `read` and the bytes after them.
     pub(super) fn take<T>(
         &mut self,
         data: &[u8],

@@ -1,20 +1,20 @@
 //! Bayeux 1.0 (the specification of CometD), as faye 1.4 serves it over WebSocket: what is said besides the load.
 //!
-//! A message is a JSON array of objects. A client says `/meta/handshake` and is named, subscribes to [`CHANNEL`], and says
-//! `/meta/connect`, the first time for an answer at once: from then on it is delivered to. Later the server answers when it
-//! likes, and the client says it again. Each is a message of its own, since a server answers several when it can answer
-//! all. What a client publishes is acknowledged, and comes back as to everybody. Ids of messages are left out, so what is
-//! delivered is always the same but for its data.
+//! A message is a JSON array of objects. A client sends `/meta/handshake` and receives its id, subscribes to [`CHANNEL`], and sends
+//! `/meta/connect`, the first time for an immediate answer. From then on it receives publications. Later the server answers when it
+//! likes, and the client repeats `/meta/connect`. Each is a message of its own, since a server answers several when it can answer
+//! all. A client's publication is acknowledged, and delivered to the client as to all others. Ids of messages are left out, so
+//! deliveries differ only in their data.
 //!
 //! Deliberately absent: advice, other transports, extensions.
 
 use serde::Deserialize;
 
-use super::{Fault, Heard, is_plain};
+use super::{Fault, Reaction, is_plain};
 
 /// Where the load's messages are published.
 pub(super) const CHANNEL: &str = "/room";
-/// What a client says first.
+/// The first message of a client.
 pub(super) const HANDSHAKE: &str =
     r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]}]"#;
 
@@ -28,10 +28,10 @@ struct Reply {
 }
 
 /// A message that isn't the load's, to a client whose id, once it has one, is `client_id`.
-pub(super) fn hear(message: &[u8], client_id: &mut String) -> Result<Heard, Fault> {
+pub(super) fn react(message: &[u8], client_id: &mut String) -> Result<Reaction, Fault> {
     let replies: Vec<Reply> =
         serde_json::from_slice(message).map_err(|_| Fault::Answer("a message that isn't Bayeux"))?;
-    let mut heard = Heard::NOTHING;
+    let mut reaction = Reaction::NOTHING;
     for Reply { channel, successful, client_id: id, error } in replies {
         let is_meta = channel.starts_with("/meta/");
         if successful == Some(false) || is_meta && successful.is_none() {
@@ -42,20 +42,20 @@ pub(super) fn hear(message: &[u8], client_id: &mut String) -> Result<Heard, Faul
             "/meta/handshake" => {
                 let id = id.filter(|id| is_plain(id));
                 *client_id = id.ok_or(Fault::Answer("a client id that is none"))?;
-                heard.say = Some(format!(
+                reaction.answer = Some(format!(
                     r#"[{{"channel":"/meta/subscribe","clientId":"{client_id}","subscription":"{CHANNEL}"}}]"#
                 ));
             }
-            "/meta/subscribe" => heard.say = Some(connect(client_id, r#","advice":{"timeout":0}"#)),
+            "/meta/subscribe" => reaction.answer = Some(connect(client_id, r#","advice":{"timeout":0}"#)),
             "/meta/connect" => {
-                heard.opened = true;
-                heard.say = Some(connect(client_id, ""));
+                reaction.opened = true;
+                reaction.answer = Some(connect(client_id, ""));
             }
-            // What others say, and that they heard us.
+            // Publications of others, and acknowledgements.
             _ => {}
         }
     }
-    Ok(heard)
+    Ok(reaction)
 }
 
 fn connect(client_id: &str, more: &str) -> String {

@@ -10,9 +10,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Fault, Heard};
+use super::{Fault, Reaction};
 
-/// What a client says first.
+/// The first message of a client.
 pub(super) const CONNECT: &str = r#"{"id":1,"connect":{}}"#;
 const PING: &str = "{}";
 /// A call whose answer is its data.
@@ -33,23 +33,23 @@ struct Push {
 }
 
 /// A line that isn't the load's.
-pub(super) fn hear(line: &[u8]) -> Result<Heard, Fault> {
+pub(super) fn react(line: &[u8]) -> Result<Reaction, Fault> {
     if line == PING.as_bytes() {
-        return Ok(Heard::say(PING.to_owned()));
+        return Ok(Reaction::answer(PING.to_owned()));
     }
     // A line's end may end a message as well.
     if line.is_empty() {
-        return Ok(Heard::NOTHING);
+        return Ok(Reaction::NOTHING);
     }
     let reply: Reply =
         serde_json::from_slice(line).map_err(|_| Fault::Answer("a message that isn't Centrifuge's"))?;
     if reply.push.as_ref().is_some_and(|push| push.join.is_some() || push.leave.is_some()) {
-        return Ok(Heard { changes: 1, ..Heard::NOTHING });
+        return Ok(Reaction { changes: 1, ..Reaction::NOTHING });
     }
     let ended = reply.error.or_else(|| reply.push.and_then(|push| push.disconnect));
     match ended {
         Some(why) => Err(Fault::Ended(why.to_string())),
-        None if reply.connect.is_some() => Ok(Heard::OPENED),
-        None => Ok(Heard::NOTHING),
+        None if reply.connect.is_some() => Ok(Reaction::OPENED),
+        None => Ok(Reaction::NOTHING),
     }
 }

@@ -1,8 +1,8 @@
-//! What a protocol puts around a payload, and taking it off again without parsing anything.
+//! Wraps payloads in the messages of a protocol, and unwraps them without parsing.
 //!
-//! An [`Envelope`] is what stands around a payload: `42["message","` before and `"]` behind it, say. Payloads are what [`crate::payload`] says, so nothing in them is ever escaped, and a message
-//! is compared where it lies: the envelope byte by byte, the payload by its checksum. What doesn't begin as the envelope does is
-//! handed out as it is, for those who know the protocol.
+//! An [`Envelope`] is the text around a payload, such as `42["message","` and `"]`. No character of a payload ([`crate::payload`])
+//! is ever escaped, so a message is compared in place: the envelope byte by byte, the payload by its checksum. A message that
+//! doesn't begin with the envelope is returned for the protocol to handle.
 //!
 //! Without an envelope a message that begins with `"` is a JSON string around the payload, as documents of feeds are: the
 //! quotes are checked, and count as its bytes.
@@ -23,7 +23,7 @@ const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// Bytes of what may stand behind a payload.
 const TAIL_BYTES_MAX: usize = 7;
 
-/// What stands around payloads. See the module's documentation.
+/// The text around payloads. See the module's documentation.
 ///
 /// Invariant: `close` has at most [`TAIL_BYTES_MAX`] bytes.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Envelope {
         Ok(None)
     }
 
-    /// What stands behind the envelope's begin; `None` where it isn't around a payload.
+    /// The bytes after the envelope's beginning. `None` if the message has another beginning.
     fn payload_of<'a>(&self, message: &'a [u8]) -> Option<&'a [u8]> {
         let payload = message.strip_prefix(&*self.open)?;
         let is_other = self.around_others && payload.first().is_some_and(|byte| !byte.is_ascii_digit());
@@ -136,11 +136,12 @@ struct Streamed {
     checksum: u32,
 }
 
-/// Reads the messages of one connection, however they are cut. What comes in pieces is gathered, but for the middle of a
-/// payload that has its message for itself: large ones aren't copied.
+/// Reads the messages of one connection, in pieces of any size. Pieces are gathered, except the middle of a payload that is alone in
+/// its message: large payloads aren't copied.
 #[derive(Debug, Default)]
 pub(super) struct MessageReader {
-    /// What has come; where a payload is `streamed`, envelope and head, and at most [`TAIL_BYTES_MAX`] bytes that may be the envelope's.
+    /// Received bytes of the message. Of a `streamed` payload, only the envelope, the header, and at most [`TAIL_BYTES_MAX`] bytes
+    /// that may belong to the envelope.
     gathered: Vec<u8>,
     streamed: Option<Streamed>,
 }
@@ -176,7 +177,7 @@ impl MessageReader {
         envelope.read(Cow::Owned(std::mem::take(&mut self.gathered)), self.streamed.take(), happened)
     }
 
-    /// Adds what came behind a payload's head to its checksum, where it is the only one of its message; false where it may not be.
+    /// Adds bytes after a payload's header to its checksum, if the payload is alone in its message. Returns false if it may not be.
     fn stream(&mut self, envelope: &Envelope, bytes: &[u8]) -> bool {
         let payload =
             envelope.payload_of(&self.gathered).filter(|_| envelope.is_streamed() && !bytes.is_empty());

@@ -1,12 +1,12 @@
-//! What a client over WebSocket hears of one feed whose document is known ([`crate::document`]): as whole documents, or as `stentor.v1` has it, by
-//! snapshots and deltas.
+//! Reads one feed over WebSocket whose document is known ([`crate::document`]): whole documents, or `stentor.v1` with snapshots and
+//! deltas.
 //!
-//! | `protocol` | path | what comes |
+//! | `protocol` | path | messages |
 //! |---|---|---|
-//! | `websocket` | `/ws/KEY` | each version, as it is |
-//! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas: open with the snapshot |
-//! | `stentor-v1` | `/ws?feed=KEY/{}` | the same of a feed of each client's own |
-//! | `stentor-v1` | `/ws` | `welcome`: open; it subscribes when it is told to send |
+//! | `websocket` | `/ws/KEY` | each version, unchanged |
+//! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas; open with the snapshot |
+//! | `stentor-v1` | `/ws?feed=KEY/{}` | the same, with a feed for each client |
+//! | `stentor-v1` | `/ws` | `welcome`, which opens it; the client subscribes when the load sends |
 //!
 //! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
 //! all clients that have the same version, so each is parsed once, and others are compared with those. A few clients
@@ -39,7 +39,7 @@ const VERSIONS_KEPT: usize = 256;
 /// How far a version may be ahead of the newest one known: beyond that its number is garbage.
 const AHEAD_MAX: u64 = 1000;
 
-/// What all clients of a generator know of the feed.
+/// State of the feed that all clients of a generator share.
 #[derive(Debug)]
 pub(super) struct Feed {
     shape: Shape,
@@ -134,7 +134,7 @@ impl Feed {
     }
 }
 
-/// What has come of a message.
+/// The received part of a message.
 #[derive(Debug)]
 enum Reading {
     /// Whole documents: the first bytes, then the version that it has to be, how much has come, and whether it is the same.
@@ -158,7 +158,7 @@ pub(super) struct FeedReader {
     name: Option<String>,
     /// Epoch and offset of what it has.
     position: Option<(u64, u64)>,
-    /// All that came, where it is to be verified.
+    /// All messages, of a client that is verified.
     log: Option<Vec<Rc<Seen>>>,
 }
 
@@ -224,15 +224,15 @@ impl FeedReader {
                 }
                 Ok(())
             }
-            // What was gathered is given up afterwards: the one snapshot is much longer than what follows.
+            // The buffer is freed afterwards: the one snapshot is much longer than later messages.
             Reading::Message(gathered) => match gathered.take(bytes, ends)? {
-                Some(message) => self.hear(feed, &message, happened),
+                Some(message) => self.react(feed, &message, happened),
                 None => Ok(()),
             },
         }
     }
 
-    fn hear(&mut self, feed: &Feed, text: &[u8], happened: &mut Vec<ClientEvent>) -> Result<(), Fault> {
+    fn react(&mut self, feed: &Feed, text: &[u8], happened: &mut Vec<ClientEvent>) -> Result<(), Fault> {
         let seen = feed.message(text)?;
         match &seen.message {
             Message::Welcome {} if !self.is_subscribed => {
@@ -260,7 +260,7 @@ impl FeedReader {
         if let Some(log) = &mut self.log {
             log.push(Rc::clone(&seen));
         }
-        // What the document has become is what the load's length is about; whether it is right is found out in the end.
+        // The load counts the length of the resulting document; its content is verified at the end.
         happened.push(ClientEvent::Payload {
             head: seen.head,
             payload_bytes: feed.bytes as u64,

@@ -1,4 +1,4 @@
-//! What a server sends, frame by frame, without keeping it (RFC 6455 section 5.2).
+//! Reads the frames of a server without keeping their payloads (RFC 6455, section 5.2).
 //!
 //! The generator receives hundreds of megabytes a second and needs next to nothing of each message. So this cuts frames
 //! where they lie, however they come, and hands their payload on piece by piece; `stentor-wire` gathers whole messages
@@ -39,7 +39,7 @@ pub(super) enum Piece<'a> {
     Control {
         /// 8 close, 9 ping, 10 pong.
         opcode: u8,
-        /// What it carries.
+        /// The payload.
         payload: &'a [u8],
     },
 }
@@ -53,7 +53,7 @@ pub(in super::super) enum Violation {
     /// No extension that uses it was negotiated (section 5.2).
     #[error("a reserved bit is set")]
     ReservedBit,
-    /// Nobody asked for fragments.
+    /// The generator's servers have no reason to fragment.
     #[error("a fragment")]
     Fragment,
     /// An opcode that doesn't exist.

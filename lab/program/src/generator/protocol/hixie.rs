@@ -28,7 +28,7 @@ pub(super) const PROOF: &[u8] = b"8jKS'y:G*Co,Wxa-";
 #[derive(Default)]
 pub(super) struct HixieHandshake {
     answer: AnswerHead,
-    /// What came behind the server's head, once that has come.
+    /// Bytes after the server's headers, once those are complete.
     rest: Option<Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
-//! What servers compressed (RFC 7692), without context takeover. A server may send the same bytes to all, so what is the same as the
-//! last message of any client isn't inflated again: it is compared, which is an audit of every byte as well.
+//! Inflates messages of servers (RFC 7692, without context takeover). A server may send the same bytes to all clients, so a message
+//! equal to the last one of any client isn't inflated again. The comparison also audits every byte.
 
 use stentor_wire::ws::Error;
 use stentor_wire::ws::deflate::Inflater;

@@ -1,4 +1,4 @@
-//! Messages that are lines: cutting them, and a client that sends and hears nothing else (protocol `tcp`).
+//! Messages that are lines: the splitting, and a client that sends and receives only such lines (protocol `tcp`).
 
 use memchr::memchr;
 

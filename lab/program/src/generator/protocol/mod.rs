@@ -1,15 +1,15 @@
-//! The client's side of each protocol, without any I/O: how a connection is opened, how a payload is put on the wire and
-//! taken off, and which heartbeats are answered. The loads know nothing of it.
+//! The client role of each protocol, without any I/O: opening a connection, writing and reading payloads, and answering heartbeats.
+//! The loads are independent of it.
 //!
 //! [`Protocol`] lists the protocols, with what is around a payload. Its module says how each opens a connection.
 //!
-//! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
+//! `feed` has the clients of a feed whose document is known (`Spec::document`).
 //!
-//! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. Where it is the client who pings,
-//! it does so as often as the server asks for ([`ProtocolClient::heartbeat_interval`]), and leaves it to the server to miss an answer.
-//! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
-//! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its path here,
-//! what it hears in `session`, and an implementation of [`ProtocolClient`] where it is on no WebSocket.
+//! Pings of WebSocket and Engine.IO are answered; the `h` of SockJS needs no answer. Clients that have to ping do so at the interval
+//! that the server requests ([`ProtocolClient::heartbeat_interval`]), and don't check the answers. Other well-formed messages are
+//! ignored. If the server ends the session or violates the protocol, the connection counts as lost. To add a protocol: its
+//! [`Protocol`] in `spoken`, its path here, its messages in `session`, and an implementation of [`ProtocolClient`] if it doesn't use
+//! WebSocket.
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compressing what clients send.
 
@@ -100,7 +100,7 @@ impl Fault {
     }
 }
 
-/// What a generator speaks, and where.
+/// Protocol, path and envelope of a generator's clients.
 #[derive(Debug)]
 pub(super) struct Dialect {
     protocol: Protocol,
@@ -127,7 +127,7 @@ pub(super) enum Lane {
     Side,
 }
 
-/// What comes of a client: bytes to be sent, and what happened. Emptied by whoever sends them, and deals with it.
+/// Output of a client: bytes to send, and events. The pool empties it.
 #[derive(Default)]
 pub(super) struct Out {
     pub(super) main: Vec<u8>,
@@ -137,7 +137,7 @@ pub(super) struct Out {
     inflated: Option<Box<Inflated>>,
 }
 
-/// What happened on a connection.
+/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientEvent {
     /// The load may begin.
@@ -153,24 +153,24 @@ pub(super) enum ClientEvent {
     },
 }
 
-/// What a session makes of what it hears.
+/// Reaction of a session to a message.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Heard {
+struct Reaction {
     /// The load may begin.
     opened: bool,
     /// This is to be sent, as a message of its own.
-    say: Option<String>,
+    answer: Option<String>,
     /// Members that joined or left a room.
     changes: u64,
 }
 
-impl Heard {
-    /// Nothing is to be done.
-    const NOTHING: Self = Self { opened: false, say: None, changes: 0 };
-    const OPENED: Self = Self { opened: true, say: None, changes: 0 };
+impl Reaction {
+    /// No reaction.
+    const NOTHING: Self = Self { opened: false, answer: None, changes: 0 };
+    const OPENED: Self = Self { opened: true, answer: None, changes: 0 };
 
-    fn say(text: String) -> Self {
-        Self { say: Some(text), ..Self::NOTHING }
+    fn answer(text: String) -> Self {
+        Self { answer: Some(text), ..Self::NOTHING }
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) trait ProtocolClient {
     /// The main connection is there. `key` is unlike that of every other client.
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out);
 
-    /// Bytes came. What they bring is appended to what happened, also where they end in a fault.
+    /// Takes received bytes. Events are appended to `out`, also those before a fault.
     fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault>;
 
     /// Sends a payload as the load's next message.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Fault, Heard};
+use super::{Fault, Reaction};
 
 /// For the header `Sec-WebSocket-Protocol`.
 pub(super) const SUBPROTOCOL: &str = "mqtt";
@@ -94,12 +94,12 @@ impl PacketReader {
 }
 
 /// A packet that isn't the load's, without its length.
-pub(super) fn hear(packet: &[u8]) -> Result<Heard, Fault> {
+pub(super) fn react(packet: &[u8]) -> Result<Reaction, Fault> {
     match *packet {
         [CONNACK, _, code] if code != 0 => Err(Fault::Ended(format!("CONNACK with code {code}"))),
         [SUBACK, _, _, FAILURE] => Err(Fault::Ended("a refusal of the subscription".to_owned())),
-        [SUBACK, _, _, _] => Ok(Heard::OPENED),
-        _ => Ok(Heard::NOTHING),
+        [SUBACK, _, _, _] => Ok(Reaction::OPENED),
+        _ => Ok(Reaction::NOTHING),
     }
 }
 

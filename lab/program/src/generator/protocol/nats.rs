@@ -6,22 +6,22 @@
 //!
 //! Deliberately absent: headers, replies, authentication.
 
-use super::{Fault, Heard};
+use super::{Fault, Reaction};
 
 /// Where the load's messages are published.
 const SUBJECT: &str = "room";
 
 /// A line that isn't the load's, of a session that `is_open` already or not.
-pub(super) fn hear(line: &[u8], is_open: bool) -> Result<Heard, Fault> {
+pub(super) fn react(line: &[u8], is_open: bool) -> Result<Reaction, Fault> {
     let line = str::from_utf8(line).map_err(|_| Fault::Answer("a line that isn't text"))?.trim_end();
     Ok(match line.split(' ').next() {
         // It comes again when the server's cluster changes.
-        Some("INFO") if !is_open => Heard::say(format!(
+        Some("INFO") if !is_open => Reaction::answer(format!(
             "CONNECT {{\"verbose\":false,\"pedantic\":false,\"echo\":true}}\r\nSUB {SUBJECT} 1\r\nPING\r\n"
         )),
-        Some("PONG") if !is_open => Heard::OPENED,
-        Some("PING") => Heard::say("PONG\r\n".to_owned()),
-        Some("INFO" | "PONG" | "MSG" | "+OK") => Heard::NOTHING,
+        Some("PONG") if !is_open => Reaction::OPENED,
+        Some("PING") => Reaction::answer("PONG\r\n".to_owned()),
+        Some("INFO" | "PONG" | "MSG" | "+OK") => Reaction::NOTHING,
         Some("-ERR") => return Err(Fault::Ended(line.to_owned())),
         _ => return Err(Fault::Answer("a line that isn't of NATS")),
     })

@@ -1,5 +1,5 @@
-//! Socket.IO over long polling: a GET that waits for packets is always under way on the main connection, and what is sent
-//! goes by POST on the side one, one request at a time.
+//! Socket.IO over long polling: one GET always waits for packets on the main connection. Packets are sent by POST on the side
+//! connection, one request at a time.
 //!
 //! ```text
 //! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
@@ -19,7 +19,9 @@ use stentor_wire::http1::write_request_head;
 use super::answer::{Answer, Requests, write_post};
 use super::envelope::MessageReader;
 use super::session::Session;
-use super::{ClientEvent, Dialect, Fault, Heard, Lane, Out, Protocol, ProtocolClient, is_plain, socketio09};
+use super::{
+    ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, Reaction, is_plain, socketio09,
+};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
@@ -34,7 +36,7 @@ enum Stage {
     Polling,
 }
 
-/// What packets are put together by.
+/// Encoding of request and response bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bodies {
     Engine(PayloadFormat),
@@ -82,8 +84,8 @@ impl PollingClient {
             }
             return socketio09::packets(body, |packet| {
                 if !self.take_payload(dialect, packet, out)? {
-                    let heard = self.session.hear_message(packet.as_bytes())?;
-                    self.deal(heard, out);
+                    let reaction = self.session.react_to_message(packet.as_bytes())?;
+                    self.deal(reaction, out);
                 }
                 Ok(())
             });
@@ -101,8 +103,8 @@ impl PollingClient {
             {
                 continue;
             }
-            let heard = self.session.hear_packet(packet)?;
-            self.deal(heard, out);
+            let reaction = self.session.react_to_packet(packet)?;
+            self.deal(reaction, out);
         }
         Ok(())
     }
@@ -113,9 +115,9 @@ impl PollingClient {
         Ok(other.is_none())
     }
 
-    fn deal(&mut self, heard: Heard, out: &mut Out) {
-        out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
-        self.queue.extend(heard.say);
+    fn deal(&mut self, reaction: Reaction, out: &mut Out) {
+        out.happened.extend(reaction.opened.then_some(ClientEvent::Opened));
+        self.queue.extend(reaction.answer);
     }
 
     /// Takes the session's id off its first packet.
@@ -181,7 +183,7 @@ impl ProtocolClient for PollingClient {
         if self.stage == Stage::Asked && self.queue.is_empty() {
             self.stage = Stage::Polling;
         } else if self.stage == Stage::Asked {
-            // Nothing waits on the main connection yet, so what is to be said goes there.
+            // The main connection has no request in flight yet, so the packets are sent there.
             self.stage = Stage::Entering;
             self.write_post(dialect, &mut out.main);
             return Ok(());

@@ -11,20 +11,20 @@ use crate::payload::{HEAD_BYTES, Head, is_intact};
 /// Subscribes to a room with presence.
 pub(crate) const WATCH: &str = r#"{"type":"subscribe","room":"room","presence":true}"#;
 
-/// Who came and went; a replaced member is another session of the same user.
+/// Members that joined and left; a replaced member is another session of the same user.
 #[derive(Deserialize)]
 struct Presence {
     joined: Vec<IgnoredAny>,
     left: Vec<IgnoredAny>,
     #[serde(default)]
     replaced: Vec<IgnoredAny>,
-    /// Those that aren't listed.
+    /// Number of members that aren't listed.
     #[serde(default)]
     more: u64,
 }
 
-/// What a server's message says; an answer is a payload of no bytes.
-pub(super) fn hear(message: &[u8]) -> Result<ClientEvent, Fault> {
+/// Reads a message of the server; an answer is a payload of no bytes.
+pub(super) fn react(message: &[u8]) -> Result<ClientEvent, Fault> {
     if let Some(message) = message.strip_prefix(br#"{"type":"message","room":""#) {
         let data = memmem::find(message, br#"","data":""#).map(|at| &message[at + 10..]);
         let payload = data.and_then(|data| data.strip_suffix(br#""}"#)).unwrap_or_default();

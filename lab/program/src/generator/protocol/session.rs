@@ -1,4 +1,4 @@
-//! What is said on a connection besides the load: openings and heartbeats.
+//! Messages of a connection besides the load: openings and heartbeats.
 //!
 //! Engine.IO opens with the server's open packet; in version 3 the client pings from then on. Socket.IO joins the namespace
 //! `/` by CONNECT and its answer; over Engine.IO 3 the server sends its CONNECT unasked. SockJS opens with `o`.
@@ -11,7 +11,7 @@ use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 use stentor_wire::ws;
 
-use super::{Fault, Heard, Protocol, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
+use super::{Fault, Protocol, Reaction, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
@@ -44,7 +44,7 @@ impl Session {
         matches!(self.protocol, Protocol::WebSocket | Protocol::Primus | Protocol::Primus6)
     }
 
-    /// What the client says as soon as there is a WebSocket.
+    /// First message of the client after the WebSocket handshake.
     pub(super) fn greeting(&self) -> Option<&'static [u8]> {
         match self.protocol {
             Protocol::Bayeux => Some(bayeux::HANDSHAKE.as_bytes()),
@@ -59,7 +59,7 @@ impl Session {
         self.is_open
     }
 
-    /// Who the client is to a server of Bayeux's.
+    /// The client's id at a Bayeux server.
     pub(super) fn client_id(&self) -> &str {
         &self.client_id
     }
@@ -79,7 +79,7 @@ impl Session {
     }
 
     /// A message, or a line of a stream, that isn't the load's.
-    pub(super) fn hear_message(&mut self, message: &[u8]) -> Result<Heard, Fault> {
+    pub(super) fn react_to_message(&mut self, message: &[u8]) -> Result<Reaction, Fault> {
         match self.protocol {
             // Without an envelope there is no such message; of events, these are comments and other fields.
             Protocol::WebSocket
@@ -87,25 +87,25 @@ impl Session {
             | Protocol::Sse
             | Protocol::StentorV1
             | Protocol::Rooms
-            | Protocol::PublishApi => Ok(Heard::NOTHING),
-            Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
+            | Protocol::PublishApi => Ok(Reaction::NOTHING),
+            Protocol::SockJs | Protocol::SockJsStreaming => react_to_frame(message),
             Protocol::SocketIo07 | Protocol::SocketIo09 | Protocol::SocketIo09Polling => {
-                socketio09::hear(message)
+                socketio09::react(message)
             }
             Protocol::SocketIo06 => {
-                let heard = socketio06::hear(message, self.is_open);
-                self.is_open |= heard.opened;
-                Ok(heard)
+                let reaction = socketio06::react(message, self.is_open);
+                self.is_open |= reaction.opened;
+                Ok(reaction)
             }
-            Protocol::Primus | Protocol::Primus6 => hear_primus(self.protocol, message),
-            Protocol::Bayeux => bayeux::hear(message, &mut self.client_id),
-            Protocol::Centrifuge => centrifuge::hear(message),
+            Protocol::Primus | Protocol::Primus6 => react_to_primus(self.protocol, message),
+            Protocol::Bayeux => bayeux::react(message, &mut self.client_id),
+            Protocol::Centrifuge => centrifuge::react(message),
             Protocol::Nats => {
-                let heard = nats::hear(message, self.is_open)?;
-                self.is_open |= heard.opened;
-                Ok(heard)
+                let reaction = nats::react(message, self.is_open)?;
+                self.is_open |= reaction.opened;
+                Ok(reaction)
             }
-            Protocol::Mqtt => mqtt::hear(message),
+            Protocol::Mqtt => mqtt::react(message),
             Protocol::EngineIo
             | Protocol::EngineIo3
             | Protocol::SocketIo
@@ -115,13 +115,13 @@ impl Session {
                 let version = self.protocol.engine().unwrap_or(engineio::Version::V4);
                 let mut scratch = Vec::new();
                 let message = ws::Kind::Text.message(message).ok_or(engineio::Error::BadUtf8)?;
-                self.hear_packet(engineio::decode_message(version, message, &mut scratch)?)
+                self.react_to_packet(engineio::decode_message(version, message, &mut scratch)?)
             }
         }
     }
 
     /// An Engine.IO packet that isn't the load's.
-    pub(super) fn hear_packet(&mut self, packet: Packet<'_>) -> Result<Heard, Fault> {
+    pub(super) fn react_to_packet(&mut self, packet: Packet<'_>) -> Result<Reaction, Fault> {
         let is_v3 = self.protocol.engine() == Some(engineio::Version::V3);
         match (packet.kind, packet.data) {
             (PacketKind::Open, Data::Text(text)) => {
@@ -130,21 +130,21 @@ impl Session {
                     open.ping_interval.clamp(HEARTBEAT_INTERVAL_MIN, HEARTBEAT_INTERVAL_MAX);
                 self.heartbeat_interval = is_v3.then_some(heartbeat_interval);
                 Ok(if self.protocol.is_bare_engine() {
-                    Heard::OPENED
+                    Reaction::OPENED
                 } else if is_v3 {
                     // The server grants the main namespace unasked.
-                    Heard::NOTHING
+                    Reaction::NOTHING
                 } else {
-                    Heard::say(CONNECT.to_owned())
+                    Reaction::answer(CONNECT.to_owned())
                 })
             }
-            (PacketKind::Ping, Data::Text(text)) => Ok(Heard::say(format!("3{text}"))),
+            (PacketKind::Ping, Data::Text(text)) => Ok(Reaction::answer(format!("3{text}"))),
             (PacketKind::Close, _) => Err(Fault::Ended("a close packet".to_owned())),
             (PacketKind::Message, Data::Text(text)) if !self.protocol.is_bare_engine() => {
                 let version = if is_v3 { socketio::Version::V4 } else { socketio::Version::V5 };
-                hear_socketio(version, text)
+                react_to_socketio(version, text)
             }
-            _ => Ok(Heard::NOTHING),
+            _ => Ok(Reaction::NOTHING),
         }
     }
 }
@@ -152,50 +152,50 @@ impl Session {
 /// Engine.IO's ping.
 const PING: &str = "2";
 
-/// The ping of Primus up to 6. It tells a time, which the server repeats and doesn't read.
+/// The ping of Primus up to 6. It contains a time, which the server repeats and doesn't read.
 const PRIMUS_PING: &str = "\"primus::ping::1388534400000\"";
 
 /// How often clients of Primus up to 6 ping by default.
 const PRIMUS_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(25);
 
-/// What `write_connect` makes of the main namespace in a message of Engine.IO's, checked by a test.
+/// Output of `write_connect` for the main namespace, in an Engine.IO message; a test checks it.
 const CONNECT: &str = "40";
 
-fn hear_socketio(version: socketio::Version, text: &str) -> Result<Heard, Fault> {
+fn react_to_socketio(version: socketio::Version, text: &str) -> Result<Reaction, Fault> {
     let mut decoder = Decoder::new(version, Role::Client);
     let Some(packet) = decoder.text(text, &socketio::Limits::default())? else {
         return Err(Fault::Ended("an event with attachments".to_owned()));
     };
     match packet.body {
-        Body::Connect { .. } => Ok(Heard::OPENED),
+        Body::Connect { .. } => Ok(Reaction::OPENED),
         Body::ConnectError { .. } => Err(Fault::Ended(format!("it refused the namespace: {text}"))),
         Body::Disconnect => Err(Fault::Ended("it disconnected the namespace".to_owned())),
-        _ => Ok(Heard::NOTHING),
+        _ => Ok(Reaction::NOTHING),
     }
 }
 
-fn hear_primus(protocol: Protocol, message: &[u8]) -> Result<Heard, Fault> {
+fn react_to_primus(protocol: Protocol, message: &[u8]) -> Result<Reaction, Fault> {
     let text = str::from_utf8(message).map_err(|_| Fault::Answer("a message that isn't text"))?;
     Ok(match primus::from_server(text) {
         FromServer::Ping(time) if protocol == Protocol::Primus => {
             let mut pong = Vec::new();
             primus::write_pong(&mut pong, time);
-            Heard::say(String::from_utf8_lossy(&pong).into_owned())
+            Reaction::answer(String::from_utf8_lossy(&pong).into_owned())
         }
         FromServer::Close => return Err(Fault::Ended("the end".to_owned())),
-        _ => Heard::NOTHING,
+        _ => Reaction::NOTHING,
     })
 }
 
-fn hear_frame(message: &[u8]) -> Result<Heard, Fault> {
+fn react_to_frame(message: &[u8]) -> Result<Reaction, Fault> {
     // The prelude of `xhr_streaming`, and the line that ends a frame.
     if message.iter().all(|byte| *byte == b'h') {
-        return Ok(Heard::NOTHING);
+        return Ok(Reaction::NOTHING);
     }
     let text = str::from_utf8(message).map_err(|_| Fault::SockJs(sockjs::Error::BadFrame))?;
     match ServerFrame::parse(text, &sockjs::Limits::default())? {
-        ServerFrame::Open => Ok(Heard::OPENED),
+        ServerFrame::Open => Ok(Reaction::OPENED),
         ServerFrame::Close { code, reason } => Err(Fault::Ended(format!("{code} {reason}"))),
-        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Heard::NOTHING),
+        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Reaction::NOTHING),
     }
 }

@@ -5,7 +5,7 @@
 //! that begin with `~h~` are heartbeats, answered with the same; with `~j~`, JSON. Everything else is the application's.
 
 use super::socketio09::counted;
-use super::{Fault, Heard};
+use super::{Fault, Reaction};
 
 const MARK: &str = "~m~";
 const HEARTBEAT: &[u8] = b"~h~";
@@ -17,11 +17,11 @@ pub(super) fn messages(frame: &[u8], each: impl FnMut(&str) -> Result<(), Fault>
 }
 
 /// A message that isn't the load's, of a session that `is_open` already or not.
-pub(super) fn hear(message: &[u8], is_open: bool) -> Heard {
+pub(super) fn react(message: &[u8], is_open: bool) -> Reaction {
     match str::from_utf8(message) {
-        _ if !is_open => Heard::OPENED,
-        Ok(heartbeat) if message.starts_with(HEARTBEAT) => Heard::say(heartbeat.to_owned()),
-        _ => Heard::NOTHING,
+        _ if !is_open => Reaction::OPENED,
+        Ok(heartbeat) if message.starts_with(HEARTBEAT) => Reaction::answer(heartbeat.to_owned()),
+        _ => Reaction::NOTHING,
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! Deliberately absent: endpoints other than the empty one, acks, the transports besides WebSocket and `xhr-polling`.
 
-use super::{Fault, Heard, is_plain};
+use super::{Fault, Reaction, is_plain};
 
 /// Before and behind a packet's length.
 const MARK: &str = "\u{fffd}";
@@ -33,16 +33,16 @@ pub(super) fn session_id(answer: &[u8]) -> Result<&str, Fault> {
 }
 
 /// A packet that isn't the load's.
-pub(super) fn hear(packet: &[u8]) -> Result<Heard, Fault> {
+pub(super) fn react(packet: &[u8]) -> Result<Reaction, Fault> {
     let packet = str::from_utf8(packet).map_err(|_| Fault::Answer("a packet that isn't text"))?;
     let mut parts = packet.splitn(4, ':');
     let (kind, _, endpoint) = (parts.next(), parts.next(), parts.next());
     let Some(endpoint) = endpoint else { return Err(Fault::Answer("a packet without its colons")) };
     match kind {
         Some("0") if endpoint.is_empty() => Err(Fault::Ended("a disconnect".to_owned())),
-        Some("1") if endpoint.is_empty() => Ok(Heard::OPENED),
-        Some("2") => Ok(Heard::say(HEARTBEAT.to_owned())),
-        Some("0" | "1" | "3" | "4" | "5" | "6" | "8") => Ok(Heard::NOTHING),
+        Some("1") if endpoint.is_empty() => Ok(Reaction::OPENED),
+        Some("2") => Ok(Reaction::answer(HEARTBEAT.to_owned())),
+        Some("0" | "1" | "3" | "4" | "5" | "6" | "8") => Ok(Reaction::NOTHING),
         Some("7") => Err(Fault::Ended(format!("the error {}", parts.next().unwrap_or_default()))),
         _ => Err(Fault::Answer("a packet of an unknown kind")),
     }

@@ -1,13 +1,12 @@
-//! The protocols by name: what a generator speaks, how command lines and descriptions of peers call it, where it usually
-//! lives, and what stands around a payload (`*`) that a client, or a server, sends. A template `*` alone may also mean that
-//! what is around a payload isn't always the same: lengths and names are written with each message.
+//! The protocols: name on the command line and in `peer.toml`, usual path, and the text around a payload (`*`) of a client and of a
+//! server. A template `*` alone may also mean that the text varies: lengths and names are written with each message.
 
 use serde::{Deserialize, Serialize};
 use stentor_wire::engineio;
 
 macro_rules! protocols {
     ($($(#[$attribute:meta])* $name:ident $key:literal $path:literal $outbound:tt $inbound:tt)*) => {
-        /// What a generator speaks.
+        /// Protocol of the generator's clients.
         #[derive(
             Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
         )]
@@ -26,7 +25,7 @@ macro_rules! protocols {
                 match self { $(Self::$name => $path),* }
             }
 
-            /// What stands around payloads of clients and of servers.
+            /// Text around the payloads of clients and of servers.
             pub(super) fn templates(self) -> [&'static str; 2] {
                 match self { $(Self::$name => [$outbound, $inbound]),* }
             }

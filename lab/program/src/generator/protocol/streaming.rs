@@ -1,7 +1,7 @@
 //! Messages as lines of a response that goes on and on: `xhr_streaming` of SockJS, and Server-Sent Events.
 //!
-//! What a SockJS client sends goes by POST on the side connection, one request at a time. Its response ends when it has
-//! become long (`response_limit`), and the next request follows on the same connection. An event stream that ends is lost.
+//! A SockJS client sends by POST on the side connection, one request at a time. A long response ends (`response_limit`), and the
+//! next request follows on the same connection. An event stream that ends is lost.
 //!
 //! ```text
 //! connected -request-> Head -200-> Lines -the end-> (request) Head …
@@ -104,7 +104,7 @@ impl ProtocolClient for StreamingClient {
             data = &data[decoded.consumed..];
             let Self { messages, session, .. } = self;
             take_lines(messages, &dialect.inbound, decoded.data, &mut out.happened, |line, happened| {
-                happened.extend(session.hear_message(line)?.opened.then_some(ClientEvent::Opened));
+                happened.extend(session.react_to_message(line)?.opened.then_some(ClientEvent::Opened));
                 Ok(())
             })?;
             if decoded.done {

@@ -1,5 +1,5 @@
-//! What is spoken over WebSocket: one connection, and messages on it. Socket.IO 0.7 to 0.9 asks for its session before
-//! that, on the side connection.
+//! Protocols over WebSocket: one connection, and messages on it. Clients of Socket.IO 0.7 to 0.9 request their session before, on
+//! the side connection.
 //!
 //! ```text
 //! connected (-GET-> Asking -id->) -request-> Upgrading -101-> messages …
@@ -71,33 +71,33 @@ enum Cutter {
 }
 
 impl Cutter {
-    fn take(&mut self, bytes: &[u8], ends: bool, ear: &mut Ear<'_>) -> Result<(), Fault> {
+    fn take(&mut self, bytes: &[u8], ends: bool, receiver: &mut Receiver<'_>) -> Result<(), Fault> {
         match self {
-            Self::Whole => ear.take(bytes, ends),
-            Self::Feed(reader) => match &ear.dialect.feed {
-                Some(feed) => reader.take(feed, bytes, ends, &mut ear.out.happened),
+            Self::Whole => receiver.take(bytes, ends),
+            Self::Feed(reader) => match &receiver.dialect.feed {
+                Some(feed) => reader.take(feed, bytes, ends, &mut receiver.out.happened),
                 None => Err(Fault::Answer("there is no feed")),
             },
             Self::Rooms(gathered) => {
                 if let Some(message) = gathered.take(bytes, ends)? {
-                    ear.out.happened.push(rooms::hear(&message)?);
+                    receiver.out.happened.push(rooms::react(&message)?);
                 }
                 Ok(())
             }
             Self::Lines { end_with_frames } => {
                 let mut begin = 0;
                 for end in memchr_iter(b'\n', bytes) {
-                    ear.take(&bytes[begin..end], true)?;
+                    receiver.take(&bytes[begin..end], true)?;
                     begin = end + 1;
                 }
                 let ends = ends && *end_with_frames;
-                if ends || begin < bytes.len() { ear.take(&bytes[begin..], ends) } else { Ok(()) }
+                if ends || begin < bytes.len() { receiver.take(&bytes[begin..], ends) } else { Ok(()) }
             }
-            Self::Packets(packets) => packets.take(bytes, |bytes, ends| ear.take(bytes, ends)),
+            Self::Packets(packets) => packets.take(bytes, |bytes, ends| receiver.take(bytes, ends)),
             Self::Counted(gathered) => match gathered.take(bytes, ends)? {
-                Some(frame) => socketio06::messages(&frame, |message| match ear.session.is_open() {
-                    true if !message.starts_with('~') => ear.take(message.as_bytes(), true),
-                    _ => ear.hear(message.as_bytes()),
+                Some(frame) => socketio06::messages(&frame, |message| match receiver.session.is_open() {
+                    true if !message.starts_with('~') => receiver.take(message.as_bytes(), true),
+                    _ => receiver.react(message.as_bytes()),
                 }),
                 None => Ok(()),
             },
@@ -152,14 +152,14 @@ impl WebSocketClient {
 
     fn take_frames(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<(), Fault> {
         let Self { frames, cutter, compressed, messages, session, .. } = self;
-        let mut ear = Ear { dialect, messages, session, out };
+        let mut receiver = Receiver { dialect, messages, session, out };
         let each = |piece: Piece<'_>| match piece {
-            Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut ear),
+            Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut receiver),
             Piece::Compressed { bytes, ends } => match compressed.take(bytes, ends)? {
-                Some(message) => ear.inflate(&message, cutter),
+                Some(message) => receiver.inflate(&message, cutter),
                 None => Ok(()),
             },
-            Piece::Control { opcode, payload } => ear.control(opcode, payload),
+            Piece::Control { opcode, payload } => receiver.control(opcode, payload),
         };
         match frames {
             Frames::Rfc(frames) => frames.feed(data, each),
@@ -243,19 +243,19 @@ impl ProtocolClient for WebSocketClient {
     }
 }
 
-/// What deals with messages, once they are cut out of what carries them.
-struct Ear<'a> {
+/// Handles messages after they have been separated from their frames.
+struct Receiver<'a> {
     dialect: &'a Dialect,
     messages: &'a mut MessageReader,
     session: &'a mut Session,
     out: &'a mut Out,
 }
 
-impl Ear<'_> {
+impl Receiver<'_> {
     /// The next bytes of a message.
     fn take(&mut self, bytes: &[u8], ends: bool) -> Result<(), Fault> {
         let other = self.messages.take(&self.dialect.inbound, bytes, ends, &mut self.out.happened)?;
-        other.map_or(Ok(()), |message| self.hear(&message))
+        other.map_or(Ok(()), |message| self.react(&message))
     }
 
     /// A whole compressed message.
@@ -270,14 +270,14 @@ impl Ear<'_> {
     }
 
     /// A message that isn't the load's.
-    fn hear(&mut self, message: &[u8]) -> Result<(), Fault> {
-        let heard = self.session.hear_message(message)?;
-        self.out.happened.extend(heard.opened.then_some(ClientEvent::Opened));
-        if heard.changes > 0 {
-            let payload_bytes = heard.changes;
+    fn react(&mut self, message: &[u8]) -> Result<(), Fault> {
+        let reaction = self.session.react_to_message(message)?;
+        self.out.happened.extend(reaction.opened.then_some(ClientEvent::Opened));
+        if reaction.changes > 0 {
+            let payload_bytes = reaction.changes;
             self.out.happened.push(ClientEvent::Payload { head: None, payload_bytes, clean: true });
         }
-        if let Some(text) = heard.say {
+        if let Some(text) = reaction.answer {
             write_message(self.dialect, text.as_bytes(), &mut self.out.main);
         }
         Ok(())

@@ -15,7 +15,7 @@ const PLAN: TopicsPlan = TopicsPlan {
 /// Each is subscribed to five topics in a row: two to the first half, two to the second.
 const CLIENTS: usize = 4;
 
-/// What comes, and what is found.
+/// Received messages, and the resulting events.
 struct Heard {
     pool: ConnectionPool,
     load: Receiving,

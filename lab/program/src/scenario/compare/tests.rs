@@ -75,7 +75,7 @@ fn what_is_not_comparable_is_told() {
         "ws8 is only in the old one",
     );
     check(&|new| new["servers"][1]["versions"]["ws"] = "9".into(), "looks like a change of the server");
-    // Neither is known to be the other.
+    // Two unknown versions may differ.
     let (mut old, mut new) = (raw("0.1.0", &[4.0; 3], &[9.0; 3]), raw("0.2.0", &[4.0; 3], &[9.0; 3]));
     for result in [&mut old, &mut new] {
         result["servers"][1]["versions"]["ws"] = format!("{UNKNOWN}ws can't be run").into();

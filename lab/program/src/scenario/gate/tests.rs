@@ -25,7 +25,7 @@ fn each_fault_has_its_code() {
         }
     };
     check(&[4.0, 4.1, 3.9], &corrupt, Gate::Invalid, 4, "5 messages corrupt");
-    // What a peer does is no reason to fail the judged one, as long as it gives something.
+    // Another server's result doesn't fail the baseline server, as long as there is one.
     check(
         &[4.0, 4.1, 3.9],
         &|servers| {

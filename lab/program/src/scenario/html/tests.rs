@@ -11,7 +11,7 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
         serde_json::json!([[0.0, 1.0]]);
     let page = page(&Record::parse(&result.to_string()).unwrap());
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    // Who takes part, the answer, a chart of the decisive figure, the table, a chart of the curve, and, folded, how it was measured.
+    // The servers, the answer, a chart of the decisive figure, the table, a chart of the curve, and, folded, how it was measured.
     let order = [
         "Servers: <b>stentor</b>",
         "class=\"answer\"",

@@ -1,5 +1,6 @@
 use super::*;
-use crate::bench::Effort;
+use crate::bench::{Curve, Effort, Metric};
+use crate::plot::Place;
 use crate::scenario::SCENARIOS;
 
 /// The figures in a text, without the separators of thousands.
@@ -23,17 +24,17 @@ fn is_of(figures: &[f64], place: Place) -> bool {
 
 #[test]
 fn what_is_drawn_is_what_the_scenario_says_was_published() {
-    for scenario in SCENARIOS {
+    for scenario in SCENARIOS.iter() {
         let mut drawn = 0;
-        for case in (scenario.cases)(Effort::Full) {
+        for case in scenario.cases(Effort::Full) {
             for curve in Curve::ALL.iter().copied() {
-                for mark in marks(scenario.name, case.name, Over::Curve(curve)) {
+                for mark in marks(&scenario.name, &case.name, Over::Curve(curve)) {
                     drawn += 1;
                     assert!(is_of(&figures(&mark.who), mark.place), "{}: {mark:?}", scenario.name);
                 }
             }
         }
-        let expect = match scenario.name {
+        let expect = match scenario.name.as_str() {
             // Five levels of four servers, and three figures of memory.
             "chat-rtt" => 23,
             // Two cases.

@@ -10,12 +10,12 @@ use super::handshakes::{Pair, check_complaints, numbered_of, spec};
 use crate::generator::protocol::{ClientEvent, Dialect, Lane, Protocol};
 use crate::generator::{LoadSpec, Spec};
 
-/// A payload of 150 bytes, so that lengths in MQTT take two, and what is made of it.
+/// A payload of 150 bytes, whose length takes two bytes in MQTT, and its event.
 fn numbered(sequence: u64) -> (String, ClientEvent) {
     numbered_of(sequence, 150)
 }
 
-/// What the client sent, its frames and their masks of zero taken off; all have to be of this opcode.
+/// Messages that the client sent, without frames and their zero masks; all must have this opcode.
 fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
     let frames = pair.main();
     let (mut rest, mut payload) = (&frames[..], Vec::new());
@@ -92,11 +92,14 @@ fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
     let ((text, first), (other, second)) = (numbered(4), numbered(5));
     let (mut pair, _) = Pair::upgraded(Protocol::Nats);
     assert_eq!(pair.main(), b"");
-    pair.hear(Lane::Main, &frame(Opcode::Binary, b"INFO {\"server_id\":\"N\",\"max_payload\":1048576} \r\n"));
+    pair.react(
+        Lane::Main,
+        &frame(Opcode::Binary, b"INFO {\"server_id\":\"N\",\"max_payload\":1048576} \r\n"),
+    );
     let connect = "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true}\r\nSUB room 1\r\nPING\r\n";
     assert_eq!(String::from_utf8(sent(&mut pair, 2)).unwrap(), connect);
     assert!(!pair.is_open());
-    pair.hear(Lane::Main, &frame(Opcode::Binary, b"PONG\r\n"));
+    pair.react(Lane::Main, &frame(Opcode::Binary, b"PONG\r\n"));
     assert!(pair.is_open());
     pair.publish(&text);
     assert_eq!(sent(&mut pair, 2), format!("PUB room 150\r\n{text}\r\n").as_bytes());
@@ -105,7 +108,7 @@ fn nats_is_a_stream_of_lines_cut_into_frames_anywhere() {
         let (begin, end) = stream.as_bytes().split_at(at);
         let frames = [frame(Opcode::Binary, begin), frame(Opcode::Binary, end)].concat();
         pair.out.happened.clear();
-        pair.hear(Lane::Main, &frames);
+        pair.react(Lane::Main, &frames);
         assert_eq!(pair.out.happened, [first, second], "{at}");
         assert_eq!(sent(&mut pair, 2), b"PONG\r\n", "{at}");
     }
@@ -127,13 +130,13 @@ fn mqtt_subscribes_and_reads_packets() {
     assert!(request.headers().all("sec-websocket-protocol").eq([b"mqtt"]));
     let mut answer = Vec::new();
     handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
-    pair.hear(Lane::Main, &answer);
+    pair.react(Lane::Main, &answer);
     let greeting = sent(&mut pair, 2);
     assert_eq!(greeting[..14], *b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0", "CONNECT");
     assert_eq!(greeting[14..], *b"\x82\x09\0\x01\0\x04room\0", "SUBSCRIBE");
-    pair.hear(Lane::Main, &frame(Opcode::Binary, &[0x20, 2, 0, 0]));
+    pair.react(Lane::Main, &frame(Opcode::Binary, &[0x20, 2, 0, 0]));
     assert!(!pair.is_open());
-    pair.hear(Lane::Main, &frame(Opcode::Binary, &[0x90, 3, 0, 1, 0]));
+    pair.react(Lane::Main, &frame(Opcode::Binary, &[0x90, 3, 0, 1, 0]));
     assert!(pair.is_open());
     assert_eq!(pair.client.heartbeat_interval(), Some(Duration::from_secs(30)));
     pair.client.heartbeat(&pair.dialect, &mut pair.out);

@@ -120,7 +120,7 @@ fn a_large_payload_is_read_in_large_pieces() {
     }
 }
 
-/// Whatever is around it, and wherever it comes apart.
+/// With any envelope, and in pieces of any size.
 #[test]
 fn a_bit_that_is_changed_is_seen_anywhere_in_a_payload() {
     for protocol in

@@ -53,9 +53,9 @@ fn whole_documents_are_compared_byte_by_byte() {
         for version in [0, 1, 3, 2] {
             let framed = frame(Opcode::Text, document(version).text());
             for piece in framed.chunks(cut) {
-                pair.hear(Lane::Main, piece);
+                pair.react(Lane::Main, piece);
             }
-            // What was there before is no version, so it isn't one that is right.
+            // The document before the first version isn't a version.
             let right = (Some(version.saturating_sub(1)), length, version > 0);
             assert_eq!(last(&pair), right, "cut at {cut}");
         }
@@ -88,7 +88,7 @@ fn snapshot(offset: u64, document: &Document) -> String {
     )
 }
 
-/// What turns version `from` into the next one.
+/// The patch from version `from` to the next one.
 fn patch(from: u64) -> String {
     let value = |version| serde_json::from_slice::<serde_json::Value>(document(version).text()).unwrap();
     serde_json::to_string(&json_patch::diff(&value(from), &value(from + 1))).unwrap()

@@ -69,7 +69,7 @@ impl Pair {
 
     pub(super) fn upgrade(mut self) -> (Self, String) {
         let (answer, target) = upgrade(&self.main(), None);
-        self.hear(Lane::Main, &answer);
+        self.react(Lane::Main, &answer);
         (self, target)
     }
 
@@ -82,18 +82,18 @@ impl Pair {
         String::from_utf8(std::mem::take(&mut self.out.side)).unwrap()
     }
 
-    pub(super) fn hear(&mut self, lane: Lane, data: &[u8]) {
+    pub(super) fn react(&mut self, lane: Lane, data: &[u8]) {
         self.client.receive(&self.dialect, lane, data, &mut self.out).unwrap();
     }
 
     pub(super) fn hear_text(&mut self, text: &[u8]) {
-        self.hear(Lane::Main, &frame(Opcode::Text, text));
+        self.react(Lane::Main, &frame(Opcode::Text, text));
     }
 
     /// Hears the same in two pieces.
     pub(super) fn hear_cut(&mut self, data: &[u8], cut: usize) {
-        self.hear(Lane::Main, &data[..cut]);
-        self.hear(Lane::Main, &data[cut..]);
+        self.react(Lane::Main, &data[..cut]);
+        self.react(Lane::Main, &data[cut..]);
     }
 
     pub(super) fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
@@ -112,7 +112,7 @@ impl Pair {
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
 
-    /// What the client says to show that it lives, over WebSocket.
+    /// The client's heartbeat, over WebSocket.
     pub(super) fn heartbeat(&mut self) -> String {
         self.client.heartbeat(&self.dialect, &mut self.out);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
@@ -122,7 +122,7 @@ impl Pair {
         self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
     }
 
-    /// What the client makes of a payload, over WebSocket.
+    /// The client's message with a payload, over WebSocket.
     pub(super) fn send(&mut self, payload: &str) -> String {
         self.publish(payload);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
@@ -245,16 +245,16 @@ fn polling_asks_enters_polls_and_posts() {
     assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
     // The answer in pieces.
     let opened = answer(200, OPEN);
-    pair.hear(Lane::Main, &opened[..30]);
+    pair.react(Lane::Main, &opened[..30]);
     assert_eq!(pair.out.main, b"");
-    pair.hear(Lane::Main, &opened[30..]);
+    pair.react(Lane::Main, &opened[30..]);
     let (method, target, packets) = request(&pair.main());
     assert_eq!((method.as_str(), &target, packets.len()), ("POST", &named, 1));
-    pair.hear(Lane::Main, &answer(200, "ok"));
+    pair.react(Lane::Main, &answer(200, "ok"));
     let get = ("GET".to_owned(), named.clone(), vec![]);
     assert_eq!(request(&pair.main()), get);
     assert!(!pair.is_open());
-    pair.hear(Lane::Main, &answer(200, "40{\"sid\":\"x\"}"));
+    pair.react(Lane::Main, &answer(200, "40{\"sid\":\"x\"}"));
     assert!(pair.is_open());
     assert_eq!(request(&pair.main()), get);
     assert!(pair.client.side_is_idle());
@@ -263,21 +263,21 @@ fn polling_asks_enters_polls_and_posts() {
     let (text, _) = numbered(9);
     let event = format!("42[\"message\",\"{text}\"]");
     pair.out.happened.clear();
-    pair.hear(Lane::Main, &answer(200, &format!("2\u{1e}{event}\u{1e}{event}")));
+    pair.react(Lane::Main, &answer(200, &format!("2\u{1e}{event}\u{1e}{event}")));
     assert_eq!(pair.out.happened.len(), 2);
     assert_eq!(request(&pair.main()), get);
     let (method, _, packets) = request(pair.side().as_bytes());
     assert_eq!((method.as_str(), packets), ("POST", vec![r#"Pong Text("")"#.to_owned()]));
     assert!(!pair.client.side_is_idle());
 
-    // What is sent meanwhile goes in one POST when the last one is answered.
+    // Messages sent meanwhile go in one POST when the previous one is answered.
     for _ in 0..2 {
         pair.publish(&text);
     }
     assert_eq!(pair.out.side, b"");
-    pair.hear(Lane::Side, &answer(200, "ok"));
+    pair.react(Lane::Side, &answer(200, "ok"));
     assert_eq!(request(pair.side().as_bytes()).2.len(), 2);
-    pair.hear(Lane::Side, &answer(200, "ok"));
+    pair.react(Lane::Side, &answer(200, "ok"));
     assert!(pair.client.side_is_idle());
     assert!(pair.complains(Lane::Side, &answer(200, "ok")).contains("no request"));
     assert!(pair.complains(Lane::Main, &answer(400, "{\"code\":1}")).contains("400: {\"code\":1}"));
@@ -295,21 +295,21 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
         pair.hear_cut(&opened, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives]);
-        // Nothing has to be said, so the next poll begins.
+        // The queue is empty, so the next poll begins.
         assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
         pair.client.heartbeat(&pair.dialect, &mut pair.out);
         pair.publish(&text);
         let posted = pair.side();
         assert!(posted.starts_with("POST ") && posted.ends_with("\r\n\r\n1:2"), "{posted}");
-        pair.hear(Lane::Side, &answer(200, "ok"));
+        pair.react(Lane::Side, &answer(200, "ok"));
         let posted = pair.side();
         assert!(posted.ends_with(&format!("\r\n\r\n{}:{event}", event.len())), "{posted}");
-        pair.hear(Lane::Main, &answer(200, "1:3"));
+        pair.react(Lane::Main, &answer(200, "1:3"));
         assert!(!pair.main().is_empty());
         // The same in octets: 00 for text, the digits of the length, FF.
         let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
         let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
-        pair.hear(Lane::Main, &answer_bytes(200, &octets));
+        pair.react(Lane::Main, &answer_bytes(200, &octets));
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
     }
 }
@@ -357,16 +357,16 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
         // The same session goes on with the next response, prelude and all.
         assert_eq!(request(&pair.main()).1, target);
-        pair.hear(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
+        pair.react(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
         assert_eq!(pair.out.happened.len(), 5);
-        // What is sent goes beside, one request after the other.
+        // Messages are sent on the side connection, one request after the other.
         for _ in 0..2 {
             pair.publish(&text);
         }
         let sent = pair.side();
         assert!(sent.starts_with("POST ") && sent.contains("/xhr_send ") && !pair.client.side_is_idle());
         assert!(sent.ends_with(&format!("\r\n\r\n[\"{text}\"]")), "{sent}");
-        pair.hear(Lane::Side, b"HTTP/1.1 204 No Content\r\n\r\n");
+        pair.react(Lane::Side, b"HTTP/1.1 204 No Content\r\n\r\n");
         assert!(pair.side().contains("/xhr_send "));
         assert!(pair.complains(Lane::Side, &answer(404, "no such session")).contains("no such session"));
     }

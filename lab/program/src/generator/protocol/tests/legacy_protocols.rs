@@ -41,7 +41,7 @@ fn named(protocol: Protocol) -> (Pair, Vec<u8>) {
     let asked = pair.side();
     assert!(asked.starts_with("GET /socket.io/1/ HTTP/1.1\r\n"), "{asked}");
     assert!(asked.contains("Connection: close") && !pair.client.side_is_idle());
-    pair.hear(Lane::Side, &answer(200, SESSION));
+    pair.react(Lane::Side, &answer(200, SESSION));
     assert!(pair.client.side_is_idle());
     let request = pair.main();
     assert!(request.starts_with(b"GET /socket.io/1/websocket/9183-x HTTP/1.1\r\n"));
@@ -53,7 +53,7 @@ fn socket_io_09_asks_for_a_session_first() {
     let (text, arrives) = numbered(4);
     let event = format!(r#"5:::{{"name":"message","args":["{text}"]}}"#);
     let (mut pair, request) = named(Protocol::SocketIo09);
-    pair.hear(Lane::Main, &upgrade(&request, None).0);
+    pair.react(Lane::Main, &upgrade(&request, None).0);
     assert!(!pair.is_open());
     assert_eq!(pair.exchange("1::"), "");
     assert!(pair.is_open() && pair.client.heartbeat_interval().is_none());
@@ -115,7 +115,7 @@ fn socket_io_06_counts_in_its_frames() {
             pair.main(),
             format!("\0~m~60~m~{text}").into_bytes().into_iter().chain([0xff]).collect::<Vec<u8>>()
         );
-        pair.hear(Lane::Main, &counted("~j~{\"a\":1}"));
+        pair.react(Lane::Main, &counted("~j~{\"a\":1}"));
         assert_eq!((pair.out.happened.len(), pair.main()), (4, vec![]));
     }
 }
@@ -150,21 +150,21 @@ fn polling_of_socket_io_09_begins_twice() {
     let event = format!(r#"5:::{{"name":"message","args":["{text}"]}}"#);
     let mut pair = Pair::new(Protocol::SocketIo09Polling);
     assert_eq!(request(&pair.main()).1, "/socket.io/1/");
-    pair.hear(Lane::Main, &answer(200, SESSION));
+    pair.react(Lane::Main, &answer(200, SESSION));
     let poll = ("GET".to_owned(), "/socket.io/1/xhr-polling/9183-x".to_owned());
     let polls = |pair: &mut Pair| {
         let (method, target, _) = request(&pair.main());
         assert_eq!((method, target), poll);
     };
     polls(&mut pair);
-    pair.hear(Lane::Main, &answer(200, "1::"));
+    pair.react(Lane::Main, &answer(200, "1::"));
     polls(&mut pair);
     assert_eq!(pair.out.happened, [ClientEvent::Opened]);
-    pair.hear(Lane::Main, &answer(200, "8::"));
+    pair.react(Lane::Main, &answer(200, "8::"));
     polls(&mut pair);
     let body =
         format!("\u{fffd}{0}\u{fffd}{event}\u{fffd}3\u{fffd}2::\u{fffd}{0}\u{fffd}{event}", event.len());
-    pair.hear(Lane::Main, &answer(200, &body));
+    pair.react(Lane::Main, &answer(200, &body));
     polls(&mut pair);
     assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
     let posted = |pair: &mut Pair| pair.side();
@@ -176,7 +176,7 @@ fn polling_of_socket_io_09_begins_twice() {
     for _ in 0..2 {
         pair.publish(&text);
     }
-    pair.hear(Lane::Side, &answer(200, "1"));
+    pair.react(Lane::Side, &answer(200, "1"));
     let post = posted(&mut pair);
     assert!(
         post.ends_with(&format!("\u{fffd}{0}\u{fffd}{event}\u{fffd}{0}\u{fffd}{event}", event.len())),
@@ -221,12 +221,14 @@ fn bodies_of_socket_io_09_are_taken_apart() {
 #[test]
 fn packets_of_socket_io_09_are_told_apart() {
     let check = |packet: &str, expect: Result<(bool, Option<&str>), &str>| match (
-        socketio09::hear(packet.as_bytes()),
+        socketio09::react(packet.as_bytes()),
         expect,
     ) {
-        (Ok(heard), Ok(expect)) => assert_eq!((heard.opened, heard.say.as_deref()), expect, "{packet}"),
+        (Ok(reaction), Ok(expect)) => {
+            assert_eq!((reaction.opened, reaction.answer.as_deref()), expect, "{packet}")
+        }
         (Err(fault), Err(expect)) => assert!(fault.to_string().contains(expect), "{packet}: {fault}"),
-        (heard, _) => panic!("{packet}: {heard:?}"),
+        (reaction, _) => panic!("{packet}: {reaction:?}"),
     };
     check("1::", Ok((true, None)));
     check("1::/chat", Ok((false, None)));
@@ -268,7 +270,7 @@ fn primus_is_json_and_who_pings_depends() {
             assert_eq!(pair.exchange(other), "");
         }
         assert_eq!(pair.out.happened, [ClientEvent::Opened]);
-        // Cut anywhere, the protocol's own is told from the load's.
+        // Split at any byte, messages of the protocol are distinguished from those of the load.
         let both = [&b"\"primus::ping::1388534400000\""[..], quoted.as_bytes()];
         let both: Vec<u8> = both.iter().flat_map(|text| frame(Opcode::Text, text)).collect();
         for cut in 0..both.len() {

@@ -41,10 +41,10 @@ fn messages_of_rooms_are_read_at_every_cut() {
             assert_eq!(pair.out.happened, [expect], "{text}, cut at {cut}");
         }
     }
-    assert!(rooms::hear(br#"{"type":"presence","room":"7","joined":1}"#).is_err());
+    assert!(rooms::react(br#"{"type":"presence","room":"7","joined":1}"#).is_err());
     let refused = r#"{"type":"error","code":"forbidden","message":"no","retry":false}"#;
     assert_eq!(
-        rooms::hear(refused.as_bytes()).unwrap_err().to_string(),
+        rooms::react(refused.as_bytes()).unwrap_err().to_string(),
         format!("the server sent {refused}")
     );
 }
@@ -63,7 +63,7 @@ fn a_publication_is_posted_when_the_last_one_is_answered() {
     let body = format!(r#"{{"room":"room","data":"{}"}}"#, numbered());
     assert!(posted.ends_with(&body) && posted.matches("POST").count() == 1, "{posted}");
     for left in [1, 0] {
-        pair.hear(Lane::Main, &answer(200, r#"{"published":1}"#));
+        pair.react(Lane::Main, &answer(200, r#"{"published":1}"#));
         assert_eq!(std::mem::take(&mut pair.out.happened), [numbered_of(4, 100).1]);
         assert_eq!(String::from_utf8(pair.main()).unwrap().matches("POST").count(), left);
     }

@@ -1,5 +1,5 @@
-//! What a hypervisor takes away: time in which a core of this machine wanted to run and another machine ran (`/proc/stat`,
-//! proc_stat(5)). A process's CPU clock doesn't show it; its latency and throughput suffer from it.
+//! CPU steal: time in which a core of this machine wanted to run while the hypervisor ran another machine (`/proc/stat`,
+//! proc_stat(5)). A process's CPU clock doesn't include it; its latency and throughput suffer from it.
 
 use std::time::Duration;
 use std::{fs, io};
@@ -10,7 +10,7 @@ pub struct MachineTime {
     /// In which cores ran: for user or kernel, interrupts included.
     ran: u64,
     /// In which they would have.
-    stolen: u64,
+    steal: u64,
 }
 
 impl MachineTime {
@@ -26,8 +26,8 @@ impl MachineTime {
             return None;
         }
         let ticks: Vec<u64> = fields.take(8).map(|ticks| ticks.parse().ok()).collect::<Option<_>>()?;
-        let [user, nice, system, _idle, _iowait, irq, softirq, stolen] = ticks[..] else { return None };
-        Some(Self { ran: user + nice + system + irq + softirq, stolen })
+        let [user, nice, system, _idle, _iowait, irq, softirq, steal] = ticks[..] else { return None };
+        Some(Self { ran: user + nice + system + irq + softirq, steal })
     }
 
     /// For how long cores ran since `before`, all cores together.
@@ -37,10 +37,10 @@ impl MachineTime {
     }
 
     /// Of the time that cores wanted since `before`, the share that they didn't get, 0 to 1.
-    pub fn stolen_since(&self, before: &Self) -> f64 {
-        let stolen = self.stolen.saturating_sub(before.stolen);
-        let wanted = self.ran.saturating_sub(before.ran) + stolen;
-        if wanted == 0 { 0.0 } else { stolen as f64 / wanted as f64 }
+    pub fn steal_since(&self, before: &Self) -> f64 {
+        let steal = self.steal.saturating_sub(before.steal);
+        let wanted = self.ran.saturating_sub(before.ran) + steal;
+        if wanted == 0 { 0.0 } else { steal as f64 / wanted as f64 }
     }
 }
 
