@@ -1,8 +1,9 @@
-//! Time to read an event: `cargo bench -p stentor-wire --bench socketio_timing`.
+//! Measures how long reading an event takes: `cargo bench -p stentor-wire --bench
+//! socketio_timing`.
 //!
-//! Beside it, what serde_json takes to check the same JSON. The best of several rounds, for the machine has others to
-//! serve.
-#![allow(clippy::print_stdout, reason = "it prints its measurements")]
+//! Also prints the time that serde_json needs to check the same JSON. Each figure is the best of several
+//! rounds, because the machine runs other programs too.
+#![allow(clippy::print_stdout, reason = "a benchmark that prints its measurements")]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

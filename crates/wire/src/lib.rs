@@ -1,23 +1,26 @@
-//! Bytes to typed events and back: HTTP/1.1, WebSocket and what is spoken over them, client and server roles, no I/O.
+//! Sans-I/O parsers and encoders for HTTP/1.1, WebSocket and the protocols above them, in client and server
+//! roles.
 //!
-//! Nothing here owns a socket, reads a clock, starts a thread or draws a random number: bytes come in, events and
-//! bytes to transmit come out. So every parser can be tested on a table, split at every byte, and fuzzed.
+//! The crate owns no socket, reads no clock, starts no thread and draws no random number: bytes come in,
+//! events and bytes to transmit come out. Therefore every parser can be tested on a table, split at every
+//! byte, and fuzzed.
 //!
 //! * [`engineio`]: Engine.IO 4 and 3: packets, payloads, requests.
 //! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
 //! * [`socketio`]: Socket.IO 5 and 4: packets with their attachments.
-//! * [`proxy`]: the header by which a proxy tells who its client is (PROXY protocol 1 and 2).
-//! * [`sockjs`]: paths, answers, frames and payloads (SockJS 0.3).
-//! * [`sse`]: events, and ids that say where a client is (WHATWG HTML, Server-Sent Events).
+//! * [`proxy`]: the header in which a proxy states its client's address (PROXY protocol 1 and 2).
+//! * [`sockjs`]: paths, responses, frames and payloads (SockJS 0.3).
+//! * [`sse`]: events, and ids that encode a client's position (WHATWG HTML, Server-Sent Events).
 //! * [`primus`]: the messages of Primus 8.
 //! * [`ws`]: the opening handshake, frames, messages and permessage-deflate (RFC 6455, RFC 7692).
 //!
-//! Invariants of the crate: what a peer sends never panics, never allocates by a size the peer merely declares, and
-//! costs time linear in the bytes received, however they are cut into pieces. Cutting the same bytes differently gives
-//! the same events.
+//! Invariants of the crate: input from a peer never causes a panic, never allocates by a size that the peer
+//! merely declares, and costs time linear in the bytes received, however they are split. Splitting the same
+//! bytes differently gives the same events.
 #![forbid(unsafe_code)]
 
-/// Declares what a peer can do wrong in a protocol: a variant each, with what answers it and how a log describes it.
+/// Declares the errors that a peer can make in a protocol: a variant each, with the status or close code that
+/// answers it, and the description for logs.
 macro_rules! faults {
     ($(#[$doc:meta])* pub enum $name:ident; $($(#[$fault_doc:meta])* $fault:ident = $text:literal,)*) => {
         $(#[$doc])*
@@ -44,7 +47,7 @@ macro_rules! faults {
         faults! { $(#[$doc])* pub enum $name; $($(#[$fault_doc])* $fault = $text,)* }
 
         impl $name {
-            /// All of them, for documents and tests.
+            /// All variants, for documents and tests.
             pub const ALL: &[Self] = &[$(Self::$fault),*];
 
             $(#[$answer_doc])*

@@ -6,57 +6,58 @@
 //!
 //! | text | direction | meaning |
 //! |---|---|---|
-//! | `"primus::ping::T"` | server → client (7, 8) | the server lives; T is its clock in milliseconds |
+//! | `"primus::ping::T"` | server → client (7, 8) | heartbeat; T is the server's clock in milliseconds |
 //! | `"primus::pong::T"` | client → server (7, 8) | answers a ping, with the same T |
 //! | `"primus::id::"` | client → server | asks for the session's id |
-//! | `"primus::id::ID"` | server → client | answers it |
-//! | `"primus::server::close"` | server → client | the end is meant: don't reconnect |
+//! | `"primus::id::ID"` | server → client | the session's id |
+//! | `"primus::server::close"` | server → client | intentional close: the client must not reconnect |
 //!
-//! **Who pings.** Up to 6 the client pings (every 25 s, and gives up after 10 s without a pong) and the server only
-//! answers and times out; from 7 on (primus/primus pull request 534) the server pings (every 30 s, and ends a session
-//! that has not answered before the next one) and the client only answers (and gives up after 45 s without a ping).
-//! The query does not tell which a client is. Both are read here: a server that pings, answers pings, and no longer
-//! pings a session that has pinged serves all versions. A client of version 7 or 8 never pings; one up to 6 takes a
-//! server's ping for a message of the application.
+//! **Direction of pings.** In versions up to 6 the client pings (every 25 s, and gives up after 10 s without
+//! a pong); the server only answers and times out. From 7 on (primus/primus pull request 534) the server
+//! pings (every 30 s, and ends a session that has not answered before the next ping); the client only answers
+//! (and gives up after 45 s without a ping). The query does not contain the client's version, so both kinds
+//! of messages are decoded here. A server serves all versions if it sends pings, answers pings, and stops
+//! pinging a session that has sent a ping. Clients of version 7 and 8 never send one. Clients up to version 6
+//! read a server's ping as a message of the application.
 //!
-//! **The handshake** is a WebSocket's at `/primus` or `/primus/`. Its query has `_primuscb` (since 2: a time, to
-//! keep caches away, no meaning) and whatever the page put in the URL it connects to, such as our `feed` and
-//! `resourceId`. A client asks for nothing else by itself; pages load [`Route::Library`], tools may read
-//! [`Route::Spec`].
+//! **The handshake** is a WebSocket handshake at `/primus` or `/primus/`. Its query has `_primuscb` (since 2:
+//! a time that defeats caches, otherwise unused) and the parameters that the page put in its URL, such as our
+//! `feed` and `resourceId`. A client requests no other path by itself. Pages load [`Route::Library`]; tools
+//! may read [`Route::Spec`].
 //!
 //! Decisions:
-//! * Messages are not parsed, only told apart by how they begin. An unknown `primus::` string is dropped, as the README
-//!   demands (the code of 8 passes it on).
-//! * An application's message that a client would take for the protocol's is refused ([`is_reserved`]): else whoever
-//!   publishes to a room could send its members away with `primus::server::close`.
+//! * Messages are not parsed, only classified by their first characters. An unknown `primus::` string is
+//!   dropped, as the README demands (the code of 8 delivers it).
+//! * An application's message that a client would read as a protocol message is refused ([`is_reserved`]).
+//!   Otherwise a publisher could disconnect all members of a room with `primus::server::close`.
 //!
 //! Deliberately absent: other parsers and transformers, plugins, the client library itself.
 
 use std::time::Duration;
 use stentor_json::{Escaping, RawString, trim_start, write_escaped};
 
-/// The version whose protocol this is, for [`write_spec`].
+/// The Primus version whose protocol is implemented, for [`write_spec`].
 pub const VERSION: &str = "8.0.9";
 
-/// The status and text that a plain request to the handshake's URL is answered with, as `text/plain`.
+/// Status and `text/plain` body of the response to a request without an upgrade at the handshake's URL.
 pub const NOT_WEBSOCKET: (u16, &str) = (426, "Upgrade Required");
 
-/// What the protocol's own strings begin with.
+/// Prefix of the protocol's own strings.
 pub const PREFIX: &str = "primus::";
 
-/// What a path under the prefix asks for.
+/// The resource that a path under the prefix names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// The handshake.
     Connect,
     /// `/primus.js`: the client library, `text/javascript; charset=utf-8`.
     Library,
-    /// `/spec`: what [`write_spec`] writes, `application/json`.
+    /// `/spec`: the output of [`write_spec`], `application/json`.
     Spec,
 }
 
-/// Reads what follows the prefix in a path. Primus answers any other path under it as the handshake's; we don't find
-/// it.
+/// Reads the part of a path after the prefix. Primus treats every other path as the handshake; we return
+/// `None`, not found.
 pub fn parse_path(rest: &str) -> Option<Route> {
     match rest {
         "" | "/" => Some(Route::Connect),
@@ -66,39 +67,39 @@ pub fn parse_path(rest: &str) -> Option<Route> {
     }
 }
 
-/// What a client has sent.
+/// A decoded message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromClient<'b> {
     /// An answer to a ping, whose text it repeats.
     Pong(&'b str),
-    /// A client up to version 6 wants a pong with this text.
+    /// A ping of a client up to version 6, which expects a pong with this text.
     Ping(&'b str),
-    /// It wants to know its id.
+    /// The client requests its session id.
     AskId,
-    /// The application's: a JSON value, not checked.
+    /// A message of the application: JSON, not checked.
     Message(&'b str),
-    /// Meant for the protocol, but unknown; to be ignored.
+    /// An unknown protocol message, to be ignored.
     Unknown,
 }
 
-/// What a server has sent.
+/// A decoded message of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromServer<'b> {
-    /// It wants a pong with this text.
+    /// A ping; the server expects a pong with this text.
     Ping(&'b str),
-    /// A server up to version 6 answers a ping.
+    /// The answer of a server up to version 6 to a ping.
     Pong(&'b str),
     /// The session's id.
     Id(&'b str),
-    /// It closes for good.
+    /// The server closes the session for good.
     Close,
-    /// The application's: a JSON value, not checked.
+    /// A message of the application: JSON, not checked.
     Message(&'b str),
-    /// Meant for the protocol, but unknown; to be ignored.
+    /// An unknown protocol message, to be ignored.
     Unknown,
 }
 
-/// Tells apart what clients send, by text message.
+/// Classifies a client's text message.
 pub fn from_client(text: &str) -> FromClient<'_> {
     match split(text) {
         None => FromClient::Message(text),
@@ -109,7 +110,7 @@ pub fn from_client(text: &str) -> FromClient<'_> {
     }
 }
 
-/// Tells apart what servers send, by text message.
+/// Classifies a server's text message.
 pub fn from_server(text: &str) -> FromServer<'_> {
     match split(text) {
         None => FromServer::Message(text),
@@ -121,8 +122,9 @@ pub fn from_server(text: &str) -> FromServer<'_> {
     }
 }
 
-/// What is between `primus::` and the next colons, and what is after those. `None` if it is no string of that kind.
-/// Values with escapes are none that any Primus writes, hence of a kind nobody knows.
+/// Splits a protocol string into the part between `primus::` and the next colons, and the part after them.
+/// `None` if the string has another form. Primus never writes values with escapes, so such a value is of an
+/// unknown kind.
 fn split(text: &str) -> Option<(&str, &str)> {
     if !is_reserved(text) {
         return None;
@@ -132,20 +134,20 @@ fn split(text: &str) -> Option<(&str, &str)> {
     Some(plain.and_then(|value| value.strip_prefix(PREFIX)?.split_once("::")).unwrap_or(("", "")))
 }
 
-/// Whether a client or server would take a JSON value for the protocol's: a string that begins with `primus::`, however
-/// it is escaped. Such a value must not be sent as a message.
+/// Returns `true` if a client or server would read a JSON value as a protocol message: a string that begins
+/// with `primus::`, however it is escaped. Such a value must not be sent as a message.
 pub fn is_reserved(json: &str) -> bool {
     RawString::read(trim_start(json)).is_ok_and(|(value, _)| value.starts_with(PREFIX))
 }
 
-/// Appends a JSON value as a message, `json` having been found good. U+2028 and U+2029, which JavaScript before 2019
-/// takes for the end of a line, are escaped, as Primus does.
+/// Appends a JSON value as a message. `json` must be valid. U+2028 and U+2029, which end a line in JavaScript
+/// before 2019, are escaped, as Primus does.
 pub fn write_message(out: &mut Vec<u8>, json: &str) {
     out.reserve(json.len());
     let mut rest = json.as_bytes();
     while let Some(at) = memchr::memchr(0xe2, rest) {
         out.extend_from_slice(&rest[..at]);
-        // Begins a character of three bytes.
+        // `at` is the first byte of a three-byte character.
         let (character, after) = rest[at..].split_at(3.min(rest.len() - at));
         match character {
             b"\xe2\x80\xa8" => out.extend_from_slice(b"\\u2028"),
@@ -157,8 +159,8 @@ pub fn write_message(out: &mut Vec<u8>, json: &str) {
     out.extend_from_slice(rest);
 }
 
-/// Appends a text as a message: a JSON string. The caller asks `text.starts_with("primus::")` instead of
-/// [`is_reserved`] before.
+/// Appends a text as a message: a JSON string. The caller must check `text.starts_with("primus::")` before,
+/// in place of [`is_reserved`].
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
     write_escaped(out, text, Escaping::SockJs);
 }
@@ -178,17 +180,17 @@ pub fn write_id(out: &mut Vec<u8>, id: &str) {
     write_text(out, &format!("primus::id::{id}"));
 }
 
-/// Appends a client's question for its id.
+/// Appends a client's request for its session id.
 pub fn write_ask_id(out: &mut Vec<u8>) {
     write_id(out, "");
 }
 
-/// Appends what keeps a client from reconnecting, to be sent right before the connection is closed.
+/// Appends the message that keeps a client from reconnecting. Send it right before closing the connection.
 pub fn write_close(out: &mut Vec<u8>) {
     write_text(out, "primus::server::close");
 }
 
-/// Appends the answer to `/primus/spec`. `ping_interval` is `None` for a server that does not ping.
+/// Appends the response to `/primus/spec`. `ping_interval` is `None` for a server that does not ping.
 pub fn write_spec(out: &mut Vec<u8>, pathname: &str, ping_interval: Option<Duration>) {
     let interval = ping_interval.map_or("false".to_owned(), |interval| interval.as_millis().to_string());
     out.extend_from_slice(format!("{{\"pingInterval\":{interval},\"pathname\":").as_bytes());

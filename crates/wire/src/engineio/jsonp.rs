@@ -1,7 +1,7 @@
-//! Polling with script elements and forms, where a page may not send a request of its own kind.
+//! JSONP polling with script elements and forms, for pages that can't send cross-origin requests.
 //!
-//! An answer calls the function that the page keeps under the number `j`; a POST is a form with one field `d`. The text
-//! of either is a payload in a format of text.
+//! A response calls the page's callback function number `j`. A POST is a form with one field `d`. Both carry
+//! a payload in a text format.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use super::request::push_percent_encoded;
 use crate::http1;
 use stentor_json::{Escaping, write_escaped};
 
-/// Appends the answer to a poll: a script that hands over `payload`. Its Content-Type is `text/javascript;
-/// charset=UTF-8`.
+/// Appends the response to a poll: a script that passes `payload` to the callback. Its Content-Type is
+/// `text/javascript; charset=UTF-8`.
 pub fn write_answer(out: &mut Vec<u8>, index: u32, payload: &str) {
     out.extend_from_slice(b"___eio[");
     out.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
@@ -20,10 +20,10 @@ pub fn write_answer(out: &mut Vec<u8>, index: u32, payload: &str) {
     out.extend_from_slice(b");");
 }
 
-/// The payload in the body of a POST.
+/// Reads the payload in the body of a POST.
 ///
-/// Browsers change line ends in forms, so the client writes a line feed as `\n`, and what was `\n` already as `\\n`.
-/// More backslashes before that can't be told apart any more; as in the reference, one is taken away.
+/// Browsers change line ends in forms, so the client writes a line feed as `\n`, and an original `\n` as
+/// `\\n`. Longer runs of backslashes before `n` are ambiguous: one backslash is removed, as in the reference.
 ///
 /// # Errors
 /// [`Error::BadUtf8`]; [`Error::BadForm`] unless there is exactly one field `d`.

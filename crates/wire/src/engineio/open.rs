@@ -1,4 +1,4 @@
-//! The handshake: what the open packet of a session says.
+//! The handshake: the content of a session's open packet.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,24 +6,24 @@ use std::time::Duration;
 use super::{Error, Transport, Version};
 use stentor_json as json;
 
-/// The handshake.
+/// The content of an open packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open<'a> {
     /// The session's id.
     pub sid: Cow<'a, str>,
-    /// Whether the client may move to a WebSocket. Not, if it has one already.
+    /// `true` if the client may upgrade to a WebSocket, `false` if it already uses one.
     pub websocket_upgrade: bool,
     /// Time between two pings. Travels in milliseconds.
     pub ping_interval: Duration,
-    /// How long a ping may go unanswered. Travels in milliseconds.
+    /// Time within which a ping must be answered. Travels in milliseconds.
     pub ping_timeout: Duration,
-    /// The most that the server takes in a body or a message. Protocol 4 only.
+    /// Maximum size of a body or a message that the server accepts. Protocol 4 only.
     pub payload_bytes_max: Option<u64>,
 }
 
 impl<'a> Open<'a> {
-    /// Appends the text of the open packet. In protocol 4 it has exactly five members, so `payload_bytes_max` should be
-    /// there; in protocol 3 that one is left out.
+    /// Appends the text of the open packet. Protocol 4 requires exactly five members, so `payload_bytes_max`
+    /// should be set. Protocol 3 leaves it out.
     pub fn write(&self, version: Version, out: &mut Vec<u8>) {
         let mut digits = itoa::Buffer::new();
         let mut number = |out: &mut Vec<u8>, name: &[u8], value: u128| {
@@ -44,15 +44,15 @@ impl<'a> Open<'a> {
         out.push(b'}');
     }
 
-    /// Reads the text of an open packet: the client's side. Members that aren't known, and upgrades, are passed over.
+    /// Reads the text of an open packet, as a client does. Unknown members and unknown upgrades are ignored.
     ///
     /// # Errors
-    /// [`Error::BadOpen`] if it isn't a JSON object, or a member is missing or of the wrong type.
+    /// [`Error::BadOpen`] if the text isn't a JSON object, or a member is missing or has the wrong type.
     pub fn parse(text: &'a str) -> Result<Self, Error> {
         json::check(text).map_err(|_| Error::BadOpen)?;
         let number = |name| json::member(text, name)?.parse::<u64>().ok();
         let open = || {
-            // Missing where the client has a WebSocket already, in the document of protocol 3.
+            // In protocol 3's document the member is missing if the client already uses a WebSocket.
             let upgrades =
                 json::member(text, "upgrades").unwrap_or("[]").strip_prefix('[')?.strip_suffix(']')?;
             Some(Open {

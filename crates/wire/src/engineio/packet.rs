@@ -1,4 +1,4 @@
-//! Packets, and how they travel in WebSocket messages.
+//! Packets, and their encoding in WebSocket messages.
 //!
 //! | | protocol 4 | protocol 3 |
 //! |---|---|---|
@@ -14,7 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use super::Error;
 use crate::ws;
 
-/// Padding may be missing, and the bits that fill the last character may be anything, as in every JavaScript reader.
+/// Accepts missing padding and arbitrary unused bits in the last character, as every JavaScript decoder does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -22,31 +22,32 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The protocol's revision, the `EIO` of a request.
+/// The protocol revision, parameter `EIO` of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Socket.IO 1 and 2: the client pings, payloads count characters.
+    /// Socket.IO 1 and 2: the client sends the pings, payloads prefix packets with their length.
     V3,
-    /// Socket.IO 3 and 4: the server pings, payloads are separated.
+    /// Socket.IO 3 and 4: the server sends the pings, payloads separate packets.
     V4,
 }
 
-/// What a packet is for.
+/// The purpose of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PacketKind {
     /// The handshake, see [`Open`](super::Open).
     Open,
     /// The session ends.
     Close,
-    /// Asks for a pong with the same text. From the server in protocol 4, but for probes; from the client in 3.
+    /// Requests a pong with the same text. Sent by the server in protocol 4 (except probes), by the client in
+    /// 3.
     Ping,
-    /// The answer.
+    /// Answers a ping.
     Pong,
-    /// Data of the application.
+    /// Carries data of the application.
     Message,
-    /// The client moves to the transport that carries this.
+    /// The client moves to the transport that carries this packet.
     Upgrade,
-    /// Nothing; ends a poll.
+    /// Carries no data; completes a pending poll.
     Noop,
 }
 
@@ -64,7 +65,7 @@ impl PacketKind {
         })
     }
 
-    /// The digit that begins a packet with text.
+    /// Returns the digit that begins a packet with text.
     pub fn digit(self) -> u8 {
         self.digits()[0]
     }
@@ -82,16 +83,16 @@ impl PacketKind {
     }
 }
 
-/// One packet. Invariant of decoded ones: binary data is a message's.
+/// One packet. Invariant of decoded packets: only a message has binary data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What it is for.
+    /// The packet's purpose.
     pub kind: PacketKind,
-    /// What it carries, perhaps an empty text.
+    /// The packet's data, possibly an empty text.
     pub data: Data<'a>,
 }
 
-/// What a packet carries.
+/// The data of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Data<'a> {
     /// Text.
@@ -101,19 +102,19 @@ pub enum Data<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A packet with text.
+    /// Makes a packet with text.
     pub fn text(kind: PacketKind, text: &'a str) -> Self {
         Packet { kind, data: Data::Text(text) }
     }
 
-    /// A message with bytes.
+    /// Makes a message with bytes.
     pub fn binary(bytes: &'a [u8]) -> Self {
         Packet { kind: PacketKind::Message, data: Data::Binary(bytes) }
     }
 }
 
-/// Reads the packet in one WebSocket message. It borrows from the message, or, if it was base64, from `scratch`, whose
-/// old content is lost.
+/// Reads the packet in one WebSocket message. The packet borrows from the message or, if it was base64, from
+/// `scratch`, whose previous content is overwritten.
 ///
 /// # Errors
 /// [`Error::EmptyPacket`], [`Error::UnknownPacketKind`], [`Error::BinaryNotMessage`], and [`Error::BadBase64`].
@@ -145,7 +146,7 @@ pub(super) fn decode_text<'a>(
     }
 }
 
-/// `text` is what follows the `b`.
+/// Decodes a base64 message. `text` follows the `b`.
 #[cold]
 fn decode_base64<'a>(version: Version, text: &str, scratch: &'a mut Vec<u8>) -> Result<Packet<'a>, Error> {
     let base64 = match version {
@@ -157,7 +158,7 @@ fn decode_base64<'a>(version: Version, text: &str, scratch: &'a mut Vec<u8>) -> 
         }
     };
     scratch.clear();
-    // MIME style, as the Java client has it: a line break after 76 characters and at the end.
+    // MIME style, as the Java client writes it: a line break after 76 characters and at the end.
     let without_breaks: Vec<u8>;
     let base64 = if base64.iter().any(u8::is_ascii_whitespace) {
         without_breaks = base64.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -188,8 +189,8 @@ fn check_binary_kind(kind: Option<PacketKind>) -> Result<(), Error> {
     }
 }
 
-/// What comes before a packet's data, and in which kind of message, when the data goes as it is: for data that stays in
-/// a shared frame. At most one byte.
+/// Returns the bytes that precede a packet's data, and the kind of WebSocket message, for data that isn't
+/// base64. Used if the data stays in a shared frame. At most one byte.
 pub fn message_header(version: Version, kind: PacketKind, data: ws::Kind) -> &'static [u8] {
     match (data, version) {
         (ws::Kind::Text, _) => kind.digits(),
@@ -198,8 +199,8 @@ pub fn message_header(version: Version, kind: PacketKind, data: ws::Kind) -> &'s
     }
 }
 
-/// Appends the packet as the content of one WebSocket message of the returned kind. `base64` is for a session whose
-/// requests say `b64`: it gets text only.
+/// Appends the packet as the content of one WebSocket message and returns the kind of that message. `base64`
+/// is set for sessions whose requests have `b64`: they receive text only.
 pub fn encode_message(out: &mut Vec<u8>, version: Version, packet: &Packet<'_>, base64: bool) -> ws::Kind {
     match packet.data {
         Data::Text(text) => {
@@ -226,14 +227,15 @@ fn base64_prefix(version: Version) -> &'static [u8] {
     }
 }
 
-/// Bytes that [`encode_base64`] appends: all ASCII.
+/// Returns the number of bytes that [`encode_base64`] appends. All of them are ASCII.
 pub(super) fn base64_bytes(version: Version, data: &[u8]) -> usize {
     base64_prefix(version).len() + data.len().div_ceil(3) * 4
 }
 
 pub(super) fn encode_base64(out: &mut Vec<u8>, version: Version, data: &[u8]) {
     out.extend_from_slice(base64_prefix(version));
-    // In pieces through the stack: a multiple of 3 bytes in each, so that only the last one is padded.
+    // Encodes in pieces on the stack. Each piece is a multiple of 3 bytes, so that only the last one is
+    // padded.
     let mut encoded = [0; 1024];
     for piece in data.chunks(768) {
         let written = BASE64.encode_slice(piece, &mut encoded).unwrap_or_default();

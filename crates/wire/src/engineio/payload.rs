@@ -1,4 +1,4 @@
-//! Several packets in one body.
+//! Payloads: several packets in one body.
 //!
 //! | format | a packet | the body |
 //! |---|---|---|
@@ -11,13 +11,13 @@ use super::packet::{base64_bytes, decode_binary, decode_text, encode_base64};
 use super::{Data, Error, Packet, PacketKind, Version, message_header};
 use crate::ws;
 
-/// What separates packets in protocol 4.
+/// The separator between packets in protocol 4.
 const SEPARATOR: u8 = 0x1e;
 
-/// Digits that a length may have: more than any body needs.
+/// Maximum number of digits in a length: more than any body needs.
 const LENGTH_DIGITS_MAX: usize = 12;
 
-/// How packets are put together in a body.
+/// Encoding of packets in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadFormat {
     /// Protocol 4.
@@ -26,13 +26,14 @@ pub enum PayloadFormat {
     Counted,
     /// [`Counted`](Self::Counted) as engine.io-client 1.x reads and writes it: encoded as UTF-8 twice.
     CountedTwice,
-    /// Protocol 3, with binary data as it is.
+    /// Protocol 3, with raw binary data.
     Octets,
 }
 
 impl PayloadFormat {
-    /// The format of a POST's body, by whether its Content-Type is `application/octet-stream`. `None` for such a body in
-    /// protocol 4, which is refused (400, and the session closed).
+    /// Returns the format of a POST's body. `is_octet_stream` is `true` if its Content-Type is
+    /// `application/octet-stream`. `None` for such a body in protocol 4: the server refuses it with status
+    /// 400 and closes the session.
     pub fn of_request(version: Version, is_octet_stream: bool) -> Option<PayloadFormat> {
         match (version, is_octet_stream) {
             (Version::V4, false) => Some(PayloadFormat::Separated),
@@ -42,7 +43,7 @@ impl PayloadFormat {
         }
     }
 
-    /// The format of what answers a poll. `text_only` if its request has `b64` or `j`.
+    /// Returns the format of the response to a poll. `text_only` is set if the request has `b64` or `j`.
     pub fn of_answer(version: Version, text_only: bool, has_binary: bool) -> PayloadFormat {
         match version {
             Version::V4 => PayloadFormat::Separated,
@@ -51,13 +52,13 @@ impl PayloadFormat {
         }
     }
 
-    /// The format that engine.io-client 1.x has where later ones have this. Packets with text in [`Octets`](Self::Octets) are
-    /// the same in all.
+    /// Returns the format that engine.io-client 1.x uses where later clients use this one. Packets with text
+    /// in [`Octets`](Self::Octets) are the same in all versions.
     pub fn of_client_1(self) -> Self {
         if self == PayloadFormat::Counted { PayloadFormat::CountedTwice } else { self }
     }
 
-    /// The Content-Type of an answer (but for JSONP) or a POST in this format.
+    /// Returns the Content-Type of a POST or a response in this format, JSONP excepted.
     pub fn content_type(self) -> &'static str {
         match self {
             PayloadFormat::Separated | PayloadFormat::Counted | PayloadFormat::CountedTwice => {
@@ -75,7 +76,7 @@ impl PayloadFormat {
     }
 }
 
-/// Reads the packets of a body, one after the other.
+/// Reads the packets of a body one by one.
 #[derive(Debug)]
 pub struct PayloadDecoder<'b> {
     rest: Remaining<'b>,
@@ -84,31 +85,31 @@ pub struct PayloadDecoder<'b> {
     is_twice: bool,
     /// The last packet that was encoded as UTF-8 twice, decoded once.
     once: String,
-    /// What was base64 last. Without memory as long as nothing was.
+    /// The last decoded base64 data. Unallocated until the first base64 packet.
     scratch: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Remaining<'b> {
-    /// A packet follows, be it empty.
+    /// A packet follows, possibly an empty one.
     Separated(&'b str),
     Counted(&'b str),
     Octets(&'b [u8]),
-    /// The last packet has been read, or an error met.
+    /// The last packet has been read, or an error occurred.
     Nothing,
 }
 
-/// A packet, still encoded.
+/// An encoded packet.
 enum Piece<'b> {
     Text(&'b str),
     Binary(&'b [u8]),
 }
 
 impl<'b> PayloadDecoder<'b> {
-    /// A decoder of `body`, with at most `packets_max` packets in it.
+    /// Makes a decoder of `body` that accepts at most `packets_max` packets.
     ///
     /// # Errors
-    /// [`Error::EmptyPayload`], and [`Error::BadUtf8`] in the formats that are text.
+    /// [`Error::EmptyPayload`], and [`Error::BadUtf8`] in text formats.
     pub fn new(format: PayloadFormat, body: &'b [u8], packets_max: usize) -> Result<Self, Error> {
         if body.is_empty() {
             return Err(Error::EmptyPayload);
@@ -129,11 +130,11 @@ impl<'b> PayloadDecoder<'b> {
         })
     }
 
-    /// The next packet; `None` after the last one, and after an error.
+    /// Returns the next packet; `None` after the last packet and after an error.
     ///
     /// # Errors
-    /// All of [`Error`] that concern packets. The packets before it were good, and the reference has dealt with them by
-    /// then.
+    /// All variants of [`Error`] that concern packets. Packets before the faulty one are valid, and the
+    /// reference has already processed them.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error> {
         let piece = match self.next_piece() {
             Ok(Some(piece)) => piece,
@@ -157,7 +158,8 @@ impl<'b> PayloadDecoder<'b> {
         packet.map(Some)
     }
 
-    /// Bytes of the body that haven't been read, so that a reader can stop and go on later with those.
+    /// Returns the number of unread bytes of the body. A reader that stops can continue with these bytes
+    /// later.
     pub fn bytes_left(&self) -> usize {
         match self.rest {
             Remaining::Separated(text) | Remaining::Counted(text) => text.len(),
@@ -192,13 +194,14 @@ impl<'b> PayloadDecoder<'b> {
     }
 }
 
-/// The text whose UTF-8 bytes are the characters of `text`. `None` for text that was encoded once only, as that of engine.io-client 2.
+/// Undoes one UTF-8 encoding: returns the text whose UTF-8 bytes are the characters of `text`. `None` for
+/// text that was encoded only once, as by engine.io-client 2.
 fn utf8_once(text: &str) -> Option<String> {
     let bytes: Vec<u8> = text.chars().map(|char| u8::try_from(char).ok()).collect::<Option<_>>()?;
     String::from_utf8(bytes).ok()
 }
 
-/// Cuts a packet off `text`, which isn't empty.
+/// Splits the first packet off `text`, which isn't empty.
 fn counted(text: &str) -> Result<(&str, &str), Error> {
     let digits = text.bytes().take(LENGTH_DIGITS_MAX).take_while(u8::is_ascii_digit).count();
     let units = number(text.bytes().take(digits)).ok_or(Error::BadLength)?;
@@ -206,7 +209,7 @@ fn counted(text: &str) -> Result<(&str, &str), Error> {
     text.split_at_checked(utf16_prefix_bytes(text, units)?).ok_or(Error::Truncated)
 }
 
-/// Cuts a packet off `bytes`, which aren't empty.
+/// Splits the first packet off `bytes`, which aren't empty.
 fn octets(bytes: &[u8]) -> Result<(Piece<'_>, &[u8]), Error> {
     let (kind, bytes) = bytes.split_first().ok_or(Error::BadLength)?;
     let digits = bytes.iter().take(LENGTH_DIGITS_MAX).take_while(|digit| **digit <= 9).count();
@@ -221,20 +224,20 @@ fn octets(bytes: &[u8]) -> Result<(Piece<'_>, &[u8]), Error> {
     Ok((piece, rest))
 }
 
-/// The number that at most [`LENGTH_DIGITS_MAX`] ASCII digits are; `None` for none.
+/// Reads a number of at most [`LENGTH_DIGITS_MAX`] ASCII digits; `None` if there is no digit.
 fn number(digits: impl Iterator<Item = u8>) -> Option<usize> {
     digits.fold(None, |value: Option<usize>, digit| {
         Some(value.unwrap_or(0).saturating_mul(10).saturating_add(usize::from(digit - b'0')))
     })
 }
 
-/// UTF-16 units that `text` takes.
+/// Returns the number of UTF-16 units of `text`.
 fn utf16_units(text: &str) -> usize {
-    // One for each character, two for those of four bytes.
+    // One unit per character, two for a character of four bytes.
     text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
-/// Bytes of the beginning of `text` that takes so many UTF-16 units.
+/// Returns the number of bytes at the start of `text` that hold `units` UTF-16 units.
 fn utf16_prefix_bytes(text: &str, units: usize) -> Result<usize, Error> {
     if text.as_bytes().get(..units).ok_or(Error::Truncated)?.is_ascii() {
         return Ok(units);
@@ -259,22 +262,22 @@ pub struct PayloadEncoder<'o> {
 }
 
 impl<'o> PayloadEncoder<'o> {
-    /// Begins a body at the end of `out`.
+    /// Starts a body at the end of `out`.
     pub fn new(format: PayloadFormat, out: &'o mut Vec<u8>) -> Self {
         PayloadEncoder { start: out.len(), out, format }
     }
 
-    /// Bytes of the body so far.
+    /// Returns the number of bytes in the body so far.
     pub fn len(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// True as long as there is no packet.
+    /// Returns `true` if the body has no packet yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the body would have with this packet.
+    /// Returns the size that the body would have with this packet, in bytes.
     pub fn len_with(&self, packet: &Packet<'_>) -> usize {
         self.len() + self.part(packet).bytes(self.format, self.is_empty())
     }
@@ -284,7 +287,7 @@ impl<'o> PayloadEncoder<'o> {
         self.push_part(&self.part(packet));
     }
 
-    /// Adds a packet that is given as the content of a text message (`4hello`), as it stands in a shared frame.
+    /// Adds a packet that is already encoded as a text message (`4hello`), as it stands in a shared frame.
     pub fn push_encoded(&mut self, packet: &str) {
         self.push_part(&self.encoded_part(packet));
     }
@@ -305,8 +308,9 @@ impl<'o> PayloadEncoder<'o> {
         }
     }
 
-    /// Text with a separator in it would be read as several packets, of kinds that whoever wrote it chose: it goes as
-    /// binary data with the same bytes. (The reference lets it through. No JSON has this character.)
+    /// Returns `true` if the text contains a separator. A client would read such text as several packets, of
+    /// kinds that the author of the text chose, so it is sent as binary data with the same bytes. The
+    /// reference sends it as text. JSON never contains this character.
     fn would_split(&self, text: &str) -> bool {
         self.format == PayloadFormat::Separated && memchr::memchr(SEPARATOR, text.as_bytes()).is_some()
     }
@@ -354,15 +358,15 @@ impl<'o> PayloadEncoder<'o> {
     }
 }
 
-/// A packet about to be written.
+/// A packet that is about to be written.
 enum Part<'a> {
-    /// The kind, if it isn't in the text already.
+    /// The kind, unless the text already begins with it, and the text.
     Text(Option<PacketKind>, &'a str),
     Binary(&'a [u8]),
 }
 
 impl Part<'_> {
-    /// The length that is written before it, but for the separated format.
+    /// Returns the length that precedes the packet, in every format but the separated one.
     fn length(&self, format: PayloadFormat) -> usize {
         match (self, format) {
             (Part::Text(kind, text), PayloadFormat::Counted) => {
@@ -374,7 +378,7 @@ impl Part<'_> {
         }
     }
 
-    /// Bytes that it adds to a body.
+    /// Returns the number of bytes that the packet adds to a body.
     fn bytes(&self, format: PayloadFormat, is_first: bool) -> usize {
         let length = self.length(format);
         let digits = length.checked_ilog10().map_or(1, |log| log as usize + 1);

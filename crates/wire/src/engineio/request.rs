@@ -1,4 +1,4 @@
-//! The query that every request carries, and the answer to one that is refused.
+//! The query of every request, and the response to a refused request.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,17 +7,17 @@ use super::Version;
 use crate::http1;
 use stentor_json as json;
 
-/// How packets travel.
+/// The transport of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// Requests that wait for an answer, and others that bring something.
+    /// Long polling: GET requests wait for packets, POST requests carry packets.
     Polling,
     /// A WebSocket.
     WebSocket,
 }
 
 impl Transport {
-    /// The name in queries and handshakes.
+    /// Returns the name in queries and handshakes.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Polling => "polling",
@@ -26,18 +26,18 @@ impl Transport {
     }
 }
 
-/// What the query of a request says. Of parameters that come twice the last counts, as in the reference.
+/// The parameters in a request's query. If a parameter is repeated, the last one counts, as in the reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request<'q> {
     /// `EIO`.
     pub version: Version,
     /// `transport`.
     pub transport: Transport,
-    /// `sid`; `None` opens a session. Anything but empty, as the client sent it.
+    /// `sid`; `None` opens a session. Not empty, otherwise as the client sent it.
     pub sid: Option<Cow<'q, str>>,
-    /// `j`: the answers are scripts, the POSTs forms. Only with polling.
+    /// `j`: responses are scripts, POSTs are forms. Only with polling.
     pub jsonp: Option<u32>,
-    /// `b64`: the client can't take binary data as it is.
+    /// `b64`: the client can't receive raw binary data.
     pub base64: bool,
 }
 
@@ -79,11 +79,12 @@ impl<'q> Request<'q> {
         Ok(Request { version, transport, sid, jsonp, base64 })
     }
 
-    /// Whether the HTTP request itself suits its query. `is_upgrade` says that it asks for a WebSocket.
+    /// Checks that the HTTP method suits the query. `is_upgrade` is `true` for a WebSocket upgrade.
     ///
     /// # Errors
-    /// [`RequestError::BadHandshakeMethod`] if a session is to be opened with anything but GET,
-    /// [`RequestError::BadRequest`] for all else that doesn't fit. (In the reference, an unknown `sid` comes first.)
+    /// [`RequestError::BadHandshakeMethod`] if a request other than GET would open a session,
+    /// [`RequestError::BadRequest`] for every other mismatch. (The reference checks for an unknown `sid`
+    /// first.)
     pub fn check_method(&self, method: &str, is_upgrade: bool) -> Result<(), RequestError> {
         let method_fits = match (&self.sid, self.transport, method) {
             (_, _, "GET") | (Some(_), Transport::Polling, "POST") => true,
@@ -118,7 +119,7 @@ impl<'q> Request<'q> {
     }
 }
 
-/// Appends a byte of a query's or a form's value.
+/// Appends a byte of a query's or a form's value, percent-encoded if necessary.
 pub(super) fn push_percent_encoded(out: &mut Vec<u8>, byte: u8) {
     match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => out.push(byte),
@@ -129,25 +130,26 @@ pub(super) fn push_percent_encoded(out: &mut Vec<u8>, byte: u8) {
     }
 }
 
-/// Why a request is refused: the client's doing, but for [`RequestError::Forbidden`], which is the application's wish.
+/// Reason for refusing a request. The client is at fault, except for [`RequestError::Forbidden`], which the
+/// application decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestError {
-    /// `transport` is missing or none of ours.
+    /// `transport` is missing or unknown.
     UnknownTransport,
-    /// There is no session of that id.
+    /// No session has this id.
     UnknownSession,
-    /// A session is opened with GET.
+    /// A session must be opened with GET.
     BadHandshakeMethod,
-    /// Anything else that doesn't fit together.
+    /// The request is inconsistent in another way.
     BadRequest,
-    /// The application refuses.
+    /// The application refuses the request.
     Forbidden,
-    /// `EIO` is missing, or names a protocol that isn't spoken here.
+    /// `EIO` is missing or names an unsupported protocol.
     UnsupportedVersion,
 }
 
 impl RequestError {
-    /// The number in the body of the answer.
+    /// Returns the error code in the body of the response.
     pub fn code(self) -> u8 {
         match self {
             RequestError::UnknownTransport => 0,
@@ -159,12 +161,12 @@ impl RequestError {
         }
     }
 
-    /// The status of the answer.
+    /// Returns the HTTP status of the response.
     pub fn status(self) -> u16 {
         if self == RequestError::Forbidden { 403 } else { 400 }
     }
 
-    /// The message in the body of the answer.
+    /// Returns the message in the body of the response.
     pub fn message(self) -> &'static str {
         match self {
             RequestError::UnknownTransport => "Transport unknown",
@@ -178,7 +180,7 @@ impl RequestError {
         }
     }
 
-    /// Appends the body of the answer, `application/json`. `message` is instead of the usual one.
+    /// Appends the body of the response, `application/json`. `message` replaces the default message.
     pub fn write_body(self, out: &mut Vec<u8>, message: Option<&str>) {
         out.extend_from_slice(b"{\"code\":");
         out.push(b'0' + self.code());

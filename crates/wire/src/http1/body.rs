@@ -1,44 +1,45 @@
-//! Where a body ends (RFC 9112 sections 6 and 7), cut out of the stream without copying.
+//! Body framing (RFC 9112 sections 6 and 7): finds the end of a body without copying it.
 
 use super::Error;
 use super::list::is_token_byte;
 
-/// Bytes of chunk extensions in one body. They are ignored, so only a peer that wants to cost us work sends many.
+/// Limit for the chunk extensions of one body, in bytes. They are ignored, so many of them only waste CPU
+/// time.
 pub const CHUNK_EXTENSION_BYTES_MAX: u32 = 4096;
 
-/// Bytes of trailers in one body, line ends included.
+/// Limit for the trailers of one body, in bytes, line ends included.
 pub const TRAILER_BYTES_MAX: u32 = 4096;
 
-/// Digits of a chunk size: enough for 64 bits, so that leading zeros are bounded too.
+/// Limit for the digits of a chunk size: enough for 64 bits. Bounds leading zeros too.
 const CHUNK_SIZE_DIGITS_MAX: u8 = 16;
 
-/// How the end of a body is known (RFC 9112 section 6.3).
+/// The rule that determines the end of a body (RFC 9112 section 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyKind {
-    /// There is none.
+    /// The message has no body.
     Empty,
-    /// This many bytes, at least one.
+    /// The body has this many bytes, at least one.
     Length(u64),
     /// Chunked transfer coding.
     Chunked,
-    /// Until the connection closes; responses only.
+    /// The body ends when the connection closes; responses only.
     UntilClose,
 }
 
 /// The result of one [`BodyDecoder::decode`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decoded<'a> {
-    /// Bytes of the input that are dealt with.
+    /// Number of input bytes that are processed.
     pub consumed: usize,
     /// The next bytes of the body, possibly none.
     pub data: &'a [u8],
-    /// The body has ended; what follows in the input belongs to the next message.
+    /// `true` if the body has ended. Further input belongs to the next message.
     pub done: bool,
 }
 
-/// Cuts one body out of the stream.
+/// Extracts one body from the stream.
 ///
-/// It keeps a few words and no bytes. Limits on the body itself are the caller's, who sees every byte of it.
+/// The decoder holds a few words and no bytes. The caller limits the body's size, since it sees every byte.
 #[derive(Debug, Clone)]
 pub struct BodyDecoder {
     state: State,
@@ -75,7 +76,7 @@ enum State {
 const FIRST_SIZE: State = State::Size { value: 0, digits: 0 };
 
 impl BodyDecoder {
-    /// A decoder at the start of a body.
+    /// Makes a decoder at the start of a body.
     pub fn new(kind: BodyKind) -> Self {
         let state = match kind {
             BodyKind::Empty | BodyKind::Length(0) => State::Done,
@@ -86,14 +87,14 @@ impl BodyDecoder {
         BodyDecoder { state, extension_bytes: 0, trailer_bytes: 0 }
     }
 
-    /// True once the body has ended. When the connection closes, a body of [`BodyKind::UntilClose`] has ended too; any
-    /// other that is not done was cut off.
+    /// Returns `true` once the body has ended. When the connection closes, a body of [`BodyKind::UntilClose`]
+    /// has ended too; every other unfinished body is truncated.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Deals with the start of `input`: framing, and at most one run of data. Call again with the rest until it is
-    /// `done` or has consumed everything.
+    /// Processes the start of `input`: framing, and at most one run of data. Call it again with the remaining
+    /// bytes until it returns `done` or has consumed all input.
     ///
     /// # Errors
     /// The chunked framing is broken or too large; the connection must be closed.
@@ -123,7 +124,7 @@ impl BodyDecoder {
         }
     }
 
-    /// One byte of framing.
+    /// Processes one byte of framing.
     fn step(&mut self, state: State, byte: u8) -> Result<State, Error> {
         Ok(match (state, byte) {
             (State::Size { value, digits }, _) if byte.is_ascii_hexdigit() => {
@@ -203,7 +204,7 @@ impl BodyDecoder {
     }
 }
 
-/// At most `left` bytes from the front, and what is left to come after them.
+/// Splits off at most `left` bytes. Returns them, and the number of bytes that are still missing.
 fn take(bytes: &[u8], left: u64) -> (&[u8], u64) {
     let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     (&bytes[..taken], left - taken as u64)

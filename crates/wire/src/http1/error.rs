@@ -1,12 +1,12 @@
-//! What a peer can do wrong in HTTP/1.1, and the status that answers it.
+//! Errors that a peer can make in HTTP/1.1, and the status for each.
 
 faults! {
-    /// A fault in the received bytes. Every variant is the peer's doing; after any of them the position of the next
-    /// message is unknown, so the connection is answered with [`Error::status`] and closed.
+    /// An error in the received bytes. Every variant is the peer's fault. Afterwards the start of the next
+    /// message is unknown, so the server answers with [`Error::status`] and closes the connection.
     pub enum Error;
-    /// The status a server answers with.
+    /// Returns the HTTP status of the server's response.
     pub fn status;
-    /// The head ended without being complete, or holds bytes after its end.
+    /// The head ends early, or holds bytes after its end.
     Incomplete = 400, "the head is not one complete head",
     /// A line ended with LF alone (RFC 9112 section 2.2 lets us refuse it).
     BareLineFeed = 400, "a line ends with LF alone",
@@ -20,7 +20,7 @@ faults! {
     BadRequestLine = 400, "the request line is malformed",
     /// The first line of a response is not `version SP status SP reason`.
     BadStatusLine = 400, "the status line is malformed",
-    /// The version is well-formed or not, but neither 1.0 nor 1.1.
+    /// The version is malformed, or neither 1.0 nor 1.1.
     UnsupportedVersion = 505, "the HTTP version is neither 1.0 nor 1.1",
     /// The target is in none of the four forms of RFC 9112 section 3.2, or has a fragment or a byte outside ASCII.
     BadTarget = 400, "the request target is malformed",
@@ -28,7 +28,7 @@ faults! {
     BadHeader = 400, "a header is malformed",
     /// `Host` is missing in 1.1, present twice, or has an impossible value.
     BadHost = 400, "Host is missing, repeated or malformed",
-    /// `Content-Length` is not one decimal number below 2^63, or is present twice.
+    /// `Content-Length` is not one decimal number below 2^63, or occurs twice.
     BadContentLength = 400, "Content-Length is repeated or malformed",
     /// `Transfer-Encoding` does not end with `chunked`, names it twice, or appears in HTTP/1.0.
     BadTransferEncoding = 400, "Transfer-Encoding is malformed",
@@ -44,6 +44,6 @@ faults! {
     BadTrailer = 400, "the trailers are malformed",
     /// The trailers of one body exceed [`TRAILER_BYTES_MAX`](super::TRAILER_BYTES_MAX).
     TrailerTooLarge = 431, "the trailers are too large",
-    /// A `%` is not followed by two hexadecimal digits, or what is decoded is not UTF-8.
+    /// A `%` is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
     BadPercentEncoding = 400, "the percent-encoding is malformed",
 }

@@ -1,27 +1,30 @@
 //! The addresses that proxies add to a request: `X-Forwarded-For`, and `Forwarded` (RFC 7239).
 //!
-//! Elements come from the right: the last one was added by the last proxy. A comma always separates two of them, also
-//! within quotes: an address has none, and what a client sends must not be able to hide what a proxy appends to it.
+//! Elements are read from the right: the last proxy added the last element. A comma always separates two
+//! elements, even within quotes: no address contains a comma, and otherwise a client's open quote could hide
+//! the element that a proxy appends.
 
 use super::list::trim;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// One element: a hop of the request.
+/// One element: one hop of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// From where the proxy got the request. `None`: it doesn't say so, or not in a form that is defined.
+    /// Address from which the proxy received the request. `None` if the element has no address in a defined
+    /// form.
     pub address: Option<IpAddr>,
-    /// Whether it got it over TLS (`proto` of `Forwarded`).
+    /// `true` if the proxy received the request over TLS (`proto` of `Forwarded`). `None` if the element has
+    /// no `proto`.
     pub is_secure: Option<bool>,
 }
 
-/// The elements of an `X-Forwarded-For`, the last one first.
+/// Returns the elements of an `X-Forwarded-For` header, the last one first.
 pub fn x_forwarded_for(value: &[u8]) -> impl Iterator<Item = Hop> {
     let elements = value.rsplit(|byte| *byte == b',').map(trim);
     elements.map(|element| Hop { address: node(element), is_secure: None })
 }
 
-/// The elements of a `Forwarded`, the last one first.
+/// Returns the elements of a `Forwarded` header, the last one first.
 pub fn forwarded(value: &[u8]) -> impl Iterator<Item = Hop> {
     value.rsplit(|byte| *byte == b',').map(|element| {
         let mut hop = Hop::default();
@@ -30,7 +33,7 @@ pub fn forwarded(value: &[u8]) -> impl Iterator<Item = Hop> {
             let Some(at) = pair.iter().position(|byte| *byte == b'=') else { continue };
             let (name, value) = (&pair[..at], unquoted(&pair[at + 1..]));
             if name.eq_ignore_ascii_case(b"for") {
-                // RFC 7239 section 4: at most once.
+                // RFC 7239 section 4: each parameter occurs at most once.
                 hop.address = if has_address { None } else { node(value) };
                 has_address = true;
             } else if name.eq_ignore_ascii_case(b"proto") {
@@ -45,8 +48,8 @@ fn unquoted(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// The address of a node (RFC 7239 section 6), with or without a port. One of version 6 may lack its brackets if it has no
-/// port, as in X-Forwarded-For.
+/// Reads the address of a node (RFC 7239 section 6), with or without a port. An IPv6 address without a port
+/// may lack its brackets, as in X-Forwarded-For.
 fn node(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text).ok()?;
     if let Some(rest) = text.strip_prefix('[') {
@@ -116,7 +119,7 @@ mod tests {
         check("for=unknown, for=\"_gazonk\", by=192.0.2.1", &["-", "-", "-"]);
         check("for=192.0.2.1;for=192.0.2.2", &["-"]);
         check("for = 192.0.2.1", &["-"]);
-        // An open quote of the client doesn't hide what the proxy says.
+        // An open quote that a client sends doesn't hide the proxy's element.
         check("for=\"192.0.2.1, for=198.51.100.2", &["198.51.100.2", "-"]);
         let secure = |value: &str| forwarded(value.as_bytes()).map(|hop| hop.is_secure).collect::<Vec<_>>();
         assert_eq!(secure("for=a;proto=https, PROTO=\"HTTP\", for=b"), [None, Some(false), Some(true)]);

@@ -1,4 +1,5 @@
-//! Finding and parsing heads (RFC 9112 sections 2 to 6). httparse does the grammar; what decides framing is done here.
+//! Finds and parses heads (RFC 9112 sections 2 to 6). httparse parses the grammar; this module decides the
+//! framing.
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -6,13 +7,13 @@ use std::ops::Deref;
 use super::list::{table, tokens, trim};
 use super::{BodyKind, Error};
 
-/// Headers a head may have at most, whatever [`Limits::headers_max`] says: the parser's table is on the stack.
+/// Upper limit for [`Limits::headers_max`]: the parser's table is on the stack.
 const HEADERS_CAPACITY: usize = 128;
 
-/// Bounds on a head.
+/// Limits for a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a head, from its first to the end of the empty line. Default 16,384.
+    /// Size of a head up to and including the empty line, in bytes. Default 16,384.
     pub header_bytes_max: usize,
     /// Number of headers, at most 128. Default 100.
     pub headers_max: usize,
@@ -24,21 +25,21 @@ impl Default for Limits {
     }
 }
 
-/// Finds the end of a head while it arrives. It remembers what it has seen, so a head that comes byte by byte costs
-/// the same as one that comes at once.
+/// Finds the end of a head that arrives in pieces. The scanner remembers its position, so a head that arrives
+/// byte by byte costs the same as a head in one piece.
 ///
 /// Invariant: `line_start <= scanned <=` the length of the buffer of the last call.
 #[derive(Debug, Clone, Default)]
 pub struct HeadScanner {
     scanned: usize,
     line_start: usize,
-    /// A line that is not empty has ended; empty lines before it are skipped (RFC 9112 section 2.2).
+    /// `true` once a non-empty line has ended. Empty lines before it are skipped (RFC 9112 section 2.2).
     begun: bool,
 }
 
 impl HeadScanner {
-    /// Looks for the end of the head at the start of `buf`, which must begin with the same bytes as in the last call.
-    /// `Some(length)` includes the empty line, and makes the scanner ready for the next head.
+    /// Searches for the end of the head at the start of `buf`, which must begin with the same bytes as in the
+    /// last call. `Some(length)` includes the empty line, and resets the scanner for the next head.
     ///
     /// # Errors
     /// [`Error::BareLineFeed`], [`Error::TargetTooLong`] if the first line does not end within the limit,
@@ -68,7 +69,7 @@ impl HeadScanner {
     }
 }
 
-/// The version of a message.
+/// The HTTP version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.0
@@ -77,7 +78,7 @@ pub enum Version {
     Http11,
 }
 
-/// The headers of a parsed head, in order. Names compare without regard to case.
+/// The headers of a parsed head, in order. Names are compared case-insensitively.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers<'b> {
     /// Invariant: header lines that httparse has accepted, each ended by CRLF.
@@ -85,8 +86,9 @@ pub struct Headers<'b> {
     names: Names,
 }
 
-/// Which names there may be among headers. Some twenty are asked for in a request, and most aren't there: those took 10 % of the
-/// instructions of a connection that opens and closes, and more with each header that browsers add.
+/// Bit set of the header names that occur. A request is asked for some twenty names, most of which are
+/// absent. Searching for them took 10 % of the instructions of a connection that opens and closes, and more
+/// with each header that browsers add.
 #[derive(Debug, Clone, Copy, Default)]
 struct Names(u64);
 
@@ -95,7 +97,7 @@ impl Names {
         Names(headers.iter().fold(0, |names, header| names | Self::bit(header.name)))
     }
 
-    /// The same for names that differ in case only.
+    /// Returns the bit of a name. Names that differ only in case share a bit.
     fn bit(name: &str) -> u64 {
         let ends = name.as_bytes().first().zip(name.as_bytes().last());
         let ends =
@@ -109,7 +111,7 @@ impl Names {
 }
 
 impl<'b> Headers<'b> {
-    /// Name and value of each header.
+    /// Iterates over the name and value of each header.
     pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> {
         self.lines().filter_map(|line| {
             let colon = memchr::memchr(b':', line)?;
@@ -117,7 +119,7 @@ impl<'b> Headers<'b> {
         })
     }
 
-    /// Lines without their ends.
+    /// Iterates over the lines without their ends.
     fn lines(self) -> impl Iterator<Item = &'b [u8]> {
         let mut rest = self.lines;
         std::iter::from_fn(move || {
@@ -128,12 +130,13 @@ impl<'b> Headers<'b> {
         })
     }
 
-    /// The values of all headers of this name.
+    /// Iterates over the values of all headers with this name.
     #[inline]
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let lines = if self.names.may_have(name) { self.lines } else { b"" };
-        // A request's headers are looked through some twenty times, so the colon isn't searched for in each: that took 12 %
-        // of the instructions of a connection that opens and closes.
+        // Compares the name without searching for the colon first. A request's headers are searched some
+        // twenty times, and looking for the colon took 12 % of the instructions of a connection that opens
+        // and closes.
         Headers { lines, ..self }.lines().filter_map(|line| {
             let (other, value) = line.split_at_checked(name.len())?;
             other.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":").map(trim))?
@@ -141,15 +144,15 @@ impl<'b> Headers<'b> {
     }
 }
 
-/// The first value of a header in what has arrived of a head, which may be incomplete or malformed. Only lines that have
-/// ended count, after the first. An error can be answered by it; nothing else may depend on it.
+/// Returns the first value of a header in a partly received head, which may be malformed. Considers complete
+/// lines only, except the first line. Use it only to answer an error.
 pub fn find_header<'b>(received: &'b [u8], name: &'b str) -> Option<&'b [u8]> {
     let first_line = memchr::memchr(b'\n', received)?;
     let lines = &received[first_line + 1..];
     Headers { lines, names: Names(u64::MAX) }.all(name).next()
 }
 
-/// A request's head. Small and `Copy`; it borrows the head's bytes.
+/// The head of a request. Small and `Copy`; it borrows the head's bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'b> {
     method: &'b str,
@@ -160,14 +163,14 @@ pub struct Request<'b> {
     message: Message<'b>,
 }
 
-/// What requests and responses have in common.
+/// The part that requests and responses share.
 #[derive(Debug, Clone, Copy)]
 pub struct Message<'b> {
     headers: Headers<'b>,
     framing: Framing,
 }
 
-/// What the headers say about the message's place in the stream.
+/// Framing information from the headers.
 #[derive(Debug, Clone, Copy)]
 struct Framing {
     version: Version,
@@ -181,38 +184,38 @@ struct Framing {
 }
 
 impl<'b> Message<'b> {
-    /// The version.
+    /// Returns the HTTP version.
     pub fn version(&self) -> Version {
         self.framing.version
     }
 
-    /// All headers.
+    /// Returns all headers.
     pub fn headers(&self) -> Headers<'b> {
         self.headers
     }
 
-    /// The value of the first header of this name.
+    /// Returns the value of the first header with this name.
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
         self.headers.all(name).next()
     }
 
-    /// The value of the first header of this name, if it is UTF-8.
+    /// Returns the value of the first header with this name, if it is UTF-8.
     pub fn header_str(&self, name: &str) -> Option<&'b str> {
         self.header(name).and_then(|value| str::from_utf8(value).ok())
     }
 
-    /// True if the connection takes another request after this message (RFC 9112 section 9.3), unless its body runs until
-    /// close.
+    /// Returns `true` if the connection accepts another request after this message (RFC 9112 section 9.3),
+    /// unless its body runs until close.
     pub fn keep_alive(&self) -> bool {
         self.framing.keep_alive
     }
 
-    /// True if `Connection` lists `upgrade`.
+    /// Returns `true` if `Connection` lists `upgrade`.
     pub fn connection_has_upgrade(&self) -> bool {
         self.framing.connection_upgrade
     }
 
-    /// True if `Upgrade` lists `websocket`.
+    /// Returns `true` if `Upgrade` lists `websocket`.
     pub fn upgrade_has_websocket(&self) -> bool {
         self.framing.upgrade_websocket
     }
@@ -235,39 +238,42 @@ impl<'b> Deref for Response<'b> {
 }
 
 impl<'b> Request<'b> {
-    /// The method, as sent (methods are case-sensitive).
+    /// Returns the method as sent (methods are case-sensitive).
     pub fn method(&self) -> &'b str {
         self.method
     }
 
-    /// The target, as sent.
+    /// Returns the target as sent.
     pub fn target(&self) -> &'b str {
         self.target
     }
 
-    /// The target's path, not decoded; starts with `/`, except for the targets of `CONNECT` (`""`) and `OPTIONS *`.
+    /// Returns the target's path, not decoded. It starts with `/`, except for the targets of `CONNECT` (`""`)
+    /// and `OPTIONS *`.
     pub fn path(&self) -> &'b str {
         self.path
     }
 
-    /// The target's query, not decoded, without `?`; `""` if there is none.
+    /// Returns the target's query, not decoded and without `?`; `""` if the target has none.
     pub fn query(&self) -> &'b str {
         self.query
     }
 
-    /// Host and port: of the target if it is absolute (RFC 9112 section 3.2.2), else of `Host`; `""` if there is none.
+    /// Returns host and port: from the target if it is absolute (RFC 9112 section 3.2.2), otherwise from
+    /// `Host`; `""` if the request has neither.
     pub fn authority(&self) -> &'b str {
         self.authority
     }
 
-    /// True if the peer waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
+    /// Returns `true` if the peer waits for `100 Continue` before it sends the body (RFC 9110 section
+    /// 10.1.1).
     pub fn expects_continue(&self) -> bool {
         self.framing.version == Version::Http11
             && self.body() != BodyKind::Empty
             && self.header("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// How the body's end is known. Never [`BodyKind::UntilClose`].
+    /// Returns the rule that ends the body. Never [`BodyKind::UntilClose`].
     pub fn body(&self) -> BodyKind {
         match (self.framing.chunked, self.framing.length) {
             (true, _) => BodyKind::Chunked,
@@ -277,7 +283,7 @@ impl<'b> Request<'b> {
     }
 }
 
-/// A response's head. Small and `Copy`; it borrows the head's bytes.
+/// The head of a response. Small and `Copy`; it borrows the head's bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'b> {
     status: u16,
@@ -285,12 +291,13 @@ pub struct Response<'b> {
 }
 
 impl Response<'_> {
-    /// The status, 100 to 999.
+    /// Returns the status, 100 to 999.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// How the body's end is known (RFC 9112 section 6.3). `to_head`: the request's method was HEAD.
+    /// Returns the rule that ends the body (RFC 9112 section 6.3). `to_head` is `true` if the request's
+    /// method was HEAD.
     pub fn body(&self, to_head: bool) -> BodyKind {
         let bodiless = to_head || matches!(self.status, 100..=199 | 204 | 304);
         match (self.framing.chunked, self.framing.length) {
@@ -306,7 +313,7 @@ impl Response<'_> {
 /// Parses one complete request head, as [`HeadScanner`] delimits it.
 ///
 /// # Errors
-/// See [`Error`]; the answer is its [`Error::status`], and the connection is closed.
+/// Any [`Error`]. The server answers with its [`Error::status`] and closes the connection.
 pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>, Error> {
     let lines = check_lines(head, limits)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CAPACITY];
@@ -332,7 +339,7 @@ pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>,
 /// Parses one complete response head, as [`HeadScanner`] delimits it.
 ///
 /// # Errors
-/// See [`Error`]; the connection is of no more use.
+/// Any [`Error`]. The connection can't be used any longer.
 pub fn parse_response<'b>(head: &'b [u8], limits: &Limits) -> Result<Response<'b>, Error> {
     let lines = check_lines(head, limits)?;
     let mut table = [const { MaybeUninit::uninit() }; HEADERS_CAPACITY];
@@ -347,8 +354,8 @@ pub fn parse_response<'b>(head: &'b [u8], limits: &Limits) -> Result<Response<'b
     Ok(Response { status, message: Message { headers, framing } })
 }
 
-/// Checks that every line ends with CRLF and that the head ends where its first empty line does (empty lines before
-/// the first line aside); returns the header lines.
+/// Checks that every line ends with CRLF and that the head ends at its first empty line (ignoring empty lines
+/// before the first line). Returns the header lines.
 fn check_lines<'b>(head: &'b [u8], limits: &Limits) -> Result<&'b [u8], Error> {
     if head.len() > limits.header_bytes_max {
         return Err(Error::HeadTooLarge);
@@ -413,12 +420,12 @@ impl Framing {
                     Host::One(_) | Host::Many => Host::Many,
                 };
             } else if name.eq_ignore_ascii_case("content-length") {
-                // RFC 9112 section 6.3 lets us refuse repetitions even where they agree.
+                // RFC 9112 section 6.3 lets us refuse repetitions even if their values agree.
                 if length.replace(decimal(header.value)?).is_some() {
                     return Err(Error::BadContentLength);
                 }
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                // Of several lines the last decides which coding is final.
+                // With several lines, the last one decides which coding is final.
                 let this = transfer_coding(header.value)?;
                 coding = match coding {
                     None => Some(this),
@@ -453,7 +460,7 @@ impl Framing {
     }
 }
 
-/// What one Transfer-Encoding line ends with.
+/// The final coding of one Transfer-Encoding line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Chunked,
@@ -480,9 +487,9 @@ fn transfer_coding(value: &[u8]) -> Result<Coding, Error> {
     last.ok_or(Error::BadTransferEncoding)
 }
 
-/// One decimal number below 2^63; no sign, no list.
+/// Reads one decimal number below 2^63, without a sign, not a list.
 fn decimal(value: &[u8]) -> Result<u64, Error> {
-    // Also what can't overflow: 19 digits fit into 64 bits.
+    // 19 digits fit into 64 bits, so the number can't overflow.
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return Err(Error::BadContentLength);
     }
@@ -490,7 +497,7 @@ fn decimal(value: &[u8]) -> Result<u64, Error> {
     if number <= i64::MAX as u64 { Ok(number) } else { Err(Error::BadContentLength) }
 }
 
-/// The characters of RFC 3986 `host [":" port]`, without user information. Empty is allowed.
+/// Checks for the characters of RFC 3986 `host [":" port]`, without user information. Empty is allowed.
 fn host_value(value: &[u8]) -> Result<&str, Error> {
     const ALLOWED: [bool; 256] = table(b"-._~%!$&'()*+;=:[]");
     if value.iter().all(|byte| ALLOWED[usize::from(*byte)]) {
@@ -501,13 +508,14 @@ fn host_value(value: &[u8]) -> Result<&str, Error> {
 }
 
 struct Target<'b> {
-    /// Only in absolute and authority form.
+    /// Host and port; `Some` only in absolute and authority form.
     authority: Option<&'b str>,
     path: &'b str,
     query: &'b str,
 }
 
-/// RFC 9112 section 3.2: origin, absolute, authority (CONNECT) or asterisk (OPTIONS) form.
+/// Splits a target of the four forms in RFC 9112 section 3.2: origin, absolute, authority (CONNECT) and
+/// asterisk (OPTIONS).
 fn split_target<'b>(method: &str, target: &'b str) -> Result<Target<'b>, Error> {
     if !target.is_ascii() || target.contains('#') {
         return Err(Error::BadTarget);

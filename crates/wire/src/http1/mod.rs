@@ -1,11 +1,12 @@
 //! HTTP/1.1 (and 1.0) heads and body framing, RFC 9110 and RFC 9112, for both roles.
 //!
-//! A head is first found ([`HeadScanner`]), then parsed in one go ([`parse_request`], [`parse_response`]) into values
-//! that borrow the head; a body is then cut out of the stream by a [`BodyDecoder`].
+//! [`HeadScanner`] finds the end of a head. [`parse_request`] and [`parse_response`] parse it into values
+//! that borrow the head. [`BodyDecoder`] then extracts the body from the stream.
 //!
-//! It is stricter than RFC 9112 asks wherever two readers of the same bytes could disagree about where a message ends:
-//! a bare LF or CR, NUL, folded headers, space before a colon, Content-Length twice or beside Transfer-Encoding, and a
-//! transfer coding other than exactly `chunked` are errors. After any error the connection must be closed.
+//! The parser is stricter than RFC 9112 wherever two readers of the same bytes could disagree about the end
+//! of a message: a bare LF or CR, NUL, folded headers, space before a colon, Content-Length twice or together
+//! with Transfer-Encoding, and a transfer coding other than exactly `chunked` are errors. The connection must
+//! be closed after any error.
 //!
 //! Deliberately absent: HTTP/2, trailers (checked, counted, dropped), content codings, `Expect` other than
 //! `100-continue`, Upgrade (see [`crate::ws::handshake`]).

@@ -15,8 +15,8 @@ fn escaped(bytes: &[u8]) -> Option<u8> {
     }
 }
 
-/// The bytes that `text` stands for, and whether every `%` in it is followed by two hexadecimal digits. One that isn't
-/// stands for itself.
+/// Decodes `text`. Returns its bytes, and whether every `%` is followed by two hexadecimal digits. Other `%`
+/// signs are copied.
 fn decode(text: &str, plus: u8) -> (Vec<u8>, bool) {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -33,7 +33,7 @@ fn decode(text: &str, plus: u8) -> (Vec<u8>, bool) {
     (decoded, is_sound)
 }
 
-/// Decodes percent-encoding exactly once, strictly: for paths and what is taken from them.
+/// Decodes percent-encoding exactly once, strictly: for paths and their segments.
 ///
 /// # Errors
 /// [`Error::BadPercentEncoding`] if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
@@ -46,8 +46,8 @@ pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, Error> {
     decoded.map(Cow::Owned).ok_or(Error::BadPercentEncoding)
 }
 
-/// Decodes one name or value as `URLSearchParams` does: `+` is a space, a broken escape stands for itself, broken
-/// UTF-8 becomes U+FFFD.
+/// Decodes one name or value as `URLSearchParams` does: `+` becomes a space, a malformed escape is copied,
+/// malformed UTF-8 becomes U+FFFD.
 fn form_decode(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| byte == b'%' || byte == b'+') {
         return Cow::Borrowed(text);
@@ -59,7 +59,7 @@ fn form_decode(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// The pairs of a query (without `?`), decoded once, in order, as `URLSearchParams` reads them.
+/// Iterates over the pairs of a query (without `?`), decoded once, in order, as `URLSearchParams` reads them.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -1,8 +1,8 @@
-//! Writing heads and chunks. A header that could end a line early is never written.
+//! Writes heads and chunks. Headers that could inject a line are dropped.
 
 use super::list::is_token;
 
-/// The usual reason phrase of a status, `""` if there is none.
+/// Returns the usual reason phrase of a status, `""` if it has none.
 fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",
@@ -49,8 +49,8 @@ fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// Appends `name: value` and CRLF. A name that is no token, or a value with CR, LF or NUL, is dropped: writing it would
-/// let whoever chose it write headers of their own.
+/// Appends `name: value` and CRLF. Drops a name that is no token, and a value with CR, LF or NUL: such a
+/// value could inject further headers.
 pub fn write_header(out: &mut Vec<u8>, name: &str, value: &str) {
     let safe = is_token(name.as_bytes()) && !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
     if safe {
@@ -61,7 +61,8 @@ pub fn write_header(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Appends an HTTP/1.1 response head, ended by the empty line. `status` has three digits. Nothing is added: framing headers are the caller's.
+/// Appends an HTTP/1.1 response head, including the empty line. `status` has three digits. The caller
+/// supplies all headers, framing included.
 pub fn write_response_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
     let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -79,9 +80,10 @@ pub(crate) fn write_headers(out: &mut Vec<u8>, headers: &[(&str, &str)]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends an HTTP/1.1 request head, ended by the empty line. `Host` is the caller's, as every other header.
+/// Appends an HTTP/1.1 request head, including the empty line. The caller supplies all headers, `Host`
+/// included.
 ///
-/// Method and target come from our own code; bytes in them that would end the line early are left out.
+/// Method and target come from our own code. Bytes in them that would end the line early are left out.
 pub fn write_request_head(out: &mut Vec<u8>, method: &str, target: &str, headers: &[(&str, &str)]) {
     out.extend(method.bytes().filter(u8::is_ascii_graphic));
     out.push(b' ');
@@ -90,7 +92,8 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &str, target: &str, headers
     write_headers(out, headers);
 }
 
-/// Appends `data` as one chunk of a chunked body. Nothing for empty data: an empty chunk would end the body.
+/// Appends `data` as one chunk of a chunked body. Appends nothing if `data` is empty, because an empty chunk
+/// would end the body.
 pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if !data.is_empty() {
         let digits = (usize::BITS - data.len().leading_zeros()).div_ceil(4);

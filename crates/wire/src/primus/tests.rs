@@ -58,7 +58,7 @@ fn server_messages_are_decoded() {
     check(r#"{"a":"primus::server::close"}"#, FromServer::Message(r#"{"a":"primus::server::close"}"#));
 }
 
-/// An application can't speak as the protocol, however a string is escaped.
+/// An application can't send protocol messages, however a string is escaped.
 #[test]
 fn reserved_strings_are_recognized() {
     fn check(json: &str, expect: bool) {
@@ -94,7 +94,7 @@ fn messages_are_encoded() {
     assert!(written(|out| write_spec(out, "/primus", None)).starts_with(r#"{"pingInterval":false,"#));
 }
 
-/// Each side reads what the other writes.
+/// Each side decodes the messages that the other side encodes.
 #[test]
 fn encoded_messages_are_decoded_by_the_other_side() {
     let ping = written(|out| write_ping(out, Duration::from_millis(1_795_272_443_275)));
@@ -124,7 +124,7 @@ fn paths_are_parsed() {
 }
 
 proptest! {
-    /// What is not refused arrives as a message on both sides.
+    /// Every text that isn't refused arrives as a message on both sides.
     #[test]
     fn every_text_round_trips(text in "(primus::)?(?s).{0,20}") {
         let json = written(|out| write_text(out, &text));

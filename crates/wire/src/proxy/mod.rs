@@ -1,13 +1,13 @@
-//! The header by which a proxy in front of the server tells who its client is (HAProxy's PROXY protocol, versions 1 and
-//! 2), before the first byte of the client.
+//! HAProxy's PROXY protocol, versions 1 and 2: a header in which a proxy in front of the server states its
+//! client's address. It precedes the first byte of the client.
 //!
-//! [`parse`] looks at the beginning of a connection. Sections are those of `proxy-protocol.txt` of HAProxy 2.8.
+//! [`parse`] reads the start of a connection. Section numbers refer to `proxy-protocol.txt` of HAProxy 2.8.
 //!
-//! Deliberately absent: the values of TLVs, apart from the checksum; addresses of UNIX sockets and datagrams, which are
-//! as if unknown.
+//! Deliberately absent: the values of TLVs, except the checksum; addresses of UNIX sockets and datagrams,
+//! which are treated as unknown.
 //!
-//! **Invariants.** No byte after the header is looked at. A header that can't become whole is refused as soon as that is
-//! known, and nothing is allocated.
+//! **Invariants.** Bytes after the header aren't read. A header is refused at its first impossible byte. The
+//! parser doesn't allocate.
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +15,10 @@ mod tests;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 faults! {
-    /// Why the beginning of a connection is no header. The side at fault is the proxy, or whoever connects without one.
+    /// Reason why a connection doesn't start with a valid header. The proxy is at fault, or a peer that
+    /// connects without a proxy.
     pub enum Error;
-    /// It begins as neither version does.
+    /// The first bytes match neither version.
     NotProxy = "the connection does not begin with a PROXY protocol header",
     /// Version 1: the line isn't one of 2.1, or is longer than 107 bytes.
     BadLine = "the line of PROXY protocol version 1 is malformed",
@@ -25,34 +26,34 @@ faults! {
     BadCommand = "the version, command or address family of the PROXY protocol header is unknown",
     /// Version 2: the addresses, or a TLV, are longer than the header.
     BadLength = "a length in the PROXY protocol header is wrong",
-    /// Version 2: the header is longer than it may be.
+    /// Version 2: the header exceeds the limit.
     TooLarge = "the PROXY protocol header is too large",
     /// Version 2: the checksum is wrong (2.2.3).
     BadChecksum = "the checksum of the PROXY protocol header is wrong",
 }
 
-/// A whole header.
+/// A complete header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where the client is. `None`: the proxy doesn't know, or the connection is its own (a health check, LOCAL). Then it is the peer's
-    /// address.
+    /// The client's address. `None` if the proxy doesn't know it, or the connection is the proxy's own (a
+    /// health check, LOCAL). The peer's address applies then.
     pub source: Option<SocketAddr>,
-    /// How many bytes the header has.
+    /// Size of the header in bytes.
     pub bytes: usize,
 }
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Signature, command, family and length.
+/// Size of signature, command, family and length.
 const FIXED_BYTES: usize = 16;
-/// A line of version 1 with its end (2.1).
+/// Maximum size of a version 1 line, including its end (2.1).
 const LINE_BYTES_MAX: usize = 107;
-/// The type of the TLV with the checksum.
+/// Type of the TLV with the checksum.
 const CRC32C: u8 = 0x03;
 
-/// The header at the beginning of `input`, of at most `bytes_max` bytes. `None`: more bytes are needed.
+/// Reads the header at the start of `input`, of at most `bytes_max` bytes. `None`: more bytes are needed.
 ///
 /// # Errors
-/// There is none.
+/// `input` doesn't start with a valid header.
 pub fn parse(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error> {
     let begins = |with: &[u8]| {
         let bytes = input.len().min(with.len());
@@ -67,7 +68,7 @@ pub fn parse(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error> {
     }
 }
 
-/// Version 1 (2.1).
+/// Parses version 1 (2.1).
 fn parse_line(input: &[u8]) -> Result<Option<Header>, Error> {
     let window = &input[..input.len().min(LINE_BYTES_MAX)];
     let Some(end) = window.windows(2).position(|pair| pair == b"\r\n") else {
@@ -104,7 +105,7 @@ fn parse_line(input: &[u8]) -> Result<Option<Header>, Error> {
     }
 }
 
-/// Version 2 (2.2).
+/// Parses version 2 (2.2).
 fn parse_binary(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error> {
     let is_local = match input.get(12) {
         Some(0x20) => true,
@@ -112,7 +113,7 @@ fn parse_binary(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error>
         Some(_) => return Err(Error::BadCommand),
         None => return Ok(None),
     };
-    // How many bytes the addresses take.
+    // Size of the addresses in bytes.
     let addresses = match input.get(13) {
         Some(0x00) => 0,
         Some(0x11 | 0x12) => 12,
@@ -127,7 +128,7 @@ fn parse_binary(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error>
         return Err(Error::TooLarge);
     }
     let Some(header) = input.get(..bytes) else { return Ok(None) };
-    // What comes with a connection of the proxy's own, or with an address of no family, means nothing.
+    // The addresses of a proxy's own connection, and addresses of an unspecified family, are ignored.
     if is_local || addresses == 0 {
         return Ok(Some(Header { source: None, bytes }));
     }
@@ -147,7 +148,7 @@ fn parse_binary(input: &[u8], bytes_max: usize) -> Result<Option<Header>, Error>
     Ok(Some(Header { source, bytes }))
 }
 
-/// Checks that the TLVs at the end of a header fill it, and its checksum, if it has one.
+/// Checks that the TLVs at the end of a header fill it, and verifies the checksum if there is one.
 fn check_tlvs(header: &[u8], mut rest: &[u8]) -> Result<(), Error> {
     while let Some((kind, after)) = rest.split_first() {
         let (length, after) = after.split_first_chunk::<2>().ok_or(Error::BadLength)?;
@@ -165,8 +166,8 @@ fn check_tlvs(header: &[u8], mut rest: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// CRC32C (RFC 4960, appendix B) of `bytes`, with zeros instead of the four bytes at `zeros_at`. Bit by bit: it runs once per
-/// connection, over a few hundred bytes.
+/// Computes the CRC32C (RFC 4960, appendix B) of `bytes`, with zeros in place of the four bytes at
+/// `zeros_at`. Bit by bit, because it runs once per connection over a few hundred bytes.
 fn crc32c(bytes: &[u8], zeros_at: usize) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let mut crc = u32::MAX;
@@ -179,8 +180,8 @@ fn crc32c(bytes: &[u8], zeros_at: usize) -> u32 {
     !crc
 }
 
-/// Appends a header of version 2 for a connection from `source` to `destination`, or the proxy's own, with TLVs as they are
-/// written. With a checksum, if asked for.
+/// Appends a version 2 header for a connection from `source` to `destination`, or for the proxy's own
+/// connection. `tlvs` are appended as they are; a checksum is optional.
 ///
 /// For tests and tools: the server itself is never a proxy.
 pub fn write(

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 const BYTES_MAX: usize = 4_096;
 
-/// What `input` is, whole; and that each beginning of it is either incomplete, or the same.
+/// Checks the result for the complete `input`. Each prefix must be incomplete or give the same result.
 fn check(input: &[u8], expected: Result<Option<Header>, Error>) {
     assert_eq!(parse(input, BYTES_MAX), expected, "{input:?}");
     for end in 0..input.len() {
@@ -14,7 +14,7 @@ fn check(input: &[u8], expected: Result<Option<Header>, Error>) {
             assert!(header.bytes <= end);
         }
     }
-    // What follows belongs to the client, whatever it is.
+    // The bytes after the header belong to the client and don't matter.
     if let Ok(Some(header)) = expected {
         for rest in [&b"GET / HTTP/1.1\r\n"[..], b"PROXY ", b"\0\0\0", SIGNATURE] {
             let followed = [input, rest].concat();
@@ -44,7 +44,7 @@ fn lines_of_version_1() {
 }
 
 #[test]
-fn lines_that_are_none() {
+fn malformed_lines() {
     for line in [
         "PROXY \r\n",
         "PROXY TCP4\r\n",
@@ -90,7 +90,7 @@ fn headers_of_version_2() {
     let v6 = [[0x20; 16], [0x30; 16]].concat();
     let v6 = [&v6[..], &[0, 1, 0, 2]].concat();
     check(&binary(0x21, 0x21, &v6), source("[2020:2020:2020:2020:2020:2020:2020:2020]:1", 52));
-    // LOCAL, and addresses that say nothing of a TCP client.
+    // LOCAL, and address families other than TCP.
     check(&binary(0x20, 0x00, &[]), unknown(16));
     check(&binary(0x20, 0x11, &V4), unknown(28));
     check(&binary(0x20, 0x00, &[0xff, 0xff, 0xff]), unknown(19));
@@ -103,7 +103,7 @@ fn headers_of_version_2() {
 }
 
 #[test]
-fn headers_that_are_none() {
+fn malformed_headers() {
     for (command, family, body, error) in [
         (0x11, 0x11, &V4[..], Error::BadCommand),
         (0x22, 0x11, &V4, Error::BadCommand),
@@ -123,7 +123,7 @@ fn headers_that_are_none() {
     ] {
         check(&binary(command, family, body), Err(error));
     }
-    // Refused before it has arrived.
+    // Refused before the complete header has arrived.
     assert_eq!(parse(&binary(0x21, 0x11, &[0; 65_535])[..16], BYTES_MAX), Err(Error::TooLarge));
 }
 
@@ -138,7 +138,7 @@ fn the_checksum_is_that_of_rfc_4960() {
     let mut header = Vec::new();
     write(&mut header, Some(addresses), &[(0xe0, b"x")], true);
     check(&header, source("192.0.2.1:1", header.len()));
-    // With another type, it is no checksum.
+    // A TLV of another type is no checksum.
     let kind_at = header.len() - 7;
     for at in (FIXED_BYTES..header.len()).filter(|at| *at != kind_at) {
         let mut broken = header.clone();
@@ -149,7 +149,7 @@ fn the_checksum_is_that_of_rfc_4960() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_headers_are_read(
         source: IpAddr, destination: IpAddr, from: u16, to: u16, tlv: Vec<u8>, with_checksum: bool,
         rest: Vec<u8>,
     ) {

@@ -1,15 +1,16 @@
-//! From messages to packets: one decoder per session and direction.
+//! Assembles packets from messages: one decoder per session and direction.
 
 use super::packet::{Attachments, Packet, Version};
 use super::parse::{self, Layout};
 use super::{Error, Role};
 
-/// Bounds on a packet.
+/// Limits for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Attachments of a packet. Default 10, as in the reference.
+    /// Number of attachments of a packet. Default 10, as in the reference.
     pub attachments_max: usize,
-    /// Bytes of a packet's text and attachments together. Default 4,000,000: four messages of the usual limit.
+    /// Size of a packet's text and attachments together, in bytes. Default 4,000,000: four messages of the
+    /// usual limit.
     pub packet_bytes_max: usize,
 }
 
@@ -19,10 +20,11 @@ impl Default for Limits {
     }
 }
 
-/// What a session has received of a packet whose attachments are still coming. 16 bytes while there is none.
+/// Decoder of one session. Holds the received part of a packet whose attachments are incomplete; 16 bytes
+/// otherwise.
 ///
-/// Invariant: `pending` is there exactly while an attachment is due. After an error the session is to be closed; nothing
-/// is held any longer.
+/// Invariant: `pending` is `Some` exactly while an attachment is missing. After an error the decoder holds no
+/// data, and the caller must close the session.
 #[derive(Debug)]
 pub struct Decoder {
     pending: Option<Box<Pending>>,
@@ -34,21 +36,22 @@ pub struct Decoder {
 struct Pending {
     layout: Layout,
     text: Box<str>,
-    /// The attachments so far, one after the other, and where each ends.
+    /// The attachments received so far, concatenated, and the end of each.
     gathered: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Decoder {
-    /// The decoder of the side that has this role.
+    /// Makes the decoder of the side with this role.
     pub fn new(version: Version, role: Role) -> Self {
         Decoder { pending: None, version, role }
     }
 
-    /// Takes the text of an Engine.IO message. Yields its packet, or `None` if attachments must come first.
+    /// Processes the text of an Engine.IO message. Returns its packet, or `None` if attachments must follow
+    /// first.
     ///
     /// # Errors
-    /// All of [`Error`] but [`Error::UnexpectedAttachment`].
+    /// All variants of [`Error`] except [`Error::UnexpectedAttachment`].
     #[inline]
     pub fn text<'m>(&mut self, text: &'m str, limits: &Limits) -> Result<Option<Packet<'m>>, Error> {
         if self.pending.is_some() {
@@ -62,13 +65,13 @@ impl Decoder {
         if layout.attachments == 0 {
             return Ok(Some(layout.packet(text, Attachments::default())));
         }
-        // No memory by the number that the peer declares.
+        // The declared number of attachments doesn't determine an allocation.
         let (gathered, ends) = (Vec::new(), Vec::new());
         self.pending = Some(Box::new(Pending { layout, text: text.into(), gathered, ends }));
         Ok(None)
     }
 
-    /// Takes the data of a binary Engine.IO message. Yields the packet that it completes.
+    /// Processes the data of a binary Engine.IO message. Returns the packet that it completes.
     ///
     /// # Errors
     /// [`Error::UnexpectedAttachment`] and [`Error::TooBig`].
@@ -87,17 +90,17 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Takes back a packet that can't be handled now: its last attachment is due again.
+    /// Takes back a packet that the caller can't handle now. Its last attachment must be passed in again.
     pub fn put_back(&mut self, packet: Assembled<'_>) {
         self.pending = Some(packet.pending);
     }
 
-    /// True while an attachment is due: the caller then limits its time.
+    /// Returns `true` while an attachment is missing. The caller limits that time.
     pub fn is_mid_packet(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// Bytes of memory held for a packet whose attachments are coming.
+    /// Returns the memory held for an incomplete packet, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.pending.as_ref().map_or(0, |pending| {
             size_of::<Pending>()
@@ -108,7 +111,7 @@ impl Decoder {
     }
 }
 
-/// A packet with all its attachments.
+/// A packet with all of its attachments.
 #[derive(Debug)]
 pub struct Assembled<'m> {
     pending: Box<Pending>,
@@ -116,7 +119,7 @@ pub struct Assembled<'m> {
 }
 
 impl Assembled<'_> {
-    /// The packet.
+    /// Returns the packet.
     pub fn packet(&self) -> Packet<'_> {
         let Pending { layout, text, gathered, ends } = &*self.pending;
         layout.packet(text, Attachments { gathered, ends, last: Some(self.last) })

@@ -1,27 +1,29 @@
-//! Writing packets. What is appended is the text of an Engine.IO message: before it goes the `4` of
-//! [`engineio::message_header`](crate::engineio::message_header), after it go the attachments, a message each.
+//! Encodes packets. The functions append the text of an Engine.IO message. The `4` of
+//! [`engineio::message_header`](crate::engineio::message_header) precedes it, and each attachment follows as
+//! a message of its own.
 //!
-//! Arguments are given as several lists of JSON values, each perhaps empty, which are joined: those taken over from
-//! another packet, and what is added to them.
+//! Arguments are given as lists of JSON values, which are concatenated and may be empty: for example the
+//! arguments of another packet and additional ones.
 //!
-//! Namespaces begin with `/` and have no comma, which nothing could stand for. JSON is the caller's to get right.
+//! Namespaces begin with `/` and contain no comma, for which the protocol has no escape. The caller supplies
+//! valid JSON.
 
 use super::packet::Version;
 use stentor_json as json;
 
-/// What comes before the arguments of an event.
+/// The part of a packet before the arguments of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head<'a> {
     /// The namespace.
     pub namespace: &'a str,
-    /// The ack id, if an ack is requested.
+    /// The ack id; `Some` if the sender requests an ack.
     pub id: Option<u64>,
-    /// How many attachments follow.
+    /// Number of attachments that follow.
     pub attachments: usize,
 }
 
 impl<'a> Head<'a> {
-    /// Of an event without ack and attachments.
+    /// Makes the head of an event without ack and attachments.
     pub fn new(namespace: &'a str) -> Self {
         Head { namespace, id: None, attachments: 0 }
     }
@@ -53,7 +55,7 @@ fn write_namespace(out: &mut Vec<u8>, namespace: &str) {
     }
 }
 
-/// Appends the lists as the rest of an array of which something may be there already.
+/// Appends the lists as the rest of an array. `is_empty` is `true` if the array has no value yet.
 fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
     for list in lists.iter().filter(|list| !list.is_empty()) {
         if !is_empty {
@@ -80,15 +82,15 @@ pub fn write_event_list(out: &mut Vec<u8>, head: &Head<'_>, lists: &[&str]) {
     write_lists(out, true, lists);
 }
 
-/// Appends the answer to the event with this id.
+/// Appends an ack: the answer to the event with this id.
 pub fn write_ack(out: &mut Vec<u8>, namespace: &str, id: u64, attachments: usize, arguments: &[&str]) {
     Head { namespace, id: Some(id), attachments }.write(out, b'3', b'6');
     out.push(b'[');
     write_lists(out, true, arguments);
 }
 
-/// Appends a client's wish to enter a namespace. `auth` is a JSON object in protocol 5, and in protocol 4 a query,
-/// percent-encoded so that it has no comma.
+/// Appends a client's CONNECT to a namespace. `auth` is a JSON object in protocol 5, and a query in protocol
+/// 4, percent-encoded so that it has no comma.
 pub fn write_connect(out: &mut Vec<u8>, version: Version, namespace: &str, auth: Option<&str>) {
     out.push(b'0');
     match (version, auth) {
@@ -105,8 +107,8 @@ pub fn write_connect(out: &mut Vec<u8>, version: Version, namespace: &str, auth:
     }
 }
 
-/// Appends a server's consent. The ids, `pid` for a connection that can be recovered, are for protocol 5; protocol 4 has
-/// nowhere to say them.
+/// Appends a server's confirmation of a CONNECT. Only protocol 5 sends the ids; `pid` is for connections that
+/// can be recovered.
 pub fn write_connected(out: &mut Vec<u8>, version: Version, namespace: &str, sid: &str, pid: Option<&str>) {
     out.push(b'0');
     write_namespace(out, namespace);
@@ -121,7 +123,8 @@ pub fn write_connected(out: &mut Vec<u8>, version: Version, namespace: &str, sid
     }
 }
 
-/// Appends a server's refusal. `data`, JSON, is sent beside the message in protocol 5, instead of it in protocol 4.
+/// Appends a server's refusal. `data` is JSON. Protocol 5 sends it with the message, protocol 4 in place of
+/// the message.
 pub fn write_connect_error(
     out: &mut Vec<u8>,
     version: Version,
@@ -146,7 +149,7 @@ pub fn write_connect_error(
     }
 }
 
-/// Appends that this side leaves a namespace.
+/// Appends a DISCONNECT: this side leaves a namespace.
 pub fn write_disconnect(out: &mut Vec<u8>, namespace: &str) {
     out.push(b'1');
     write_namespace(out, namespace);

@@ -1,42 +1,42 @@
-//! What a peer can do wrong in Socket.IO.
+//! Errors that a peer can make in Socket.IO.
 
 use stentor_json as json;
 
 faults! {
-    /// A fault in a packet. Every variant is the peer's doing; the connection is closed after any of them, as the reference
-    /// does (over polling with the Engine.IO packets `6` and `1`).
+    /// An error in a packet. Every variant is the peer's fault. The connection is closed after any of them,
+    /// as in the reference (over polling with the Engine.IO packets `6` and `1`).
     pub enum Error;
     /// A packet has no bytes.
     Empty = "a packet is empty",
-    /// A packet's kind is none of `0` to `6`.
+    /// The kind of a packet isn't one of `0` to `6`.
     UnknownKind = "a packet's kind is unknown",
-    /// A packet that only the other side may send.
+    /// Only the other side may send this packet.
     WrongDirection = "a packet goes the wrong way",
-    /// The number of attachments is missing, zero, or isn't ended by `-`.
+    /// The number of attachments is missing, zero, or not followed by `-`.
     BadAttachmentCount = "the number of attachments is malformed",
     /// There are more attachments than [`Limits::attachments_max`](super::Limits::attachments_max).
     TooManyAttachments = "a packet has too many attachments",
     /// A packet with its attachments exceeds [`Limits::packet_bytes_max`](super::Limits::packet_bytes_max).
     TooBig = "a packet with its attachments is too big",
-    /// An ack's id is missing, or has more than 64 bits, or an id is where none may be.
+    /// The id of an ack is missing or has more than 64 bits, or a packet that must not have an id has one.
     BadId = "an acknowledgement's id is missing or malformed",
-    /// There is no payload where there must be one.
+    /// A required payload is missing.
     MissingPayload = "a packet lacks its payload",
-    /// There is a payload where there must be none, or one of the wrong type.
+    /// A payload has the wrong type, or is not allowed.
     BadPayload = "a payload is not of the right type",
-    /// The payload isn't JSON, or something follows it.
+    /// The payload isn't JSON, or is followed by other characters.
     BadJson = "a payload is not JSON",
     /// The payload is nested too deeply.
     TooDeep = "a payload is nested too deeply",
-    /// An event's name is neither a string nor a number, or there is none.
+    /// An event's name is missing, or neither a string nor a number.
     BadEventName = "an event's name is neither a string nor a number",
     /// An event's name is one of [`RESERVED_EVENTS`](super::RESERVED_EVENTS).
     ReservedEventName = "an event's name is reserved",
-    /// A placeholder names no attachment, or has other members than it should.
+    /// A placeholder refers to no attachment, or has malformed members.
     BadPlaceholder = "a placeholder is malformed",
-    /// Text came while attachments were due.
+    /// Text arrived while attachments were missing.
     ExpectedAttachment = "text came instead of an attachment",
-    /// An attachment came while none was due.
+    /// An attachment arrived while none was expected.
     UnexpectedAttachment = "an attachment belongs to no packet",
 }
 

@@ -1,32 +1,33 @@
 //! Socket.IO, protocol 5 (over Engine.IO 4) and 4 (over Engine.IO 3), for both roles.
 //!
-//! A packet is the text of an Engine.IO message, followed by its attachments, binary messages each:
+//! A packet is the text of an Engine.IO message. Its attachments follow, each in a binary message:
 //!
 //! ```text
 //! <kind>[<attachments>-][<namespace>,][<ack id>][<JSON>]
 //! ```
 //!
-//! [`Decoder`] takes messages and yields [`Packet`]s, the `write_*` functions append the text of one. The specification
-//! is the socket.io-protocol document of each revision; where it says nothing, socket.io-parser 4.2.7 does, for both
-//! revisions, as in the reference server.
+//! [`Decoder`] reads messages and returns [`Packet`]s; the `write_*` functions append the text of a packet.
+//! The specification is the socket.io-protocol document of each revision. Where a document is silent,
+//! socket.io-parser 4.2.7 decides for both revisions, as in the reference server.
 //!
 //! Decisions:
-//! * JSON is checked and passed on as it was written. What is looked into is a list's cut into values, an event's name
-//!   and placeholders.
-//! * A text packet without attachments is yielded where it lies: no allocation, no copy. Of a packet with attachments,
-//!   text and all attachments but the last are gathered, in memory that grows with what has arrived.
-//! * An event's name is a string or, as in the reference, a number; the names that Socket.IO keeps for itself are
-//!   refused, in every way of writing them.
-//! * A placeholder is an object with `"_placeholder":true`, with `num` a whole number that names an attachment, and whatever other
-//!   members. Attachments may be named twice or not at all. In a packet without attachments it is an object like others. All this is
-//!   as in the reference.
+//! * JSON is checked and otherwise passed on unchanged. The decoder only splits lists into values, and reads
+//!   event names and placeholders.
+//! * A text packet without attachments borrows from the message: no allocation, no copy. The text of a packet
+//!   with attachments, and all attachments but the last, are copied to memory that grows with the received
+//!   bytes.
+//! * An event's name is a string or, as in the reference, a number. Names that Socket.IO reserves are
+//!   refused, however they are escaped.
+//! * A placeholder is an object with `"_placeholder":true`, with `num` a whole number that refers to an
+//!   attachment, and any other members. Attachments may be referenced twice or not at all. In a packet
+//!   without attachments, such an object is an ordinary object. All this is as in the reference.
 //!
-//! Stricter than the reference for packets that no client sends: an event has a payload, an ack has an id and others
-//! but events have none, counts and ids are digits (it takes `2 [` for id 0, and `51.0-` for one attachment), an id
-//! has 64 bits.
+//! Stricter than the reference for packets that no client sends: an event has a payload; an ack has an id;
+//! packets other than events and acks have none; counts and ids are digits (the reference reads `2 [` as id
+//! 0, and `51.0-` as one attachment); an id has at most 64 bits.
 //!
-//! Deliberately absent: connections, namespaces and who may send what when ([`Decoder`] only refuses what no server or
-//! no client ever sends); other parsers (msgpack).
+//! Deliberately absent: connections, namespaces and the order of packets ([`Decoder`] only refuses packets
+//! that no server or no client ever sends); other parsers (msgpack).
 //!
 //! ```
 //! use stentor_wire::socketio::{Body, Decoder, Head, Limits, Role, Version, write_event};

@@ -1,11 +1,11 @@
-//! Packets as they are yielded: pieces of the messages they came in.
+//! Decoded packets: they borrow from their messages.
 
 use std::borrow::Cow;
 
 use crate::engineio;
 use stentor_json as json;
 
-/// The protocol's revision.
+/// The protocol revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// Socket.IO 1 and 2, over Engine.IO 3.
@@ -23,33 +23,34 @@ impl From<engineio::Version> for Version {
     }
 }
 
-/// Event names that no packet may have, because they mean something of their own in Socket.IO or Node.js.
+/// Event names that no packet may have, because they have a special meaning in Socket.IO or Node.js.
 pub const RESERVED_EVENTS: [&str; 6] =
     ["connect", "connect_error", "disconnect", "disconnecting", "newListener", "removeListener"];
 
 /// One packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Begins with `/`. In protocol 4 without a query.
+    /// The namespace. Begins with `/`; in protocol 4 without its query.
     pub namespace: &'a str,
-    /// What it says.
+    /// The packet's content.
     pub body: Body<'a>,
 }
 
-/// What a packet says.
+/// The content of a packet, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// A client asks for a namespace, or a server grants it.
+    /// A client requests a namespace, or a server confirms it.
     Connect {
-        /// A JSON object: authentication from a client, `sid` and perhaps `pid` from a server of protocol 5. See
-        /// [`json::string_member`].
+        /// A JSON object: authentication data from a client, `sid` and optionally `pid` from a server of
+        /// protocol 5. Read it with [`json::string_member`].
         payload: Option<&'a str>,
-        /// The query in the namespace, as it was sent, without `?`: protocol 4's authentication.
+        /// The namespace's query as sent, without `?`: protocol 4's authentication data.
         query: Option<&'a str>,
     },
     /// A server refuses a namespace.
     ConnectError {
-        /// JSON: an object with `message` and perhaps `data` in protocol 5; anything, mostly a string, in protocol 4.
+        /// JSON. Protocol 5: an object with `message` and optionally `data`. Protocol 4: any value, usually a
+        /// string.
         payload: Option<&'a str>,
     },
     /// One side leaves a namespace.
@@ -63,20 +64,20 @@ pub enum Body<'a> {
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// The name as JSON: a string that isn't reserved, or a number.
+    /// The name as JSON: a non-reserved string, or a number.
     pub raw_name: &'a str,
-    /// What follows the name.
+    /// The values after the name.
     pub arguments: Arguments<'a>,
-    /// Name and arguments as they were sent, without brackets: for [`write_event_list`](super::write_event_list).
+    /// Name and arguments as sent, without brackets: for [`write_event_list`](super::write_event_list).
     pub raw: &'a str,
-    /// The sender wants an ack with this id.
+    /// Id of the ack that the sender requests.
     pub id: Option<u64>,
-    /// What its placeholders name.
+    /// The attachments to which its placeholders refer.
     pub attachments: Attachments<'a>,
 }
 
 impl<'a> Event<'a> {
-    /// The name; of a number its digits as they were sent.
+    /// Returns the name. If it is a number, returns its digits as sent.
     #[inline]
     pub fn name(&self) -> Cow<'a, str> {
         json::string(self.raw_name).unwrap_or(Cow::Borrowed(self.raw_name))
@@ -86,33 +87,33 @@ impl<'a> Event<'a> {
 /// The answer to an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// The event's id.
+    /// Id of the acknowledged event.
     pub id: u64,
-    /// What it says.
+    /// The arguments of the ack.
     pub arguments: Arguments<'a>,
-    /// What its placeholders name.
+    /// The attachments to which its placeholders refer.
     pub attachments: Attachments<'a>,
 }
 
-/// A list of JSON values, as text. It has been checked.
+/// A checked list of JSON values, as text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arguments<'a> {
-    /// Neither begins nor ends with white space.
+    /// The text, without white space at its ends.
     pub(super) raw: &'a str,
 }
 
 impl<'a> Arguments<'a> {
-    /// All, with the commas between them: `1,"two"`. Empty if there are none.
+    /// Returns all values with the commas between them: `1,"two"`. Empty if the list has no value.
     pub fn raw(&self) -> &'a str {
         self.raw
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the list has no value.
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// One after the other, each as JSON.
+    /// Iterates over the values, each as JSON.
     pub fn iter(&self) -> json::Elements<'a> {
         json::elements(self.raw)
     }
@@ -130,25 +131,25 @@ impl<'a> IntoIterator for Arguments<'a> {
 /// The attachments of a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Attachments<'a> {
-    /// All but the last, one after the other, each of which ends where `ends` says.
+    /// All attachments but the last, concatenated. `ends` has the end of each.
     pub(super) gathered: &'a [u8],
     pub(super) ends: &'a [usize],
-    /// `None` if there are no attachments at all.
+    /// The last attachment; `None` if the packet has no attachments.
     pub(super) last: Option<&'a [u8]>,
 }
 
 impl<'a> Attachments<'a> {
-    /// How many there are.
+    /// Returns the number of attachments.
     pub fn len(&self) -> usize {
         self.ends.len() + usize::from(self.last.is_some())
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the packet has no attachments.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The attachment that the placeholder with this number stands for.
+    /// Returns the attachment to which a placeholder with this number refers.
     pub fn get(&self, number: usize) -> Option<&'a [u8]> {
         let Some(end) = self.ends.get(number) else {
             return self.last.filter(|_| number == self.ends.len());
@@ -157,7 +158,7 @@ impl<'a> Attachments<'a> {
         self.gathered.get(start..*end)
     }
 
-    /// One after the other.
+    /// Iterates over the attachments.
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         (0..self.len()).filter_map(move |number| self.get(number))
     }

@@ -1,4 +1,4 @@
-//! The text of a packet, read into the places of its parts.
+//! Parses the text of a packet into the positions of its parts.
 
 use std::ops::Range;
 
@@ -6,18 +6,19 @@ use super::packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_E
 use super::{Error, Role, placeholder};
 use stentor_json::{self as json, is_space, skip_space};
 
-/// Where the parts of a packet lie in its text, which has been checked.
+/// Positions of the parts of a packet in its checked text.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     kind: Kind,
-    /// Attachments that follow.
+    /// Number of attachments that follow.
     pub(super) attachments: usize,
     /// Empty for `/`.
     namespace: Range<usize>,
     /// The namespace's query, in protocol 4.
     query: Option<Range<usize>>,
     id: Option<u64>,
-    /// All of it, or an array's inside without white space around it. Empty if there is none.
+    /// The complete payload, or the inside of an array without white space at its ends. Empty if the packet
+    /// has no payload.
     payload: Range<usize>,
     /// An event's name is `payload.start..name_end`, its arguments `arguments_start..payload.end`.
     name_end: usize,
@@ -33,7 +34,7 @@ enum Kind {
     ConnectError,
 }
 
-/// Reads and checks a packet's text, all but the attachments.
+/// Reads and checks a packet's text. Attachments aren't checked.
 #[inline]
 pub(super) fn parse(
     version: Version,
@@ -135,7 +136,7 @@ impl Layout {
         if is_reserved(&text[start..self.name_end]) {
             return Err(Error::ReservedEventName);
         }
-        // After the name comes the end, or a comma and a value.
+        // The name is followed by the end, or by a comma and a value.
         let comma = skip_space(bytes, self.name_end);
         self.arguments_start = if comma < end { skip_space(bytes, comma + 1) } else { end };
         Ok(())
@@ -154,7 +155,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Leaves `payload` as the inside of the array, without white space around it.
+    /// Narrows `payload` to the inside of the array, without white space at its ends.
     #[inline]
     fn check_array(&mut self, text: &str) -> Result<(), Error> {
         let bytes = text.as_bytes();
@@ -191,7 +192,7 @@ impl Layout {
         if is_good { Ok(json::check(payload)?) } else { Err(Error::BadPayload) }
     }
 
-    /// The packet. `text` is the one that this is the layout of.
+    /// Makes the packet. `text` must be the text that was parsed.
     #[inline]
     pub(super) fn packet<'a>(&self, text: &'a str, attachments: Attachments<'a>) -> Packet<'a> {
         let part = |range: &Range<usize>| text.get(range.clone()).unwrap_or_default();
@@ -220,11 +221,11 @@ impl Layout {
     }
 }
 
-/// Whether an event's name, as JSON, is reserved.
+/// Returns `true` if an event's name, as JSON, is reserved.
 #[inline]
 fn is_reserved(raw_name: &str) -> bool {
     let Some(name) = raw_name.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')) else { return false };
-    // Most names are told apart by their first letter already.
+    // The first letter alone excludes most names.
     matches!(name.as_bytes().first(), Some(b'c' | b'd' | b'n' | b'r' | b'\\'))
         && RESERVED_EVENTS.iter().any(|reserved| json::string_is(name, reserved))
 }

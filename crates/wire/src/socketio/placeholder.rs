@@ -1,4 +1,4 @@
-//! Placeholders: where attachments belong in a payload.
+//! Placeholders: positions of attachments in a payload.
 
 use std::ops::Range;
 
@@ -8,18 +8,18 @@ use stentor_json::{self as json, DEPTH_MAX, Scalar, Visitor, skip_space, string_
 /// A placeholder in a list of JSON values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placeholder {
-    /// The attachment that it stands for.
+    /// Number of the attachment to which it refers.
     pub number: usize,
-    /// Place of that number in the list.
+    /// Position of that number in the list.
     pub digits: Range<usize>,
-    /// Place of the whole object, with all its members.
+    /// Position of the complete object.
     pub object: Range<usize>,
 }
 
-/// Checks that every placeholder in `list`, which is known to be JSON, names one of so many attachments.
+/// Checks that every placeholder in `list`, which must be JSON, refers to one of the `attachments`.
 ///
 /// # Errors
-/// [`Error::BadPlaceholder`]: one doesn't.
+/// [`Error::BadPlaceholder`] if a placeholder doesn't.
 pub fn check_placeholders(list: &str, attachments: usize) -> Result<(), Error> {
     let found = Finder::of(list);
     let is_known = |placeholder: &Placeholder| placeholder.number < attachments;
@@ -30,8 +30,9 @@ pub fn check_placeholders(list: &str, attachments: usize) -> Result<(), Error> {
     }
 }
 
-/// The placeholders in a list of JSON values, such as [`Arguments::raw`](super::Arguments::raw) or one argument, in order. Only
-/// what came in a packet with attachments is known to have good ones; those that aren't are passed over.
+/// Returns the placeholders in a list of JSON values, such as [`Arguments::raw`](super::Arguments::raw) or
+/// one argument, in order. Malformed placeholders are skipped; only a packet with attachments is known to
+/// have none.
 pub fn placeholders(list: &str) -> std::vec::IntoIter<Placeholder> {
     Finder::of(list).placeholders.into_iter()
 }
@@ -44,26 +45,26 @@ enum Member {
     Other,
 }
 
-/// An array or object that has begun.
+/// An unfinished array or object.
 struct Open {
     start: usize,
-    /// Name of the member whose value comes next.
+    /// Name of the member whose value follows.
     member: Member,
     is_placeholder: bool,
     number: Option<(usize, Range<usize>)>,
-    /// Good and bad placeholders before it.
+    /// Number of valid and of bad placeholders before it.
     before: (usize, usize),
 }
 
-/// Finds placeholders as socket.io-parser does: objects whose `_placeholder` is true, whatever else they have. All of such an object
-/// stands for the attachment, also placeholders in other members.
+/// Finds placeholders as socket.io-parser does: objects whose `_placeholder` is true, with any other members.
+/// The complete object stands for the attachment, including placeholders in other members.
 struct Finder<'a> {
     list: &'a str,
     placeholders: Vec<Placeholder>,
-    /// Number of placeholders that name no attachment.
+    /// Number of placeholders that refer to no attachment.
     bad: usize,
     open: Vec<Open>,
-    /// Start of the value that comes next.
+    /// Start of the next value.
     start: usize,
 }
 
@@ -82,9 +83,9 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// A whole number that isn't negative, however it is written.
+/// Reads a non-negative whole number in any JSON notation.
 fn index(text: &str) -> Option<usize> {
-    /// The greatest number below which a double represents each.
+    /// Every whole number below this one is a double.
     const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
     text.parse().ok().or_else(|| {
         let number: f64 = text.parse().ok()?;
@@ -153,10 +154,11 @@ impl Visitor for Finder<'_> {
     }
 }
 
-/// Appends `list` with its placeholders numbered anew: 0 is the first attachment that has been met, and so on. `taken`
-/// gets the old numbers in the new order; what is in it already keeps its place, so that several lists can be joined.
+/// Appends `list` with its placeholders renumbered: 0 is the first attachment that occurs, and so on. `taken`
+/// receives the old numbers in the new order. Entries that it already has keep their place, so that several
+/// lists can be concatenated.
 ///
-/// For a packet that takes over some arguments of another one: its attachments are those in `taken`.
+/// For a packet that takes over some arguments of another packet: its attachments are the ones in `taken`.
 pub fn renumber_placeholders(out: &mut Vec<u8>, list: &str, taken: &mut Vec<usize>) {
     let mut written = 0;
     for Placeholder { number, digits, .. } in placeholders(list) {

@@ -1,8 +1,8 @@
-//! What answers consist of besides frames: methods, headers, static bodies, preludes.
+//! Parts of a response besides frames: methods, headers, static bodies, preludes.
 //!
-//! Headers are pushed to a list for [`write_response_head`](crate::http1::write_response_head); framing headers,
-//! `Connection` and the cookie of [`jsessionid`] are added by whoever writes the response. The values are those of the
-//! specification where it prescribes them, else of sockjs-node.
+//! Headers are pushed to a list for [`write_response_head`](crate::http1::write_response_head). The caller
+//! adds framing headers, `Connection` and the cookie of [`jsessionid`]. The values follow the specification
+//! where it prescribes them, otherwise sockjs-node.
 
 use super::{Error, Resource, Transport};
 use crate::http1;
@@ -12,13 +12,13 @@ use std::borrow::Cow;
 /// The greeting: `text/plain`, at the prefix itself.
 pub const GREETING: &str = "Welcome to SockJS!\n";
 
-/// What a `jsonp_send` is answered with: some browsers can't do with a 204.
+/// Body of the response to a `jsonp_send`: some browsers can't handle a 204.
 pub const JSONP_SENT: &str = "ok";
 
-/// What a request to a WebSocket's URL without an upgrade is answered with, status 400.
+/// Body of the response, with status 400, to a request without an upgrade at a WebSocket's URL.
 pub const NOT_WEBSOCKET: &str = "Not a valid websocket request";
 
-/// Longest callback, in bytes, as in sockjs-node.
+/// Maximum length of a callback in bytes, as in sockjs-node.
 pub const CALLBACK_BYTES_MAX: usize = 32;
 
 const YEAR_SECONDS: &str = "31536000";
@@ -29,12 +29,12 @@ const TEXT: &str = "text/plain; charset=UTF-8";
 const SCRIPT: &str = "application/javascript; charset=UTF-8";
 const HTML: &str = "text/html; charset=UTF-8";
 
-/// One header of an answer, its value perhaps taken from the request.
+/// One header of a response. Its value may be taken from the request.
 pub type Header<'r> = (&'static str, &'r str);
 
 impl Resource<'_> {
-    /// The methods it has, as `Allow` and `Access-Control-Allow-Methods` list them. Anything else is answered with 405,
-    /// this `Allow`, and neither body nor content type.
+    /// Returns the resource's methods, as `Allow` and `Access-Control-Allow-Methods` list them. A request
+    /// with another method is answered with 405 and this `Allow`, without a body and a content type.
     pub fn methods(&self) -> &'static str {
         match self {
             Resource::Info => "OPTIONS, GET",
@@ -49,18 +49,18 @@ impl Resource<'_> {
         }
     }
 
-    /// Whether it is a WebSocket's. A request to upgrade anything else is answered with 400, whatever its method
-    /// (CVE-2020-7693).
+    /// Returns `true` for a WebSocket resource. A request to upgrade any other resource is answered with 400,
+    /// whatever its method (CVE-2020-7693).
     pub fn is_websocket(&self) -> bool {
         matches!(self, Resource::RawWebSocket | Resource::Session { transport: Transport::WebSocket, .. })
     }
 
-    /// Whether a request may have this method.
+    /// Returns `true` if the resource has this method.
     pub fn allows(&self, method: &str) -> bool {
         self.methods().split(", ").any(|one| one == method)
     }
 
-    /// The status of an answer that went well: 204 for `xhr_send`, 101 for a WebSocket, else 200.
+    /// Returns the status of a successful response: 204 for `xhr_send`, 101 for a WebSocket, otherwise 200.
     pub fn status(&self) -> u16 {
         match self {
             Resource::Session { transport: Transport::XhrSend, .. } => 204,
@@ -78,7 +78,7 @@ impl Resource<'_> {
             Resource::Session { transport, .. } => match transport {
                 Transport::WebSocket => return None,
                 Transport::Xhr | Transport::XhrStreaming | Transport::Jsonp => SCRIPT,
-                // Firefox takes a 204 without a type for XML, and complains.
+                // Firefox reads a 204 without a content type as XML and logs an error.
                 Transport::XhrSend | Transport::JsonpSend => TEXT,
                 Transport::EventSource => "text/event-stream",
                 Transport::HtmlFile => HTML,
@@ -97,13 +97,13 @@ impl Resource<'_> {
         }
     }
 
-    /// Whether the answers bear the cookie of [`jsessionid`], where a service wants it.
+    /// Returns `true` if responses carry the cookie of [`jsessionid`], for services that enable it.
     pub fn has_cookie(&self) -> bool {
         matches!(self, Resource::Session { transport, .. } if *transport != Transport::WebSocket)
     }
 }
 
-/// What of a request decides about CORS headers. The origin has been allowed already.
+/// The request headers that decide about CORS. The origin is already known to be allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cors<'r> {
     /// `Origin`.
@@ -113,7 +113,7 @@ pub struct Cors<'r> {
 }
 
 impl<'r> Cors<'r> {
-    /// Reads a request's headers.
+    /// Reads the headers of a request.
     pub fn of(request: &http1::Request<'r>) -> Self {
         Cors {
             origin: request.header_str("origin"),
@@ -121,7 +121,8 @@ impl<'r> Cors<'r> {
         }
     }
 
-    /// Pushes what allows the request: its own origin, `null` too, with credentials; without one `*`.
+    /// Pushes the headers that allow the request: its own origin, also `null`, with credentials; without an
+    /// origin, `*`.
     pub fn push(&self, headers: &mut Vec<Header<'r>>) {
         if self.origin.is_some() {
             headers.push(("Access-Control-Allow-Credentials", "true"));
@@ -134,14 +135,14 @@ impl<'r> Cors<'r> {
     }
 }
 
-/// Pushes the headers of the answer to a good request; none for a WebSocket, whose handshake has its own.
+/// Pushes the headers of a successful response; none for a WebSocket, whose handshake writes its own.
 pub fn push_headers<'r>(headers: &mut Vec<Header<'r>>, resource: &Resource<'_>, cors: &Cors<'r>) {
     if let Some(content_type) = resource.content_type() {
         push_with_type(headers, resource, cors, content_type);
     }
 }
 
-/// Pushes the headers of the answer to a request with an [`Error`], whose status and body the error has.
+/// Pushes the headers of the response to a request with an [`Error`]. The error has the status and the body.
 pub fn push_error_headers<'r>(headers: &mut Vec<Header<'r>>, resource: &Resource<'_>, cors: &Cors<'r>) {
     push_with_type(headers, resource, cors, TEXT);
 }
@@ -166,8 +167,8 @@ fn push_with_type<'r>(
     }
 }
 
-/// Pushes the headers of the answer to OPTIONS, status 204 without a body. Where `OPTIONS` is not among
-/// [`Resource::methods`] it is 405 as any other.
+/// Pushes the headers of the response to OPTIONS, status 204 without a body. If [`Resource::methods`] has no
+/// `OPTIONS`, it is answered with 405 like every other method.
 pub fn push_preflight_headers<'r>(headers: &mut Vec<Header<'r>>, resource: &Resource<'_>, cors: &Cors<'r>) {
     push_cache(headers);
     headers.push(("Access-Control-Allow-Methods", resource.methods()));
@@ -175,7 +176,7 @@ pub fn push_preflight_headers<'r>(headers: &mut Vec<Header<'r>>, resource: &Reso
     cors.push(headers);
 }
 
-/// Pushes the headers of the answer to a request for the [`Iframe`] page that has it already: 304 without a body.
+/// Pushes the headers of a 304 response without a body, for a client that has the [`Iframe`] page already.
 pub fn push_unchanged_headers<'r>(headers: &mut Vec<Header<'r>>, iframe: &'r Iframe) {
     headers.push(("ETag", iframe.etag()));
     headers.extend(iframe.ancestors().map(|policy| ("Content-Security-Policy", policy)));
@@ -184,12 +185,12 @@ pub fn push_unchanged_headers<'r>(headers: &mut Vec<Header<'r>>, iframe: &'r Ifr
 
 fn push_cache(headers: &mut Vec<Header<'_>>) {
     headers.push(("Cache-Control", CACHE_YEAR));
-    // For HTTP/1.0, which has no max-age; a date that is far enough needs no clock.
+    // For HTTP/1.0, which lacks max-age. A date that is far in the future needs no clock.
     headers.push(("Expires", "Thu, 31 Dec 2037 23:55:55 GMT"));
 }
 
-/// The value of `Set-Cookie` by which load balancers keep a client at one server: the request's own `JSESSIONID`, or
-/// `dummy`. `cookies` is the value of `Cookie`.
+/// Returns the value of `Set-Cookie` with which load balancers keep a client on one server: the request's own
+/// `JSESSIONID`, or `dummy`. `cookies` is the value of `Cookie`.
 pub fn jsessionid(cookies: Option<&str>) -> String {
     let own = cookies.unwrap_or("").split(';').find_map(|cookie| {
         let (name, value) = cookie.split_once('=')?;
@@ -198,7 +199,8 @@ pub fn jsessionid(cookies: Option<&str>) -> String {
     format!("JSESSIONID={}; path=/", own.unwrap_or("dummy"))
 }
 
-/// Appends the body of `/info`. `entropy` is a fresh, unpredictable number: old browsers have no source of their own.
+/// Appends the body of `/info`. `entropy` is a fresh, unpredictable number for old browsers without a random
+/// source.
 pub fn write_info(out: &mut Vec<u8>, websocket: bool, cookie_needed: bool, entropy: u32) {
     let info = format!(
         "{{\"websocket\":{websocket},\"origins\":[\"*:*\"],\"cookie_needed\":{cookie_needed},\"entropy\":{entropy}}}"
@@ -206,10 +208,11 @@ pub fn write_info(out: &mut Vec<u8>, websocket: bool, cookie_needed: bool, entro
     out.extend_from_slice(info.as_bytes());
 }
 
-/// The page that transports across domains load, made once for a service.
+/// The page that cross-domain transports load in a frame. Made once per service.
 ///
-/// What is said in its frame comes from the server's own origin, whichever page the frame is in: who may be told by
-/// `frame-ancestors` only (Content Security Policy 3, section 6.4.2), of which the runnable specification knows nothing.
+/// Messages in the frame have the server's origin, whichever page contains the frame. Only `frame-ancestors`
+/// restricts those pages (Content Security Policy 3, section 6.4.2); the runnable specification has no such
+/// restriction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Iframe {
     page: String,
@@ -218,8 +221,8 @@ pub struct Iframe {
 }
 
 impl Iframe {
-    /// `client_url` is where the page finds the client library; `ancestors` the sources of pages that may have it in a
-    /// frame, `None` for all.
+    /// Makes the page. `client_url` is the URL of the client library; `ancestors` lists the sources of pages
+    /// that may contain the frame, `None` allows all.
     pub fn new(client_url: &str, ancestors: Option<&str>) -> Self {
         let url = client_url.replace('&', "&amp;").replace('"', "&quot;");
         let page = format!(
@@ -237,42 +240,42 @@ impl Iframe {
             </body>\n</html>"
         );
         let ancestors = ancestors.map(|sources| format!("frame-ancestors {sources}"));
-        // A browser that has the page under other rules needs it again.
+        // The digest covers `ancestors`: a browser that cached the page under other rules must load it again.
         let digest =
             Sha1::new().chain_update(&page).chain_update(ancestors.as_deref().unwrap_or("")).finalize();
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Iframe { page, etag: format!("\"{digest}\""), ancestors }
     }
 
-    /// The body.
+    /// Returns the body.
     pub fn page(&self) -> &str {
         &self.page
     }
 
-    /// The value of `Content-Security-Policy`; `None` where any page may have it in a frame.
+    /// Returns the value of `Content-Security-Policy`; `None` if any page may contain the frame.
     pub fn ancestors(&self) -> Option<&str> {
         self.ancestors.as_deref()
     }
 
-    /// The value of `ETag`, with its quotes.
+    /// Returns the value of `ETag`, with its quotes.
     pub fn etag(&self) -> &str {
         &self.etag
     }
 
-    /// Whether an `If-None-Match` names this page (RFC 9110 section 13.1.2, weak comparison).
+    /// Returns `true` if an `If-None-Match` names this page (RFC 9110 section 13.1.2, weak comparison).
     pub fn is_named_by(&self, if_none_match: &str) -> bool {
         let mut tags = if_none_match.split(',').map(str::trim);
         tags.any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag)
     }
 }
 
-/// The name of a JavaScript function that a client asked to be called, checked: `[a-zA-Z0-9._-]`, 1 to
-/// [`CALLBACK_BYTES_MAX`] bytes. So no client gets markup or code of its own into a page (CVE-2020-8823).
+/// The checked name of the JavaScript function that a client wants called: `[a-zA-Z0-9._-]`, 1 to
+/// [`CALLBACK_BYTES_MAX`] bytes. Therefore a client can't inject markup or code into a page (CVE-2020-8823).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callback<'q>(Cow<'q, str>);
 
 impl<'q> Callback<'q> {
-    /// Reads `c` of a query, or else `callback`; the first where there are several.
+    /// Reads parameter `c` of a query, or else `callback`. If a parameter is repeated, the first one counts.
     ///
     /// # Errors
     /// [`Error::NoCallback`], [`Error::BadCallback`].
@@ -284,30 +287,31 @@ impl<'q> Callback<'q> {
         if sound { Ok(Callback(name)) } else { Err(Error::BadCallback) }
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Appends what a streaming response begins with, as a chunk of its own, before any frame. It makes browsers show
-/// what follows at once. Nothing for other transports.
+/// Appends the prelude of a streaming response, as a separate chunk before the first frame. It makes browsers
+/// deliver later frames at once. Appends nothing for other transports.
 pub fn write_prelude(out: &mut Vec<u8>, transport: Transport) {
     match transport {
         Transport::XhrStreaming => {
             out.resize(out.len() + 2048, b'h');
             out.push(b'\n');
         }
-        // Opera loses the first line.
+        // Opera drops the first line.
         Transport::EventSource => out.extend_from_slice(b"\r\n"),
         _ => {}
     }
 }
 
-/// Bytes of an `htmlfile` response before the first frame, at least: with less, Internet Explorer waits for more.
+/// Minimum size of an `htmlfile` response before the first frame, in bytes. With fewer bytes, Internet
+/// Explorer waits for more.
 const HTML_PRELUDE_BYTES_MIN: usize = 1024;
 
-/// Appends what an `htmlfile` response begins with: a page, not ended, of more than 1024 bytes.
+/// Appends the prelude of an `htmlfile` response: the start of a page, more than 1024 bytes long.
 pub fn write_html_prelude(out: &mut Vec<u8>, callback: &Callback<'_>) {
     let start = out.len();
     let page = format!(

@@ -1,24 +1,25 @@
-//! The client's side: a server's frames, out of WebSocket messages and out of an `xhr_streaming` or `xhr` body.
+//! The client role: decodes a server's frames from WebSocket messages and from `xhr_streaming` and `xhr`
+//! bodies.
 
 use super::incoming::{parse_array, parse_single};
 use super::{Error, Limits, Messages, Wrapping};
 use std::borrow::Cow;
 use stentor_json::{RawString, trim_start};
 
-/// What a server has said.
+/// A decoded frame of a server.
 #[derive(Debug, Clone)]
 pub enum ServerFrame<'b> {
     /// A session has begun.
     Open,
-    /// The server lives.
+    /// Heartbeat of the server.
     Heartbeat,
     /// Messages (`a`, or a single one as `m`, which only old servers send).
     Messages(Messages<'b>),
     /// The session is over.
     Close {
-        /// Why.
+        /// The close code.
         code: u16,
-        /// For people.
+        /// The reason, for people.
         reason: Cow<'b, str>,
     },
 }
@@ -41,7 +42,7 @@ impl<'b> ServerFrame<'b> {
     }
 }
 
-/// `[code,"reason"]`
+/// Parses `[code,"reason"]`.
 fn parse_close(text: &str) -> Option<ServerFrame<'_>> {
     let (code, rest) = trim_start(text).strip_prefix('[')?.split_once(',')?;
     let code = code.trim_matches([' ', '\t', '\n', '\r']);
@@ -54,33 +55,35 @@ fn parse_close(text: &str) -> Option<ServerFrame<'_>> {
 /// The result of one [`FrameDecoder::receive`].
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// Bytes of the input that are dealt with.
+    /// Number of input bytes that are processed.
     pub consumed: usize,
-    /// The frame that they completed.
+    /// The frame that these bytes complete.
     pub frame: Option<ServerFrame<'a>>,
 }
 
-/// Cuts the body of an `xhr_streaming` or `xhr` response into frames. The prelude and empty lines are passed over.
+/// Splits the body of an `xhr_streaming` or `xhr` response into frames. The prelude and empty lines are
+/// skipped.
 ///
-/// A frame that lies whole in the input is read there; only one that comes in pieces is gathered. After an error the
-/// response must be given up.
+/// A frame that is complete in the input is read in place; a frame that arrives in pieces is copied first.
+/// The caller must give up the response after an error.
 #[derive(Debug)]
 pub struct FrameDecoder {
     limits: Limits,
     frame_bytes_max: usize,
-    /// The line that is being gathered; or has been delivered, if `is_delivered`.
+    /// The incomplete line, or the delivered one if `is_delivered`.
     /// Invariant: `gathered.len() <= frame_bytes_max`.
     gathered: Vec<u8>,
     is_delivered: bool,
 }
 
 impl FrameDecoder {
-    /// `frame_bytes_max` bounds one line; the prelude has 2,048.
+    /// Makes a decoder. `frame_bytes_max` limits one line; the prelude has 2,048 bytes.
     pub fn new(frame_bytes_max: usize, limits: Limits) -> Self {
         FrameDecoder { limits, frame_bytes_max, gathered: Vec::new(), is_delivered: false }
     }
 
-    /// Takes the next bytes of the body, up to the end of a frame. To be called again with what is left.
+    /// Processes the next bytes of the body, up to the end of one frame. Call it again with the remaining
+    /// bytes.
     ///
     /// # Errors
     /// [`Error::BadFrame`], [`Error::FrameTooBig`], [`Error::TooManyMessages`].
@@ -110,7 +113,7 @@ impl FrameDecoder {
     }
 }
 
-/// Appends what a client sends: the body of an `xhr_send`, or a WebSocket message.
+/// Appends a client's messages: the body of an `xhr_send`, or a WebSocket message.
 pub fn write_messages(out: &mut Vec<u8>, messages: &[&str]) {
     out.push(b'[');
     Wrapping::WebSocket.write_joined(out, messages);

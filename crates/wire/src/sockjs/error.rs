@@ -1,16 +1,18 @@
 //! Errors of a SockJS peer, and their responses.
 
 faults! {
-    /// A fault in what the peer sent. Every variant is the peer's doing.
+    /// An error in the peer's input. Every variant is the peer's fault.
     ///
-    /// After a faulty body the session goes on, and none of its messages is delivered; after a faulty WebSocket message
-    /// the connection is closed with [`Error::CLOSE_CODE`] and [`Error::CLOSE_REASON`].
+    /// After a faulty body the session continues, and none of the body's messages is delivered. After a
+    /// faulty WebSocket message the connection is closed with [`Error::CLOSE_CODE`] and
+    /// [`Error::CLOSE_REASON`].
     pub enum Error;
-    /// The status a server answers with.
+    /// Returns the HTTP status of the server's response.
     pub fn status;
-    /// There is no body, no `d` in the form, or nothing in it; or the content type is none of those of a form or text.
+    /// The body is missing or empty, the form has no field `d` or an empty one, or the content type is
+    /// neither a form's nor text.
     NoPayload = 500, "there is no payload",
-    /// The payload is something else than an array.
+    /// The payload isn't an array.
     NotArray = 500, "the payload is not an array",
     /// An element of the array is no string.
     NotText = 500, "a message is not a string",
@@ -22,19 +24,19 @@ faults! {
     NoCallback = 500, "the callback is missing",
     /// The callback is empty, too long, or has other characters than `[a-zA-Z0-9._-]`.
     BadCallback = 500, "the callback is malformed",
-    /// A server's frame is none that SockJS knows.
+    /// A server's frame is unknown to SockJS.
     BadFrame = 500, "a frame is malformed",
     /// A server's frame is larger than the decoder's limit.
     FrameTooBig = 500, "a frame is too big",
 }
 
 impl Error {
-    /// The WebSocket close code after any of them.
+    /// The WebSocket close code after every error.
     pub const CLOSE_CODE: u16 = 3000;
-    /// The WebSocket close reason after any of them.
+    /// The WebSocket close reason after every error.
     pub const CLOSE_REASON: &str = "Broken framing.";
 
-    /// The body of that answer. The specification prescribes the words.
+    /// Returns the body of the response. The specification prescribes the texts.
     pub fn body(&self) -> &'static str {
         match self {
             Error::NoPayload | Error::NotArray | Error::NotText => "Payload expected.",

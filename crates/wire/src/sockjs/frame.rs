@@ -9,7 +9,7 @@ use stentor_json::{Escaping, write_escaped};
 pub enum Frame<'a> {
     /// `o`: a session has begun.
     Open,
-    /// `h`: the server lives.
+    /// `h`: heartbeat of the server.
     Heartbeat,
     /// `a[…]`: messages.
     Messages(&'a [&'a str]),
@@ -17,45 +17,45 @@ pub enum Frame<'a> {
     Close(Close<'a>),
 }
 
-/// Why a session is over.
+/// The reason for the end of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Close<'a> {
-    /// The application's code, or one of SockJS.
+    /// The application's code, or a code of SockJS.
     pub code: u16,
-    /// For people.
+    /// The reason, for people.
     pub reason: &'a str,
 }
 
 impl Close<'static> {
-    /// What a second receiver gets while the first is attached.
+    /// Sent to a second receiver while the first one is attached.
     pub const ANOTHER_CONNECTION: Self = Close { code: 2010, reason: "Another connection still open" };
-    /// What a receiver gets after one that went away without its end.
+    /// Sent to a receiver after an earlier one whose connection broke.
     pub const INTERRUPTED: Self = Close { code: 1002, reason: "Connection interrupted" };
-    /// An application's default.
+    /// The default of an application.
     pub const NORMAL: Self = Close { code: 1000, reason: "Normal closure" };
 }
 
-/// What is put around frames on their way. A frame in one wrapping is the same bytes for all receivers.
+/// The bytes around a frame, by transport. A frame in one wrapping has the same bytes for all receivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrapping {
-    /// Nothing: a WebSocket has frames of its own.
+    /// No wrapping: WebSocket has its own frames.
     WebSocket,
     /// A line, for `xhr` and `xhr_streaming`.
     Xhr,
-    /// An event without a name.
+    /// A server-sent event without a name.
     EventSource,
     /// A script.
     HtmlFile,
-    /// The rest of a call whose callback is written before, see [`write_jsonp_callback`].
+    /// The end of a function call, whose start is written separately, see [`write_jsonp_callback`].
     Jsonp,
 }
 
 impl Wrapping {
-    /// All of them.
+    /// All wrappings.
     pub const ALL: [Wrapping; 5] =
         [Wrapping::WebSocket, Wrapping::Xhr, Wrapping::EventSource, Wrapping::HtmlFile, Wrapping::Jsonp];
 
-    /// What a transport needs; `None` where it takes no frames.
+    /// Returns the wrapping of a transport; `None` if the transport sends no frames.
     pub fn of(transport: Transport) -> Option<Wrapping> {
         match transport {
             Transport::WebSocket => Some(Wrapping::WebSocket),
@@ -67,12 +67,12 @@ impl Wrapping {
         }
     }
 
-    /// What any frame begins with.
+    /// Returns the bytes before any frame.
     fn before(self) -> &'static str {
         self.head().trim_end_matches("a[")
     }
 
-    /// What any frame ends with.
+    /// Returns the bytes after any frame.
     fn after(self) -> &'static str {
         self.tail().trim_start_matches(']')
     }
@@ -86,7 +86,7 @@ impl Wrapping {
         }
     }
 
-    /// What a frame of messages begins with.
+    /// Returns the bytes before the messages of a frame of messages.
     pub fn head(self) -> &'static str {
         match self {
             Wrapping::WebSocket | Wrapping::Xhr => "a[",
@@ -96,7 +96,7 @@ impl Wrapping {
         }
     }
 
-    /// What a frame of messages ends with.
+    /// Returns the bytes after the messages of a frame of messages.
     pub fn tail(self) -> &'static str {
         match self {
             Wrapping::WebSocket => "]",
@@ -107,13 +107,13 @@ impl Wrapping {
         }
     }
 
-    /// The messages of an encoded frame of messages, to be joined with those of others by commas between a
-    /// [`head`](Self::head) and a [`tail`](Self::tail). `None` if the frame is another.
+    /// Returns the messages in an encoded frame. Messages of several frames can be joined with commas between
+    /// a [`head`](Self::head) and a [`tail`](Self::tail). `None` if the frame has another type.
     pub fn messages_of(self, frame: &[u8]) -> Option<&[u8]> {
         frame.strip_prefix(self.head().as_bytes())?.strip_suffix(self.tail().as_bytes())
     }
 
-    /// Appends one message as it stands in a frame: a string with its quotes, escaped for where the frame is put.
+    /// Appends one message as it stands in a frame: a string with its quotes, escaped for this wrapping.
     pub fn write_message(self, out: &mut Vec<u8>, text: &str) {
         write_escaped(out, text, self.escaping());
     }
@@ -153,25 +153,25 @@ impl Wrapping {
     }
 }
 
-/// Appends what stands before a frame in [`Wrapping::Jsonp`]. The comment keeps the response from being taken for
-/// something else than a script, Flash above all.
+/// Appends the start of a frame in [`Wrapping::Jsonp`]. The comment keeps software, Flash above all, from
+/// reading the response as anything but a script.
 pub fn write_jsonp_callback(out: &mut Vec<u8>, callback: &Callback<'_>) {
     out.extend_from_slice(b"/**/");
     out.extend_from_slice(callback.as_str().as_bytes());
 }
 
-/// Counts what a response has carried, to end it in time: browsers keep all of a streaming response in memory.
+/// Counts the bytes of a response, to end it in time: browsers keep a complete streaming response in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseLimit {
     left_bytes: usize,
 }
 
 impl ResponseLimit {
-    /// sockjs-node's default for streaming transports, in bytes.
+    /// Default limit of sockjs-node for streaming transports, in bytes.
     pub const STREAMING_BYTES: usize = 128 * 1024;
 
-    /// For a response of this transport, with `streaming_bytes` if it streams; at most one frame if it polls, any
-    /// number on a WebSocket.
+    /// Makes the limit of a response: `streaming_bytes` for a streaming transport, one frame for polling,
+    /// unlimited for a WebSocket.
     pub fn new(transport: Transport, streaming_bytes: usize) -> Self {
         let left_bytes = match transport {
             Transport::XhrStreaming | Transport::EventSource | Transport::HtmlFile => streaming_bytes,
@@ -181,12 +181,12 @@ impl ResponseLimit {
         ResponseLimit { left_bytes }
     }
 
-    /// Bytes until the end: `usize::MAX` where there is no limit.
+    /// Returns the number of bytes until the limit; `usize::MAX` without a limit.
     pub fn left_bytes(&self) -> usize {
         self.left_bytes
     }
 
-    /// Takes note of a frame, wrapped (the prelude doesn't count). True if the response ends with it.
+    /// Counts a wrapped frame (the prelude doesn't count). Returns `true` if the response must end with it.
     #[must_use]
     pub fn is_reached_by(&mut self, frame_bytes: usize) -> bool {
         if self.left_bytes != usize::MAX {

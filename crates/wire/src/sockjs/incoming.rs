@@ -1,17 +1,17 @@
-//! What clients send: a JSON array of strings, in the body of a POST or in a WebSocket message.
+//! Payloads of clients: a JSON array of strings, in the body of a POST or in a WebSocket message.
 //!
-//! The whole is checked before the first message is handed out, so a broken payload delivers nothing. Messages borrow
-//! the payload; only one with escapes is written anew.
+//! The complete payload is checked before the first message is returned, so a malformed payload delivers no
+//! message. Messages borrow from the payload; only messages with escapes are copied.
 
 use super::Error;
 use crate::http1;
 use std::borrow::Cow;
 use stentor_json::{RawString, trim_start};
 
-/// Bounds on a payload. Its bytes are bounded by whoever gathers it.
+/// Limits for a payload. The caller limits its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages of one payload. Default 10,000.
+    /// Number of messages in one payload. Default 10,000.
     pub messages_max: usize,
 }
 
@@ -26,33 +26,34 @@ impl Default for Limits {
 pub struct Messages<'b> {
     /// The next message, if it has been read already.
     first: Option<RawString<'b>>,
-    /// From somewhere before the quote of the one after it on; checked.
+    /// Checked rest of the payload. Begins before the opening quote of the message after `first`.
     rest: &'b str,
     left: usize,
 }
 
 impl<'b> Messages<'b> {
-    /// Continues with the rest that [`Messages::rest`] returned, which has this many messages.
+    /// Continues with the rest that [`Messages::rest`] returned, which has `left` messages.
     pub fn resume(rest: &'b str, left: usize) -> Self {
         Messages { first: None, rest, left }
     }
 
-    /// The end of the payload that contains the remaining messages; `None` before the first one was taken.
+    /// Returns the end of the payload with the remaining messages; `None` before the first message was taken.
     pub fn rest(&self) -> Option<&'b str> {
         self.first.is_none().then_some(self.rest)
     }
 
-    /// How many are left.
+    /// Returns the number of remaining messages.
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Whether none is left.
+    /// Returns `true` if no message is left.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// The next one, without an allocation for each that has escapes: those are unescaped into `scratch`.
+    /// Returns the next message. A message with escapes is unescaped into `scratch`, which saves an
+    /// allocation per message.
     pub fn next_in<'s>(&mut self, scratch: &'s mut String) -> Option<&'s str>
     where
         'b: 's,
@@ -65,7 +66,7 @@ impl<'b> Messages<'b> {
         if let Some(raw) = self.first.take() {
             return Some(raw);
         }
-        // Between strings there are only commas and space.
+        // Only commas and white space stand between strings.
         let (raw, rest) = RawString::read(&self.rest[self.rest.find('"')?..]).ok()?;
         self.rest = rest;
         Some(raw)
@@ -98,10 +99,12 @@ pub fn parse_body<'b>(body: &'b [u8], limits: &Limits) -> Result<Messages<'b>, E
     parse_array(text, limits)
 }
 
-/// The payload in the body of a `jsonp_send`, for [`parse_body`]: field `d` of a form, or all of `text/plain`.
+/// Returns the payload in the body of a `jsonp_send`, for [`parse_body`]: field `d` of a form, or a complete
+/// `text/plain` body.
 ///
 /// # Errors
-/// [`Error::NoPayload`] if there is none, or the content type is another; [`Error::BadJson`] for a form not in UTF-8.
+/// [`Error::NoPayload`] if the payload is missing or the content type is another one; [`Error::BadJson`] if a
+/// form is not UTF-8.
 pub fn jsonp_payload<'b>(content_type: Option<&str>, body: &'b [u8]) -> Result<Cow<'b, [u8]>, Error> {
     let media_type = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
     let payload = if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
@@ -118,7 +121,8 @@ pub fn jsonp_payload<'b>(content_type: Option<&str>, body: &'b [u8]) -> Result<C
     if payload.is_empty() { Err(Error::NoPayload) } else { Ok(payload) }
 }
 
-/// Reads a WebSocket message: an array, or as in sockjs-node a single string; an empty one has no messages.
+/// Reads a WebSocket message: an array or, as in sockjs-node, a single string. An empty message has no
+/// messages.
 ///
 /// # Errors
 /// [`Error::NotArray`], [`Error::NotText`], [`Error::BadJson`], [`Error::TooManyMessages`].
@@ -129,7 +133,7 @@ pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b
     if trim_start(text).starts_with('"') { parse_single(text) } else { parse_array(text, limits) }
 }
 
-/// One string, and nothing after it.
+/// Parses one string that fills the text.
 pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
     match RawString::read(trim_start(text)) {
         Ok((raw, rest)) if trim_start(rest).is_empty() => Ok(Messages { first: Some(raw), rest, left: 1 }),
@@ -137,7 +141,7 @@ pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
     }
 }
 
-/// An array of strings, and nothing after it.
+/// Parses an array of strings that fills the text.
 pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
     let elements = trim_start(text).strip_prefix('[').ok_or_else(|| not_that(text, Error::NotArray))?;
     let mut messages = Messages { first: None, rest: "", left: 0 };
@@ -169,8 +173,8 @@ pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages
     if trim_start(rest).is_empty() { Ok(messages) } else { Err(Error::BadJson) }
 }
 
-/// `error` if a JSON value could begin here, or else [`Error::BadJson`]. The value is not read to its end: the payload
-/// is refused in any case.
+/// Returns `error` if a JSON value could begin here, otherwise [`Error::BadJson`]. The value is not read to
+/// its end, because the payload is refused in any case.
 fn not_that(text: &str, error: Error) -> Error {
     match trim_start(text).as_bytes() {
         [b'{' | b'[' | b'"' | b'-' | b'0'..=b'9', ..] => error,

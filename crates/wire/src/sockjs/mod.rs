@@ -1,20 +1,22 @@
-//! SockJS 0.3, as its runnable specification (sockjs-protocol, `main`) and sockjs-node 0.3.24 have it, for both roles.
+//! SockJS 0.3, as in its runnable specification (sockjs-protocol, `main`) and in sockjs-node 0.3.24, for both
+//! roles.
 //!
-//! Paths become [`Route`]s, the answers' fixed parts come from [`answer`], [`Frame`]s are written in one of five
-//! [`Wrapping`]s, bodies and WebSocket messages become [`Messages`]; for clients, [`ServerFrame`] and
-//! [`FrameDecoder`]. Sessions are the caller's.
+//! [`Route`] parses paths, [`answer`] has the fixed parts of responses, [`Frame`]s are written in one of five
+//! [`Wrapping`]s, and [`Messages`] parses bodies and WebSocket messages. For clients there are
+//! [`ServerFrame`] and [`FrameDecoder`]. The caller keeps the sessions.
 //!
 //! Decisions:
-//! * A message is text. Elements of an array that are no strings are refused; sockjs-node would hand them over.
-//! * Half of a surrogate pair in a received string becomes U+FFFD: our strings are UTF-8. sockjs-node keeps it, and
-//!   sends it back escaped. Characters outside the BMP are sent as they are.
-//! * A message's place in a frame does not depend on its neighbours, nor on the receiver: the bytes between
-//!   [`Wrapping::head`] and [`Wrapping::tail`] of encoded frames can be joined by commas to one frame of several
-//!   messages, and a JSONP frame comes without its callback, which is the only thing that differs.
-//! * In an HTML page every `<` of a message is escaped; sockjs-node lets `</script>` through.
+//! * A message is text. Array elements other than strings are refused; sockjs-node would deliver them.
+//! * An unpaired surrogate in a received string becomes U+FFFD, because our strings are UTF-8. sockjs-node
+//!   keeps it, and sends it back escaped. Characters outside the BMP are sent unescaped.
+//! * The encoding of a message in a frame depends neither on other messages nor on the receiver. Therefore
+//!   the bytes between [`Wrapping::head`] and [`Wrapping::tail`] of encoded frames can be joined with commas
+//!   into one frame of several messages. A JSONP frame is encoded without its callback, the only part that
+//!   differs.
+//! * In an HTML page every `<` of a message is escaped; sockjs-node sends `</script>` unescaped.
 //!
-//! Deliberately absent: hixie-76 (one test of the specification wants it; no browser since 2012 speaks it, and its key
-//! arithmetic needs eight bytes beyond the head), `/chunking_test`, `base_url` in `/info`.
+//! Deliberately absent: hixie-76 (one test of the specification requires it; no browser since 2012 uses it,
+//! and its key arithmetic needs eight bytes after the head), `/chunking_test`, `base_url` in `/info`.
 
 pub mod answer;
 mod client;

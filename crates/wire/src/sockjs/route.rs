@@ -1,78 +1,81 @@
-//! Paths: what follows a service's prefix, read to a [`Route`].
+//! Parses the part of a path after a service's prefix into a [`Route`].
 //!
-//! Parts are compared and handed on as they are in the request, never percent-decoded: identifiers are opaque, and a
-//! key is decoded by whoever checks keys. One slash at the end of a path is allowed, as in sockjs-node.
+//! Path segments are compared and returned as they are in the request, never percent-decoded: identifiers are
+//! opaque, and the lookup of a key decodes it. One slash at the end of a path is allowed, as in sockjs-node.
 //!
-//! **Feeds.** `/feed/KEY` is a base path of its own for each key, so the server id `feed` is reserved. A key has one
-//! part or more, hence what comes after it is found from the right. Of the parts after `/feed`:
+//! **Feeds.** `/feed/KEY` is a base path of its own for each key, so the server id `feed` is reserved. A key
+//! has one or more segments, hence the path is read from the right. Rules for the segments after `/feed`:
 //!
-//! 1. If there are four or more and the last is a transport, the last three are server, session and transport, and
-//!    the key is the rest. A dot in server or session is not found, even if another reading were possible.
-//! 2. Else, if there are two or more and the last is `info`, `websocket` or an iframe page, it is that, and the key is
-//!    the rest. So the raw WebSocket is out of reach for keys of three parts or more, by rule 1.
-//! 3. Else, if the last is a transport, it is not found.
-//! 4. Else it is the greeting, and the key is everything.
+//! 1. If there are four or more and the last is a transport, the last three are server, session and
+//!    transport, and the key is the rest. A dot in server or session gives not found, even if another reading
+//!    were possible.
+//! 2. Otherwise, if there are two or more and the last is `info`, `websocket` or an iframe page, that is the
+//!    resource, and the key is the rest. So the raw WebSocket is unavailable for keys of three or more
+//!    segments, by rule 1.
+//! 3. Otherwise, if the last is a transport, the path is not found.
+//! 4. Otherwise the resource is the greeting, and all segments are the key.
 //!
-//! A session of a key is never misread: its path always has the four parts of rule 1. What the rules cost is the
-//! greeting of keys that end in `info` and the like.
+//! A session of a key is never misread: its path always has the four segments of rule 1. In return, keys that
+//! end in `info` and the like have no greeting.
 
-/// Longest session or server id, in bytes. Clients use 3 to 36.
+/// Maximum length of a session or server id in bytes. Clients use 3 to 36.
 pub const PART_BYTES_MAX: usize = 256;
 
-/// What a path asks for.
+/// The resource that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route<'p> {
-    /// The key of `/feed/KEY/…`, still percent-encoded: non-empty parts joined by slashes, not checked further.
+    /// The key in `/feed/KEY/…`, still percent-encoded: non-empty segments joined by slashes, otherwise
+    /// unchecked.
     pub key: Option<&'p str>,
-    /// What is asked for under the prefix, or under the key.
+    /// The resource under the prefix, or under the key.
     pub resource: Resource<'p>,
 }
 
-/// What there is under a prefix.
+/// A resource under a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource<'p> {
     /// The text at the prefix itself.
     Greeting,
-    /// The page that transports across domains load.
+    /// The page that cross-domain transports load.
     Iframe,
-    /// What the service can do.
+    /// A description of the service's features.
     Info,
     /// A WebSocket without SockJS framing.
     RawWebSocket,
-    /// A session, by one of the transports.
+    /// A session, through one of the transports.
     Session {
-        /// For load balancers; it says nothing about the session.
+        /// The server id. It only serves load balancers.
         server: &'p str,
-        /// Which session. Several WebSocket connections may bear the same one.
+        /// The session id. Several WebSocket connections may use the same one.
         session: &'p str,
-        /// How.
+        /// The transport.
         transport: Transport,
     },
 }
 
-/// How a session's bytes travel.
+/// The transport of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transport {
-    /// Both ways over one WebSocket.
+    /// Both directions over one WebSocket.
     WebSocket,
-    /// Out: one frame per response.
+    /// Server to client: one frame per response.
     Xhr,
-    /// In: a body of messages.
+    /// Client to server: a body of messages.
     XhrSend,
-    /// Out: frames in one long response.
+    /// Server to client: frames in one long response.
     XhrStreaming,
-    /// Out: frames as Server-Sent Events.
+    /// Server to client: frames as Server-Sent Events.
     EventSource,
-    /// Out: frames as scripts in an HTML page.
+    /// Server to client: frames as scripts in an HTML page.
     HtmlFile,
-    /// Out: one frame per response, as a call of a function.
+    /// Server to client: one frame per response, as a function call.
     Jsonp,
-    /// In: a form with messages.
+    /// Client to server: a form with messages.
     JsonpSend,
 }
 
 impl Transport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Transport; 8] = [
         Transport::WebSocket,
         Transport::Xhr,
@@ -84,7 +87,7 @@ impl Transport {
         Transport::JsonpSend,
     ];
 
-    /// The last part of its paths.
+    /// Returns the last segment of its paths.
     pub fn as_str(self) -> &'static str {
         match self {
             Transport::WebSocket => "websocket",
@@ -103,7 +106,7 @@ impl Transport {
     }
 }
 
-/// Reads what follows the prefix in a path (without the query). `None` is not found.
+/// Parses the part of a path after the prefix, without the query. `None` means not found.
 pub fn parse_path(rest: &str) -> Option<Route<'_>> {
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.is_empty() {
@@ -123,7 +126,7 @@ pub fn parse_path(rest: &str) -> Option<Route<'_>> {
     }
 }
 
-/// The parts after `/feed`, by the rules above.
+/// Parses the segments after `/feed` by the rules above.
 fn feed(parts: &str) -> Option<Route<'_>> {
     if let Some(session) = LastThree::of(parts)
         && session.before.is_some()
@@ -139,7 +142,7 @@ fn feed(parts: &str) -> Option<Route<'_>> {
     Transport::from_part(last).is_none().then_some(Route { key: Some(parts), resource: Resource::Greeting })
 }
 
-/// The end of a session's path, and what is before it.
+/// The last three segments of a session's path, and the part before them.
 struct LastThree<'p> {
     before: Option<&'p str>,
     server: &'p str,
@@ -148,7 +151,7 @@ struct LastThree<'p> {
 }
 
 impl<'p> LastThree<'p> {
-    /// `None` if there are not three parts, or the last is no transport.
+    /// Splits a path. `None` if it has fewer than three segments, or the last one is no transport.
     fn of(parts: &'p str) -> Option<Self> {
         let (parts, transport) = parts.rsplit_once('/')?;
         let transport = Transport::from_part(transport)?;
@@ -158,7 +161,7 @@ impl<'p> LastThree<'p> {
         Some(LastThree { before, server, session, transport })
     }
 
-    /// `None` if an id is impossible.
+    /// Returns the session resource; `None` if an id is invalid.
     fn resource(&self) -> Option<Resource<'p>> {
         let is_id = |part: &str| part.len() <= PART_BYTES_MAX && !part.contains('.');
         let &LastThree { server, session, transport, .. } = self;
@@ -166,13 +169,13 @@ impl<'p> LastThree<'p> {
     }
 }
 
-/// A path of one part.
+/// Parses a path of one segment.
 fn page(part: &str) -> Option<Resource<'_>> {
     match part {
         "info" => Some(Resource::Info),
         "websocket" => Some(Resource::RawWebSocket),
         _ => {
-            // sockjs-node's pattern lets any character stand for the dot of `.html`; that is a slip.
+            // In sockjs-node's pattern the dot of `.html` matches any character, by mistake.
             let version = part.strip_prefix("iframe")?.strip_suffix(".html")?;
             let allowed =
                 |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._".contains(&byte);

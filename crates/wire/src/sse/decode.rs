@@ -1,58 +1,60 @@
-//! Reading a stream (WHATWG HTML section 9.2.6).
+//! Decodes an event stream (WHATWG HTML section 9.2.6).
 
 use super::Error;
 use std::time::Duration;
 
-/// What a stream has brought.
+/// A decoded element of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// An event.
     Event {
-        /// Its type, `message` if it had none.
+        /// The event's type; `message` if the event has none.
         event: &'a str,
-        /// Its data, lines joined by LF.
+        /// The event's data, lines joined by LF.
         data: &'a str,
-        /// The last id that was set, by this event or one before; empty if none was.
+        /// The last id that this event or an earlier one set; empty if none did.
         id: &'a str,
     },
     /// A comment, without the space after its colon.
     Comment(&'a str),
-    /// How long to wait before reconnecting.
+    /// The delay before reconnecting.
     Retry(Duration),
 }
 
 /// The result of one [`Decoder::receive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Bytes of the input that are dealt with.
+    /// Number of input bytes that are processed.
     pub consumed: usize,
-    /// What they completed.
+    /// The element that these bytes complete.
     pub decoded: Option<Decoded<'a>>,
 }
 
-/// Reads one stream. Bytes that are no UTF-8 become U+FFFD; an event that the end of the stream cuts off is none.
+/// Decodes one stream. Malformed UTF-8 becomes U+FFFD. An event that the end of the stream truncates is
+/// discarded.
 #[derive(Debug)]
 pub struct Decoder {
     event_bytes_max: usize,
-    /// The line that has come in part. Invariant: `line.len() + data.len() <= event_bytes_max + 1`, as has each.
+    /// The incomplete line. Invariant: `line.len() + data.len() <= event_bytes_max + 1`, and the same holds
+    /// for each alone.
     line: Vec<u8>,
-    /// Every line of data ends with LF here.
+    /// The data so far. Every line ends with LF here.
     data: String,
     event: String,
-    /// The last id that was set, and the last that an event's end made valid.
+    /// The last id that was set, and the last one that the end of an event made valid.
     id: String,
     last_id: String,
-    /// The text that was delivered, if it had to be kept.
+    /// The delivered text, if it had to be stored.
     comment: String,
     at_start: bool,
-    /// The last line ended with CR: an LF right after it belongs to it.
+    /// `true` if the last line ended with CR: an LF right after it belongs to that line end.
     after_cr: bool,
     is_delivered: bool,
 }
 
 impl Decoder {
-    /// `event_bytes_max` bounds the data of one event together with the line that is being read, and the type and the
-    /// id by themselves.
+    /// Makes a decoder. `event_bytes_max` limits the data of one event together with the current line, and
+    /// also the type and the id, each alone.
     pub fn new(event_bytes_max: usize) -> Self {
         Decoder {
             event_bytes_max,
@@ -68,12 +70,13 @@ impl Decoder {
         }
     }
 
-    /// What to send as `Last-Event-ID` when reconnecting; empty if nothing.
+    /// Returns the value of `Last-Event-ID` for reconnecting; empty if the stream had no id.
     pub fn last_event_id(&self) -> &str {
         &self.last_id
     }
 
-    /// Takes the next bytes of the stream, up to the end of something. To be called again with what is left.
+    /// Processes the next bytes of the stream, up to the end of one element. Call it again with the remaining
+    /// bytes.
     ///
     /// # Errors
     /// [`Error::EventTooBig`].
@@ -159,7 +162,7 @@ impl Decoder {
             b"event" => put(&mut self.event),
             b"id" if !value.contains(&0) => put(&mut self.id),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                // All are ASCII digits; a delay that does not fit is ignored.
+                // All characters are ASCII digits. A delay that does not fit is ignored.
                 let millis = str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 if let Some(millis) = millis {
                     return Line::Retry(Duration::from_millis(millis));
@@ -171,7 +174,7 @@ impl Decoder {
     }
 }
 
-/// What a line completes.
+/// The element that a line completes.
 enum Line {
     Nothing,
     Event,

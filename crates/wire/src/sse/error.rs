@@ -1,8 +1,8 @@
-//! What a server can do wrong in an event stream.
+//! Errors that a server can make in an event stream.
 
 faults! {
-    /// A fault in the received stream, the server's doing. Almost everything is allowed there; the stream must be given
-    /// up after one.
+    /// An error in the received stream, the server's fault. The standard allows almost everything. The client
+    /// must give up the stream after an error.
     pub enum Error;
     /// An event, or a line, is larger than the decoder's limit.
     EventTooBig = "an event is too big",

@@ -1,13 +1,15 @@
 //! Server-Sent Events, as the WHATWG HTML standard section 9.2 has them, for both roles.
 //!
-//! [`write_event`] makes events, [`Decoder`] reads a stream of them, [`Positions`] is what we put in their ids: where a
-//! client is in each of the feeds of its stream, to go on from there when it comes back with `Last-Event-ID`.
+//! [`write_event`] writes events, [`Decoder`] reads a stream of events. [`Positions`] is the content of our
+//! event ids: the client's position in each feed of its stream, from which it continues when it reconnects
+//! with `Last-Event-ID`.
 //!
-//! A stream of one feed can have the id in the shared event. A stream of several can't, as its id differs per client:
-//! there the shared event has none, and [`write_position_id`] is sent right before it. The lines of an event may come
-//! in any order, and the id holds until the next one, so both are one event.
+//! The id of a stream with one feed is part of the shared event. With several feeds the id differs per
+//! client, so the shared event has no id, and [`write_position_id`] is sent right before it. The lines of an
+//! event may come in any order and an id is valid until the next one, so both form one event.
 //!
-//! Deliberately absent: time-outs and reconnecting (the caller's; [`Decoded::Retry`] says how long to wait).
+//! Deliberately absent: timeouts and reconnecting, which are the caller's task ([`Decoded::Retry`] has the
+//! delay).
 
 mod decode;
 mod error;

@@ -1,42 +1,45 @@
-//! Ids of events: where a client is in each of the feeds of its stream.
+//! Event ids: the client's position in each feed of its stream.
 //!
-//! A browser repeats only the last id, so each id names all feeds:
+//! A browser repeats only the last id, so each id contains all feeds:
 //!
 //! ```text
 //! id    = entry *( ";" entry )
 //! entry = key "!" epoch "!" offset        ; epoch and offset in hexadecimal
 //! ```
 //!
-//! In a key, characters other than `[A-Za-z0-9._~@:=+,/-]` are percent-encoded. An entry has some 12 bytes besides its key.
+//! In a key, characters other than `[A-Za-z0-9._~@:=+,/-]` are percent-encoded. An entry takes some 12 bytes
+//! in addition to its key.
 //!
-//! An id is a hint, never trusted: one that is malformed in any way holds no position, and a feed without a position
-//! begins with a snapshot. For the same reason entries that don't fit are simply left out.
+//! An id is a hint and never trusted: a malformed id has no positions, and a feed without a position starts
+//! with a snapshot. For the same reason, entries that don't fit are left out.
 
 use super::write::write_field;
 use crate::http1::percent_decode;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Longest id, in bytes. Half of what common proxies allow for all headers of a request.
+/// Maximum length of an id in bytes: half of the space that common proxies allow for all headers of a
+/// request.
 pub const ID_BYTES_MAX: usize = 4096;
-/// Positions in one id.
+/// Maximum number of positions in one id.
 pub const POSITIONS_MAX: usize = 64;
-/// Longest key, in bytes, without percent-encoding.
+/// Maximum length of a key in bytes, before percent-encoding.
 pub const KEY_BYTES_MAX: usize = 256;
 
-/// Where a client is in a feed: what it has seen last.
+/// A client's position in a feed: the last publication that it received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position<'k> {
-    /// Which feed.
+    /// The feed's key.
     pub key: Cow<'k, str>,
-    /// Which life of the feed.
+    /// The feed's epoch.
     pub epoch: u64,
-    /// Which publication in it.
+    /// The publication's offset.
     pub offset: u64,
 }
 
-/// Appends the line that sets the id to these positions; nothing if there are none. What exceeds [`POSITIONS_MAX`] or
-/// [`ID_BYTES_MAX`] is left out, so the ones that matter most come first; so are impossible keys.
+/// Appends the line that sets the id to these positions, or no line without positions. Positions beyond
+/// [`POSITIONS_MAX`] or [`ID_BYTES_MAX`] are left out, so pass the most important ones first. Invalid keys
+/// are left out too.
 pub fn write_position_id<'k>(out: &mut Vec<u8>, positions: impl IntoIterator<Item = Position<'k>>) {
     let mut id = String::new();
     let mut count = 0;
@@ -64,15 +67,15 @@ pub fn write_position_id<'k>(out: &mut Vec<u8>, positions: impl IntoIterator<Ite
     }
 }
 
-/// The positions in a `Last-Event-ID`.
+/// The positions in a `Last-Event-ID` header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Positions<'k> {
-    /// Well-formed, or empty.
+    /// A well-formed id, or empty.
     id: &'k str,
 }
 
 impl<'k> Positions<'k> {
-    /// Reads an id. One that is not ours has no positions.
+    /// Reads an id. An id in another format has no positions.
     pub fn parse(id: &'k str) -> Self {
         let sound = id.len() <= ID_BYTES_MAX
             && id.split(';').count() <= POSITIONS_MAX
@@ -80,19 +83,19 @@ impl<'k> Positions<'k> {
         Positions { id: if sound { id } else { "" } }
     }
 
-    /// All of them.
+    /// Iterates over all positions.
     pub fn iter(&self) -> impl Iterator<Item = Position<'k>> + use<'k> {
         self.id.split(';').filter_map(parse_entry)
     }
 
-    /// The first one of a feed.
+    /// Returns the first position in this feed.
     pub fn of(&self, key: &str) -> Option<Position<'k>> {
         self.iter().find(|position| position.key == key)
     }
 }
 
 fn parse_entry(entry: &str) -> Option<Position<'_>> {
-    // A client may leave a `!` in a key as it is.
+    // A client may leave a `!` in a key unencoded.
     let (rest, offset) = entry.rsplit_once('!')?;
     let (key, epoch) = rest.rsplit_once('!')?;
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -115,12 +118,12 @@ fn write_key(id: &mut String, key: &str) {
     }
 }
 
-/// Whether a key has a length that keys have. The lookup of the key checks its characters.
+/// Returns `true` if a key has a valid length. The lookup of the key checks its characters.
 fn is_key(key: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key.len())
 }
 
-/// Whether a character with this code isn't percent-encoded.
+/// Returns `true` if this character isn't percent-encoded.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._~@:=+,-/".contains(&byte)
 }

@@ -1,15 +1,15 @@
-//! Writing events. A value that could end its line early never does: whoever chooses it gets no line of their own.
+//! Writes events. CR, LF and NUL are removed from values, so that a value can't inject lines.
 
 use std::time::Duration;
 
 /// One event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// What the client repeats as `Last-Event-ID`; `None` leaves the last one standing.
+    /// The id that the client repeats as `Last-Event-ID`; `None` leaves the previous id valid.
     pub id: Option<&'a str>,
-    /// Its type; `None` is `message`.
+    /// The event's type; `None` means `message`.
     pub event: Option<&'a str>,
-    /// Any text. CRLF and CR arrive as LF.
+    /// The data. CRLF and CR arrive as LF.
     pub data: &'a str,
 }
 
@@ -26,26 +26,26 @@ pub fn write_event(out: &mut Vec<u8>, event: &Event<'_>) {
     out.push(b'\n');
 }
 
-/// Appends a comment, which serves as a heartbeat. It doesn't end a block, because some clients deliver a block
-/// without data as an event (httpx-sse, after an id).
+/// Appends a comment, which serves as a heartbeat. The comment doesn't end a block, because some clients
+/// deliver a block without data as an event (httpx-sse, after an id).
 pub fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_lines(out, b": ", text);
 }
 
-/// Appends the `retry` line: the time that clients wait before they reconnect, in whole milliseconds. It belongs to
-/// the block of the next event, for the same reason. Browsers apply it as soon as they read it.
+/// Appends the `retry` line: the delay before clients reconnect, in whole milliseconds. It belongs to the
+/// block of the next event, for the same reason. Browsers apply it as soon as they read it.
 pub fn write_retry(out: &mut Vec<u8>, delay: Duration) {
     out.extend_from_slice(format!("retry: {}\n", delay.as_millis()).as_bytes());
 }
 
-/// One line; CR, LF and NUL are left out of it.
+/// Appends one line without CR, LF and NUL of the value.
 pub(super) fn write_field(out: &mut Vec<u8>, name: &[u8], value: &str) {
     out.extend_from_slice(name);
     out.extend(value.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n' | 0)));
     out.push(b'\n');
 }
 
-/// A line for each of `text`, at least one.
+/// Appends a line for each line of `text`, at least one.
 fn write_lines(out: &mut Vec<u8>, name: &[u8], text: &str) {
     let mut rest = text.as_bytes();
     loop {

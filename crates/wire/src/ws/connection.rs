@@ -7,10 +7,11 @@
 //!    └── peer's close (echoed), violation (1002…) ──────┘
 //! ```
 //!
-//! Invariants: `partial` exists exactly while a frame or a fragmented message is incomplete, a message has arrived
-//! and is paused, or the client keeps its context and has sent a compressed message. Its memory is at most about twice
-//! the bytes that have arrived, and those are at most `message_bytes_max`, and the window. (Data inflated in steps is additional, for one connection at a time.) While a message is
-//! paused no input is consumed. At most one close frame is ever transmitted.
+//! Invariants: `partial` is `Some` exactly while a frame or a fragmented message is incomplete, while a
+//! message has arrived and is paused, or if the client keeps its context and has sent a compressed message.
+//! Its memory is at most about twice the received bytes, which are at most `message_bytes_max`, plus the
+//! window. (Data inflated in steps is additional, for one connection at a time.) While a message is paused no
+//! input is consumed. At most one close frame is ever transmitted.
 
 use super::deflate::Negotiated;
 use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
@@ -22,13 +23,13 @@ use super::{Error, Event, Received, Role, Shared, mask, utf8};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Our close frame is out.
+    /// Our close frame has been sent.
     Closing,
-    /// Both are, or the peer erred.
+    /// Both close frames have been sent, or the peer made an error.
     Closed,
 }
 
-/// One side of one connection. 24 bytes while no message is under way, unless the client keeps its context.
+/// One side of one connection. Takes 24 bytes between messages, unless the client keeps its context.
 pub struct Connection {
     partial: Option<Box<Partial>>,
     mask_state: u32,
@@ -38,24 +39,25 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection just opened by the handshake.
+    /// Makes the connection after the opening handshake.
     pub fn new(role: Role, deflate: Option<Negotiated>) -> Self {
         Connection { partial: None, mask_state: 0, deflate, role, phase: Phase::Open }
     }
 
-    /// Seeds the masks of a client. They are spread well but can be predicted from the seed, which is enough where the
-    /// caller chooses the payloads itself; a browser, which runs strangers' scripts, would need more (RFC 6455
-    /// section 10.3).
+    /// Seeds the masks of a client. The masks are well distributed but predictable from the seed. That is
+    /// sufficient if the caller itself chooses the payloads. A browser, which runs scripts of third parties,
+    /// would need more (RFC 6455 section 10.3).
     pub fn seed_masks(&mut self, seed: u32) {
         self.mask_state = seed;
     }
 
-    /// The mask for the next frame that the caller encodes: `None` for a server.
+    /// Returns the mask for the next frame that the caller encodes; `None` for a server.
     pub fn next_mask(&mut self) -> Option<[u8; 4]> {
         if self.role == Role::Server {
             return None;
         }
-        // A Weyl sequence through the finaliser of MurmurHash3: every state is visited, neighbours differ in all bits.
+        // A Weyl sequence through the finalizer of MurmurHash3: every state is visited, neighbours differ in
+        // all bits.
         self.mask_state = self.mask_state.wrapping_add(0x9e37_79b9);
         let mut bits = self.mask_state;
         bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
@@ -63,26 +65,27 @@ impl Connection {
         Some((bits ^ bits >> 16).to_ne_bytes())
     }
 
-    /// What the handshake agreed on.
+    /// Returns the compression parameters that the handshake negotiated.
     pub fn deflate(&self) -> Option<Negotiated> {
         self.deflate
     }
 
-    /// True while a frame or a fragmented message has begun and not ended: the caller then limits its time.
+    /// Returns `true` while a frame or a fragmented message is incomplete. The caller limits that time.
     pub fn is_mid_message(&self) -> bool {
         self.partial
             .as_ref()
             .is_some_and(|partial| partial.paused.is_none() && !partial.is_between_messages())
     }
 
-    /// True while the rest of an arrived message waits for the next call of [`Connection::receive`], with the input
-    /// that wasn't consumed, or none: see [`StepLimits`](super::StepLimits).
+    /// Returns `true` while the rest of a received message waits for the next call of
+    /// [`Connection::receive`]. Pass the input that wasn't consumed, possibly none. See
+    /// [`StepLimits`](super::StepLimits).
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.paused.is_some())
     }
 
-    /// True while a paused message waits for the message of another connection to be inflated
+    /// Returns `true` while a paused message waits until the message of another connection is inflated
     /// ([`Shared::is_step_slot_free`]).
     pub fn waits_for_step_slot(&self) -> bool {
         let paused = self.partial.as_ref().and_then(|partial| partial.paused.as_ref());
@@ -97,17 +100,17 @@ impl Connection {
         }
     }
 
-    /// True once [`Connection::close`] has been called and while the peer has not answered.
+    /// Returns `true` after [`Connection::close`] until the peer answers.
     pub fn is_closing(&self) -> bool {
         self.phase == Phase::Closing
     }
 
-    /// True after [`Event::Closed`].
+    /// Returns `true` after [`Event::Closed`].
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
 
-    /// Bytes of memory held for a message under way, and for the client's context.
+    /// Returns the memory held for an incomplete message and for the client's context, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| {
             let inflated = partial.paused.as_ref().map_or(0, Paused::held_bytes);
@@ -119,13 +122,14 @@ impl Connection {
         })
     }
 
-    /// Whether the connection holds no memory besides itself.
+    /// Returns `true` if the connection holds no memory besides itself.
     #[inline]
     pub fn holds_nothing(&self) -> bool {
         self.partial.is_none()
     }
 
-    /// Whether the client keeps its context and has sent a compressed message: earlier ones are held for it.
+    /// Returns `true` if the connection holds earlier messages: the client keeps its context and has sent a
+    /// compressed message.
     pub fn holds_context(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| !partial.window.is_empty())
     }
@@ -134,9 +138,9 @@ impl Connection {
         self.role == Role::Server && self.deflate.is_some_and(|agreed| agreed.client_keeps_context)
     }
 
-    /// Begins our close; the peer's answer is [`Event::Closed`]. Only the first call does anything. A code that must
-    /// not travel (below 1000, 1004 to 1006, 1015 to 2999, above 4999) is sent as a close without a code; a
-    /// reason is cut to 123 bytes at a character's start.
+    /// Starts the closing handshake; the peer's answer is [`Event::Closed`]. Only the first call has an
+    /// effect. A reserved code (below 1000, 1004 to 1006, 1015 to 2999, above 4999) is sent as a close
+    /// without a code. A reason is truncated to 123 bytes at a character boundary.
     pub fn close(&mut self, code: u16, reason: &str, transmit: &mut Vec<u8>) {
         if self.phase == Phase::Open {
             self.phase = Phase::Closing;
@@ -144,12 +148,14 @@ impl Connection {
         }
     }
 
-    /// Deals with the start of `input`, unmasking in place; appends what the protocol answers (pong, close) to
-    /// `transmit`; and yields at most one event. Call again with the rest until everything is consumed, or the
-    /// connection is paused ([`Connection::is_paused`]). After [`Event::Closed`] everything is discarded.
+    /// Processes the start of `input`, unmasking in place. Appends the protocol's own answers (pong, close)
+    /// to `transmit`, and returns at most one event. Call it again with the remaining bytes until all are
+    /// consumed, or the connection is paused ([`Connection::is_paused`]). All input after [`Event::Closed`]
+    /// is discarded.
     ///
-    /// One call adds at most 131 bytes to `transmit`, so a caller that looks at it between calls bounds what a flood of
-    /// pings can pile up. What the event borrows is not the connection, which may be used meanwhile.
+    /// One call adds at most 131 bytes to `transmit`. A caller that checks `transmit` between calls limits
+    /// how much a flood of pings adds. The event borrows from `input` and `shared`, not from the connection,
+    /// which may be used meanwhile.
     #[inline]
     pub fn receive<'a>(
         &mut self,
@@ -157,14 +163,15 @@ impl Connection {
         input: &'a mut [u8],
         transmit: &mut Vec<u8>,
     ) -> Received<'a> {
-        // The common case first: one whole short frame with a whole message that is not compressed.
+        // The common case first: one complete, short frame with a complete, uncompressed message.
         match self.simple_frame(shared, input) {
             Some(frame) => self.receive_simple(frame, input, transmit),
             None => self.receive_any(shared, input, transmit),
         }
     }
 
-    /// As [`Connection::receive`], if `input` is nothing but one such frame; otherwise `None`, and nothing is done.
+    /// Like [`Connection::receive`] if `input` is exactly one such frame. Otherwise returns `None` and has no
+    /// effect.
     #[inline]
     pub fn receive_lone<'a>(
         &mut self,
@@ -196,8 +203,9 @@ impl Connection {
         }
     }
 
-    /// Kind, and start and end of the payload, if `input` begins with a whole, final, uncompressed data frame below
-    /// 64 kB that may come now. Everything else, errors too, is for [`Connection::receive_any`].
+    /// Returns the kind, and start and end of the payload, if `input` begins with a complete, final,
+    /// uncompressed data frame below 64 kB that is allowed here. All other input, errors included, is for
+    /// [`Connection::receive_any`].
     #[inline]
     fn simple_frame(&self, shared: &Shared, input: &[u8]) -> Option<(Kind, usize, usize)> {
         if self.partial.is_some() || self.phase == Phase::Closed {
@@ -279,7 +287,7 @@ impl Connection {
         Received { consumed, event }
     }
 
-    /// Ends the connection because the peer erred.
+    /// Ends the connection because of the peer's error.
     #[cold]
     fn violation<'a>(&mut self, error: Error, consumed: usize, transmit: &mut Vec<u8>) -> Received<'a> {
         let code = error.close_code();
@@ -291,8 +299,8 @@ impl Connection {
         Received { consumed, event: Some(Event::Closed { code, reason: "", error: Some(error) }) }
     }
 
-    /// Takes one step from `input[*consumed..]`, which is not empty: a header and what is there of its payload, or more
-    /// of the payload under way.
+    /// Takes one step from `input[*consumed..]`, which is not empty: a header with the available part of its
+    /// payload, or more bytes of the current payload.
     fn advance(
         &mut self,
         shared: &mut Shared,
@@ -351,7 +359,8 @@ impl Connection {
         self.data_payload(shared, frame, &input[start..end])
     }
 
-    /// Reads a header that may have begun in an earlier input. `None`: it goes on in the next.
+    /// Reads a header that may have begun in an earlier input. `None` if the header continues in the next
+    /// input.
     fn next_header(
         &mut self,
         shared: &Shared,
@@ -365,7 +374,7 @@ impl Connection {
                 *consumed += bytes;
                 return Ok(Some(frame));
             }
-            // read_header reads every header of HEADER_BYTES_MAX bytes, so the rest is shorter.
+            // read_header reads every header of HEADER_BYTES_MAX bytes, so the incomplete part is shorter.
             let partial = self.partial.get_or_insert_default();
             partial.header[..rest.len()].copy_from_slice(rest);
             partial.header_len = rest.len() as u8;
@@ -378,7 +387,7 @@ impl Connection {
         let read = self.read_header(shared, &header[..available])?;
         let partial = self.partial.get_or_insert_default();
         if let Some((frame, bytes)) = read {
-            // What was pending was too short to be read, so bytes > pending.
+            // The pending bytes were too few to be read as a header, so bytes > pending.
             *consumed += bytes - pending;
             partial.header_len = 0;
             return Ok(Some(frame));
@@ -389,8 +398,8 @@ impl Connection {
         Ok(None)
     }
 
-    /// Reads the header at the start of `bytes` and checks all that can be checked with what is there. `None`: it is
-    /// longer than `bytes`, and good so far.
+    /// Reads the header at the start of `bytes` and makes every check that the available bytes allow. `None`
+    /// if the header is longer than `bytes`, and valid so far.
     fn read_header(&self, shared: &Shared, bytes: &[u8]) -> Result<Option<(Frame, usize)>, Error> {
         let &[first, second, ref rest @ ..] = bytes else { return Ok(None) };
         let opcode = Opcode::from_bits(first & 0x0f).ok_or(Error::ReservedOpcode)?;
@@ -448,9 +457,9 @@ impl Connection {
         Ok(Some((Frame { opcode, fin, rsv1, mask, left: payload_bytes as usize }, header_bytes)))
     }
 
-    /// The next bytes, already unmasked, of a data frame that can't be delivered where it lies.
+    /// Processes the next bytes, already unmasked, of a data frame that can't be delivered in place.
     fn data_payload(&mut self, shared: &mut Shared, frame: Frame, bytes: &[u8]) -> Result<Outcome, Error> {
-        // A continuation without a message was refused with its header.
+        // A continuation without a message was already refused with its header.
         let Some(partial) = &mut self.partial else { return Err(Error::UnexpectedContinuation) };
         let Some(message) = &mut partial.message else { return Err(Error::UnexpectedContinuation) };
         partial.payload.extend_from_slice(bytes);
@@ -491,7 +500,7 @@ impl Connection {
                 Step::Paused(inflating) => inflating,
             }
         } else if shared.may_deliver(partial.payload.len()) {
-            // Checked on arrival.
+            // The UTF-8 was checked on arrival.
             shared.gathered = std::mem::take(&mut partial.payload);
             return Ok(Outcome::Message(kind, PayloadRange::Gathered(0)));
         } else {
@@ -501,7 +510,7 @@ impl Connection {
         Ok(Outcome::Nothing)
     }
 
-    /// The next bytes, `input[start..end]`, already unmasked, of a control frame.
+    /// Processes the next bytes, `input[start..end]`, already unmasked, of a control frame.
     fn control_payload(
         &mut self,
         shared: &mut Shared,
@@ -575,7 +584,7 @@ impl Connection {
         frame::encode(transmit, opcode, payload, false, mask);
     }
 
-    /// Frees the memory of the partial message when there is none.
+    /// Frees the memory for partial messages if it is unused.
     fn drop_idle_partial(&mut self) {
         if self.phase == Phase::Closed || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
             self.partial = None;
@@ -583,7 +592,8 @@ impl Connection {
     }
 }
 
-/// True for a code that may be in a close frame (RFC 6455 section 7.4, and the registry: 1012 to 1014).
+/// Returns `true` for a code that may be in a close frame (RFC 6455 section 7.4, and the registry: 1012 to
+/// 1014).
 fn is_sendable_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

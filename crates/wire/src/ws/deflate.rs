@@ -1,42 +1,43 @@
-//! permessage-deflate (RFC 7692), without context takeover where the peer allows it.
+//! permessage-deflate (RFC 7692), without context takeover if the peer allows that.
 //!
-//! A server compresses each message by itself, so what is compressed once serves every connection. One [`Inflater`] serves
-//! all connections of a core. The price is a somewhat worse ratio on short messages.
+//! A server compresses each message independently, so a compressed message serves every connection, and one
+//! [`Inflater`] serves all connections of a core. In return, the ratio of short messages is somewhat worse.
 //!
-//! A client may keep its context if it hasn't offered to do without. Its connection then has a `Window`, which the
+//! A client may keep its context unless its offer waives that. Its connection then has a `Window`, which the
 //! inflater reads before each message.
 //!
-//! Windows: a sender's may be 512 bytes to 32 kB. 256 bytes (`server_max_window_bits=8`) is declined, because zlib
-//! cannot make it for raw DEFLATE. We always inflate with 32 kB, so a peer's window never matters to us.
+//! Windows: the window of a sender is 512 bytes to 32 kB. 256 bytes (`server_max_window_bits=8`) is declined,
+//! because zlib doesn't support it for raw DEFLATE. The inflater always uses 32 kB, so a peer's window is
+//! irrelevant.
 //!
-//! Invariant: nothing inflates past the limit, whatever the ratio.
+//! Invariant: the inflater never exceeds the limit, whatever the ratio.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::Error;
 
-/// Window bits of a sender (RFC 7692 section 7.1.2), as far as zlib can make them.
+/// Window bits of a sender (RFC 7692 section 7.1.2) that zlib supports.
 pub(super) const WINDOW_BITS: std::ops::RangeInclusive<u8> = 9..=15;
 
-/// What a sender leaves out at the end of a message and a receiver puts back (RFC 7692 section 7.2.1) ...
+/// The bytes that a sender omits at the end of a message and a receiver appends (RFC 7692 section 7.2.1).
 const SYNC_TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
 
-/// ... and, after it, an empty final block, with which only a message that is complete ends here.
+/// [`SYNC_TAIL`] and an empty final block: a message that ends here is complete.
 const INFLATE_TAIL: [u8; 9] = [0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0xff];
 
-/// Final blocks (RFC 7692 section 7.2.3.4) in one message; each makes us set up anew, so they are bounded.
+/// Limit for final blocks (RFC 7692 section 7.2.3.4) in one message. Each of them resets the decompressor.
 const FINAL_BLOCKS_MAX: u32 = 64;
 
-/// What the inflater keeps of its buffer from one message to the next.
+/// Maximum capacity of the inflater's buffer that is kept between messages.
 const INFLATED_BYTES_KEPT: usize = 1 << 20;
 
-/// The largest number of inflated bytes that a compressed message may refer to.
+/// The farthest distance at which a compressed message may refer to earlier bytes.
 const WINDOW_BYTES: usize = 1 << *WINDOW_BITS.end();
 
-/// How a server answers offers of compression.
+/// A server's policy for offers of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeflateOptions {
-    /// The largest window we compress with, 9 to 15 bits. Default 15 (32 kB).
+    /// The largest window for compression, 9 to 15 bits. Default 15 (32 kB).
     pub window_bits_max: u8,
     /// `false` declines offers of clients that keep their context, which costs up to 32 kB per connection. Default `true`.
     pub allows_context: bool,
@@ -51,15 +52,15 @@ impl Default for DeflateOptions {
 /// The agreed parameters. The server never keeps its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Window of the server's compression, 9 to 15 bits; a client may be answered 8.
+    /// Window of the server's compression, 9 to 15 bits. The response to a client may state 8.
     pub server_max_window_bits: u8,
     /// Window of the client's compression, 9 to 15 bits.
     pub client_max_window_bits: u8,
-    /// The client keeps its context: a message may refer to earlier ones.
+    /// `true` if the client keeps its context: a message may refer to earlier ones.
     pub client_keeps_context: bool,
 }
 
-/// The end of the messages that a peer has compressed so far. Grows with them, up to 32 kB.
+/// The last bytes of the compressed messages that a peer has sent. Grows with them, up to 32 kB.
 #[derive(Default)]
 pub(super) struct Window(Vec<u8>);
 
@@ -72,7 +73,7 @@ impl Window {
         self.0.capacity()
     }
 
-    /// Copying a window takes about as long as inflating this number of bytes.
+    /// Returns the cost of copying the window: inflating this number of bytes takes about as long.
     pub(super) fn cost_bytes(&self) -> usize {
         self.0.len() / 64
     }
@@ -84,14 +85,14 @@ impl Window {
         self.0.drain(..self.0.len() - kept);
         let length = kept + added.len();
         if length > self.0.capacity() {
-            // Exactly, or a doubled capacity would exceed the window.
+            // Reserves exactly, because a doubled capacity would exceed the window.
             self.0.reserve_exact(length.next_power_of_two() - kept);
         }
         self.0.extend_from_slice(added);
     }
 }
 
-/// Compresses messages. One per core or thread: it holds about 256 kB per window size once that is used.
+/// Compresses messages. One per core or thread. Holds about 256 kB for each window size that has been used.
 pub struct Deflater {
     level: Compression,
     by_window_bits: [Option<Box<Compress>>; 7],
@@ -99,7 +100,8 @@ pub struct Deflater {
 }
 
 impl Deflater {
-    /// `level` 0 (none) to 9 (best); more is taken as 9. 1 is the usual choice for live data, 6 is zlib's default.
+    /// Makes a compressor. `level` is 0 (none) to 9 (best); larger values mean 9. Use 1 for live data; 6 is
+    /// zlib's default.
     pub fn new(level: u8) -> Self {
         Deflater {
             level: Compression::new(u32::from(level.min(9))),
@@ -108,8 +110,9 @@ impl Deflater {
         }
     }
 
-    /// The payload of a compressed message; send it with RSV1. `window_bits` is our side's of [`Negotiated`]; what is
-    /// compressed for a smaller window serves a larger one as well. Values outside 9 to 15 are taken as the nearest.
+    /// Returns the payload of a compressed message; send it with RSV1. `window_bits` is our side's value in
+    /// [`Negotiated`]. A message that is compressed for a smaller window is valid for a larger one too.
+    /// Values outside 9 to 15 are clamped.
     pub fn deflate(&mut self, payload: &[u8], window_bits: u8) -> &[u8] {
         self.out.clear();
         if payload.is_empty() {
@@ -126,7 +129,7 @@ impl Deflater {
         loop {
             let consumed = compress.total_in() as usize;
             let status = compress.compress_vec(&payload[consumed..], &mut self.out, FlushCompress::Sync);
-            // A compressor that we set up ourselves has nothing to refuse.
+            // The parameters of our own compressor are valid.
             assert!(status.is_ok(), "deflate failed: {status:?}");
             if compress.total_in() as usize == payload.len() && self.out.len() < self.out.capacity() {
                 break;
@@ -138,13 +141,14 @@ impl Deflater {
     }
 }
 
-/// Inflates messages, up to a limit, at once or in steps. One per core, and one for the message that is inflated in steps.
+/// Inflates messages up to a limit, at once or in steps. One per core, and one for the message that is
+/// inflated in steps.
 ///
-/// Invariants: the bytes inflated of the current message are `buffer[..length]`. `consumed` counts the bytes that were
-/// read of its payload and of `INFLATE_TAIL` after it.
+/// Invariants: the inflated bytes of the current message are `buffer[..length]`. `consumed` counts the bytes
+/// read from its payload and from `INFLATE_TAIL` after it.
 pub struct Inflater {
     decompress: Decompress,
-    /// Always initialised to its full length; grows with what has been inflated, not with what might come.
+    /// Initialized to its full length. Grows with the inflated bytes, not with a declared size.
     buffer: Vec<u8>,
     length: usize,
     consumed: usize,
@@ -169,18 +173,18 @@ impl Default for Inflater {
 }
 
 impl Inflater {
-    /// An inflater for any window.
+    /// Makes an inflater for any window.
     pub fn new() -> Self {
         let decompress = Decompress::new_with_window_bits(false, *WINDOW_BITS.end());
         Inflater { decompress, buffer: Vec::new(), length: 0, consumed: 0, final_blocks: 0 }
     }
 
-    /// Bytes of memory held for output; at most the limit and one, or 1 MiB, between messages.
+    /// Returns the memory held for output, in bytes: at most the limit and one, or 1 MiB between messages.
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }
 
-    /// The bytes inflated last.
+    /// Returns the bytes of the last message.
     pub fn inflated(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
@@ -188,21 +192,22 @@ impl Inflater {
     /// Inflates the payload of one message, at most `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`Error::MessageTooBig`] once the limit is reached and more would come, [`Error::BadDeflate`] if the payload is
-    /// not DEFLATE or is cut off. Either is the peer's fault.
+    /// [`Error::MessageTooBig`] if the message exceeds the limit, [`Error::BadDeflate`] if the payload is
+    /// malformed or truncated. Both are the peer's fault.
     pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], Error> {
         self.begin(None);
         self.advance(payload, bytes_max, usize::MAX)?;
         Ok(self.inflated())
     }
 
-    /// Forgets the last message; [`Inflater::advance`] inflates the next one, which may refer to this window.
+    /// Discards the last message. [`Inflater::advance`] then inflates the next one, which may refer to
+    /// `window`.
     pub(super) fn begin(&mut self, window: Option<&Window>) {
         (self.length, self.consumed, self.final_blocks) = (0, 0, 0);
         self.decompress.reset(false);
         if let Some(Window(bytes)) = window.filter(|window| !window.is_empty()) {
             let set = self.decompress.set_dictionary(bytes);
-            // Raw DEFLATE takes any dictionary.
+            // Raw DEFLATE accepts any dictionary.
             debug_assert!(set.is_ok(), "{set:?}");
         }
         if self.buffer.len() > INFLATED_BYTES_KEPT {
@@ -211,11 +216,11 @@ impl Inflater {
         }
     }
 
-    /// Inflates at most `step_bytes` more of a message with this whole payload. Returns whether the message is
-    /// complete.
+    /// Inflates at most `step_bytes` more of a message with this complete payload. Returns `true` once the
+    /// message is complete.
     ///
     /// # Errors
-    /// Those of [`Inflater::inflate`].
+    /// The same as for [`Inflater::inflate`].
     pub(super) fn advance(
         &mut self,
         payload: &[u8],
@@ -235,7 +240,7 @@ impl Inflater {
                 RunEnd::Step => return Ok(false),
                 RunEnd::InputUsed => break,
                 RunEnd::FinalBlock if input.is_empty() => return Ok(true),
-                // A final block before the end. A new stream follows.
+                // A final block before the end of the message. A new stream follows.
                 RunEnd::FinalBlock => {
                     self.final_blocks += 1;
                     if self.final_blocks > FINAL_BLOCKS_MAX {
@@ -252,8 +257,8 @@ impl Inflater {
         self.consumed = payload.len() + read;
         match end {
             RunEnd::Step => Ok(false),
-            // At the end of the tail; or at the end of the payload, if the last step left only the end of its final
-            // block.
+            // At the end of the tail, or at the end of the payload if the last step left only the end of its
+            // final block.
             RunEnd::FinalBlock if input.is_empty() || read == 0 => Ok(true),
             RunEnd::FinalBlock | RunEnd::InputUsed => Err(Error::BadDeflate),
         }
@@ -261,7 +266,7 @@ impl Inflater {
 
     /// Inflates until the input is used up, a final block has ended, or `until` bytes are inflated.
     fn run(&mut self, input: &mut &[u8], bytes_max: usize, until: usize) -> Result<RunEnd, Error> {
-        // One byte more than the limit, to distinguish a message that ends there from a longer one.
+        // One byte more than the limit, to distinguish a message that ends there from a longer message.
         let room_max = bytes_max.saturating_add(1);
         loop {
             if self.length >= until {
@@ -269,7 +274,7 @@ impl Inflater {
             }
             if self.length == self.buffer.len() {
                 let larger = (self.buffer.len() * 2).max(4096).min(room_max);
-                // Exactly, or a doubled capacity would exceed the limit.
+                // Reserves exactly, because a doubled capacity would exceed the limit.
                 self.buffer.reserve_exact(larger - self.length);
                 self.buffer.resize(larger, 0);
             }
@@ -290,7 +295,8 @@ impl Inflater {
             }
             match status {
                 Ok(Status::StreamEnd) => return Ok(RunEnd::FinalBlock),
-                // Output may wait inside although the input is used up: only room left over says that it does not.
+                // Output may be buffered in the decompressor although the input is used up. Only free room
+                // shows that it isn't.
                 Ok(_) if input.is_empty() && self.length < room_end => return Ok(RunEnd::InputUsed),
                 Ok(_) if consumed == 0 && produced == 0 => return Err(Error::BadDeflate),
                 Ok(_) => {}

@@ -1,11 +1,13 @@
-//! What a peer can do wrong on an open WebSocket, and the close code that says so.
+//! Errors that a peer can make on an open WebSocket, and the close code for each.
 
 faults! {
-    /// A violation by the peer. The connection is over: a close frame with [`Error::close_code`] is in the transmit buffer.
+    /// A protocol violation by the peer. The connection is over: the transmit buffer has a close frame with
+    /// [`Error::close_code`].
     pub enum Error;
-    /// The close code we answer with (RFC 6455 section 7.4.1).
+    /// Returns the close code of our answer (RFC 6455 section 7.4.1).
     pub fn close_code;
-    /// RSV2 or RSV3 is set, or RSV1 where no compressed message begins (RFC 6455 section 5.2, RFC 7692 section 6).
+    /// RSV2 or RSV3 is set, or RSV1 without a compressed message that begins (RFC 6455 section 5.2, RFC 7692
+    /// section 6).
     ReservedBits = 1002, "a reserved bit is set",
     /// An opcode of 3 to 7 or 11 to 15.
     ReservedOpcode = 1002, "an opcode is reserved",
@@ -25,7 +27,7 @@ faults! {
     ExpectedContinuation = 1002, "a message begins before the last one ended",
     /// A close frame with a payload of one byte.
     BadClosePayload = 1002, "a close frame has a payload of one byte",
-    /// A close code that must not travel (RFC 6455 section 7.4).
+    /// A reserved close code (RFC 6455 section 7.4).
     BadCloseCode = 1002, "a close code is not allowed",
     /// A text message or close reason is not UTF-8.
     BadUtf8 = 1007, "text is not UTF-8",

@@ -1,16 +1,16 @@
-//! Frame headers (RFC 6455 section 5.2), read and written.
+//! Encodes and decodes frame headers (RFC 6455 section 5.2).
 
 use std::ops::Deref;
 
 use super::mask;
 
-/// Bytes of the longest header: two, a 64-bit length, a mask.
+/// Size of the longest header in bytes: two bytes, a 64-bit length, a mask.
 pub(super) const HEADER_BYTES_MAX: usize = 14;
 
-/// Bytes of a control frame's payload (RFC 6455 section 5.5).
+/// Maximum size of a control frame's payload in bytes (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// Bytes of the longest payload whose length takes no bytes of its own.
+/// Maximum size of a payload whose length needs no further bytes.
 const SHORT_BYTES_MAX: usize = 125;
 
 pub(super) const FIN: u8 = 0x80;
@@ -18,7 +18,7 @@ pub(super) const RSV1: u8 = 0x40;
 pub(super) const RSV2_RSV3: u8 = 0x30;
 pub(super) const MASKED: u8 = 0x80;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8 text.
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A message of this kind; `None` for text that isn't UTF-8.
+    /// Makes a message of this kind; `None` for text that isn't UTF-8.
     #[inline]
     pub fn message(self, bytes: &[u8]) -> Option<Message<'_>> {
         match self {
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'a> {
     /// UTF-8 text.
@@ -48,7 +48,7 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Whether it is text or binary.
+    /// Returns the kind: text or binary.
     #[inline]
     pub fn kind(self) -> Kind {
         match self {
@@ -57,7 +57,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes.
     #[inline]
     pub fn bytes(self) -> &'a [u8] {
         match self {
@@ -66,7 +66,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Its text, if it is text.
+    /// Returns the text of a text message.
     #[inline]
     pub fn text(self) -> Option<&'a str> {
         match self {
@@ -76,11 +76,11 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What a frame is (RFC 6455 section 5.2).
+/// The opcode of a frame (RFC 6455 section 5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Goes on with a message.
+    /// Continues a message.
     Continuation = 0,
     /// Begins a text message.
     Text = 1,
@@ -88,14 +88,14 @@ pub enum Opcode {
     Binary = 2,
     /// Ends the connection.
     Close = 8,
-    /// Asks for a pong.
+    /// Requests a pong.
     Ping = 9,
     /// Answers a ping.
     Pong = 10,
 }
 
 impl Opcode {
-    /// True for close, ping and pong.
+    /// Returns `true` for close, ping and pong.
     pub fn is_control(self) -> bool {
         self as u8 >= 8
     }
@@ -122,23 +122,23 @@ impl From<Kind> for Opcode {
     }
 }
 
-/// A frame's header, for writing any frame, well-formed or not.
+/// A frame's header. Can encode malformed frames too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The last frame of its message.
+    /// `true` for the last frame of a message.
     pub fin: bool,
-    /// The first frame of a compressed message.
+    /// `true` for the first frame of a compressed message.
     pub rsv1: bool,
-    /// What it is.
+    /// The opcode.
     pub opcode: Opcode,
-    /// Bytes of the payload.
+    /// Size of the payload in bytes.
     pub payload_bytes: u64,
     /// The mask of a client's frame.
     pub mask: Option<[u8; 4]>,
 }
 
 impl Header {
-    /// The bytes of the header.
+    /// Encodes the header.
     #[inline]
     pub fn encode(&self) -> HeaderBuf {
         let mut bytes = [0; HEADER_BYTES_MAX];
@@ -184,16 +184,16 @@ impl Deref for HeaderBuf {
     }
 }
 
-/// The header of a whole frame from a server, to be put before a payload that stays where it is.
+/// Makes the header of a complete frame of a server, for a payload that is stored elsewhere.
 pub fn server_header(opcode: Opcode, payload_bytes: usize, rsv1: bool) -> HeaderBuf {
     Header { fin: true, rsv1, opcode, payload_bytes: payload_bytes as u64, mask: None }.encode()
 }
 
-/// Appends a whole frame. `rsv1` says that `payload` is compressed; `mask` is for clients.
+/// Appends a complete frame. `rsv1` marks a compressed `payload`; `mask` is for clients.
 #[inline]
 pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mask: Option<[u8; 4]>) {
     if mask.is_none() && payload.len() <= SHORT_BYTES_MAX {
-        // Most frames of a server: a third of the instructions of the general way.
+        // Most frames of a server take this path, with a third of the general path's instructions.
         let first = opcode as u8 | FIN | if rsv1 { RSV1 } else { 0 };
         out.reserve(2 + payload.len());
         out.extend_from_slice(&[first, payload.len() as u8]);
@@ -202,8 +202,8 @@ pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mas
     encode_fragment(out, opcode, payload, true, rsv1, mask);
 }
 
-/// Appends one frame of a message that may have several; the last one has `fin`, and all but the first are
-/// [`Opcode::Continuation`] without `rsv1`. The caller keeps to these rules.
+/// Appends one frame of a fragmented message. The caller sets `fin` for the last frame, and
+/// [`Opcode::Continuation`] without `rsv1` for every frame but the first.
 #[inline]
 pub fn encode_fragment(
     out: &mut Vec<u8>,

@@ -1,6 +1,8 @@
-//! The opening handshake (RFC 6455 section 4), with the negotiation of permessage-deflate (RFC 7692 section 7.1).
+//! The opening handshake (RFC 6455 section 4), with the negotiation of permessage-deflate (RFC 7692 section
+//! 7.1).
 //!
-//! It decides about the headers only. Origins, paths and which subprotocol to take are the caller's.
+//! This module only decides about headers. The caller decides about origins, paths and the choice of a
+//! subprotocol.
 
 use std::fmt;
 use std::str;
@@ -18,9 +20,9 @@ use crate::http1::{
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 faults! {
-    /// What a client did wrong in its request.
+    /// An error in a client's request.
     pub enum HandshakeError;
-    /// The status of the answer.
+    /// Returns the HTTP status of the server's response.
     pub fn status;
     /// The method is not GET.
     MethodNotGet = 405, "the method is not GET",
@@ -30,14 +32,15 @@ faults! {
     NoConnectionUpgrade = 400, "Connection does not list upgrade",
     /// `Sec-WebSocket-Version` is not exactly one 13.
     BadVersion = 400, "Sec-WebSocket-Version is not 13",
-    /// `Sec-WebSocket-Key` is not exactly one base64 of 16 bytes.
+    /// `Sec-WebSocket-Key` is not exactly one base64 value of 16 bytes.
     BadKey = 400, "Sec-WebSocket-Key is not base64 of 16 bytes",
     /// The request announces a body, which could not be distinguished from frames.
     HasBody = 400, "the request has a body",
 }
 
 impl HandshakeError {
-    /// The headers that the status requires (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
+    /// Returns the headers that the status requires (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section
+    /// 4.4).
     pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
         match self {
             HandshakeError::MethodNotGet => &[("Allow", "GET")],
@@ -48,16 +51,16 @@ impl HandshakeError {
     }
 }
 
-/// What a server did wrong in its response.
+/// An error in a server's response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseError {
-    /// The status is not 101: the server refuses. This is its status.
+    /// The server refuses with this status instead of 101.
     Refused(u16),
     /// `Upgrade` or `Connection` is missing or wrong.
     NoUpgrade,
-    /// `Sec-WebSocket-Accept` does not answer our key.
+    /// `Sec-WebSocket-Accept` does not match our key.
     BadAccept,
-    /// `Sec-WebSocket-Extensions` has something we have not offered, or not in this way.
+    /// `Sec-WebSocket-Extensions` has an extension or a parameter that the client has not offered.
     BadExtensions,
 }
 
@@ -74,19 +77,19 @@ impl fmt::Display for ResponseError {
 
 impl std::error::Error for ResponseError {}
 
-/// A request that is a good opening handshake. It borrows nothing, so that the answer may wait.
+/// A valid opening handshake. It borrows no data, so that the response can be delayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     /// The value of `Sec-WebSocket-Accept`, ASCII.
     pub accept: [u8; 28],
-    /// What is agreed on compression.
+    /// The negotiated compression; `None` without compression.
     pub deflate: Option<Negotiated>,
-    /// The answer must name the server's window.
+    /// `true` if the response must state the server's window.
     names_server_window: bool,
 }
 
 impl Accepted {
-    /// Appends the 101 response. `subprotocol` is one of [`subprotocols`]; `extra_headers` as in
+    /// Appends the 101 response. `subprotocol` is one of [`subprotocols`]; `extra_headers` are as in
     /// [`http1::write_response_head`].
     pub fn write_response(
         &self,
@@ -119,12 +122,14 @@ impl Accepted {
     }
 }
 
-/// Checks a request for a WebSocket. `deflate`: how to answer offers of compression, `None` to decline them all.
+/// Checks a request for a WebSocket. `deflate` is the policy for offers of compression; `None` declines all
+/// of them.
 ///
-/// Bytes after the request's head are the first frames already.
+/// Bytes after the request's head belong to the first frames.
 ///
 /// # Errors
-/// The request is not one; see [`HandshakeError::status`] and [`HandshakeError::headers`] for the answer.
+/// The request is no valid handshake. [`HandshakeError::status`] and [`HandshakeError::headers`] have the
+/// response.
 pub fn check_request(
     request: &Request<'_>,
     deflate: Option<&DeflateOptions>,
@@ -154,12 +159,13 @@ pub fn check_request(
     })
 }
 
-/// The subprotocols that a client offers, in its order of preference; what is no token is skipped.
+/// Iterates over the subprotocols that a client offers, in its order of preference. Malformed ones are
+/// skipped.
 pub fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'b str> + use<'b> {
     request.headers().all("sec-websocket-protocol").flat_map(tokens)
 }
 
-/// The client's side of one opening handshake.
+/// One opening handshake in the client role.
 #[derive(Debug, Clone, Copy)]
 pub struct ClientHandshake {
     key: [u8; 24],
@@ -167,19 +173,20 @@ pub struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    /// `key16` are random bytes, new for each connection. `offers_deflate` offers permessage-deflate.
+    /// Makes a handshake. `key16` are random bytes, new for each connection. `offers_deflate` offers
+    /// permessage-deflate.
     pub fn new(key16: [u8; 16], offers_deflate: bool) -> Self {
         let mut key = [b'='; 24];
-        // 16 bytes always make 24 characters.
+        // 16 bytes always encode to 24 characters.
         let written = STANDARD.encode_slice(key16, &mut key);
         debug_assert_eq!(written, Ok(24));
         ClientHandshake { key, offers_deflate }
     }
 
-    /// Appends the request. A subprotocol goes into `extra_headers`, and checking its answer is the caller's.
+    /// Appends the request. Pass a subprotocol in `extra_headers`; the caller checks the server's choice.
     pub fn write_request(&self, out: &mut Vec<u8>, host: &str, target: &str, extra_headers: &[(&str, &str)]) {
         let key = str::from_utf8(&self.key).unwrap_or_default();
-        // write_request_head ends the head; the extra headers must come before that.
+        // write_request_head ends the head, so the extra headers must come first.
         let mut headers = vec![
             ("Host", host),
             ("Upgrade", "websocket"),
@@ -195,10 +202,11 @@ impl ClientHandshake {
         http1::write_request_head(out, "GET", target, &headers);
     }
 
-    /// Checks the response; `Some` if compression is agreed on. Bytes after the head are the first frames already.
+    /// Checks the response; `Some` if compression was negotiated. Bytes after the head belong to the first
+    /// frames.
     ///
     /// # Errors
-    /// The server refuses, or errs; the connection must be closed.
+    /// The server refuses or errs. The connection must be closed.
     pub fn check_response(&self, response: &Response<'_>) -> Result<Option<Negotiated>, ResponseError> {
         let headers = response.headers();
         if response.status() != 101 {
@@ -218,8 +226,8 @@ impl ClientHandshake {
             return Err(ResponseError::BadExtensions);
         }
         let parameters = Parameters::read(extension).ok_or(ResponseError::BadExtensions)?;
-        // We did not offer client_max_window_bits, so it must not be there (RFC 7692 section 7.1.2.2); and a server
-        // that keeps its context makes what we can't inflate.
+        // We did not offer client_max_window_bits, so the response must not have it (RFC 7692 section
+        // 7.1.2.2). And we can't inflate the messages of a server that keeps its context.
         if !parameters.server_no_context_takeover || parameters.client_max_window_bits.is_some() {
             return Err(ResponseError::BadExtensions);
         }
@@ -227,39 +235,40 @@ impl ClientHandshake {
         Ok(Some(Negotiated {
             server_max_window_bits,
             client_max_window_bits: *WINDOW_BITS.end(),
-            // Ours never does.
+            // Our own client never keeps its context.
             client_keeps_context: false,
         }))
     }
 }
 
-/// The value of a header that must be there exactly once.
+/// Returns the value of a header that occurs exactly once.
 fn only<'b>(headers: Headers<'b>, name: &str) -> Option<&'b [u8]> {
     let mut values = headers.all(name);
     let value = values.next()?;
     values.next().is_none().then_some(value)
 }
 
-/// 22 base64 characters and `==`. Whether the unused bits of the last one are zero does not matter to anyone.
+/// Checks for 22 base64 characters and `==`. The unused bits of the last character may have any value.
 fn is_key(key: &[u8]) -> bool {
     let is_digit = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
     key.len() == 24 && key[..22].iter().all(is_digit) && key.ends_with(b"==")
 }
 
-/// RFC 6455 section 4.2.2, item 5.4.
+/// Computes `Sec-WebSocket-Accept` (RFC 6455 section 4.2.2, item 5.4).
 fn accept(key: &[u8]) -> [u8; 28] {
     let hash = Sha1::new().chain_update(key).chain_update(GUID).finalize();
     let mut accept = [b'='; 28];
-    // 20 bytes always make 28 characters.
+    // 20 bytes always encode to 28 characters.
     let written = STANDARD.encode_slice(hash, &mut accept);
     debug_assert_eq!(written, Ok(28));
     accept
 }
 
-/// The first offer we can take (RFC 7692 section 5), and whether the answer must name the server's window.
+/// Returns the first acceptable offer (RFC 7692 section 5), and whether the response must state the server's
+/// window.
 ///
-/// A client may refuse `client_no_context_takeover` in the answer to an offer without it, as Netty's do. Browsers accept
-/// it (RFC 7692 section 7.1.1.2 asks all clients to).
+/// A client may refuse `client_no_context_takeover` in the response to an offer without it, as Netty's
+/// clients do. Browsers accept it (RFC 7692 section 7.1.1.2 asks all clients to).
 fn first_good_offer(headers: Headers<'_>, options: &DeflateOptions) -> Option<(Negotiated, bool)> {
     let ours = options.window_bits_max.clamp(*WINDOW_BITS.start(), *WINDOW_BITS.end());
     let is_browser = headers.all("user-agent").next().is_some_and(|agent| agent.starts_with(b"Mozilla/"));
@@ -275,26 +284,27 @@ fn first_good_offer(headers: Headers<'_>, options: &DeflateOptions) -> Option<(N
             return None;
         }
         let server_max_window_bits = ours.min(offered.unwrap_or(ours));
-        // client_max_window_bits is only leave for us to limit the client's window, which we don't care for. With a
-        // value it is a hint that the client keeps to by itself.
+        // client_max_window_bits merely permits us to limit the client's window, which we never do. A value
+        // is a hint about the client's own limit.
         let client_max_window_bits = *WINDOW_BITS.end();
         let negotiated = Negotiated { server_max_window_bits, client_max_window_bits, client_keeps_context };
         Some((negotiated, offered.is_some() || ours < *WINDOW_BITS.end()))
     })
 }
 
-/// One offer of, or answer on, permessage-deflate.
+/// The parameters of permessage-deflate in one offer or response.
 #[derive(Default)]
 struct Parameters {
     server_no_context_takeover: bool,
     client_no_context_takeover: bool,
     server_max_window_bits: Option<u8>,
-    /// The inner `None`: present without a value.
+    /// `Some(None)`: present without a value.
     client_max_window_bits: Option<Option<u8>>,
 }
 
 impl Parameters {
-    /// `None` if it is another extension, or has a parameter that is unknown, repeated, or has an impossible value.
+    /// Reads the parameters. `None` for another extension, and for a parameter that is unknown, repeated, or
+    /// has an invalid value.
     fn read(extension: &[u8]) -> Option<Parameters> {
         let mut parts = split_unquoted(extension, b';');
         if parts.next()? != b"permessage-deflate" {
@@ -332,7 +342,7 @@ impl Parameters {
     }
 }
 
-/// 8 to 15 without leading zeros (RFC 7692 section 7.1.2.1), as a token or quoted.
+/// Reads 8 to 15 without leading zeros (RFC 7692 section 7.1.2.1), as a token or quoted.
 fn window_bits(value: &[u8]) -> Option<u8> {
     let value = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
     if !is_token(value) {

@@ -1,9 +1,10 @@
-//! Masking (RFC 6455 section 5.3). It hides nothing; it is its own inverse.
+//! Masking (RFC 6455 section 5.3). It is no encryption, and it is its own inverse.
 
-/// XORs `data` with `mask`, whose first byte belongs to the first byte of `data`. For a frame in pieces, turn the mask
-/// by the bytes already done: `mask.rotate_left(done % 4)`.
+/// XORs `data` with `mask`, whose first byte applies to the first byte of `data`. For a frame in pieces,
+/// rotate the mask by the bytes already processed: `mask.rotate_left(done % 4)`.
 pub fn apply(data: &mut [u8], mask: [u8; 4]) {
-    // Whole words first, so that the compiler makes vector instructions of it; alignment does not matter to them.
+    // Processes whole words first, which the compiler turns into vector instructions. They don't require
+    // alignment.
     let word = u64::from(u32::from_ne_bytes(mask));
     let wide = word << 32 | word;
     let (words, tail) = data.as_chunks_mut::<8>();

@@ -1,21 +1,23 @@
 //! WebSocket, RFC 6455, with permessage-deflate, RFC 7692, for both roles.
 //!
-//! [`handshake`] opens a connection, [`Connection`] is one side of it: bytes in, events and bytes to transmit out.
-//! [`encode`] and [`server_header`] make frames; a server's frame has no mask, so one serves every connection.
+//! [`handshake`] opens a connection. [`Connection`] is one side of it: bytes in, events and bytes to transmit
+//! out. [`encode`] and [`server_header`] make frames. A server's frame has no mask, so it serves every
+//! connection.
 //!
 //! Decisions:
-//! * A whole frame is delivered where it lies in the caller's buffer, unmasked in place: no allocation, no copy. Only
-//!   a message that comes in pieces is gathered, in memory that grows with what has arrived.
-//! * A server never keeps its deflate context, so compressed frames can be shared. One inflater per core ([`Shared`])
-//!   does for all connections. Only the connection of a client that doesn't offer to do without its context has a window,
-//!   from its first compressed message on.
-//! * Large messages are inflated or delivered in steps ([`StepLimits`]), between which the caller serves other
-//!   connections. At most one message per core is half inflated.
-//! * Errors are found as early as the bytes allow: reserved bits with a frame's second byte, a size with its length
-//!   field, bad UTF-8 with the byte that makes it bad.
-//! * We never send fragments; a length in more bytes than it needs is accepted, as everywhere.
+//! * A complete frame is delivered in place in the caller's buffer, unmasked in place: no allocation, no
+//!   copy. Only a message that arrives in pieces is copied, to memory that grows with the received bytes.
+//! * A server never keeps its deflate context, so compressed frames can be shared. One inflater per core
+//!   ([`Shared`]) serves all connections. Only the connection of a client that insists on its context has a
+//!   window, from its first compressed message on.
+//! * Large messages are inflated or delivered in steps ([`StepLimits`]), between which the caller serves
+//!   other connections. At most one message per core is partly inflated.
+//! * Errors are reported as early as the bytes allow: reserved bits with a frame's second byte, a size with
+//!   its length field, malformed UTF-8 with the first invalid byte.
+//! * The encoder never sends fragments. The decoder accepts lengths in more bytes than necessary, as other
+//!   implementations do.
 //!
-//! Deliberately absent: other extensions, sending in fragments, time-outs (the caller's, see
+//! Deliberately absent: other extensions, sending in fragments, timeouts (the caller's task, see
 //! [`Connection::is_mid_message`]), and masks that resist a hostile caller (see [`Connection::seed_masks`]).
 
 mod connection;

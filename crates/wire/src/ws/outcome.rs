@@ -2,7 +2,7 @@
 
 use super::{Error, Kind};
 
-/// Where delivered bytes lie.
+/// Location of delivered bytes.
 pub(super) enum PayloadRange {
     /// `input[start..end]`
     Input(usize, usize),

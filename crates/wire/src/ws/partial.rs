@@ -1,4 +1,5 @@
-//! The state of a connection during a frame or a message, and between messages where the client keeps its context.
+//! The state of a connection within a frame or a message, and between messages if the client keeps its
+//! context.
 
 use super::deflate::Window;
 use super::frame::{HEADER_BYTES_MAX, Kind, Opcode};
@@ -7,7 +8,7 @@ use super::step::Paused;
 /// An incomplete frame or message, or the window of a client that keeps its context.
 #[derive(Default)]
 pub(super) struct Partial {
-    /// The start of a header: `header[..header_len]`, too short to be read yet.
+    /// The start of a header, `header[..header_len]`, still too short to be parsed.
     pub(super) header: [u8; HEADER_BYTES_MAX],
     pub(super) header_len: u8,
     /// The frame whose payload is arriving.
@@ -18,7 +19,7 @@ pub(super) struct Partial {
     pub(super) payload: Vec<u8>,
     /// The payload of a control frame that arrives in pieces.
     pub(super) control: Vec<u8>,
-    /// The message in `payload` is complete and waits to be delivered.
+    /// The complete message in `payload`, if it waits for delivery.
     pub(super) paused: Option<Paused>,
     /// Empty unless the client keeps its context.
     pub(super) window: Window,
@@ -30,10 +31,10 @@ pub(super) struct Frame {
     pub(super) opcode: Opcode,
     pub(super) fin: bool,
     pub(super) rsv1: bool,
-    /// The masking key, rotated so that its first byte applies to the next byte of the payload. Zero if there is
-    /// none.
+    /// The masking key, rotated so that its first byte applies to the next byte of the payload. Zero without
+    /// a mask.
     pub(super) mask: [u8; 4],
-    /// Missing bytes of the payload. `usize` suffices, because the limits were checked first.
+    /// Missing bytes of the payload. `usize` suffices, because the limits have been checked.
     pub(super) left: usize,
 }
 
@@ -42,24 +43,24 @@ pub(super) struct Message {
     pub(super) kind: Kind,
     pub(super) compressed: bool,
     pub(super) fragments: u32,
-    /// `payload[..valid]` is valid UTF-8; stays 0 unless this is text and not compressed.
+    /// `payload[..valid]` is valid UTF-8. Stays 0 unless the message is uncompressed text.
     pub(super) valid: usize,
 }
 
 impl Partial {
-    /// No frame or message is incomplete.
+    /// Returns `true` if no frame or message is incomplete.
     pub(super) fn is_between_messages(&self) -> bool {
         self.header_len == 0 && self.frame.is_none() && self.message.is_none() && self.paused.is_none()
     }
 
-    /// It holds nothing.
+    /// Returns `true` if it holds no data.
     pub(super) fn is_idle(&self) -> bool {
         self.is_between_messages() && self.window.is_empty()
     }
 }
 
 impl Frame {
-    /// The rest of the frame after `done` more bytes of its payload.
+    /// Returns the frame after `done` more bytes of its payload.
     pub(super) fn after(mut self, done: usize) -> Frame {
         self.mask.rotate_left(done % 4);
         self.left -= done;

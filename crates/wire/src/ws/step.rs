@@ -1,12 +1,13 @@
-//! Messages that have arrived and are inflated or delivered in steps, because doing so at once would take too long.
+//! Received messages that are inflated or delivered in steps, because processing them at once would take too
+//! long.
 //!
 //! ```text
 //!  arrived ──► Waiting ──► Inflating, step by step ──► delivered
 //!     └─ small, or not compressed ─────────────────────────▲
 //! ```
 //!
-//! Invariant: [`Shared::step_slot`] has at most one [`Inflating`]. A compressed message without the slot is kept as
-//! it arrived, and inflated from its start when the slot is free.
+//! Invariant: [`Shared::step_slot`] has at most one [`Inflating`]. A compressed message without the slot is
+//! kept as received, and inflated from its start once the slot is free.
 
 use std::sync::Arc;
 
@@ -23,21 +24,21 @@ pub(super) struct Paused {
 /// The inflated part of a message.
 pub(super) struct Inflating {
     inflater: Box<Inflater>,
-    /// That is all of it.
+    /// `true` once the message is completely inflated.
     done: bool,
     slot: Arc<()>,
 }
 
 /// The result of a step.
 pub(super) enum Step {
-    /// The whole message is in [`Shared::inflater`].
+    /// The complete message is in [`Shared::inflater`].
     Inflated,
-    /// There is more to inflate, or the message is too large to deliver now.
+    /// The message isn't completely inflated, or too large to deliver now.
     Paused(Option<Inflating>),
 }
 
 impl Paused {
-    /// Whether it waits for the message of another connection to be inflated.
+    /// Returns `true` if it waits until the message of another connection is inflated.
     pub(super) fn waits_for_slot(&self) -> bool {
         self.compressed && self.inflating.is_none()
     }
@@ -48,7 +49,7 @@ impl Paused {
 }
 
 impl Shared {
-    /// Whether a message that arrived with this many bytes may be delivered now.
+    /// Returns `true` if a message that arrived with this many bytes may be delivered now.
     pub(super) fn may_deliver(&mut self, bytes: usize) -> bool {
         let may = bytes <= self.steps.deliver_bytes_max;
         if may {
@@ -57,7 +58,8 @@ impl Shared {
         may
     }
 
-    /// Inflates the next step of a message with this whole payload. `window`: that of a client that keeps its context.
+    /// Inflates the next step of a message with this complete payload. `window` belongs to a client that
+    /// keeps its context.
     pub(super) fn inflate_step(
         &mut self,
         payload: &[u8],

@@ -1,24 +1,24 @@
-//! What a connection shares with others, and what it yields.
+//! Types that connections share, and the events that they return.
 
 use super::deflate::Inflater;
 use super::{Error, Message};
 use std::sync::Arc;
 
-/// Which side of a connection this is: a client masks, a server does not.
+/// The side of a connection: a client masks its frames, a server does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The side that accepted.
+    /// The side that accepted the connection.
     Server,
-    /// The side that connected.
+    /// The side that opened the connection.
     Client,
 }
 
-/// Bounds on a message.
+/// Limits for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a message, both as it arrives and inflated. Default 1,000,000.
+    /// Size of a message in bytes, both as received and inflated. Default 1,000,000.
     pub message_bytes_max: usize,
-    /// Frames of a message. Fewer than 65,536 fail Autobahn 9.3 and 9.4. Default 131,072.
+    /// Number of frames of a message. Values below 65,536 fail Autobahn 9.3 and 9.4. Default 131,072.
     pub fragments_max: u32,
 }
 
@@ -34,9 +34,9 @@ impl Default for Limits {
 /// [`Connection::is_paused`]: super::Connection::is_paused
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLimits {
-    /// Bytes that are inflated of a message. Default: all of it.
+    /// Number of bytes of a message that are inflated. Default: the complete message.
     pub inflate_bytes_max: usize,
-    /// Bytes of a message that was gathered or inflated and is delivered now. Default: any number.
+    /// Number of bytes of a copied or inflated message that may be delivered now. Default: no limit.
     pub deliver_bytes_max: usize,
 }
 
@@ -46,15 +46,16 @@ impl Default for StepLimits {
     }
 }
 
-/// What the connections of one core share: the limits, one inflater, and room for the message being delivered.
+/// State that the connections of one core share: the limits, one inflater, and a buffer for the delivered
+/// message.
 ///
-/// Messages that are too large for one step are inflated one at a time. However many clients send such messages, at
-/// most one is half inflated.
+/// Messages that are too large for one step are inflated one at a time. However many clients send such
+/// messages, at most one is partly inflated.
 pub struct Shared {
     pub(super) limits: Limits,
     pub(super) steps: StepLimits,
     pub(super) inflater: Option<Box<Inflater>>,
-    /// The message or control payload that arrived in pieces and is being delivered.
+    /// The delivered message or control payload, if it arrived in pieces.
     pub(super) gathered: Vec<u8>,
     /// The connection whose message is inflated in steps holds a second reference.
     pub(super) step_slot: Arc<()>,
@@ -62,7 +63,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Memory grows on use: about 50 kB once something is inflated, and the last message that came in pieces.
+    /// Makes the shared state. Its memory grows on use: about 50 kB after the first inflated message, and the
+    /// last message that arrived in pieces.
     pub fn new(limits: Limits) -> Self {
         Shared {
             limits,
@@ -74,12 +76,12 @@ impl Shared {
         }
     }
 
-    /// The limits of all connections that use this.
+    /// Returns the limits of all connections that use this state.
     pub fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Changes the limits of all connections that use this.
+    /// Changes the limits of all connections that use this state.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
@@ -90,13 +92,14 @@ impl Shared {
         self.steps = steps;
     }
 
-    /// The number of bytes inflated, or delivered from outside of the receive buffer, since the last call.
+    /// Returns the number of bytes inflated, or delivered from outside the receive buffer, since the last
+    /// call.
     #[inline]
     pub fn take_stepped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.stepped_bytes)
     }
 
-    /// Whether no message is half inflated, so that a waiting connection can continue.
+    /// Returns `true` if no message is partly inflated, so that a waiting connection can continue.
     pub fn is_step_slot_free(&self) -> bool {
         Arc::strong_count(&self.step_slot) == 1
     }
@@ -109,29 +112,29 @@ impl Shared {
 /// The result of one [`Connection::receive`](super::Connection::receive).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// Bytes of the input that are dealt with.
+    /// Number of input bytes that are processed.
     pub consumed: usize,
-    /// What has happened.
+    /// The event that occurred.
     pub event: Option<Event<'a>>,
 }
 
-/// What a peer did.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A whole message, inflated.
+    /// A complete, inflated message.
     Message(Message<'a>),
-    /// A ping; its pong is in the transmit buffer already.
+    /// A ping; its pong is already in the transmit buffer.
     Ping,
-    /// A pong, asked for or not.
+    /// A pong, requested or not.
     Pong(&'a [u8]),
-    /// The connection is over; nothing follows. What the peer must still get is in the transmit buffer. A server closes
-    /// TCP once that is sent.
+    /// The connection is over; no event follows. The transmit buffer holds the last bytes for the peer. A
+    /// server closes TCP once they are sent.
     Closed {
-        /// The peer's close code, 1005 if it gave none; ours, if the peer erred.
+        /// The peer's close code, 1005 if the peer sent none; our own code if the peer made an error.
         code: u16,
         /// The peer's reason, at most 123 bytes.
         reason: &'a str,
-        /// What the peer did wrong, if that is why.
+        /// The peer's error, if it caused the end.
         error: Option<Error>,
     },
 }

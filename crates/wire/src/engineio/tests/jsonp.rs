@@ -11,7 +11,7 @@ fn forms_are_decoded() {
     check("d=", Ok(""));
     check("x=1&d=4+a%2Bb&y", Ok("4 a+b"));
     check("d=%F0%9F%98%80", Ok("😀"));
-    // Line ends: a backslash and n is a line feed, with one more backslash it is itself.
+    // A backslash followed by n is a line feed. One more backslash before it makes it literal.
     check("d=4a%5Cnb", Ok("4a\nb"));
     check("d=4a\\nb", Ok("4a\nb"));
     check("d=4a%5C%5Cnb", Ok("4a\\nb"));
@@ -22,7 +22,7 @@ fn forms_are_decoded() {
         check(bad, Err(Error::BadForm));
     }
     assert_eq!(decode_jsonp_form(b"d=\xff"), Err(Error::BadUtf8));
-    // Fields, escapes and backslashes: quadratic work would take minutes.
+    // Many fields, escapes and backslashes: a quadratic decoder would take minutes.
     for piece in ["d&", "a=b&", "%5C", "%5Cn", "\\\\n", "%", "+"] {
         let _ = decode_jsonp_form(format!("d={}", piece.repeat(100_000)).as_bytes());
     }
@@ -48,7 +48,8 @@ fn responses_are_scripts() {
 proptest! {
     #[test]
     fn client_posts_are_decoded(payload in prop_oneof![any::<String>(), "[\\\\n\r\n aé&=+%]{0,12}"]) {
-        // Where a backslash stands before a line feed, or several before an n, the reference can't tell either.
+        // The reference is ambiguous too for a backslash before a line feed and for several backslashes
+        // before n.
         prop_assume!(!payload.contains("\\\n"));
         let mut body = Vec::new();
         encode_jsonp_form(&mut body, &payload);

@@ -54,7 +54,7 @@ fn binary(data: &[u8]) -> Owned {
     Owned::Binary(data.to_vec())
 }
 
-/// Any packet, with text of one, two and more UTF-16 units per character.
+/// Generates packets. Their text has characters of one and of two UTF-16 units and of one to four bytes.
 fn any_packet() -> impl Strategy<Value = Owned> {
     let text = prop_oneof!["[ -~]{0,40}", "[aé€😀:0-9]{0,12}", any::<String>()];
     prop_oneof![

@@ -42,7 +42,7 @@ fn all_members_are_written() {
 
 #[test]
 fn handshakes_of_other_servers_are_read() {
-    // The documents'.
+    // Examples of the protocol documents.
     for (text, upgrade, bytes) in [
         (r#"{"sid":"s","upgrades":["websocket"],"pingInterval":300,"pingTimeout":200}"#, true, None),
         (r#"{"sid":"s","pingInterval":300,"pingTimeout":200}"#, false, None),

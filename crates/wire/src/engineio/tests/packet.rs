@@ -28,7 +28,7 @@ fn messages_are_decoded() {
         }
         check(version, Kind::Text, b"4\xff", Err(BadUtf8));
     }
-    // Vectors of the two documents.
+    // Test vectors of the two protocol documents.
     check(V4, Kind::Binary, [1, 2, 3, 4], Ok(binary(&[1, 2, 3, 4])));
     check(V3, Kind::Binary, [4, 0, 1, 2, 3, 4, 5], Ok(binary(&[0, 1, 2, 3, 4, 5])));
     check(V4, Kind::Text, "bAQIDBA==", Ok(binary(&[1, 2, 3, 4])));
@@ -38,7 +38,7 @@ fn messages_are_decoded() {
     check(V3, Kind::Binary, [4], Ok(binary(&[])));
     check(V4, Kind::Text, "b", Ok(binary(&[])));
     check(V3, Kind::Text, "b4", Ok(binary(&[])));
-    // Without padding, or with other bits in it.
+    // Missing padding, or unused bits that are set.
     check(V4, Kind::Text, "bAQ", Ok(binary(&[1])));
     check(V4, Kind::Text, "bAR==", Ok(binary(&[1])));
     // With line breaks, as in MIME (RFC 2045 section 6.8), and other white space.
@@ -64,7 +64,7 @@ fn messages_are_decoded() {
     }
 }
 
-/// Text is delivered where it lies.
+/// Decoded text borrows from the message.
 #[test]
 fn text_is_borrowed() {
     let (data, mut scratch) = (b"4hello".to_vec(), Vec::new());
@@ -83,7 +83,7 @@ proptest! {
         let data_kind = if matches!(packet, Owned::Binary(_)) { Kind::Binary } else { Kind::Text };
         prop_assert_eq!(kind, if base64 { Kind::Text } else { data_kind });
         if kind == data_kind {
-            // The header alone, before data that lies elsewhere.
+            // The header alone, for data that is stored elsewhere.
             let data = match &packet {
                 Owned::Text(_, text) => text.as_bytes(),
                 Owned::Binary(data) => data,

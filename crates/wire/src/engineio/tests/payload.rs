@@ -5,7 +5,7 @@ use Error::{
 };
 use PayloadFormat::{Counted, CountedTwice, Octets, Separated};
 
-/// The packets of a body, and the error that ends it.
+/// Decodes a body. Returns its packets, and the error that ends it.
 fn decode(format: PayloadFormat, body: &[u8], packets_max: usize) -> (Vec<Owned>, Option<Error>) {
     let mut packets = Vec::new();
     let mut decoder = match PayloadDecoder::new(format, body, packets_max) {
@@ -33,7 +33,7 @@ fn check(format: PayloadFormat, body: impl AsRef<[u8]>, packets: &[Owned], error
     );
 }
 
-/// Good in both directions.
+/// Checks both directions: decoding and encoding.
 fn check_both(format: PayloadFormat, body: impl AsRef<[u8]>, packets: &[Owned]) {
     check(format, body.as_ref(), packets, None);
     assert_eq!(encode(format, packets), body.as_ref());
@@ -57,7 +57,7 @@ fn control(kind: PacketKind) -> Owned {
 
 #[test]
 fn separated_payloads_are_decoded() {
-    // The document's.
+    // Example of the protocol document.
     check_both(
         Separated,
         "4hello\x1e2\x1e4world",
@@ -80,7 +80,7 @@ fn separated_payloads_are_decoded() {
 
 #[test]
 fn counted_payloads_are_decoded() {
-    // The documents' and the suite's.
+    // Examples of the protocol documents and of the reference's test suite.
     check_both(Counted, "4:4hey", &[message("hey")]);
     check_both(Counted, "6:4hello6:4world", &[message("hello"), message("world")]);
     check_both(Counted, "6:4hello2:4€", &[message("hello"), message("€")]);
@@ -88,7 +88,7 @@ fn counted_payloads_are_decoded() {
     check_both(Counted, "1:1", &[control(PacketKind::Close)]);
     check_both(Counted, "3:4😀1:26:b4AQI=", &[message("😀"), control(PacketKind::Ping), binary(&[1, 2])]);
     check_both(Counted, "5:4é😀x2:b4", &[message("é😀x"), binary(&[])]);
-    // As from the reference, which has nothing to say.
+    // The reference's empty response.
     check(Counted, "0:", &[], None);
     check(Counted, "4:4hey0:1:2", &[message("hey"), control(PacketKind::Ping)], None);
     check(Counted, "0001:1", &[control(PacketKind::Close)], None);
@@ -128,11 +128,11 @@ fn counted_payloads_are_decoded() {
 
 #[test]
 fn payloads_of_client_1_are_decoded() {
-    // As engine.io-client 1.8.4 writes them.
+    // Written by engine.io-client 1.8.4.
     check_both(CountedTwice, "4:4hey", &[message("hey")]);
     check_both(CountedTwice, "4:4\u{e2}\u{82}\u{ac}2:4x", &[message("€"), message("x")]);
     check_both(CountedTwice, "5:4\u{f0}\u{9f}\u{98}\u{80}6:b4AQI=", &[message("😀"), binary(&[1, 2])]);
-    // As later clients write them.
+    // Written by later clients.
     check(CountedTwice, "2:4ü2:4€", &[message("ü"), message("€")], None);
     assert_eq!(
         [Counted, Separated, Octets].map(PayloadFormat::of_client_1),
@@ -142,7 +142,8 @@ fn payloads_of_client_1_are_decoded() {
 
 #[test]
 fn binary_payloads_are_decoded() {
-    // The suite's, and the document's, but that this one leaves the kind of the binary packet out, against its own words.
+    // Examples of the test suite and of the protocol document. The document's example omits the kind of the
+    // binary packet, which contradicts its own text.
     check_both(
         Octets,
         [0, 4, 255, 0x34, 0xe2, 0x82, 0xac, 1, 5, 255, 4, 1, 2, 3, 4],
@@ -206,7 +207,7 @@ fn packets_are_counted() {
         assert!(packets.len() <= 2);
         assert_eq!(decode(format, &body, 0), (vec![], Some(TooManyPackets)));
     }
-    // Very many packets of next to nothing.
+    // Very many almost empty packets.
     for (format, packet) in
         [(Separated, &b"6\x1e"[..]), (Counted, b"1:6"), (Counted, b"0:"), (Octets, b"\0\x01\xff6")]
     {
@@ -221,7 +222,7 @@ fn packets_are_counted() {
 fn the_format_is_detected() {
     let format = PayloadFormat::of_request;
     assert_eq!(format(Version::V4, false), Some(Separated));
-    // CVE-2026-59725: there is nothing to wait for.
+    // CVE-2026-59725: a binary body is refused at once in protocol 4.
     assert_eq!(format(Version::V4, true), None);
     assert_eq!(format(Version::V3, false), Some(Counted));
     assert_eq!(format(Version::V3, true), Some(Octets));
@@ -234,7 +235,7 @@ fn the_format_is_detected() {
     assert_eq!(Octets.content_type(), "application/octet-stream");
 }
 
-/// What one client writes must not become other packets for another.
+/// Text that one client writes must not become other packets for another client.
 #[test]
 fn text_never_becomes_packets() {
     check_both(Separated, "bYR4x", &[binary(b"a\x1e1")]);
@@ -256,7 +257,7 @@ proptest! {
     #[test]
     fn encoded_packets_are_decoded(packets in prop::collection::vec(any_packet(), 1..6), format in any_format()) {
         let body = encode(format, &packets);
-        // A separator in text: see text_never_becomes_packets.
+        // Text with a separator is sent as binary data: see text_never_becomes_packets.
         let expect: Vec<_> = packets.into_iter().map(|packet| match packet {
             Owned::Text(_, text) if format == Separated && text.contains('\x1e') => Owned::Binary(text.into_bytes()),
             packet => packet,
@@ -278,7 +279,7 @@ proptest! {
         prop_assert_eq!(out, encode(format, &texts));
     }
 
-    /// JavaScript counts as we do.
+    /// JavaScript's `length` agrees with our count.
     #[test]
     fn lengths_count_utf16_units(text in any::<String>()) {
         let body = encode(Counted, &[message(&text)]);
@@ -288,7 +289,7 @@ proptest! {
     #[test]
     fn arbitrary_input_causes_no_panic(body in any::<Vec<u8>>(), format in any_format(), cut in any::<prop::sample::Index>()) {
         decode(format, &body, 9);
-        // Nearly good.
+        // Almost valid bodies.
         let mut good = encode(format, &[message("é😀"), binary(&[1, 2]), message("x")]);
         let at = cut.index(good.len());
         good[at] = body.first().copied().unwrap_or(b'9');

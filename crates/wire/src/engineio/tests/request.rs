@@ -27,10 +27,10 @@ fn queries_are_read() {
     check("EIO=3&transport=polling&b64=0", Ok((V3, Polling, None, None, true)));
     check("EIO=3&EIO=4&transport=x&transport=polling&sid=1&sid=2", Ok((V4, Polling, Some("2"), None, false)));
     check("EIO=4&transport=websocket&j=x", Ok((V4, WebSocket, None, None, false)));
-    // A session id is text for the caller's table, nothing else.
+    // A session id is opaque text for the caller's table.
     check("EIO=4&transport=polling&sid=__proto__", Ok((V4, Polling, Some("__proto__"), None, false)));
     check("EIO=3&transport=websocket&sid=a", Ok((V3, WebSocket, Some("a"), None, false)));
-    // CVE-2023-31125, CVE-2026-102600, CVE-2026-59724: names that every JavaScript object has.
+    // CVE-2023-31125, CVE-2026-102600, CVE-2026-59724: property names of every JavaScript object.
     for transport in [
         "",
         "&transport",
@@ -49,7 +49,7 @@ fn queries_are_read() {
         check(&format!("EIO=4{transport}"), Err(UnknownTransport));
         check(&format!("EIO=9{transport}"), Err(UnknownTransport));
     }
-    // CVE-2026-102599: a later request of a session without a version. It isn't taken for 3.
+    // CVE-2026-102599: a later request of a session, without a version, isn't read as version 3.
     for version in [
         "", "EIO", "EIO=", "EIO=abc", "EIO=2", "EIO=1", "EIO=0", "EIO=5", "EIO=44", "EIO=04", "EIO=4.0",
         "EIO=-3", "eio=4",
@@ -57,7 +57,7 @@ fn queries_are_read() {
         check(&format!("transport=polling&{version}"), Err(UnsupportedVersion));
         check(&format!("transport=websocket&sid=a&{version}"), Err(UnsupportedVersion));
     }
-    // The scripts that answer JSONP polls begin with this number.
+    // The scripts that answer JSONP polls contain this number.
     for index in [
         "",
         "x",

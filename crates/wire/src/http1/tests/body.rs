@@ -1,6 +1,7 @@
 use crate::http1::*;
 
-/// The body in these pieces, what of the input is left after it, and whether it has ended.
+/// Decodes a body that arrives in these pieces. Returns the body, the input after it, and whether it has
+/// ended.
 fn decode(kind: BodyKind, pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), Error> {
     let mut decoder = BodyDecoder::new(kind);
     let (mut body, mut rest) = (Vec::new(), Vec::new());
@@ -84,7 +85,7 @@ fn chunked_bodies_are_decoded() {
     }
 }
 
-/// Extensions and trailers are bounded over the whole body, not only each by itself.
+/// Extensions and trailers are bounded over the whole body, not only one by one.
 #[test]
 fn extensions_and_trailers_are_bounded() {
     let chunk = "1;abcdefg\r\na\r\n";

@@ -1,6 +1,6 @@
 use crate::http1::*;
 
-/// A head that arrives in these pieces: its length, or why not.
+/// Scans a head that arrives in these pieces. Returns its length or the error.
 fn scan(pieces: &[&[u8]], limits: &Limits) -> Result<Option<usize>, Error> {
     let (mut scanner, mut buf) = (HeadScanner::default(), Vec::new());
     for piece in pieces {
@@ -12,7 +12,7 @@ fn scan(pieces: &[&[u8]], limits: &Limits) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// Finds and parses a head; however it is split, the result must be the same.
+/// Finds and parses a head. The result must be the same for every split.
 fn parse<'b, T>(
     bytes: &'b [u8],
     limits: &Limits,
@@ -83,7 +83,7 @@ fn targets_are_parsed() {
     check("GET", &format!("/{}", "a".repeat(16_000)), Ok(("h", &format!("/{}", "a".repeat(16_000)), "")));
 }
 
-/// What makes two readers disagree about where a message ends is refused.
+/// Heads whose framing two readers could interpret differently are refused.
 #[test]
 fn smuggling_is_refused() {
     fn check(head: &str, expect: Result<BodyKind, Error>) {
@@ -254,17 +254,17 @@ fn limits_are_enforced() {
     check(&format!("GET /{}", "a".repeat(60)), &limits, Some(Error::TargetTooLong));
     check(&format!("GET / HTTP/1.1\r\n{}", "a".repeat(60)), &limits, Some(Error::HeadTooLarge));
     check(&"\r\n".repeat(40), &limits, Some(Error::TargetTooLong));
-    // More than the parser's table holds does not help.
+    // A limit above the capacity of the parser's table has no effect.
     let limits = Limits { headers_max: 100_000, ..Limits::default() };
     let head = |headers| format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A:1\r\n".repeat(headers));
     check(&head(127), &limits, None);
     check(&head(128), &limits, Some(Error::TooManyHeaders));
-    // CVE-2024-37890: many more headers than there may be.
+    // CVE-2024-37890: many more headers than the limit.
     let error = parse_request(head(2000).as_bytes(), &Limits::default()).err();
     assert_eq!(error, Some(Error::TooManyHeaders));
 }
 
-/// Given something that is not one head, the parser says so even if no scanner has looked at it.
+/// The parser rejects input that is not exactly one head, even if no scanner has checked it.
 #[test]
 fn only_one_whole_head_is_parsed() {
     for bytes in [
@@ -278,7 +278,7 @@ fn only_one_whole_head_is_parsed() {
     }
 }
 
-/// What has been scanned is not looked at again, but for the byte before a line feed: it would be an error here.
+/// Scanned bytes aren't read again, except the byte before a line feed, which would be an error here.
 #[test]
 fn scanning_is_linear() {
     let mut head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
@@ -288,12 +288,12 @@ fn scanning_is_linear() {
         head[..end - 1].fill(b'\n');
     }
     assert_eq!(scanner.find_end(&head, &Limits::default()), Ok(Some(head.len())));
-    // It is ready for the next head.
+    // The scanner is ready for the next head.
     let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(scanner.find_end(next, &Limits::default()), Ok(Some(next.len())));
 }
 
-/// CVE-2023-43669: a head that never ends, byte by byte. It costs its length, and ends at the limit.
+/// CVE-2023-43669: an endless head that arrives byte by byte costs its length only, and ends at the limit.
 #[test]
 fn endless_heads_end_at_the_limit() {
     let limits = Limits::default();

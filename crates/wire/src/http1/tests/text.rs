@@ -15,7 +15,7 @@ fn queries_are_read_as_browsers_do() {
     check("a=1&a=2", &[("a", "1"), ("a", "2")]);
     check("a+b=c%20d%2B", &[("a b", "c d+")]);
     check("%61=%C3%A4", &[("a", "\u{e4}")]);
-    // Once, not twice.
+    // Decoded once, not twice.
     check("a=%2541", &[("a", "%41")]);
     check("a=%&b=%4&c=%zz%", &[("a", "%"), ("b", "%4"), ("c", "%zz%")]);
     check("a=%ff", &[("a", "\u{fffd}")]);
@@ -47,7 +47,7 @@ fn heads_are_written() {
     assert_eq!(out, b"GET /abc HTTP/1.1\r\nHost: h\r\n\r\n");
 }
 
-/// Whoever chooses a header's value does not get to write another header.
+/// A header's value can't inject another header.
 #[test]
 fn headers_are_never_split() {
     let mut out = Vec::new();

@@ -41,7 +41,7 @@ fn examples_of_the_protocol_are_decoded() {
 
 #[test]
 fn attachments_are_gathered() {
-    // Empty ones, ones that are named twice or not at all, and the most there may be.
+    // Empty attachments, attachments with two references or none, and the largest number allowed.
     check(r#"51-["a"]"#, &[b""], Ok(Some(r#"/ event "a"  +"#)));
     check(r#"53-["a"]"#, &[b"", b"\x01", b""], Ok(Some(r#"/ event "a"  + +01 +"#)));
     check(r#"501-["a"]"#, &[b"\x02"], Ok(Some(r#"/ event "a"  +02"#)));
@@ -73,7 +73,7 @@ fn placeholders_are_checked() {
         r#"{"x":1,"_placeholder":true,"num":0}"#,
         r#"{"num":0,"x":[{}],"_placeholder":true}"#,
         r#"{"num":0,"x":{"_placeholder":true},"_placeholder":true}"#,
-        // The last of two members with one name counts.
+        // If a member occurs twice, the last one counts.
         r#"{"num":9,"num":0,"_placeholder":true}"#,
         r#"{"num":9,"_placeholder":true,"num":0}"#,
         r#"{"num":9,"_placeholder":true,"_placeholder":false}"#,
@@ -90,7 +90,7 @@ fn placeholders_are_checked() {
     ] {
         check(good, true);
     }
-    // CVE-2022-2421: placeholders that name something else of the list of attachments.
+    // CVE-2022-2421: placeholders that refer to another property of the list of attachments.
     for bad in [
         r#"{"_placeholder":true,"num":2}"#,
         r#"{"_placeholder":true,"num":99999999999999999999999}"#,
@@ -114,7 +114,7 @@ fn placeholders_are_checked() {
     ] {
         check(bad, false);
     }
-    // Without attachments it is an object like any other.
+    // In a packet without attachments it is an ordinary object.
     let text = r#"2["a",{"_placeholder":true,"num":"x"}]"#;
     assert!(Decoder::new(V5, Role::Server).text(text, &limits()).unwrap().is_some());
 }
@@ -131,7 +131,7 @@ fn order_is_kept() {
         assert_eq!(decoder.text(text, &limits()), Err(ExpectedAttachment));
         assert_eq!(decoder.held_bytes(), 0);
     }
-    // One packet after the other.
+    // One packet after another.
     let packet = decoder.binary(b"y", &limits()).unwrap().map(|assembled| seen(&assembled.packet()));
     assert_eq!(packet.as_deref(), Some(r#"/ event "a"  +78 +79"#));
     assert_eq!(decoder.binary(b"x", &limits()).err(), Some(UnexpectedAttachment));
@@ -151,7 +151,8 @@ fn size_is_bounded() {
     }
 }
 
-/// CVE-2026-69185: after a binary packet without attachments, the reference gathers binary messages for ever.
+/// CVE-2026-69185: after a binary packet without attachments, the reference collects binary messages without
+/// limit.
 #[test]
 fn unexpected_attachments_are_not_held() {
     for (version, role) in ROLES {
@@ -164,7 +165,8 @@ fn unexpected_attachments_are_not_held() {
     }
 }
 
-/// CVE-2026-33151: very many attachments are announced. Memory follows what arrives, and ends at the limit.
+/// CVE-2026-33151: a packet announces very many attachments. Memory follows the received bytes, and ends at
+/// the limit.
 #[test]
 fn huge_attachment_counts_cost_what_arrives() {
     let limits = Limits { attachments_max: usize::MAX, ..limits() };
@@ -186,8 +188,8 @@ fn huge_attachment_counts_cost_what_arrives() {
     }
 }
 
-/// CVE-2020-36049: large packets, and large ones in many pieces, cost time as their length. Quadratic work would take
-/// minutes for these sizes.
+/// CVE-2020-36049: large packets, also in many pieces, cost time linear in their length. Quadratic work would
+/// take minutes for these sizes.
 #[test]
 fn large_packets_cost_linear_time() {
     let limits = Limits { packet_bytes_max: usize::MAX, attachments_max: 1_000_000 };
@@ -224,7 +226,7 @@ fn large_packets_cost_linear_time() {
     }
 }
 
-/// Of one attachment nothing is copied; nothing is allocated for a packet without.
+/// A single attachment isn't copied, and a packet without attachments allocates no memory.
 #[test]
 fn pieces_are_borrowed() {
     let mut decoder = Decoder::new(V5, Role::Server);

@@ -9,7 +9,7 @@ mod placeholder;
 use super::*;
 use stentor_json as json;
 
-/// A server and a client of both versions.
+/// Server and client, in both versions.
 const ROLES: [(Version, Role); 4] = [
     (Version::V4, Role::Server),
     (Version::V4, Role::Client),
@@ -38,7 +38,7 @@ fn seen(packet: &Packet<'_>) -> String {
         Body::Event(event) => {
             let id = event.id.map(|id| format!(" {id}")).unwrap_or_default();
             let (name, list, attached) = (event.raw_name, list(event.arguments), attached(event.attachments));
-            // What is to be echoed is the same list.
+            // The list for an echo has the same values.
             let raw: Vec<_> = json::elements(event.raw).collect();
             assert_eq!(raw[0], name);
             assert_eq!(raw[1..], event.arguments.iter().collect::<Vec<_>>());
@@ -51,7 +51,8 @@ fn seen(packet: &Packet<'_>) -> String {
     }
 }
 
-/// Feeds a text and attachments to a decoder, and says what it yields: `None` if something is still due.
+/// Feeds a text and attachments to a decoder. Returns the packet as text, `None` if an attachment is still
+/// missing.
 fn decode(
     version: Version,
     role: Role,

@@ -17,7 +17,7 @@ fn check_all(text: &str, expect: Result<&str, Error>) {
     }
 }
 
-/// The examples of both documents, and more in their way.
+/// Examples of both documents, and variations.
 #[test]
 fn examples_of_the_protocol_are_parsed() {
     check_all("0", Ok("/ connect None None"));
@@ -73,11 +73,11 @@ fn namespaces_are_parsed() {
     check_all(r#"2/a/b c é,["a"]"#, Ok(r#"/a/b c é event "a" "#));
     check_all("0/", Ok("/ connect None None"));
     check_all("0/,{}", Ok(r#"/ connect Some("{}") None"#));
-    // Without a comma all is namespace.
+    // Without a comma the whole text is the namespace.
     check_all(r#"2/a["x"]"#, Err(MissingPayload));
     check_all("2/a", Err(MissingPayload));
     check_all(r#"2/a,,["x"]"#, Err(BadPayload));
-    // A query is protocol 4's, in every packet, as in the reference.
+    // Only protocol 4 has a query, in every packet, as in the reference.
     check(
         V4,
         Server,
@@ -119,7 +119,7 @@ fn events_are_parsed() {
     check_all("2[ \"a\"\t,\n1 , 2\r] ", Ok("/ event \"a\" 1|2"));
     check_all(r#"2["a",[],{},"],[",null,true]"#, Ok(r#"/ event "a" []|{}|"],["|null|true"#));
     check_all(r#"2["\ud800",1e999]"#, Ok(r#"/ event "\ud800" 1e999"#));
-    // CVE-2024-38355: Node.js throws if nobody listens for it. It is an event like others.
+    // CVE-2024-38355: Node.js throws if `error` has no listener. Here it is an ordinary event.
     check_all(r#"2["error"]"#, Ok(r#"/ event "error" "#));
     for name in ["connecting", "__proto__", "Connect", "connect ", "reconnect", "ping", "d", "c\\u006f"] {
         check_all(&format!("2[\"{name}\"]"), Ok(&format!("/ event \"{name}\" ")));
@@ -204,7 +204,8 @@ fn acks_are_parsed() {
     check_all("31{}", Err(BadPayload));
     check_all("31[1,]", Err(BadJson));
     check_all("31[]1", Err(BadJson));
-    // Protocol 5 requires a payload; the reference accepts an ack without one as an ack without arguments.
+    // Protocol 5 requires a payload. The reference accepts an ack without a payload as an ack without
+    // arguments.
     for role in [Server, Client] {
         check(V5, role, "31", Ok("/ ack 1 "));
         check(V4, role, "31", Ok("/ ack 1 "));
@@ -257,7 +258,7 @@ fn attachment_counts_are_parsed() {
     for count in ["11", "1000000", "4294967297", "18446744073709551617", &"9".repeat(1_000_000)] {
         check_all(&format!("5{count}-[\"a\"]"), Err(TooManyAttachments));
     }
-    // Not binary: 50 is an id.
+    // Not a binary packet: 50 is an id.
     check_all(r#"250-["a"]"#, Err(BadPayload));
     check_all("51-", Err(MissingPayload));
     check_all("61-1", Err(MissingPayload));

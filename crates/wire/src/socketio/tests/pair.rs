@@ -1,4 +1,4 @@
-//! What one side writes, the other reads, through Engine.IO messages of both versions.
+//! Packets that one side writes and the other side reads, through Engine.IO messages of both versions.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn any_namespace() -> impl Strategy<Value = String> {
     prop_oneof![Just("/".to_owned()), "/[a-zé/0-9\"\\[-]{1,12}"]
 }
 
-/// Sends a text and attachments as Engine.IO messages, and yields what the other side sees.
+/// Sends a text and attachments as Engine.IO messages. Returns the packet that the other side decodes.
 fn transfer(
     version: engineio::Version,
     role: Role,
@@ -68,7 +68,7 @@ proptest! {
         prop_assume!(!RESERVED_EVENTS.contains(&&*name));
         let version = if is_v3 { engineio::Version::V3 } else { engineio::Version::V4 };
         let role = if is_server { Role::Server } else { Role::Client };
-        // One placeholder for each attachment, in an argument more.
+        // One placeholder for each attachment, in an additional argument.
         let mut list = b"[".to_vec();
         for number in 0..attachments.len() {
             if number > 0 {
@@ -133,7 +133,7 @@ proptest! {
 
     #[test]
     fn connect_errors_round_trip(namespace in any_namespace(), message in any::<String>(), data in prop::option::of(any_json())) {
-        // A bare number would be read as an id: a namespace's refusal has never been one.
+        // A bare number would be read as an id. No refusal of a namespace is a number.
         prop_assume!(!data.as_ref().is_some_and(|data| data.starts_with(|first: char| first.is_ascii_digit())));
         for (engine, version) in [(engineio::Version::V3, Version::V4), (engineio::Version::V4, Version::V5)] {
             let mut out = Vec::new();
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// No input panics, and what is accepted says what serde_json says.
+    /// No input panics, and accepted JSON has the value that serde_json reads.
     #[test]
     fn arbitrary_input_causes_no_panic(text in "[0-9]{0,3}-?(/[a-z?]{0,3},?)?[0-9]{0,2}\\[?[\\[\\]{}\",:a_placehodrtuenm0-9 \\\\]{0,40}\\]?") {
         for version in [Version::V4, Version::V5] {

@@ -13,7 +13,7 @@ fn placeholders_are_found() {
     let found: Vec<_> = placeholders(list).collect();
     assert_eq!(found.iter().map(|found| found.number).collect::<Vec<_>>(), [12, 3]);
     assert_eq!(found.iter().map(|found| &list[found.digits.clone()]).collect::<Vec<_>>(), ["12", "3"]);
-    // All of an object that is one stands for the attachment.
+    // The complete object stands for the attachment.
     let nested = r#"{"x":{"_placeholder":true,"num":1},"num":0.0,"_placeholder":true,"y":[2]}"#;
     let found: Vec<_> = placeholders(nested).collect();
     assert_eq!((found.len(), found[0].number, found[0].object.clone()), (1, 0, 0..nested.len()));
@@ -24,7 +24,7 @@ fn placeholders_are_found() {
     {
         assert_eq!(placeholders(list).count(), 0, "{list}");
     }
-    // From a packet without attachments: what is no good placeholder is none.
+    // In a packet without attachments, a malformed placeholder is an ordinary object.
     assert_eq!(placeholders(r#"{"_placeholder":true,"num":"x"},{"_placeholder":true,"num":4}"#).count(), 1);
 }
 
@@ -36,7 +36,7 @@ fn placeholders_are_renumbered() {
     assert_eq!(taken, [0; 0]);
     assert_eq!(renumbered(&format!("{one},{one}"), &mut taken), format!("{one},{one}").replace('7', "0"));
     assert_eq!(taken, [7]);
-    // Several arguments, taken over one by one, with attachments that they share.
+    // Several arguments with shared attachments, taken over one by one.
     let list = |numbers: [usize; 3]| numbers.map(|number| one.replace('7', &number.to_string())).join(" , ");
     assert_eq!(renumbered(&list([10, 7, 2]), &mut taken), list([1, 0, 2]));
     assert_eq!(taken, [7, 10, 2]);

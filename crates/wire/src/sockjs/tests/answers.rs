@@ -151,7 +151,7 @@ fn the_iframe_page_is_written() {
         headers.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["ETag", "Cache-Control", "Expires"]
     );
-    // Who may have it in a frame.
+    // The pages that may contain the frame.
     assert_eq!(iframe.ancestors(), None);
     let ours = Iframe::new("https://a/s.js?a&b\"c", Some("'self' https://a.test"));
     assert_eq!(ours.ancestors(), Some("frame-ancestors 'self' https://a.test"));
@@ -175,7 +175,7 @@ fn callbacks_are_checked() {
     check("c=a&c=%3Cscript%3E&callback=%3Cscript%3E", Ok("a"));
     check("", Err(Error::NoCallback));
     check("d=a", Err(Error::NoCallback));
-    // CVE-2020-8823: markup or code.
+    // CVE-2020-8823: callbacks with markup or code.
     for bad in [
         "",
         "%20",

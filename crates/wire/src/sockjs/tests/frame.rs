@@ -47,7 +47,7 @@ fn frames_match_the_specification() {
     assert_eq!(out, b"/**/x");
 }
 
-/// The specification's "server killer string": everything from U+00FF on that a server has to escape.
+/// The specification's "server killer string": every character from U+00FF on that a server must escape.
 #[test]
 fn the_killer_string_is_escaped() {
     let units = [0x200c..=0x200f, 0x2028..=0x202f, 0x2060..=0x206f, 0xfff0..=0xffff].into_iter().flatten();
@@ -56,7 +56,7 @@ fn the_killer_string_is_escaped() {
     assert_eq!(written(Wrapping::Xhr, &Frame::Messages(&[&text])), format!("a[\"{expect}\"]\n"));
 }
 
-/// The same escaping, character by character and layer upon layer.
+/// Escapes a message by a naive implementation: character by character, one layer after another.
 fn naive(wrapping: Wrapping, message: &str) -> String {
     let mut json = String::from('"');
     for character in message.chars() {
@@ -90,7 +90,7 @@ fn naive(wrapping: Wrapping, message: &str) -> String {
     }
 }
 
-/// Every character alone, and at every place of the eight that are looked at together.
+/// Escapes every character alone, and at each of the eight positions that the encoder examines together.
 #[test]
 fn every_character_is_escaped_correctly() {
     for character in ('\0'..=char::MAX).filter(|character| u32::from(*character) < 0x1_0100) {
@@ -134,7 +134,7 @@ proptest! {
         }
     }
 
-    /// Nothing of a message ends a line, an element, or a string.
+    /// A message can't end the line, the element or the string that contains it.
     #[test]
     fn messages_stay_inside(text in message()) {
         for wrapping in Wrapping::ALL {
@@ -171,7 +171,8 @@ fn each_transport_wraps_frames_its_own_way() {
     }
 }
 
-/// The specification's responses of 4096 bytes: 31 messages of 128 `x` over `xhr_streaming`, one of 4096 elsewhere.
+/// The specification's responses of 4096 bytes: 31 messages of 128 `x` over `xhr_streaming`, one message over
+/// other transports.
 #[test]
 fn responses_end_at_the_limit() {
     let send = |limit: &mut ResponseLimit, wrapping, frame: &Frame<'_>| {
@@ -190,7 +191,7 @@ fn responses_end_at_the_limit() {
         assert!(!send(&mut limit, wrapping, &Frame::Open));
         assert!(send(&mut limit, wrapping, &Frame::Messages(&[&text])));
     }
-    // To the byte.
+    // The limit is exact to the byte.
     let mut limit = ResponseLimit::new(Transport::EventSource, 10);
     assert!(!limit.is_reached_by(9));
     assert!(limit.is_reached_by(1));

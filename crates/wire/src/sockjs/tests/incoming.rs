@@ -1,6 +1,6 @@
 use super::*;
 
-/// The messages, by both ways of taking them.
+/// Returns the messages. Takes them in both ways and compares the results.
 fn all(messages: Messages<'_>) -> Vec<String> {
     let mut again = messages.clone();
     let mut scratch = String::from("left over");
@@ -24,7 +24,7 @@ fn request_bodies_are_decoded() {
     fn check(text: &str, expect: Result<&[&str], Error>) {
         let expect = expect.map(|texts| texts.iter().map(|&text| text.to_owned()).collect());
         assert_eq!(body(text), expect, "{text:?}");
-        // A WebSocket message is read alike, except for these.
+        // A WebSocket message is read in the same way, except for these.
         if !text.is_empty() && !text.trim_start().starts_with('"') {
             assert_eq!(parse_websocket(text, &Limits::default()).map(all), expect, "{text:?}");
         }
@@ -75,7 +75,7 @@ fn strings_are_decoded() {
     fn check(inner: &str, expect: Option<&str>) {
         let expect = expect.map(|text| vec![text.to_owned()]).ok_or(Error::BadJson);
         assert_eq!(body(&format!("[\"{inner}\"]")), expect, "{inner:?}");
-        // At other places of the eight bytes that are looked at together.
+        // At each of the eight positions that the decoder examines together.
         for padding in 1..9 {
             let padding = "p".repeat(padding);
             let expect = expect.clone().map(|texts| vec![format!("{padding}{}{padding}", texts[0])]);
@@ -88,7 +88,7 @@ fn strings_are_decoded() {
     check(r"\ud83d\ude00", Some("\u{1f600}"));
     check(r"\uD83D\uDE00x", Some("\u{1f600}x"));
     check("\u{1f600}\u{2028}\x7f", Some("\u{1f600}\u{2028}\x7f"));
-    // Half pairs, in every neighbourhood.
+    // Unpaired surrogates with various neighbours.
     check(r"\ud83d", Some("\u{fffd}"));
     check(r"\ude00", Some("\u{fffd}"));
     check(r"\ude00\ud83d", Some("\u{fffd}\u{fffd}"));
@@ -153,7 +153,8 @@ fn messages_are_bounded() {
     assert_eq!(Error::TooManyMessages.status(), 413);
 }
 
-/// Like CVE-2020-36049: payloads that cost more than their length. Quadratic work would take minutes for these sizes.
+/// Like CVE-2020-36049: payloads that cost more than their length. Quadratic work would take minutes for
+/// these sizes.
 #[test]
 fn long_payloads_take_linear_time() {
     let limits = Limits { messages_max: usize::MAX };
@@ -171,7 +172,7 @@ fn long_payloads_take_linear_time() {
     assert_eq!(form.err(), Some(Error::NoPayload));
 }
 
-/// The words are the specification's.
+/// The specification prescribes these texts.
 #[test]
 fn errors_are_reported() {
     for (error, body) in [

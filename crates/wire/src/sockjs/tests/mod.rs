@@ -1,4 +1,5 @@
-//! Vectors of the runnable specification, an escaping written a second time, and a client against a server.
+//! Vectors of the runnable specification, a second implementation of the escaping, and a client against a
+//! server.
 
 mod answers;
 mod client;

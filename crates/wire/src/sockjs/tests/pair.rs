@@ -1,4 +1,4 @@
-//! A client and a server: what one writes the other reads.
+//! A client against a server: each decodes the other's output.
 
 use super::client::{Observed, decode};
 use super::*;
@@ -9,14 +9,14 @@ fn borrowed(texts: &[String]) -> Vec<&str> {
     texts.iter().map(|text| &**text).collect()
 }
 
-/// What a browser makes of a JavaScript string literal, as far as frames have need of it.
+/// Evaluates a JavaScript string literal as a browser does, as far as frames need it.
 fn script_string(literal: &str) -> String {
     let (raw, rest) = stentor_json::RawString::read(literal).unwrap();
     assert_eq!(rest, "");
     raw.unescape().into_owned()
 }
 
-/// What reaches a client's frame parser.
+/// Returns the text that reaches a client's frame parser.
 fn unwrapped(wrapping: Wrapping, wrapped: &str) -> String {
     match wrapping {
         Wrapping::WebSocket => wrapped.to_owned(),
@@ -78,7 +78,8 @@ proptest! {
         prop_assert_eq!(&message, &texts);
     }
 
-    /// Whatever comes in, what is accepted is an array of strings and reads the same after it is written again.
+    /// Arbitrary input: an accepted payload is an array of strings, and reads the same after it is written
+    /// again.
     #[test]
     fn arbitrary_input_causes_no_panic(text in "[\\[\\]\",\\\\ u0dD8a-c{}]{0,40}") {
         if let Ok(messages) = parse_body(text.as_bytes(), &Limits::default()) {

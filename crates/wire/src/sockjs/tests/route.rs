@@ -7,7 +7,7 @@ fn session(server: &'static str, session: &'static str, transport: Transport) ->
 fn check(rest: &str, expect: Option<(Option<&str>, Resource<'_>)>) {
     let expect = expect.map(|(key, resource)| Route { key, resource });
     assert_eq!(parse_path(rest), expect, "{rest:?}");
-    // One slash at the end changes nothing.
+    // One slash at the end makes no difference.
     if !rest.ends_with('/') {
         assert_eq!(parse_path(&format!("{rest}/")), expect, "{rest:?} and a slash");
     }
@@ -51,7 +51,7 @@ fn paths_match_the_specification() {
     for transport in Transport::ALL {
         let name = transport.as_str();
         check(&format!("/a/b/{name}"), plain(session("a", "b", transport)));
-        // Not an empty part, no dots, no fewer and no more parts.
+        // Empty segments, dots, too few and too many segments are refused.
         for before in ["//", "/a./a", "/a/a.", "/./.", "", "/", "///", "/a", "/a/", "/a/b/c", "//a", "/a//b"]
         {
             let not_found = format!("{before}/{name}");
@@ -74,7 +74,7 @@ fn ids_are_bounded() {
     check(&format!("/a/{long}s/xhr"), None);
     check(&format!("/{long}s/a/xhr"), None);
     check(&format!("/feed/k/a/{long}s/xhr"), None);
-    // Paths that are all slashes, or whose ids have no end.
+    // Paths that consist of slashes, and paths with endless ids.
     check(&"/".repeat(4_000_000), None);
     check(&format!("/a/{}/xhr", long.repeat(10_000)), None);
     let feed = format!("/feed{}", "/a".repeat(2_000_000));
@@ -98,7 +98,7 @@ fn feed_paths_are_parsed() {
     check("/feed/a/b/c/iframe-1.6.1.html", keyed("a/b/c", Resource::Iframe));
     check("/feed/k/websocket", keyed("k", Resource::RawWebSocket));
     check("/feed/a/b/websocket", keyed("a/b", Resource::RawWebSocket));
-    // With three parts before it, a session's by rule 1.
+    // With three segments before it, the path is a session's by rule 1.
     check("/feed/a/b/c/websocket", keyed("a", session("b", "c", Transport::WebSocket)));
     // Rule 3: the server id is reserved, and a session needs a key.
     check("/feed/s/xhr", None);

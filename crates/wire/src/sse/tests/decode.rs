@@ -17,7 +17,7 @@ fn check_bounded(
     }
 }
 
-/// The stream with each kind of line end, if it has LF only.
+/// Checks the stream with each kind of line end, if it has LF only.
 fn check(stream: &str, expect: &[Observed], last_id: &str) {
     check_bounded(1000, stream.as_bytes(), expect, None, last_id);
     if !stream.contains('\r') {
@@ -50,7 +50,7 @@ fn examples_of_the_standard_are_decoded() {
         ],
         "",
     );
-    // The last one is cut off.
+    // The last event is truncated.
     check("data\n\ndata\ndata\n\ndata:", &[message(""), message("\n")], "");
     check("data:test\n\ndata: test\n\n", &[message("test"), message("test")], "");
 }
@@ -58,9 +58,9 @@ fn examples_of_the_standard_are_decoded() {
 #[test]
 fn fields_are_decoded() {
     let message = |data| seen("message", data, "");
-    // An event without data is none, but its id counts; its type does not stay.
+    // An event without data is discarded. Its id counts, its type doesn't.
     check("event: a\nid: 7\n\ndata: b\n\n", &[seen("message", "b", "7")], "7");
-    // An id counts from the end of its event on.
+    // An id becomes valid at the end of its event.
     check("id: 1\n\nid: 2\ndata: x\n", &[], "1");
     check("id: a\0b\ndata: x\n\n", &[message("x")], "");
     check(
@@ -81,7 +81,7 @@ fn line_endings_may_be_mixed() {
     let message = |data| seen("message", data, "");
     check("data: a\r\r\ndata: b\n\r", &[message("a"), message("b")], "");
     check("data: a\n\r\ndata: b\r\n\r\n", &[message("a"), message("b")], "");
-    // Three ends, two empty lines, one event.
+    // Three line ends, two empty lines, one event.
     check("data: a\r\n\r\r\n", &[message("a")], "");
 }
 
@@ -111,11 +111,11 @@ fn events_are_bounded() {
         "",
     );
     check_bounded(9, ten.as_bytes(), &[], Some(Error::EventTooBig), "");
-    // The lines of one event count together, with the line that comes.
+    // The lines of one event count together with the current line.
     check_bounded(15, format!("{ten}{ten}").as_bytes(), &[seen("message", "1234\n1234", "")][..0], None, "");
     check_bounded(14, format!("{ten}{ten}").as_bytes(), &[], Some(Error::EventTooBig), "");
     check_bounded(14, format!("{ten}\n:01234567890123\n").as_bytes(), &message, Some(Error::EventTooBig), "");
-    // An endless event in small pieces. Ids take nothing, however many there are.
+    // An endless event in small pieces. Any number of ids takes no memory.
     for piece in ["data: x\n", "data", ": xxxxxx", "id: a\r"] {
         let (_, error, _) = decode(10_000, vec![piece.as_bytes(); 100_000]);
         assert_eq!(error.is_none(), piece.starts_with("id"), "{piece}");

@@ -1,4 +1,4 @@
-//! The standard's examples, every split, and what is written read again.
+//! The standard's examples, every split, and round trips.
 
 mod decode;
 mod position;
@@ -7,7 +7,7 @@ mod write;
 use super::*;
 use std::time::Duration;
 
-/// What a stream has brought, owned.
+/// A decoded element that owns its text.
 #[derive(Debug, Clone, PartialEq)]
 enum Observed {
     Event { event: String, data: String, id: String },
@@ -29,7 +29,7 @@ fn seen(event: &str, data: &str, id: &str) -> Observed {
     Observed::Event { event: event.to_owned(), data: data.to_owned(), id: id.to_owned() }
 }
 
-/// What comes of the pieces of a stream, the error it ends with, and the last id.
+/// Decodes the pieces of a stream. Returns the elements, the error that ends it, and the last id.
 fn decode<'b>(
     event_bytes_max: usize,
     pieces: impl IntoIterator<Item = &'b [u8]>,

@@ -20,7 +20,7 @@ fn ids_are_written() {
         line(&[at("a", 1, 0), at("b=~@:+,-._", 0xffff_ffff, u64::MAX)]),
         "id: a!1!0;b=~@:+,-._!ffffffff!ffffffffffffffff\n"
     );
-    // Impossible keys are left out.
+    // Invalid keys are left out.
     for key in ["", &"k".repeat(KEY_BYTES_MAX + 1)] {
         assert_eq!(line(&[at(key, 1, 1)]), "", "{key:?}");
         assert_eq!(line(&[at("x", 1, 1), at(key, 1, 1), at("y", 1, 1)]), "id: x!1!1;y!1!1\n", "{key:?}");
@@ -96,14 +96,14 @@ fn ids_are_read() {
 
 #[test]
 fn ids_are_bounded() {
-    // By number: the first ones stay.
+    // The limit on the number keeps the first positions.
     let keys: Vec<String> = (0..1000).map(|number| format!("k{number}")).collect();
     let positions: Vec<Position<'_>> = keys.iter().map(|key| at(key, 1, 1)).collect();
     let id = line(&positions);
     let id = id.strip_prefix("id: ").unwrap().trim_end();
     assert_eq!(Positions::parse(id).iter().collect::<Vec<_>>(), positions[..POSITIONS_MAX]);
     assert_eq!(Positions::parse(&format!("{id};x!1!1")).iter().count(), 0);
-    // By bytes: a shorter one may still fit.
+    // The limit on the size: a shorter entry may still fit.
     let long = "k".repeat(KEY_BYTES_MAX);
     let mut positions = vec![at(&long, 0xffff_ffff, u64::MAX); 16];
     positions.push(at("short", 1, 1));
@@ -118,7 +118,7 @@ fn ids_are_bounded() {
     assert_eq!(Positions::parse(&format!("k{one}")).iter().count(), 0);
 }
 
-/// The id may come apart from a shared event, right before it.
+/// The id may arrive separately, right before a shared event.
 #[test]
 fn an_id_joins_a_shared_event() {
     let mut stream = line(&[at("a", 1, 2), at("b", 3, 4)]).into_bytes();

@@ -19,7 +19,7 @@ fn events_are_written() {
     check(Some("7"), Some("snapshot"), " x", "id: 7\nevent: snapshot\ndata:  x\n\n");
     check(None, None, "a\nb\r\nc\rd\n", "data: a\ndata: b\ndata: c\ndata: d\ndata: \n\n");
     check(None, None, "\r\n\n\r", "data: \ndata: \ndata: \ndata: \n\n");
-    // Nobody writes lines of their own.
+    // A value can't inject lines.
     check(Some("7\ndata: x\n\n"), Some("a\rretry: 1\0"), "b", "id: 7data: x\nevent: aretry: 1\ndata: b\n\n");
 }
 

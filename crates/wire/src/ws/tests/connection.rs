@@ -4,7 +4,7 @@ fn text(text: &str) -> Observed {
     Observed::Text(text.to_owned())
 }
 
-/// What a server without compression sees and answers when a client sends these frames.
+/// Checks the events and the answers of a server without compression for these frames of a client.
 fn check(frames: &[(u8, &[u8])], expect: &[Observed], transmit: &[Vec<u8>]) {
     let bytes: Vec<u8> = frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
     let side = run(Role::Server, None, Limits::default(), &bytes);
@@ -37,12 +37,12 @@ fn fragments_are_joined() {
     check(&[(0x01, b"he"), (0x00, b"l"), (0x80, b"lo")], &[text("hello")], &[]);
     check(&[(0x01, b""), (0x00, b""), (0x80, b"")], &[text("")], &[]);
     check(&[(0x02, b"a"), (0x80, b""), (0x81, b"b")], &[Observed::Binary(b"a".into()), text("b")], &[]);
-    // A character may be cut by fragments, but not by the message's end.
+    // Fragments may split a character; the end of the message may not.
     check(&[(0x01, b"\xc3"), (0x80, b"\xa4")], &[text("\u{e4}")], &[]);
     check(&[(0x01, b"\xf0"), (0x00, b"\x9f\x98"), (0x80, b"\x80!")], &[text("\u{1f600}!")], &[]);
     violates(&[(0x01, b"a"), (0x80, b"\xc3")], &[], Error::BadUtf8);
     violates(&[(0x01, b"\xc3"), (0x80, b"")], &[], Error::BadUtf8);
-    // Control frames in the middle are dealt with at once.
+    // Control frames between fragments are handled at once.
     check(
         &[(0x01, b"a"), (0x89, b"p"), (0x00, b"b"), (0x8a, b"q"), (0x80, b"c")],
         &[Observed::Ping, Observed::Pong(b"q".into()), text("abc")],
@@ -62,7 +62,7 @@ fn fragments_are_joined() {
 
 #[test]
 fn control_frames_are_answered() {
-    // CVE-2016-10518, CVE-2026-45736: a pong holds what came, never other memory.
+    // CVE-2016-10518, CVE-2026-45736: a pong holds the ping's payload, never other memory.
     for length in 0..=125 {
         let payload: Vec<u8> = (0..length).collect();
         check(&[(0x89, &payload)], &[Observed::Ping], &[server_frame(Opcode::Pong, &payload)]);
@@ -74,7 +74,7 @@ fn control_frames_are_answered() {
     violates(&[(0x08, b"")], &[], Error::ControlFragmented);
 }
 
-/// What came before a bad frame still counts , what comes after does not.
+/// Frames before a malformed frame are delivered, frames after it are not.
 #[test]
 fn reserved_bits_and_opcodes() {
     for first in [0xc1, 0xa1, 0x91, 0xb1, 0xf1, 0xc9, 0xc0] {
@@ -107,7 +107,7 @@ fn close_frames_are_echoed() {
     for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
         violates(&[(0x88, &u16::to_be_bytes(code))], &[], Error::BadCloseCode);
     }
-    // Nothing after a close counts.
+    // Frames after a close are ignored.
     check(
         &[(0x88, b"\x03\xe8"), (0x81, b"a"), (0x89, b""), (0xf1, b"")],
         &[Observed::Closed(1000, String::new())],
@@ -120,12 +120,13 @@ fn our_own_close_waits_for_the_peers() {
     let mut side = Side::server();
     let reason = format!("{}\u{e4}", "x".repeat(122));
     side.connection.close(4400, &reason, &mut side.transmit);
-    // Cut before the character that would not fit.
+    // Truncated before the character that would not fit.
     assert_eq!(side.transmit, server_frame(Opcode::Close, &[b"\x11\x30", &[b'x'; 122][..]].concat()));
     let length = side.transmit.len();
     side.connection.close(1000, "", &mut side.transmit);
     assert!(side.connection.is_closing() && !side.connection.is_closed());
-    // What the peer sent before it saw our close still arrives; but nothing of ours may follow a close frame.
+    // Messages that the peer sent before it received our close are delivered. We send no frame after our
+    // close frame.
     side.feed(&client_frame(0x81, b"late"));
     side.feed(&client_frame(0x89, b"late"));
     side.feed(&client_frame(0x88, b"\x11\x30"));
@@ -155,7 +156,7 @@ fn masks_are_required_of_clients_only() {
     assert_eq!(side.seen, [Observed::Violation(Error::Masked)]);
     let side = run(Role::Client, None, Limits::default(), &server_frame(Opcode::Text, b"a"));
     assert_eq!(side.seen, [text("a")]);
-    // A mask of zeros is a mask.
+    // A mask of zeros is valid.
     let side = run(Role::Server, None, Limits::default(), &[0x81, 0x81, 0, 0, 0, 0, b'a']);
     assert_eq!(side.seen, [text("a")]);
 }
@@ -177,7 +178,7 @@ fn a_client_masks_its_answers() {
     assert_eq!(server.connection.next_mask(), None);
 }
 
-/// Bad UTF-8 is refused with the byte that makes it bad, also inside a half-received frame .
+/// Malformed UTF-8 is refused at its first invalid byte, even within an incomplete frame.
 #[test]
 fn invalid_utf8_is_reported_at_once() {
     fn check(good: &[u8], bad: u8) {
@@ -204,7 +205,7 @@ fn invalid_utf8_is_reported_at_once() {
     check(b"\xf0\x9f\x98", b'x');
 }
 
-/// An error is seen with the first bytes that show it, not when the header is complete.
+/// A malformed header is refused at the first byte that shows the error, before the header is complete.
 #[test]
 fn invalid_headers_are_reported_at_once() {
     fn check(role: Role, bytes: &[u8], error: Error) {
@@ -221,7 +222,8 @@ fn invalid_headers_are_reported_at_once() {
     check(Role::Server, &[0x81, 0x7f], Error::Unmasked);
     check(Role::Server, &[0x89, 0xfe], Error::ControlTooLong);
     check(Role::Server, &[0x80, 0xff], Error::UnexpectedContinuation);
-    // CVE-2016-10542, CVE-2022-35922, CVE-2020-27813: a frame that declares 2^31 bytes or more, up to all 64 bits.
+    // CVE-2016-10542, CVE-2022-35922, CVE-2020-27813: a frame that declares 2^31 bytes or more, up to all 64
+    // bits.
     for (declared, error) in [
         (6 << 20, Error::MessageTooBig),
         (1 << 31, Error::MessageTooBig),
@@ -281,21 +283,22 @@ fn limits_are_enforced() {
         &[(0x02, b""), (0x00, b""), (0x00, b""), (0x80, b"")],
         &[Observed::Violation(Error::TooManyFragments)],
     );
-    // Control frames have their own limit and are no fragments.
+    // Control frames have their own limit and don't count as fragments.
     let ping: (u8, &[u8]) = (0x89, &[1; 20]);
     check(
         &[(0x02, &[1; 9]), ping, ping, ping, ping, (0x80, b"")],
         &[Observed::Ping, Observed::Ping, Observed::Ping, Observed::Ping, Observed::Binary(vec![1; 9])],
     );
-    // The next message counts anew.
+    // The count starts again with the next message.
     check(
         &[(0x02, &[1; 10]), (0x80, b""), (0x02, &[1; 10]), (0x80, b"")],
         &[Observed::Binary(vec![1; 10]), Observed::Binary(vec![1; 10])],
     );
 }
 
-/// CVE-2026-48779: one byte per fragment, one byte per read. The payload is held, not a record for each fragment.
-/// The default limits let pass what Autobahn 9.3 and 9.4 send: 4 MiB aside, 65,536 fragments.
+/// CVE-2026-48779: one byte per fragment, one byte per read. The connection holds the payload, not a record
+/// per fragment. The default limits accept the messages of Autobahn 9.3 and 9.4: 65,536 fragments, apart from
+/// those of 4 MiB.
 #[test]
 fn fragments_cost_no_memory_each() {
     for role in BOTH {
@@ -312,7 +315,7 @@ fn fragments_cost_no_memory_each() {
     }
 }
 
-/// CVE-2026-62389, and CVE-2026-12151 against a client: a message that never ends, of empty fragments.
+/// CVE-2026-62389, and CVE-2026-12151 against a client: an endless message of empty fragments.
 #[test]
 fn endless_empty_fragments_end_at_the_limit() {
     for role in BOTH {
@@ -330,7 +333,8 @@ fn endless_empty_fragments_end_at_the_limit() {
     }
 }
 
-/// `is_mid_message` is what the caller's time limit hangs on: from the first byte of a frame to the end of its message.
+/// `is_mid_message` controls the caller's time limit: `true` from the first byte of a frame to the end of its
+/// message.
 #[test]
 fn an_incomplete_message_is_reported() {
     let mut side = Side::server();
@@ -357,7 +361,7 @@ fn an_incomplete_message_is_reported() {
     check(&client_frame(0x88, b""), false);
 }
 
-/// The mask goes on where the last piece ended.
+/// Unmasking continues at the right byte of the mask after each piece.
 #[test]
 fn masks_in_pieces() {
     let payload: Vec<u8> = (0..100).collect();

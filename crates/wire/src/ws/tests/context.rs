@@ -1,4 +1,4 @@
-//! Messages of a client that keeps its context from one to the next (RFC 7692 section 7.1.1).
+//! Messages of a client that keeps its context between messages (RFC 7692 section 7.1.1).
 
 use flate2::{Compress, Compression, FlushCompress};
 
@@ -8,7 +8,7 @@ use super::*;
 const CONTEXT: Negotiated = Negotiated { client_keeps_context: true, ..DEFLATE };
 const WINDOW_BYTES: usize = 32 * 1024;
 
-/// The payloads of these messages, compressed with one context.
+/// Compresses these messages with one context and returns their payloads.
 fn with_context(messages: &[&[u8]]) -> Vec<Vec<u8>> {
     let mut compress = Compress::new(Compression::best(), false);
     let compressed = messages.iter().map(|message| {
@@ -30,8 +30,8 @@ fn server(deflate: Negotiated) -> Side {
 }
 
 #[test]
-fn a_message_may_refer_to_those_before() {
-    // Some larger than the window, some that fill it, and a repetition of each.
+fn a_message_may_refer_to_earlier_ones() {
+    // Some messages exceed the window, some fill it, and each is repeated.
     let all = sample(100_000);
     let pieces =
         [&all[..40], &all[..40], b"", &all[..33_000], &all[600..32_900], &all[..60_000], &all[30_000..]];
@@ -40,7 +40,7 @@ fn a_message_may_refer_to_those_before() {
     let mut bytes = Vec::new();
     for payload in &payloads {
         bytes.extend(client_frame(0xc2, payload));
-        // Uncompressed messages and pings are no part of the context.
+        // Uncompressed messages and pings don't change the context.
         bytes.extend(client_frame(0x82, b"plain"));
         bytes.extend(client_frame(0x89, b""));
     }
@@ -49,14 +49,14 @@ fn a_message_may_refer_to_those_before() {
         [Observed::Binary(piece.to_vec()), Observed::Binary(b"plain".into()), Observed::Ping]
     });
     assert_eq!(side.seen, expect.collect::<Vec<_>>());
-    // The same without the window: the second one can't be read.
+    // Without the window, the second message can't be inflated.
     let mut side = server(DEFLATE);
     side.feed(&bytes);
     assert_eq!(side.seen.last(), Some(&Observed::Violation(Error::BadDeflate)));
 }
 
 #[test]
-fn a_message_in_fragments_may_refer_to_those_before() {
+fn a_fragmented_message_may_refer_to_earlier_ones() {
     let payloads = with_context(&[&b"the same again"[..]; 3]);
     let mut bytes = client_frame(0xc1, &payloads[0]);
     for payload in &payloads[1..] {
@@ -78,9 +78,9 @@ fn a_reference_to_more_than_was_sent_is_an_error() {
     assert!(side.connection.holds_nothing());
 }
 
-/// It is allocated with the first compressed message, as large as needed, up to 32 kB.
+/// The window is allocated with the first compressed message, as large as needed, up to 32 kB.
 #[test]
-fn the_window_grows_with_what_was_sent() {
+fn the_window_grows_with_the_sent_messages() {
     let mut side = server(CONTEXT);
     side.feed(&client_frame(0x81, b"plain"));
     assert!(side.connection.holds_nothing());
@@ -103,7 +103,7 @@ fn the_window_grows_with_what_was_sent() {
         2 * 100 + 512,
         "inflating, delivering, and copying the window"
     );
-    // A client that does without, and a server's peer, need none.
+    // A client without context takeover, and the peer of a server, need no window.
     let mut without = server(DEFLATE);
     without.feed(&client_frame(0xc1, &short));
     assert!(without.connection.holds_nothing());
@@ -111,7 +111,7 @@ fn the_window_grows_with_what_was_sent() {
     assert!(side.connection.holds_nothing());
 }
 
-/// A message that is inflated in steps begins anew if another connection has had the inflater meanwhile.
+/// A message that is inflated in steps starts again if another connection has used the inflater meanwhile.
 #[test]
 fn a_window_survives_the_loss_of_the_step_slot() {
     let all = sample(30_000);
@@ -127,7 +127,8 @@ fn a_window_survives_the_loss_of_the_step_slot() {
     assert_eq!(side.seen, vec![Observed::Binary(all.clone()); 2]);
 }
 
-/// A message that ends with a final block (RFC 7692 section 7.2.3.4) is followed by one with or without references.
+/// A message that ends with a final block (RFC 7692 section 7.2.3.4) is followed by a message with or without
+/// references.
 #[test]
 fn a_final_block_ends_no_context() {
     let hello = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];

@@ -4,7 +4,7 @@ use super::*;
 
 const BYTES_MAX: usize = 1_000_000;
 
-/// Compressible bytes with repetitions at all distances.
+/// Makes compressible bytes with repetitions at all distances.
 pub(super) fn sample(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut out: Vec<u8> = Vec::with_capacity(length);
@@ -71,7 +71,7 @@ fn examples_of_the_rfc_inflate() {
     assert_eq!(side.seen, [Observed::Text("Hello".into())]);
 }
 
-/// A window of 512 bytes is one, at every level.
+/// A window of 512 bytes is respected at every level.
 #[test]
 fn a_small_window_is_respected() {
     let payload = sample(60_000);
@@ -80,7 +80,7 @@ fn a_small_window_is_respected() {
         for window_bits in 9..=15 {
             let longest = distance::longest(deflater.deflate(&payload, window_bits));
             assert!(longest <= 1 << window_bits, "level {level}, {window_bits} bits: {longest}");
-            // The instrument measures something, and the window is used.
+            // The measurement works, and the window is used.
             assert!(longest > 1 << (window_bits - 2), "level {level}, {window_bits} bits: {longest}");
         }
     }
@@ -95,14 +95,14 @@ fn inflating_stops_at_the_limit() {
         let bomb = deflater.deflate(&vec![0; length], 15).to_vec();
         assert_eq!(inflater.inflate(&bomb, limit), Err(Error::MessageTooBig));
         assert!(inflater.held_bytes() <= limit.max(4096) + 1, "{}", inflater.held_bytes());
-        // Just enough is enough, and the inflater is none the worse.
+        // A message of exactly the limit is accepted, and the inflater still works.
         assert_eq!(inflater.inflate(&bomb, length).map(<[u8]>::len), Ok(length));
         assert_eq!(inflater.inflate(&[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00], 5), Ok(&b"Hello"[..]));
     }
 }
 
-/// CVE-2016-10544, CVE-2018-1000518, CVE-2026-62963, CVE-2026-39804, and CVE-2026-1526 against a client: deflated to a
-/// thousandth, in one frame, and in fragments and small reads.
+/// CVE-2016-10544, CVE-2018-1000518, CVE-2026-62963, CVE-2026-39804, and CVE-2026-1526 against a client: data
+/// that deflates to a thousandth, in one frame, in fragments and in small reads.
 #[test]
 fn bombs_are_refused() {
     let bomb = Deflater::new(9).deflate(&vec![b'x'; 64_000_000], 15).to_vec();
@@ -126,7 +126,8 @@ fn bombs_are_refused() {
     }
 }
 
-/// CVE-2026-85024: data that is no DEFLATE after a message that was too big, on another connection with the same inflater.
+/// CVE-2026-85024: malformed data after a message that was too big, on another connection with the same
+/// inflater.
 #[test]
 fn a_refused_message_leaves_the_inflater_usable() {
     let mut deflater = Deflater::new(6);
@@ -160,7 +161,7 @@ fn broken_data_is_refused() {
     ] {
         assert_eq!(inflater.inflate(bytes, BYTES_MAX), Err(Error::BadDeflate), "{bytes:x?}");
     }
-    // Reaching back before the beginning: no context is taken over from the message before.
+    // A distance before the start of the message: no context is kept from the previous message.
     let mut compress = Compress::new(Compression::best(), false);
     let mut both = Vec::with_capacity(1000);
     compress.compress_vec(&sample(300), &mut both, FlushCompress::Sync).unwrap();
@@ -170,7 +171,7 @@ fn broken_data_is_refused() {
     assert_eq!(inflater.inflate(&both[first..both.len() - 4], BYTES_MAX), Err(Error::BadDeflate));
 }
 
-/// A message that is cut off is not taken for a shorter one.
+/// A truncated message isn't read as a shorter one.
 #[test]
 fn truncated_data_is_refused() {
     let payload = sample(3000);
@@ -181,7 +182,7 @@ fn truncated_data_is_refused() {
     }
 }
 
-/// Final blocks (RFC 7692 section 7.2.3.4) are allowed, many of them are not.
+/// Final blocks (RFC 7692 section 7.2.3.4) are accepted up to a limit.
 #[test]
 fn final_blocks_are_accepted() {
     let mut inflater = Inflater::new();

@@ -1,5 +1,6 @@
-//! How far a DEFLATE stream (RFC 1951) reaches back. The inflater of zlib-rs accepts more than its window, so it can't
-//! tell; this one is slow, believes its input, and keeps only what it needs to find its way.
+//! Measures how far a DEFLATE stream (RFC 1951) refers back. The inflater of zlib-rs accepts more than its
+//! window, so it can't detect a violation. This decoder is slow, trusts its input, and keeps only the data
+//! that it needs to proceed.
 
 struct Bits<'a> {
     bytes: &'a [u8],
@@ -32,7 +33,7 @@ impl Bits<'_> {
     }
 }
 
-/// A canonical Huffman code: how many codes there are of each length, and the symbols in the order of their codes.
+/// A canonical Huffman code: the number of codes of each length, and the symbols in the order of their codes.
 struct Code {
     counts: [usize; 16],
     symbols: Vec<usize>,
@@ -70,7 +71,7 @@ fn codes(bits: &mut Bits<'_>) -> (Code, Code) {
     (Code::new(&lengths[..literals]), Code::new(&lengths[literals..]))
 }
 
-/// The longest distance in the blocks of a message, as [`Deflater`](super::Deflater) makes them.
+/// Returns the longest distance in the blocks of a message that [`Deflater`](super::Deflater) made.
 pub(super) fn longest(deflated: &[u8]) -> usize {
     let bytes = [deflated, &[0, 0, 0xff, 0xff]].concat();
     let mut bits = Bits { bytes: &bytes, at: 0 };

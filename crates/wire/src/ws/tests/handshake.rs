@@ -65,7 +65,7 @@ fn invalid_requests_are_refused() {
     assert_eq!(HandshakeError::BadKey.status(), 400);
 }
 
-/// What is answered to these offers: the window if there is agreement, and the header.
+/// Checks the response to these offers: the negotiated window, and the header.
 #[test]
 fn compression_is_negotiated() {
     const BASE: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
@@ -110,14 +110,14 @@ fn compression_is_negotiated() {
     check("permessage-deflate; server_max_window_bits=9; server_max_window_bits=9", 15, None);
     check("permessage-deflate; client_max_window_bits; client_max_window_bits=9", 15, None);
     check("x-webkit-deflate-frame", 15, None);
-    // GHSA-5v72-xg48-5rpm: extensions named like something that every JavaScript object has.
+    // GHSA-5v72-xg48-5rpm: extensions with the names of properties that every JavaScript object has.
     for offer in ["constructor", "__proto__; toString", "permessage-deflate; constructor"] {
         check(offer, 15, None);
     }
     check("", 15, None);
     check(",;=\"\\", 15, None);
     check("permessage-deflate; a=\"", 15, None);
-    // The next offer is taken; a quoted comma separates nothing.
+    // The next offer is accepted; a quoted comma separates no offers.
     check(
         "permessage-deflate; unknown, x, permessage-deflate; server_max_window_bits=8, permessage-deflate; server_max_window_bits=11",
         15,
@@ -126,14 +126,14 @@ fn compression_is_negotiated() {
     check("permessage-deflate; a=\", permessage-deflate\"", 15, None);
     check("permessage-deflate; a=\"\\\", permessage-deflate\"", 15, None);
     check("permessage-deflate; x\r\nSec-WebSocket-Extensions: permessage-deflate", 15, Some((15, "")));
-    // Off is off.
+    // Compression is disabled.
     let headers = format!("{GOOD}Sec-WebSocket-Extensions: permessage-deflate\r\n");
     let accepted = with_request("GET / HTTP/1.1", &headers, |request| check_request(request, None).unwrap());
     assert_eq!(accepted.deflate, None);
 }
 
-/// Netty's clients refuse `client_no_context_takeover` if they haven't offered it, and send `Origin` and
-/// `client_max_window_bits` like browsers. Tyrus's accept it, and keep their context nevertheless.
+/// Netty's clients refuse `client_no_context_takeover` unless they have offered it, and send `Origin` and
+/// `client_max_window_bits` like browsers. Tyrus's clients accept it, and keep their context nevertheless.
 #[test]
 fn only_clients_that_accept_it_are_asked_to_do_without_their_context() {
     const NONE: Option<&str> = None;

@@ -1,4 +1,4 @@
-//! One side of a connection fed with bytes, whole and in pieces, and what it makes of them.
+//! Feeds bytes to one side of a connection, in one call and in pieces, and records its events and answers.
 
 mod connection;
 mod context;
@@ -48,7 +48,8 @@ struct Side {
     transmit: Vec<u8>,
     seen: Vec<Observed>,
     held_bytes_max: usize,
-    /// Bytes that are inflated in one call; then whole messages are delivered in every second call only.
+    /// Number of bytes that are inflated in one call. If set, complete messages are delivered in every second
+    /// call only.
     step_bytes: Option<usize>,
 }
 
@@ -83,7 +84,8 @@ impl Side {
     }
 }
 
-/// Feeds `bytes` whole, split in two at every place, and byte by byte. All must see and answer the same.
+/// Feeds `bytes` in one call, split in two at every position, and byte by byte. Events and answers must be
+/// the same.
 fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) -> Side {
     let fed = |pieces: &mut dyn Iterator<Item = &[u8]>| {
         let mut side = Side::new(role, deflate, limits);
@@ -104,7 +106,7 @@ fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) ->
         side.feed(bytes);
         same(side, &format!("in steps of {step_bytes}"));
     }
-    // Splitting long inputs everywhere would take long; the places near both ends are the interesting ones.
+    // Splitting long inputs everywhere would take long, so only positions near both ends are tried.
     for at in (0..bytes.len()).filter(|at| *at < 300 || bytes.len() - at < 300) {
         same(fed(&mut [&bytes[..at], &bytes[at..]].into_iter()), &format!("split at {at}"));
     }
@@ -112,14 +114,14 @@ fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) ->
     whole
 }
 
-/// A fragment as the peer of `role` sends it.
+/// Makes a fragment as the peer of `role` sends it.
 fn fragment(role: Role, opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) -> Vec<u8> {
     let mut out = Vec::new();
     frame::encode_fragment(&mut out, opcode, payload, fin, rsv1, MASK.filter(|_| role == Role::Server));
     out
 }
 
-/// A frame written out: opcode byte, payload; masked as a client's.
+/// Makes a frame from an opcode byte and a payload; masked, as a client's.
 fn client_frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let header = Header {
         fin: first & 0x80 != 0,
@@ -129,7 +131,7 @@ fn client_frame(first: u8, payload: &[u8]) -> Vec<u8> {
         mask: MASK,
     };
     let mut out = header.encode().to_vec();
-    // Reserved bits, which Header can't express.
+    // Sets reserved bits, which Header can't express.
     out[0] |= first & 0x30;
     let start = out.len();
     out.extend_from_slice(payload);

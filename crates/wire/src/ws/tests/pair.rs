@@ -1,11 +1,11 @@
-//! A client and a server against each other: whatever is sent, however it is cut, arrives.
+//! A client against a server: every message arrives, however it is split.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// One message as one side sends it.
+/// One message and its encoding.
 #[derive(Debug, Clone)]
 enum Sent {
     Text(String),
@@ -25,7 +25,7 @@ fn sent() -> impl Strategy<Value = Sent> {
     ]
 }
 
-/// Encodes one message, compressed and cut into fragments if asked, with a ping between the fragments.
+/// Encodes one message, optionally compressed and fragmented, with a ping between the fragments.
 fn write(
     sender: &mut Connection,
     deflater: &mut Deflater,
@@ -105,14 +105,14 @@ proptest! {
         }
         prop_assert_eq!(&receiver.seen, &expect);
         prop_assert!(receiver.connection.is_closed() && !receiver.connection.is_mid_message());
-        // And back.
+        // The opposite direction.
         sender.feed(&receiver.transmit);
         pongs.push(Observed::Closed(4321, "done".into()));
         prop_assert_eq!(&sender.seen, &pongs);
         prop_assert!(sender.connection.is_closed());
     }
 
-    /// Random bytes, and random bytes after a good start: no panic, and pieces make no difference.
+    /// Random bytes, and random bytes after a valid start: no panic, and the same result for every split.
     #[test]
     fn arbitrary_input_causes_no_panic(
         bytes in vec(any::<u8>(), 0..300),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A client's frame with a deflated text.
+/// Makes a client's frame with deflated text.
 fn deflated(text: &str) -> Vec<u8> {
     client_frame(0xc1, Deflater::new(6).deflate(text.as_bytes(), 15))
 }
@@ -11,7 +11,7 @@ fn side_with_steps(inflate_bytes_max: usize, deliver_bytes_max: usize) -> Side {
     side
 }
 
-/// One call of `receive`: what was consumed, and the length of the message that was delivered.
+/// Calls `receive` once. Returns the number of consumed bytes, and the length of the delivered message.
 fn receive(side: &mut Side, shared: &mut Shared, input: &[u8]) -> (usize, Option<usize>) {
     let mut input = input.to_vec();
     let received = side.connection.receive(shared, &mut input, &mut side.transmit);
@@ -23,7 +23,7 @@ fn receive(side: &mut Side, shared: &mut Shared, input: &[u8]) -> (usize, Option
 }
 
 #[test]
-fn a_large_message_inflates_in_steps_and_what_follows_waits() {
+fn a_large_message_inflates_in_steps_and_later_input_waits() {
     let text = "1,".repeat(50_000);
     let mut side = side_with_steps(10_000, usize::MAX);
     let frame = deflated(&text);
@@ -60,7 +60,7 @@ fn one_message_is_half_inflated_at_a_time() {
     assert_eq!(receive(&mut second, &mut shared, &frame), (frame.len(), None));
     assert!(!first.connection.waits_for_step_slot() && second.connection.waits_for_step_slot());
     assert!(second.connection.held_bytes() < 2 * frame.len() + 300, "what was inflated isn't kept");
-    // Small ones don't wait.
+    // Small messages don't wait.
     let mut third = side_with_steps(0, 0);
     let small = deflated("small");
     assert_eq!(receive(&mut third, &mut shared, &small), (small.len(), Some(5)));
@@ -69,7 +69,7 @@ fn one_message_is_half_inflated_at_a_time() {
     }
     assert_eq!(receive(&mut first, &mut shared, &[]), (0, Some(text.len())));
     assert!(shared.is_step_slot_free());
-    // The other begins, and leaves its place to a third one.
+    // The second connection begins, and then frees the slot for the third.
     assert_eq!(receive(&mut second, &mut shared, &[]), (0, None));
     assert!(!shared.is_step_slot_free());
     second.connection.leave_step_slot();
