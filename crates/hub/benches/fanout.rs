@@ -1,17 +1,16 @@
-//! Measures what the hub itself costs per delivery: one publication to many sessions whose outboxes are
-//! empty, then `poll_ready`, `take` and `handle_sent` for each, as edge does when the kernel takes
-//! everything at once. Prints the median of several rounds, in nanoseconds per delivery.
+//! Measures the hub's own cost per delivery: one publication to many sessions with empty outboxes, then
+//! `poll_ready`, `take` and `handle_sent` for each, as edge does when the kernel accepts all bytes at once.
+//! Prints the median of several rounds, in nanoseconds per delivery.
 //!
-//! The rows `recovery` keep what is delivered in the recovery log as well.
+//! The `recovery` rows also keep deliveries in the recovery log.
 //!
-//! Members are in random order, as after some time of coming and going. The last rows have two cores at
-//! work on the same publication at the same time, each with that many sessions: what they share, they
-//! fight for, once with clones of one frame counted in one place, once with a count per core
-//! ([`Encoder::per_core`]).
+//! Members are in random order, as after many joins and leaves. In the last rows two cores deliver the same
+//! publication at the same time, each to that many sessions, and compete for shared cache lines: once with
+//! clones of one frame counted in one place, once with a count per core ([`Encoder::per_core`]).
 //!
 //! `cargo bench -p stentor-hub --bench fanout`
 
-#![allow(clippy::print_stdout, reason = "it prints its measurements")]
+#![allow(clippy::print_stdout, reason = "the benchmark prints its measurements")]
 
 use bytes::Bytes;
 use std::hint::black_box;
@@ -23,8 +22,8 @@ use stentor_hub::{
     Publication, RecoveryLimits, Room, Topic,
 };
 
-/// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be
-/// each core's own.
+/// A frame: a reference to shared bytes, as in edge. Here in two steps, so that each core can have an outer
+/// count of its own.
 struct Shared<const PER_CORE: bool>;
 
 type Frame = Arc<Arc<[u8]>>;
@@ -55,7 +54,7 @@ impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
     }
 }
 
-/// A shard with so many subscribers, who came in random order.
+/// Makes a shard with this many subscribers in random order.
 fn shard<const PER_CORE: bool>(
     core: usize,
     cores: usize,
@@ -73,13 +72,13 @@ fn shard<const PER_CORE: bool>(
     hub
 }
 
-/// Takes what everybody is owed, the way edge does, and says how many deliveries that were.
+/// Takes all pending deliveries, as edge does, and returns their number.
 fn drain<E: Encoder>(hub: &mut Hub<E>, frames: &mut Vec<E::Frame>) -> usize {
     let mut taken = 0;
     while let Some((session, tag)) = hub.poll_ready() {
         hub.take(session, 64 * 1024, 64, |_, frame| frames.push(frame.clone()));
         taken += frames.len();
-        // The driver owns the frames until the kernel has them: here at once.
+        // The driver owns the frames until the kernel has them: here for no time.
         black_box((&frames, tag));
         frames.clear();
         hub.handle_sent(session);
@@ -103,7 +102,7 @@ fn median(mut ns: Vec<f64>) -> f64 {
 fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<RecoveryLimits>) {
     let mut hub = shard::<false>(0, 1, sessions, topic, policy, recovery);
     let mut frames = Vec::new();
-    let (mut owe, mut drained) = (Vec::new(), Vec::new());
+    let (mut fan_out, mut drained) = (Vec::new(), Vec::new());
     for round in 0..rounds(sessions) {
         let data = data(round);
         let began = Instant::now();
@@ -115,17 +114,17 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<Rec
             }
             Topic::Presence(_) => unreachable!("the benchmark has none"),
         }
-        owe.push(began.elapsed().as_nanos() as f64 / sessions as f64);
+        fan_out.push(began.elapsed().as_nanos() as f64 / sessions as f64);
         let began = Instant::now();
         assert_eq!(drain(&mut hub, &mut frames), sessions);
         drained.push(began.elapsed().as_nanos() as f64 / sessions as f64);
     }
     assert!(hub.counters().balanced());
-    let (owe, drained) = (median(owe), median(drained));
+    let (fan_out, drained) = (median(fan_out), median(drained));
     println!(
-        "1 core,  {sessions:>6} sessions, {:<10} {:>6.1} ns per delivery: owe {owe:.1}, drain {drained:.1}",
+        "1 core,  {sessions:>6} sessions, {:<10} {:>6.1} ns per delivery: fan-out {fan_out:.1}, drain {drained:.1}",
         if recovery.is_some() { "recovery:".to_owned() } else { format!("{policy:?}:") },
-        owe + drained
+        fan_out + drained
     );
 }
 

@@ -1,13 +1,13 @@
-//! Measures what rooms cost in the hub: the allocated bytes of a room with one subscription, and the time to join and leave
-//! one, in rooms that nobody else is in.
+//! Measures the cost of rooms in the hub: the allocated bytes of a room with one subscription, and the time
+//! to join and leave a room without other members.
 //!
-//! - *memory*: sessions with 2,000 rooms each, no room twice.
+//! - *memory*: sessions with 2,000 different rooms each.
 //! - *join and leave*: one session leaves all of its 2,000 rooms in random order and joins them again.
-//! - *one of 2,000*: the session leaves one of its rooms, and joins it again.
+//! - *one of 2,000*: the session leaves one of its rooms and joins it again.
 //!
 //! `cargo bench -p stentor-hub --bench rooms`
 
-#![allow(clippy::print_stdout, reason = "it prints its measurements")]
+#![allow(clippy::print_stdout, reason = "the benchmark prints its measurements")]
 
 use cap::Cap;
 use std::alloc::System;

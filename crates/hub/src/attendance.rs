@@ -1,5 +1,5 @@
-//! Reports of subscriptions that have begun, and of topics that have got their first subscriber of this shard or lost the last one.
-//! Off by default: most have no use for them.
+//! Reports new subscriptions, and topics that gained their first subscriber of this shard or lost their last
+//! one. Off by default, because most applications don't use the reports.
 
 use crate::encoder::Encoder;
 use crate::notice::Attendance;
@@ -7,17 +7,18 @@ use crate::session_id::SessionId;
 use crate::shard::Hub;
 
 impl<E: Encoder> Hub<E> {
-    /// Reports from now on what [`Hub::take_attendance`] returns.
+    /// Enables the reports of [`Hub::take_attendance`].
     pub fn report_attendance(&mut self) {
         self.attendance.get_or_insert_default();
     }
 
-    /// What has changed since the last call, in order. Call it in each turn: it isn't bounded otherwise.
+    /// Returns the changes since the last call, in order. Call it in each turn, because the list isn't
+    /// bounded otherwise.
     pub fn take_attendance(&mut self) -> Vec<Attendance> {
         self.attendance.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// A topic has a new subscriber.
+    /// Reports a topic's new subscriber.
     #[cold]
     pub(crate) fn attended(&mut self, index: u32, session: SessionId) {
         let (Some(all), Some(state)) = (&mut self.attendance, self.topics.at(index)) else { return };
@@ -27,7 +28,7 @@ impl<E: Encoder> Hub<E> {
         all.push(Attendance::Subscribed(session, state.topic.clone()));
     }
 
-    /// A topic has lost a subscriber.
+    /// Reports that a topic has lost a subscriber.
     #[cold]
     pub(crate) fn unattended(&mut self, index: u32) {
         let (Some(all), Some(state)) = (&mut self.attendance, self.topics.at(index)) else { return };

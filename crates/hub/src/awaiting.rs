@@ -1,22 +1,24 @@
-//! The positions that clients named, of members that wait for what followed them.
+//! Members that named a position and wait for the publications after it.
 
 use crate::publication::Position;
 use crate::subscription::Member;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// By topic, then by member.
+/// Waiting members by topic, then by member.
 #[derive(Default)]
 pub(crate) struct Awaiting(BTreeMap<(u32, Member), Wait>);
 
 struct Wait {
     since: Position,
-    /// When the engine was asked whether a feed is as new as it can be, as the broker counts. `None`: it wasn't.
+    /// The engine's read counter at the request whether a feed is up to date. `None`: the engine wasn't
+    /// asked.
     asked: Option<u64>,
 }
 
 impl Awaiting {
-    /// A member waits from `since` on; without it, it waits no longer. One that waits already goes on waiting for the same answer.
+    /// Makes a member wait from `since` on; `None` ends its wait. A member that waits already keeps waiting
+    /// for the same answer.
     pub(crate) fn set(&mut self, topic: u32, member: Member, since: Option<Position>) {
         let Some(since) = since else {
             self.0.remove(&(topic, member));
@@ -28,24 +30,24 @@ impl Awaiting {
         }
     }
 
-    /// Since when a member waits.
+    /// Returns the position from which a member waits; `None` if it doesn't wait.
     pub(crate) fn since(&self, topic: u32, member: Member) -> Option<Position> {
         self.0.get(&(topic, member)).map(|wait| wait.since)
     }
 
-    /// Whether a member waits for an answer of the engine.
+    /// Returns `true` if a member waits for an answer of the engine.
     pub(crate) fn has_asked(&self, topic: u32, member: Member) -> bool {
         self.0.get(&(topic, member)).is_some_and(|wait| wait.asked.is_some())
     }
 
-    /// The engine was asked for the members of a topic that wait and for which it wasn't.
+    /// Records a request to the engine for the waiting members of a topic that don't have one yet.
     pub(crate) fn ask(&mut self, topic: u32, asked: u64) {
         for (_, wait) in self.0.range_mut(of_topic(topic)) {
             wait.asked.get_or_insert(asked);
         }
     }
 
-    /// Removes the members of a topic for which the engine was asked before it was read the `read`th time.
+    /// Removes the members of a topic whose request was sent before the engine's `read`th read began.
     pub(crate) fn take_answered(&mut self, topic: u32, read: u64) -> Vec<(Member, Position)> {
         let is_answered = |wait: &Wait| wait.asked.is_some_and(|asked| asked < read);
         let taken = self.0.extract_if(of_topic(topic), |_, wait| is_answered(wait));
@@ -60,12 +62,12 @@ impl Awaiting {
         self.0.contains_key(&(topic, member))
     }
 
-    /// The members of a topic that wait, in their order, and since when.
+    /// Iterates over the waiting members of a topic in order, each with the position from which it waits.
     pub(crate) fn of(&self, topic: u32) -> impl Iterator<Item = (Member, Position)> {
         self.0.range(of_topic(topic)).map(|((_, member), wait)| (*member, wait.since))
     }
 
-    /// Removes all members of a topic, in their order.
+    /// Removes all waiting members of a topic, in order.
     pub(crate) fn take_all(&mut self, topic: u32) -> Vec<(Member, Position)> {
         if self.0.is_empty() {
             return Vec::new();
@@ -76,7 +78,7 @@ impl Awaiting {
             .collect()
     }
 
-    /// Their approximate size.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.len() * size_of::<((u32, Member), Wait)>() * 3 / 2
     }

@@ -1,20 +1,21 @@
-//! The path of a publication: it gets its position and reaches members on all cores.
+//! The path of a publication: the assignment of its position, and its delivery to members on all cores.
 //!
-//! A *feed*, and a room with configured history, has a **home core**, found by hashing the topic. All its
-//! publications go to the home core first, get offset and epoch there, and leave in one order for all:
+//! A *feed*, and a room with configured history, has a **home core**, selected by the topic's hash. All of
+//! its publications go to the home core first, get offset and epoch there, and leave in one order for all
+//! cores:
 //!
 //! ```text
 //! control ──► home core ──┬──► its own members
 //!                         └──► each interested core ──► its members
 //! ```
 //!
-//! A *plain room* has no home core. A core delivers its publications to its own members at once, then sends them to
-//! each core that has registered interest, first in, first out: one order per publisher.
+//! A *plain room* has no home core. A core delivers a publication to its own members at once, then sends it
+//! to each core that has registered interest, first in, first out: one order per publisher.
 //!
-//! A publication to *several rooms* takes the same path, once to each core that has registered interest in any of
-//! them. Only the home core knows which cores have members of a room with history. If such a room is among them,
-//! the publication goes to all cores. Each core applies exceptions to its own sessions, because it knows all of
-//! their memberships.
+//! A publication to *several rooms* takes the same path, once to each core that has registered interest in
+//! any of the rooms. Only the home core knows which cores have members of a room with history. If such a room
+//! is among them, the publication goes to all cores. Each core applies the exceptions to its own sessions,
+//! because it knows all of their memberships.
 
 use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::encoder::Encoder;
@@ -32,9 +33,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl<E: Encoder> Hub<E> {
-    /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no position
-    /// and isn't kept; with `external_positions`, no message does. If the room has no members and the home core knows too
-    /// many topics, nothing is kept.
+    /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no
+    /// position and isn't kept; with `external_positions`, this holds for every message. No message is kept
+    /// if the room has no members and the home core has too many topics.
     pub fn handle_publish(
         &mut self,
         now: Instant,
@@ -64,11 +65,12 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// Publishes a message to the members of one room or of several, from this core. Each session receives it once.
-    /// It is one publication, and reaches each core once. For one room it is the same as [`Hub::handle_publish`].
+    /// Publishes a message to the members of one room or of several, from this core. Each session receives it
+    /// once. It is one publication, and reaches each core once. For one room it is the same as
+    /// [`Hub::handle_publish`].
     ///
-    /// Among several rooms, those with history don't keep it: it has no position, and no order relative to their
-    /// own messages. For a member of several of the rooms, the policy of the first one counts.
+    /// Rooms with history don't keep a message to several rooms: it has no position, and no order relative to
+    /// their own messages. For a member of several of the rooms, the policy of the first room counts.
     pub fn handle_emit(
         &mut self,
         now: Instant,
@@ -105,7 +107,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver_to_several(now, rooms, &publication, &options);
     }
 
-    /// A message: to the other interested cores and to this core's members of a room.
+    /// Sends a message to the other interested cores and delivers it to this core's members of a room.
     pub(crate) fn broadcast(
         &mut self,
         now: Instant,
@@ -118,7 +120,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver(index, publication, options);
     }
 
-    /// To the other interested cores.
+    /// Sends a message to the other interested cores.
     pub(crate) fn relay(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
@@ -127,7 +129,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Another core has broadcast a publication.
+    /// Handles another core's publication.
     pub(crate) fn handle_broadcast(
         &mut self,
         now: Instant,
@@ -138,8 +140,8 @@ impl<E: Encoder> Hub<E> {
         let Some(index) = self.topics.find(topic) else { return };
         let Some(state) = self.topics.at_mut(index) else { return };
         if state.home().is_some() {
-            // It was in transit when this core left. If the core has joined again since, the answer to its `Join`
-            // includes it.
+            // The publication was in transit when this core left. If the core has joined again since, the
+            // answer to its `Join` includes the publication.
             if !state.joined {
                 return;
             }
@@ -152,7 +154,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver(index, publication, options);
     }
 
-    /// A message or a state: to this core's members of a topic.
+    /// Delivers a message or a state to this core's members of a topic.
     pub(crate) fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         if !options.has_no_exceptions() {
             return self.deliver_except(index, publication, options);
@@ -178,11 +180,11 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// To this core's members of a room, with exceptions.
+    /// Delivers a message to this core's members of a room, with exceptions.
     fn deliver_except(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         let mut sessions = options.excepted_sessions(self.core).filter(|s| self.sessions.alive(*s).is_some());
         match (sessions.next(), sessions.next()) {
-            // All but the sender, in most cases.
+            // The most common case: all members except the sender.
             (one, None) if options.excepted_rooms().is_empty() && !self.awaited_by(index, publication) => {
                 let Some(state) = self.topics.at(index) else { return };
                 let member = one.and_then(|session| self.subscription_to(session, index));
@@ -195,7 +197,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// To this core's members of several rooms.
+    /// Delivers a message to this core's members of several rooms.
     pub(crate) fn deliver_to_several(
         &mut self,
         now: Instant,
@@ -209,7 +211,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver_to_recipients(&found, publication, options);
     }
 
-    /// Whether members of a room wait for its history, which has this message.
+    /// Returns `true` if members of a room wait for its history, which includes this message.
     fn awaited_by(&self, index: u32, publication: &Publication<E::Frame>) -> bool {
         !self.awaiting.is_empty()
             && publication.position().is_some()
@@ -242,13 +244,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.fan_out(self.recipients.members(), publication, options.volatile, None);
     }
 
-    /// The excepted rooms, as far as they have members here.
+    /// Returns the excepted rooms that have members on this core.
     fn excepted_topics(&self, options: &Emit) -> Box<[u32]> {
         let rooms = options.excepted_rooms().iter();
         rooms.filter_map(|room| self.topics.find(&Topic::Room(room.clone()))).collect()
     }
 
-    /// Logs what is about to be delivered to members of these topics, for sessions that resume.
+    /// Logs a message for sessions that resume, before it is delivered to members of these topics.
     fn log(
         &mut self,
         now: Instant,
@@ -267,15 +269,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What follows `since` in a room, as far as this core knows.
+    /// Returns the messages after `since` in a room, as far as this core knows them.
     pub(crate) fn history_since(&mut self, index: u32, since: Option<Position>) -> Replay<E::Frame> {
         let replay = match (self.topics.at(index), since) {
-            // A plain room has no history, so no position in it.
+            // A plain room has no history, hence no positions.
             (Some(state), Some(since)) if state.home().is_some() => state.since(since),
             _ => Replay::Messages(Vec::new()),
         };
         match replay {
-            // The client may have it from a node that knows more.
+            // The client may have the position from a node that has received more messages.
             Replay::Unplaced if self.external_positions => {
                 self.to_confirm.insert(index);
                 Replay::Unknown
@@ -284,7 +286,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a new member what it missed, as far as this core knows.
+    /// Sends a new member the publications after `since`, as far as this core knows them.
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
         match self.topics.at(index).map(|state| &state.topic) {
             Some(Topic::Feed(_)) => self.deliver_feed(member, index, since, false),
@@ -297,8 +299,9 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows. If
-    /// `is_confirmed`, the engine had no newer one than this core after the client named its version.
+    /// Sends a member of a feed the patches or the document that lead from the client's version to the newest
+    /// one, as far as this core knows them. If `is_confirmed`, the engine had no newer version than this core
+    /// after the client named its own.
     pub(crate) fn deliver_feed(
         &mut self,
         member: Member,
@@ -307,22 +310,22 @@ impl<E: Encoder> Hub<E> {
         is_confirmed: bool,
     ) {
         let Some(state) = self.topics.at(index) else { return };
-        // With other nodes, whether or not they order rooms.
+        // Applies to clusters whether or not the nodes order rooms.
         let Some(current) = state.current() else { return };
         let may_have = self.sessions.subscription(member).flags.has(Flags::MAY_HAVE);
         let limit = self.awaiting.since(index, member).filter(|_| may_have);
         let may_have = may_have && (is_confirmed || since.is_none() || since == limit);
         let since = since.or(limit);
         let is_ahead = self.reports_rooms && current.is_before(since);
-        // Which of two epochs is the newer one, only the engine knows.
+        // Only the engine knows which of two epochs is newer.
         let is_unplaced = self.external_positions && !is_confirmed && current.is_of_other_epoch(since);
-        // Nothing newer is known: the version that follows decides, or the engine's answer.
+        // This core knows no newer version, so the next version or the engine's answer decides.
         let behind = match is_ahead || is_unplaced {
             true => 0,
             false if may_have => UNKNOWN,
             false => current.behind(since),
         };
-        // Another node may have the document already, so the client's version may be one of its versions.
+        // Another node may have the document, and the client's version may be one of that node's.
         let waits = self.reports_rooms && (current.snapshot.is_none() || is_ahead || is_unplaced);
         self.awaiting.set(index, member, since.filter(|_| waits));
         if is_unplaced && !self.awaiting.has_asked(index, member) {
@@ -334,7 +337,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver_current(member, index, behind);
     }
 
-    /// Sends a member of a feed the newest document if it is behind, and the feed's state.
+    /// Sends a member of a feed the newest document if the member is behind, and the feed's state.
     pub(crate) fn deliver_current(&mut self, member: Member, index: u32, behind: u16) {
         let Some(current) = self.topics.at(index).and_then(|state| state.current()) else { return };
         let Current { snapshot, state } = current.clone();
@@ -353,7 +356,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a new member of a room what it missed.
+    /// Sends a new member of a room the missed messages.
     pub(crate) fn deliver_history(
         &mut self,
         member: Member,
@@ -365,14 +368,14 @@ impl<E: Encoder> Hub<E> {
         self.awaiting.set(index, member, since.filter(|_| waits));
         let missed = match replay {
             Replay::Unknown => return,
-            // History that doesn't fit would end the session, and again after it has reconnected.
+            // A history that exceeds the send buffer would end the session, and again after each reconnect.
             Replay::Messages(missed) if self.sessions.fits(member, &missed) => missed,
             Replay::Messages(_) | Replay::Expired | Replay::Unplaced => return self.push_gap(member, index),
         };
         for publication in &missed {
             self.sessions.replay(member, publication);
         }
-        // The history may lie anywhere in the log, or not at all.
+        // Replayed messages have no particular place in the log, or aren't in it at all.
         if !missed.is_empty() {
             self.sessions.reorder(member.session);
         }
@@ -384,7 +387,8 @@ impl<E: Encoder> Hub<E> {
         self.push_notice(Notice::Gap { session: self.sessions.id_of(member), topic });
     }
 
-    /// Queues a notice. Once something waits that follows a gap, its session receives nothing until its client is notified.
+    /// Queues a notice. While a publication after a gap waits, its session receives no deliveries until its
+    /// client is notified.
     pub(crate) fn push_notice(&mut self, notice: Notice) {
         if let Notice::Gap { session, topic } = &notice {
             self.sessions.held.add(*session, self.topics.find(topic));
@@ -392,7 +396,7 @@ impl<E: Encoder> Hub<E> {
         self.notices.push_back(notice);
     }
 
-    /// Takes the next notice of a gap that waits for a session: its client is notified now, before anything else is sent to it.
+    /// Takes the next gap notice for a session. The caller notifies the client before it sends anything else.
     pub fn take_gap(&mut self, session: SessionId) -> Option<Notice> {
         let is_gap = |notice: &Notice| matches!(notice, Notice::Gap { session: of, .. } if *of == session);
         let awaited = self.sessions.held.awaits_notice(session);
@@ -402,7 +406,7 @@ impl<E: Encoder> Hub<E> {
         Some(notice)
     }
 
-    /// The client of a notice is notified, or isn't there.
+    /// Ends a notice: its client has been notified, or its session has ended.
     pub(crate) fn end_notice(&mut self, notice: &Notice) {
         let Notice::Gap { session, .. } = *notice else { return };
         if self.sessions.held.remove(session) && self.sessions.has_pending(session) {

@@ -1,15 +1,15 @@
-//! Budgets: bytes that are shared by sessions and counted once, and the outcome of deliveries.
+//! Budgets: live bytes that sessions share and the process counts once, and the outcome of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts distinct live bytes of a process: each publication once, while a reference to it exists. Frames are
-/// counted by their maker.
+/// Counts distinct live bytes of a process: each publication once, while a reference to it exists. The
+/// encoder counts the bytes of its frames.
 #[derive(Clone, Debug, Default)]
 pub struct LiveBytes(Arc<AtomicUsize>);
 
 impl LiveBytes {
-    /// Bytes alive now.
+    /// Returns the number of live bytes.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -21,7 +21,7 @@ impl LiveBytes {
     }
 }
 
-/// Bytes counted by a [`LiveBytes`]; they are taken off when it is dropped.
+/// Bytes counted by a [`LiveBytes`], subtracted again on drop.
 #[derive(Debug)]
 pub struct Charge {
     counter: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// The counter of these bytes.
+    /// Returns the counter of these bytes.
     pub(crate) fn live(&self) -> LiveBytes {
         LiveBytes(self.counter.clone())
     }
@@ -41,12 +41,12 @@ impl Drop for Charge {
     }
 }
 
-/// The size of a shard, without publications and frames, which count themselves.
+/// Memory of a shard in bytes, without publications and frames, which are counted separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Sessions.
     pub sessions: usize,
-    /// Their subscriptions.
+    /// Subscriptions of the sessions.
     pub subscriptions: usize,
     /// Rooms and feeds.
     pub topics: usize,
@@ -58,22 +58,22 @@ pub struct Footprint {
 /// = sent + dropped + conflated + pending + dropped_on_disconnect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Publications times their sessions.
+    /// Publications times their receiving sessions.
     pub due: u64,
-    /// Taken by the kernel.
+    /// Accepted by the kernel.
     pub sent: u64,
-    /// Not sent: volatile, displaced by `drop_oldest`, or not supported by the session's format.
+    /// Not sent: volatile, dropped by `drop_oldest`, or not supported by the session's format.
     pub dropped: u64,
     /// Replaced by a newer version of the same document.
     pub conflated: u64,
-    /// Waiting, or in flight.
+    /// Waiting or in flight.
     pub pending: u64,
-    /// Pending when the session or subscription ended.
+    /// Pending at the end of the session or the subscription.
     pub dropped_on_disconnect: u64,
 }
 
 impl Counters {
-    /// Whether the counters add up.
+    /// Returns `true` if the counters add up.
     pub fn balanced(&self) -> bool {
         self.due == self.sent + self.dropped + self.conflated + self.pending + self.dropped_on_disconnect
     }

@@ -1,9 +1,9 @@
-//! A vector that grows by chunks: growing moves nothing and leaves no freed copy behind, which at 15,000
-//! sessions would be as much memory again as the sessions' own.
+//! A vector that grows by chunks. Growing moves no element and leaves no freed copy behind; at 15,000
+//! sessions that copy would be as large as the sessions themselves.
 
 use std::ops::{Index, IndexMut};
 
-/// Elements per chunk: a power of two, so that finding one is a shift and a mask.
+/// Number of elements per chunk: a power of two, so that finding an element is a shift and a mask.
 const CHUNK: usize = 512;
 
 /// A vector whose elements never move.
@@ -19,12 +19,12 @@ impl<T> Default for Chunks<T> {
 }
 
 impl<T> Chunks<T> {
-    /// Elements in it.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no element.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -40,24 +40,24 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// The element at `index`, if there is one.
+    /// Returns the element at `index`, if there is one.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&T> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)
     }
 
-    /// The element at `index`, if there is one.
+    /// Returns the element at `index`, if there is one.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
     }
 
-    /// All elements in order.
+    /// Iterates over all elements in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()
     }
 
-    /// All elements in order.
+    /// Iterates over all elements in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.chunks.iter_mut().flatten()
     }

@@ -1,4 +1,4 @@
-//! Rooms with history on a node that is one of several: an engine outside of the process orders them for all nodes.
+//! Rooms with history in a cluster: an engine outside the process orders their messages for all nodes.
 //!
 //! ```text
 //!              the first one comes                   handle_history
@@ -8,15 +8,18 @@
 //!              poll_subscribed: the last one has left
 //! ```
 //!
-//! While the history of a room is unknown, nothing with a position is delivered. Sessions that name no position join when it is known
-//! ([`crate::preparation`]). One that joins earlier receives nothing that the history has. Sessions that
-//! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do those whose position is
-//! newer than what this node knows, or of another epoch: they come from a node that knows more, or are late, which only the
-//! engine can tell ([`Hub::poll_unconfirmed`]). And those that named a version of a feed that hasn't come from another node yet,
-//! or one of another epoch.
+//! While the history of a room is unknown, messages with a position aren't delivered. Sessions that name no
+//! position join once the history is known ([`crate::preparation`]). A session that joins earlier doesn't
+//! receive the messages of the history.
 //!
-//! **Invariant.** Within an epoch, a core delivers the messages of a room in order, each once, and never one after
-//! another that it has skipped without a [`Notice::Gap`](crate::Notice::Gap) to each member.
+//! A session that names its position waits in [`Awaiting`](crate::awaiting::Awaiting), on its own core, for
+//! the messages after it. So does a session whose position is newer than this node's, or of another epoch: it
+//! comes from a node that knows more, or its epoch is over, and only the engine can tell which
+//! ([`Hub::poll_unconfirmed`]). And so does a session that names a version of a feed that hasn't reached this
+//! node yet, or a version of another epoch.
+//!
+//! **Invariant.** Within an epoch, a core delivers the messages of a room in order and each once. Before it
+//! delivers a message after a skipped one, each member gets a [`Notice::Gap`](crate::Notice::Gap).
 
 use crate::dispatch::{CoreSet, Dispatch, Emit};
 use crate::encoder::Encoder;
@@ -30,24 +33,25 @@ use crate::topics::Members;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A message of a room's history, as the engine keeps it.
+/// A message in the engine's history of a room.
 #[derive(Clone, Debug)]
 pub struct HistoryMessage {
-    /// Its offset.
+    /// The message's offset.
     pub offset: u64,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
-    /// The data.
+    /// The message's data.
     pub data: Data,
 }
 
 impl<E: Encoder> Hub<E> {
-    /// The engine has published a message in a room with history. Call it on the room's home core only. Offsets may
-    /// leave out numbers, but no message: if one may be missing, call [`Hub::handle_history`] instead.
+    /// Handles a message that the engine has published in a room with history. Call it on the room's home
+    /// core only. Offsets may leave out numbers, but no message: if a message may be missing, call
+    /// [`Hub::handle_history`] instead.
     ///
-    /// A message that isn't newer than the newest one of the same epoch is ignored, and so is every message while the
-    /// room's history is unknown. A message of another epoch begins it: members get a
-    /// [`Notice::Gap`](crate::Notice::Gap). Returns whether the message was delivered.
+    /// A message that isn't newer than the newest one of the same epoch is ignored. So is every message while
+    /// the room's history is unknown. A message of another epoch starts that epoch: members get a
+    /// [`Notice::Gap`](crate::Notice::Gap). Returns `true` if the message was delivered.
     pub fn handle_positioned(
         &mut self,
         now: Instant,
@@ -75,14 +79,16 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// What the engine keeps of a room with history: all `messages` that followed `after`, oldest first. Call it on
-    /// the room's home core only. If the room never had a message, `after` is offset 0 of [`Epoch::NONE`]; the first
-    /// epoch then begins without a gap.
+    /// Handles the engine's history of a room: all `messages` after `after`, oldest first. Call it on the
+    /// room's home core only. If the room never had a message, `after` is offset 0 of [`Epoch::NONE`]; the
+    /// first epoch then starts without a gap.
     ///
-    /// - The history was unknown: it is known from here on. Sessions that named their position are sent what followed
-    ///   it, or a [`Notice::Gap`](crate::Notice::Gap).
-    /// - `after` isn't beyond the newest message and of the same epoch: members receive the messages that are newer.
-    /// - Otherwise messages are lost: members get a [`Notice::Gap`](crate::Notice::Gap), then `messages`, and the
+    /// - If the history was unknown, it is known from here on. Sessions that named their position receive the
+    ///   messages after it, or a [`Notice::Gap`](crate::Notice::Gap).
+    /// - If `after` has the same epoch as the newest message and isn't beyond it, members receive the newer
+    ///   messages.
+    /// - Otherwise messages are lost: members get a [`Notice::Gap`](crate::Notice::Gap), then `messages`, and
+    ///   the history starts at `after`.
     ///   history begins at `after`.
     ///
     /// No effect if the room has no subscribers on this node.
@@ -117,7 +123,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// A room's next message, kept in its history.
+    /// Delivers a room's next message and adds it to the history.
     fn positioned(
         &mut self,
         now: Instant,
@@ -128,7 +134,8 @@ impl<E: Encoder> Hub<E> {
         data: Data,
     ) -> Arc<Publication<E::Frame>> {
         let body = Body::Message { room: room.clone(), event, data, position: Some(position) };
-        // On each node the same, so that a session that moves to another one receives it once.
+        // The id is the same on each node, so that a session that moves to another node receives the message
+        // once.
         let publication = self.make(body, false, id_at(room, position));
         if let Some(state) = self.topics.at_mut(index) {
             state.set_newest(position);
@@ -137,7 +144,7 @@ impl<E: Encoder> Hub<E> {
         publication
     }
 
-    /// Messages from `newest` up to `after` are lost.
+    /// Records that messages from `newest` up to `after` are lost.
     fn skip_to(&mut self, index: u32, room: &Room, newest: Position, after: Position) {
         self.topics.restart(index, after);
         if newest.epoch == Epoch::NONE {
@@ -147,7 +154,7 @@ impl<E: Encoder> Hub<E> {
         self.handle_gap(room);
     }
 
-    /// Members of a room on this core missed messages.
+    /// Notifies this core's members of a room that they missed messages.
     pub(crate) fn handle_gap(&mut self, room: &Room) {
         let Some(index) = self.room_index(room) else { return };
         let members = self.topics.at(index).map_or(Members::new(), |state| state.members.clone());
@@ -157,16 +164,17 @@ impl<E: Encoder> Hub<E> {
             {
                 suspended.has_gap = true;
             }
-            // Those that wait learn it when their wait ends.
+            // Waiting members learn of the gap when their wait ends.
             if !self.awaiting.contains(index, member) {
                 self.push_gap(member, index);
             }
         }
     }
 
-    /// The next room with members who named a position that is newer than the history here, or of another epoch; or the next
-    /// feed with such of another epoch. They wait. Read what the engine has, then call [`Hub::handle_confirmed`] on the room's
-    /// home core. For a feed, call [`Hub::handle_asked`] at once, then [`Hub::handle_feed_confirmed`] on its home core.
+    /// Returns the next room with waiting members that named a position which is newer than the history here,
+    /// or of another epoch; or the next feed with members that named a version of another epoch. Read the
+    /// engine's state, then call [`Hub::handle_confirmed`] on the room's home core. For a feed, call
+    /// [`Hub::handle_asked`] at once, then [`Hub::handle_feed_confirmed`] on its home core.
     pub fn poll_unconfirmed(&mut self) -> Option<Topic> {
         while let Some(index) = self.to_confirm.pop_first() {
             let topic = self.topics.at(index).map(|state| &state.topic);
@@ -177,16 +185,18 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// [`Hub::poll_unconfirmed`] has reported a feed. Reads of the engine that begin from now on have numbers above `asked`.
+    /// Records that the engine is being asked about a feed that [`Hub::poll_unconfirmed`] returned. Reads of
+    /// the engine that begin from now on have numbers above `asked`.
     pub fn handle_asked(&mut self, key: &Key, asked: u64) {
         if let Some(index) = self.topics.find(&Topic::Feed(key.clone())) {
             self.awaiting.ask(index, asked);
         }
     }
 
-    /// A feed is as new as the engine's was when it was read for the `read`th time. Call it on the feed's home core only. Members for
-    /// which that was asked before are sent the newest version, whichever epoch it is of. One that is older within the epoch of a
-    /// member's own isn't sent: the engine has lost versions, and the next one decides.
+    /// Handles the engine's answer: a feed here is as new as it was in the engine at the `read`th read. Call
+    /// it on the feed's home core only. Members that were recorded before this read are sent the newest
+    /// version of whichever epoch. A version that is older than a member's own within the same epoch isn't
+    /// sent: the engine has lost versions, and the next one decides.
     pub fn handle_feed_confirmed(&mut self, key: &Key, read: u64) {
         if let Some(index) = self.topics.find(&Topic::Feed(key.clone())) {
             self.relay_all(index, || Dispatch::Confirmed(key.clone(), read));
@@ -194,7 +204,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Members of this core for which the engine was asked before a read receive the newest version.
+    /// Sends the newest version to members of this core for which the engine was asked before a read.
     pub(crate) fn release_confirmed(&mut self, key: &Key, read: u64) {
         let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
         for (member, since) in self.awaiting.take_answered(index, read) {
@@ -202,9 +212,9 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The history of a room is as new as the engine's was after [`Hub::poll_unconfirmed`] reported the room. Call it on
-    /// the room's home core only. Members that wait are sent what followed their position, or a
-    /// [`Notice::Gap`](crate::Notice::Gap).
+    /// Handles the engine's answer for a room: the history here is as new as the engine's was after
+    /// [`Hub::poll_unconfirmed`] reported the room. Call it on the room's home core only. Waiting members are
+    /// sent the messages after their position, or a [`Notice::Gap`](crate::Notice::Gap).
     pub fn handle_confirmed(&mut self, room: &Room) {
         let Some(index) = self.room_index(room) else { return };
         if self.topics.at(index).is_some_and(|state| state.newest().is_some()) {
@@ -212,7 +222,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The history of a room with its home here, for those that wait for it.
+    /// Passes the history of a room with its home here to the members that wait for it.
     fn share_history(&mut self, index: u32, room: &Room, is_confirmed: bool) {
         let Some(mut history) = self.topics.at(index).and_then(|state| state.history()) else { return };
         history.is_confirmed = is_confirmed;
@@ -221,12 +231,12 @@ impl<E: Encoder> Hub<E> {
         self.handle_awaited(room, &history);
     }
 
-    /// The history that sessions of this core wait for.
+    /// Handles the history for which sessions of this core wait.
     pub(crate) fn handle_awaited(&mut self, room: &Room, history: &HistoryPart<E::Frame>) {
         let Some(index) = self.room_index(room) else { return };
         for (member, since) in self.awaiting.take_all(index) {
             let replay = match history.since(since) {
-                // The member may have come after the engine was asked.
+                // The member may have joined after the engine was asked.
                 Replay::Unplaced if !history.is_confirmed => {
                     self.to_confirm.insert(index);
                     Replay::Unknown
@@ -237,7 +247,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// To each other core that follows a topic.
+    /// Sends a message to each other core that follows a topic.
     fn relay_all(&mut self, index: u32, dispatch: impl Fn() -> Dispatch<E::Frame>) {
         let interested = self.topics.at(index).map_or(CoreSet::default(), |state| state.interested.clone());
         interested.iter().for_each(|core| self.outgoing.push(core, dispatch()));

@@ -1,4 +1,5 @@
-//! Deliveries: how publications enter outboxes, by policy, and how they leave. This is the hot path.
+//! Deliveries: how publications enter outboxes according to policies, and how they leave. This is the hot
+//! path.
 //!
 //! ```text
 //!            fan_out ──► enqueue ──► waiting ──► take ──► in flight ──► sent
@@ -8,10 +9,11 @@
 //!          (volatile)  (the budget) dropped
 //! ```
 //!
-//! A document may be delivered as a delta. Under `Latest` this is decided when it is taken, by the version that the
-//! session took before. Under `Queue` it is decided when it is enqueued, by the last version in the queue, because
-//! queued bytes are counted and all of them will be sent. The first document of a subscription waits as under
-//! `Latest`, whatever the policy: the client has asked for it, so a large one doesn't end the session.
+//! A document may be delivered as a delta. Under `Latest` this is decided when the document is taken, based
+//! on the version that the session took before. Under `Queue` it is decided when the document is enqueued,
+//! based on the last version in the queue, because queued bytes are counted and all of them will be sent. The
+//! first document of a subscription is treated as under `Latest`, whatever the policy: the client has
+//! requested it, so a large one must not end the session.
 //!
 //! **Invariants.** An outbox holds references to publications, never copies. A `Latest` subscription, and one whose
 //! first document is pending, has at most one document and one change of state waiting, so it needs no byte limit.
@@ -44,7 +46,7 @@ impl<E: Encoder> Sessions<E> {
         self.enqueue_for(members, publication, volatile, except, is_sampled);
     }
 
-    /// Enqueues a message or a state of the past for one member.
+    /// Enqueues an earlier message or state for one member.
     pub(crate) fn replay(&mut self, member: Member, publication: &Arc<Publication<E::Frame>>) {
         self.enqueue_for(&[member], publication, false, None, false);
     }
@@ -66,7 +68,7 @@ impl<E: Encoder> Sessions<E> {
             self.arena.sample(publication_ref);
         }
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
-        // Most members of a topic have the same format.
+        // Most members of a topic have the same format, so the last lookup is kept.
         let mut last = None;
         for member in members {
             if except == Some(member.session) {
@@ -98,7 +100,8 @@ impl<E: Encoder> Sessions<E> {
         self.arena.release(publication_ref);
     }
 
-    /// Enqueues a document for members of its feed. It is `step` versions newer than the one before.
+    /// Enqueues a document for members of its feed. The document is `step` versions newer than the previous
+    /// one.
     pub(crate) fn fan_out_document(
         &mut self,
         members: &[Member],
@@ -125,7 +128,7 @@ impl<E: Encoder> Sessions<E> {
         self.arena.release(publication_ref);
     }
 
-    /// Enqueues the newest version for a member that is `behind` it.
+    /// Enqueues the newest version for a member that is `behind` versions behind.
     pub(crate) fn enqueue_newest(
         &mut self,
         member: Member,
@@ -146,19 +149,19 @@ impl<E: Encoder> Sessions<E> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy_now() {
-            // It counts no bytes, and is encoded when it is taken.
+            // Under `Latest` a document counts no bytes, and is encoded when it is taken.
             Policy::Latest => {
                 self.counters.due += 1;
                 self.enqueue(member, publication_ref, 0);
             }
             policy => {
-                // A version that `DropOldest` drops would be missing for a delta.
+                // A delta would lack its base if `DropOldest` drops that version.
                 let (behind, resumes, then) = match policy {
                     Policy::Queue => (subscription.delta_base(), subscription.resumes(), 0),
                     _ => (UNKNOWN, false, UNKNOWN),
                 };
                 let mut form = self.arena.form(publication_ref, behind, resumes, session.format);
-                // It must be known now whether the format supports deltas. (Deltas are usually small.)
+                // The format's support for deltas must be known now. (Deltas are usually small.)
                 if form != publication_ref && self.arena.bytes_now(form, session.format).is_none() {
                     form = publication_ref;
                 }
@@ -171,8 +174,9 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Puts one publication into a session's outbox, by the subscription's policy. It is counted as due, and
-    /// becomes pending, dropped or dropped on disconnect. `bytes` is the size of its frame.
+    /// Puts one publication into a session's outbox according to the subscription's policy. The publication
+    /// is counted as due, and becomes pending, dropped, or dropped on disconnect. `bytes` is the size of its
+    /// frame.
     pub(crate) fn enqueue(&mut self, member: Member, publication_ref: PublicationRef, bytes: u32) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -186,8 +190,8 @@ impl<E: Encoder> Sessions<E> {
                     }
                 }
                 let placed = u32::from(!subscription.flags.has(Flags::DELAYED));
-                // A newer document replaces the waiting one, and makes a waiting change of state obsolete: the
-                // document's own state is newer.
+                // A newer document replaces the waiting one. It also makes a waiting change of state
+                // obsolete, because the document's own state is newer.
                 let is_state = self.arena.is_state(publication_ref);
                 let newest = if is_state { &mut subscription.state } else { &mut subscription.newest };
                 let mut older = [std::mem::replace(newest, publication_ref), PublicationRef::NONE];
@@ -206,7 +210,8 @@ impl<E: Encoder> Sessions<E> {
                     self.counters.pending -= 1;
                     self.counters.conflated += 1;
                 }
-                // The newer one leaves at the older one's position, before what came between them.
+                // The newer message takes the older one's position in the outbox, before messages that came
+                // between them.
                 if conflated && self.arena.is_recoverable(publication_ref) {
                     session.reorder();
                     self.join_positions.reorder(member.session, self.log.next());
@@ -258,7 +263,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Whether a session can receive all of these at once without exceeding its send buffer.
+    /// Returns `true` if the session can receive all of these at once without exceeding its send buffer.
     pub(crate) fn fits(&mut self, member: Member, publications: &[Arc<Publication<E::Frame>>]) -> bool {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy;
@@ -276,13 +281,13 @@ impl<E: Encoder> Sessions<E> {
             || (queue_bytes == 0 && publications.len() <= 1)
     }
 
-    /// Whether no session is ready and none is terminating.
+    /// Returns `true` if no session is ready and none is terminating.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.ready.is_empty() && self.terminating.is_empty()
     }
 
-    /// The next session with new pending deliveries, with its tag.
+    /// Returns the next session with new pending deliveries, with its tag.
     pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
@@ -296,7 +301,7 @@ impl<E: Encoder> Sessions<E> {
         None
     }
 
-    /// The next session that has to end, with its tag.
+    /// Returns the next session that must end, with its tag.
     pub(crate) fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
         while let Some((id, reason)) = self.terminating.pop_front() {
             if let Some(session) = self.alive(id) {
@@ -306,7 +311,7 @@ impl<E: Encoder> Sessions<E> {
         None
     }
 
-    /// Whether deliveries of a session wait for the notice of a gap.
+    /// Returns `true` if a session's deliveries are held until its client is notified of a gap.
     #[cold]
     fn is_held(&mut self, id: SessionId) -> bool {
         let Some(session) = self.slots.get(id.index as usize).filter(|session| session.is(id)) else {
@@ -320,8 +325,8 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Moves waiting publications into flight: at least one if there is any, more while they fit into
-    /// `bytes_max` and `frames_max`. If another core is making a frame, the session waits for it with `waits`;
-    /// otherwise this core makes its own.
+    /// `bytes_max` and `frames_max`. If another core is making a frame, the session waits for it if `waits`
+    /// is `true`; otherwise this core makes its own.
     pub(crate) fn take(
         &mut self,
         id: SessionId,
@@ -367,7 +372,7 @@ impl<E: Encoder> Sessions<E> {
                         break;
                     }
                 }
-                // The format doesn't support it, which became known after it was enqueued.
+                // The format doesn't support the publication, which was unknown when it was enqueued.
                 match slot {
                     Some(slot) => *slot = PublicationRef::NONE,
                     None => {
@@ -404,7 +409,7 @@ impl<E: Encoder> Sessions<E> {
             if let Some(slot) = slot {
                 *slot = PublicationRef::NONE;
                 if is_document {
-                    // A version that `DropOldest` drops later would be missing for a delta.
+                    // A delta would lack its base if `DropOldest` drops that version later.
                     subscription.behind = if subscription.policy == Policy::DropOldest { UNKNOWN } else { 0 };
                     subscription.flags.set(Flags::RESUMES, false);
                     subscription.flags.set(Flags::AWAITS_FIRST, false);
@@ -428,7 +433,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Queues delayed publications whose time has come. Returns false if there was nothing to look at.
+    /// Queues delayed publications that are due. Returns `false` if no publication was delayed.
     #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) -> bool {
         self.rates.handle_time(now);
@@ -448,7 +453,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Everything in flight of a session has been taken by the kernel. Returns whether more is waiting.
+    /// Records that the kernel has accepted everything in flight of a session. Returns `true` if more
+    /// publications wait.
     pub(crate) fn sent(&mut self, id: SessionId) -> bool {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return false };
         if !session.is(id) {

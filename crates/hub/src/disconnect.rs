@@ -1,9 +1,9 @@
-//! The table of reasons why the server ends a session, with the reconnect advice of each.
+//! The table of reasons for which the server ends a session, each with its reconnect advice.
 //!
-//! Clients must not reconnect unchanged after codes 44xx: the server would refuse them again. They may reconnect
-//! after codes 45xx, after a delay if one is given. Lower codes are those of RFC 6455.
+//! Clients must not reconnect unchanged after codes 44xx: the server would refuse them again. They may
+//! reconnect after codes 45xx, after a delay if the server states one. Lower codes are those of RFC 6455.
 
-/// Why a session is ended by the server.
+/// Reason for which the server ends a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disconnect {
     /// The server drains (deployment, shutdown).
@@ -12,13 +12,13 @@ pub enum Disconnect {
     SlowConsumer,
     /// The process is at its memory budget, and this session holds much of it.
     Overloaded,
-    /// No answer to a heartbeat.
+    /// The client has not answered a heartbeat.
     HeartbeatTimeout,
-    /// A message that was begun didn't end in time.
+    /// A message was not complete in time.
     MessageTimeout,
-    /// The client sent what this endpoint doesn't take.
+    /// The client sent a message that this endpoint doesn't accept.
     NotAccepted,
-    /// There is no such feed.
+    /// The feed does not exist.
     NotFound,
     /// The request for a subscription was malformed.
     BadRequest,
@@ -26,22 +26,22 @@ pub enum Disconnect {
     NotConnected,
     /// The application ends the session.
     ClosedByApplication,
-    /// The client broke the protocol that it speaks over its connection.
+    /// The client violated the protocol of its connection.
     ProtocolError,
-    /// The client may not do what it asks for.
+    /// The client lacks permission for its request.
     NotAllowed,
     /// The client's token was revoked.
     TokenRevoked,
-    /// The client presented no token, or one that is invalid.
+    /// The client presented no token, or an invalid one.
     TokenRefused,
     /// The client's token has expired.
     TokenExpired,
-    /// The client does more than its limits allow.
+    /// The client exceeds its rate limits.
     TooManyRequests,
 }
 
 impl Disconnect {
-    /// Every reason, for documents and tests.
+    /// All reasons, for documents and tests.
     pub const ALL: [Self; 16] = [
         Self::Shutdown,
         Self::SlowConsumer,
@@ -61,7 +61,7 @@ impl Disconnect {
         Self::TooManyRequests,
     ];
 
-    /// The WebSocket close code.
+    /// Returns the WebSocket close code.
     pub fn code(self) -> u16 {
         match self {
             Self::NotAccepted => 4400,
@@ -83,7 +83,7 @@ impl Disconnect {
         }
     }
 
-    /// The reason in words, at most 123 bytes.
+    /// Returns the reason in words, at most 123 bytes.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Shutdown => "the server is shutting down",
@@ -105,12 +105,12 @@ impl Disconnect {
         }
     }
 
-    /// Whether the client should reconnect.
+    /// Returns `true` if the client should reconnect.
     pub fn reconnect(self) -> bool {
         self.code() >= 4500
     }
 
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Shutdown => "shutdown",

@@ -1,4 +1,4 @@
-//! Messages between shards. Between each two shards they are first in, first out, and none is lost.
+//! Messages between shards. Between any two shards they are first in, first out, and none is lost.
 
 use crate::history::{HistoryPart, Replay};
 use crate::key::Key;
@@ -12,17 +12,17 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Names a core of this process, from 0.
+/// Identifies a core of this process, from 0.
 pub type CoreId = usize;
 
-/// How many cores there may be in a process.
+/// Maximum number of cores in a process.
 pub const CORES_MAX: usize = 256;
 
-/// A set of cores: 16 bytes in each topic.
+/// A set of cores. Takes 16 bytes in each topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CoreSet {
     first: u64,
-    /// The cores from 64 on.
+    /// Cores from 64 on.
     others: Option<Box<[u64; CORES_MAX / 64 - 1]>>,
 }
 
@@ -51,7 +51,7 @@ impl CoreSet {
         other.iter().for_each(|core| self.set(core, true));
     }
 
-    /// The cores in it, lowest first.
+    /// Iterates over the cores, lowest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = CoreId> {
         (0..).zip(self.words()).flat_map(|(word, mut bits)| {
             std::iter::from_fn(move || {
@@ -65,14 +65,14 @@ impl CoreSet {
 
 /// One message from one shard to another.
 pub enum Dispatch<F> {
-    /// The sender has (or no longer has) members of a plain room.
+    /// The sender has members of a plain room now, or no longer.
     Interest {
-        /// Which room.
+        /// The room.
         room: Room,
-        /// Whether it has members.
+        /// `true` if the sender has members.
         has_members: bool,
     },
-    /// To the home core: a session of the sender wants to become a member. `Joined` answers.
+    /// To the home core: a session of the sender wants to become a member. `Joined` is the answer.
     Join {
         /// The topic.
         topic: Topic,
@@ -83,29 +83,29 @@ pub enum Dispatch<F> {
         /// The client's position.
         since: Option<Position>,
     },
-    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order of the
-    /// requests.
+    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order of
+    /// the requests.
     Joined {
         /// The topic.
         topic: Topic,
-        /// The session that asked.
+        /// The session of the request.
         session: SessionId,
         /// The client's position, as in `Join`.
         since: Option<Position>,
-        /// What the session missed in a room.
+        /// Messages of a room that the session missed.
         replay: Replay<F>,
-        /// The newest snapshot, and the feed's state if it isn't live, for members to come.
+        /// The newest snapshot, and the feed's state if it isn't live, for future members.
         current: Current<F>,
     },
-    /// From the home core: it knows the history of a room now, which it didn't when it answered with
+    /// From the home core: it knows the history of a room now, which was unknown when it answered with
     /// [`Replay::Unknown`].
     History(Room, Arc<HistoryPart<F>>),
     /// From the home core: members of a room missed publications.
     Gap(Room),
-    /// From the home core: a feed was as new as in the engine when that was read for the given time.
+    /// From the home core: a feed here was as new as in the engine at the read with this number.
     Confirmed(Key, u64),
-    /// To the home core: the sender prepares a room with history, as if it had members. `Prepared` answers, with the same
-    /// number, as soon as the home core knows the history.
+    /// To the home core: the sender prepares a room with history as if it had members. `Prepared` with the
+    /// same number is the answer, as soon as the home core knows the history.
     Prepare(Room, NonZeroU64),
     /// From the home core: it knows the history of a room that the receiver prepares.
     Prepared {
@@ -113,17 +113,18 @@ pub enum Dispatch<F> {
         room: Room,
         /// The number of the request.
         number: NonZeroU64,
-        /// The receiver is sent what follows. `false`: there is no place for the room.
+        /// `true` if the receiver is sent further messages of the room, `false` if the home core has no slot
+        /// for the room.
         is_followed: bool,
     },
-    /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an `Interest`:
-    /// then the receiver's members would miss what the sender's core publishes.
+    /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an
+    /// `Interest`: then the receiver's members would miss publications of the sender's core.
     Refused(Topic, Option<SessionId>),
-    /// To the home core: the sender has no members left.
+    /// The sender has no members left. Only sent to the home core.
     Leave(Topic),
-    /// For the receiver's members.
+    /// A publication for the receiver's members.
     Publish(Topic, Arc<Publication<F>>, Emit),
-    /// For the receiver's members of several rooms, once for each.
+    /// A publication for the receiver's members of several rooms. Each session receives it once.
     PublishToSeveral(Rooms, Arc<Publication<F>>, Emit),
     /// To the home core of a room with history: assign a position and broadcast it.
     Submit {
@@ -133,18 +134,18 @@ pub enum Dispatch<F> {
         event: Option<Arc<str>>,
         /// The data.
         data: Data,
-        /// Its options.
+        /// Options of the event.
         options: Emit,
     },
     /// To the home core of a room's presence: a session of the sender has joined the room, or left it.
     Presence(Room, PresenceChange),
 }
 
-/// Approximate size of a message without its content.
+/// Approximate size of a message without its content, in bytes.
 const DISPATCH_BYTES: usize = 64;
 
 impl<F> Dispatch<F> {
-    /// Approximate size of a message per receiving session.
+    /// Returns the approximate size of a message per receiving session, in bytes.
     pub fn weight_bytes(&self) -> usize {
         let publications = |all: &[Arc<Publication<F>>]| {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
@@ -172,23 +173,24 @@ impl<F> Dispatch<F> {
         DISPATCH_BYTES + carried
     }
 
-    /// Whether the receiver sends an answer.
+    /// Returns `true` if the receiver sends an answer.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Self::Join { .. })
     }
 }
 
-/// Counts the sessions that a message is for. Each core adds its own, so the last one to drop its reference has the sum.
+/// Counts the receiving sessions of a message. Each core adds its own, so the core that drops the last
+/// reference has the sum.
 pub trait Tally: Send + Sync {
     /// Adds the sessions of one core.
     fn add(&self, sessions: usize);
 }
 
-/// How something is emitted. Exceptions are shared by the cores that it reaches, and nothing where there are
-/// none.
+/// Options of a message. The cores that it reaches share the exceptions; without exceptions they take no
+/// memory.
 #[derive(Clone, Default)]
 pub struct Emit {
-    /// Whether to skip sessions with pending deliveries. A volatile message can't be recovered.
+    /// `true` skips sessions with pending deliveries. A volatile message can't be recovered.
     pub volatile: bool,
     pub(crate) except: Exceptions,
     pub(crate) id: Option<NonZeroU64>,
@@ -200,13 +202,13 @@ pub struct Emit {
 pub(crate) struct Exceptions(Option<Arc<Except>>);
 
 impl Exceptions {
-    /// The sessions of a core.
+    /// Iterates over the excepted sessions of a core.
     pub(crate) fn sessions(&self, core: CoreId) -> impl Iterator<Item = SessionId> {
         let sessions = self.0.iter().flat_map(|except| &except.sessions);
         sessions.filter(move |(of, _)| *of == core).map(|(_, session)| *session)
     }
 
-    /// Approximate size.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |except| {
             except.sessions.len() * size_of::<(CoreId, SessionId)>() + except.rooms.len() * size_of::<Room>()
@@ -221,7 +223,7 @@ struct Except {
     rooms: Vec<Room>,
 }
 
-// The bytes of its content, whoever counts them.
+// Compares the content of the exceptions, regardless of the tally.
 impl PartialEq for Emit {
     fn eq(&self, other: &Self) -> bool {
         (self.volatile, &self.except) == (other.volatile, &other.except)
@@ -238,30 +240,31 @@ impl fmt::Debug for Emit {
 }
 
 impl Emit {
-    /// Only to sessions without pending deliveries.
+    /// Makes options for delivery only to sessions without pending deliveries.
     pub fn volatile() -> Self {
         Self { volatile: true, ..Self::default() }
     }
 
-    /// Not to this session of that core either.
+    /// Excepts this session of that core.
     pub fn except_session(mut self, core: CoreId, session: SessionId) -> Self {
         self.except_mut().sessions.push((core, session));
         self
     }
 
-    /// Not to the members of this room either.
+    /// Excepts the members of this room.
     pub fn except_room(mut self, room: Room) -> Self {
         self.except_mut().rooms.push(room);
         self
     }
 
-    /// With an [id](Publication::id) that other nodes know it by; 0: with one of this shard's. See [`Hub::draw_id`](crate::Hub::draw_id).
+    /// Sets the [id](Publication::id) by which other nodes know the message; 0 lets this shard draw one. See
+    /// [`Hub::draw_id`](crate::Hub::draw_id).
     pub fn identified(mut self, id: u64) -> Self {
         self.id = NonZeroU64::new(id);
         self
     }
 
-    /// Counts the sessions that it is for, except those that are left out. Suspended ones count.
+    /// Counts the receiving sessions, suspended ones included, without the excepted ones.
     pub fn counted_by(mut self, tally: Arc<dyn Tally>) -> Self {
         self.tally = Some(tally);
         self
@@ -273,7 +276,7 @@ impl Emit {
         }
     }
 
-    /// Approximate size of the exceptions.
+    /// Returns the approximate size of the exceptions in bytes.
     pub fn bytes(&self) -> usize {
         self.except.bytes()
     }
@@ -282,39 +285,40 @@ impl Emit {
         Arc::make_mut(self.except.0.get_or_insert_default())
     }
 
-    /// Whether all members receive it.
+    /// Returns `true` if all members receive the message.
     #[inline]
     pub fn has_no_exceptions(&self) -> bool {
         self.except.0.is_none()
     }
 
-    /// The sessions of a core that don't get it.
+    /// Iterates over the excepted sessions of a core.
     pub(crate) fn excepted_sessions(&self, core: CoreId) -> impl Iterator<Item = SessionId> {
         self.except.sessions(core)
     }
 
-    /// The sessions of all cores that don't get it.
+    /// Returns the excepted sessions of all cores.
     pub fn excepted(&self) -> &[(CoreId, SessionId)] {
         self.except.0.as_ref().map_or(&[], |except| &except.sessions)
     }
 
-    /// The rooms whose members don't receive it.
+    /// Returns the rooms whose members don't receive the message.
     pub fn excepted_rooms(&self) -> &[Room] {
         self.except.0.as_ref().map_or(&[], |except| &except.rooms)
     }
 }
 
-/// The newest that is known of a feed.
+/// The newest known document and state of a feed.
 pub struct Current<F> {
     /// The newest document.
     pub(crate) snapshot: Option<Arc<Publication<F>>>,
-    /// The newest change of state since, if it differs from the document's own (or, without a document, from live).
+    /// The newest change of state since the document, if it differs from the document's own state (or,
+    /// without a document, from live).
     pub(crate) state: Option<Arc<Publication<F>>>,
 }
 
 impl<F> Current<F> {
-    /// The feed goes on with `publication`. The home core and those that follow it do the same. Returns how many
-    /// versions a new document is ahead of the one before it; [`UNKNOWN`] if they have no common epoch.
+    /// Applies `publication` to the feed. The home core and its followers do the same. Returns by how many
+    /// versions a new document is ahead of the previous one; [`UNKNOWN`] if they have no common epoch.
     pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) -> u16 {
         match publication.body() {
             Body::Snapshot { .. } => {
@@ -336,8 +340,8 @@ impl<F> Current<F> {
         UNKNOWN
     }
 
-    /// How many versions a client at `since` is behind the newest document; [`UNKNOWN`] if no patch can lead from
-    /// there.
+    /// Returns how many versions a client at `since` is behind the newest document; [`UNKNOWN`] if no patch
+    /// can lead from there.
     pub(crate) fn behind(&self, since: Option<Position>) -> u16 {
         let newest = self.snapshot.as_ref().map(|snapshot| snapshot.body());
         match (newest, since) {
@@ -349,7 +353,8 @@ impl<F> Current<F> {
         }
     }
 
-    /// Whether a client at `since` has a newer version of the same epoch, which another node gave it.
+    /// Returns `true` if a client at `since` has a newer version of the same epoch, received from another
+    /// node.
     pub(crate) fn is_before(&self, since: Option<Position>) -> bool {
         let newest = self.snapshot.as_ref().and_then(|snapshot| snapshot.position());
         newest.zip(since).is_some_and(|(newest, since)| {
@@ -358,13 +363,13 @@ impl<F> Current<F> {
         })
     }
 
-    /// Whether a client has a version of another epoch than this one.
+    /// Returns `true` if a client has a version of another epoch.
     pub(crate) fn is_of_other_epoch(&self, since: Option<Position>) -> bool {
         let newest = self.snapshot.as_ref().and_then(|snapshot| snapshot.position());
         newest.zip(since).is_some_and(|(newest, since)| newest.epoch != since.epoch)
     }
 
-    /// The feed's state as clients know it.
+    /// Returns the feed's state as clients know it.
     pub(crate) fn feed_state(&self) -> FeedState {
         match [&self.state, &self.snapshot].into_iter().flatten().next().map(|p| p.body()) {
             Some(Body::State { state, .. } | Body::Snapshot { state, .. }) => *state,
@@ -372,7 +377,7 @@ impl<F> Current<F> {
         }
     }
 
-    /// Whether nothing is known.
+    /// Returns `true` if neither document nor state is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.snapshot.is_none() && self.state.is_none()
     }

@@ -1,15 +1,15 @@
 //! Sessions whose next publication is being encoded by another core.
 //!
-//! They receive nothing until the frame exists, so that their pending deliveries keep their order. Then they are
-//! ready again. **Invariant:** a session in this set counts as listed: nothing else makes it ready. It is therefore
-//! in the set at most once.
+//! They receive no deliveries until the frame exists, so that their pending deliveries keep their order. Then
+//! they are ready again. **Invariant:** a session in this set counts as listed, so no other event makes it
+//! ready. It is therefore in the set at most once.
 
 use crate::publication::{FormatId, Publication};
 use crate::session_id::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// See the module's documentation.
+/// Sessions by the encoding for which they wait; see the module's documentation.
 pub(crate) struct EncodingWaiters<F>(Vec<Encoding<F>>);
 
 struct Encoding<F> {
@@ -30,7 +30,7 @@ impl<F> EncodingWaiters<F> {
         self.0.is_empty()
     }
 
-    /// A session waits for this encoding. A listed session is ready in any case.
+    /// Adds a session that waits for this encoding. The session must be listed already.
     pub(crate) fn add(
         &mut self,
         publication: &Arc<Publication<F>>,
@@ -52,7 +52,7 @@ impl<F> EncodingWaiters<F> {
         }
     }
 
-    /// Makes the sessions ready whose frames no other core is making any more.
+    /// Makes sessions ready if no other core is making their frame any longer.
     pub(crate) fn move_encoded_to(&mut self, ready: &mut VecDeque<SessionId>) {
         for one in self.0.extract_if(.., |one| !one.publication.is_being_encoded(one.format)) {
             ready.extend(one.sessions);

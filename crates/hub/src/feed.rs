@@ -1,8 +1,9 @@
-//! Feeds at their home core: documents and states from the control plane, and which keys have subscribers.
+//! Feeds at their home core: documents and states from the control plane, and reports of keys with
+//! subscribers.
 //!
-//! **Invariants.** Whether a key has subscribers is a level: the home core reports it if it differs from the last
-//! report. A feed's state is kept until the control plane has dropped the key *and* nobody is subscribed, in either
-//! order.
+//! **Invariants.** The presence of subscribers is a level: the home core reports it if it differs from the
+//! last report. A feed's state is kept until the control plane has dropped the key *and* the last subscriber
+//! has left, in either order.
 
 use crate::dispatch::Emit;
 use crate::encoder::Encoder;
@@ -17,12 +18,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 impl<E: Encoder> Hub<E> {
-    /// A feed has a new version, perhaps with a patch. Call it on the key's home core only. A document with the
-    /// same bytes is no new version, but may change the feed's state. If the key has no subscribers and this core
-    /// knows too many topics, nothing is kept.
+    /// Handles a new version of a feed, optionally with a patch. Call it on the key's home core only. A
+    /// document with the same bytes is no new version, but may change the feed's state. The document isn't
+    /// kept if the key has no subscribers and this core has too many topics.
     ///
-    /// A patch is used if it applies to the newest version that this core knows, both are JSON, and the feed is
-    /// live.
+    /// The patch is used if it applies to the newest version that this core knows, both versions are JSON,
+    /// and the feed is live.
     pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
         let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
@@ -34,7 +35,7 @@ impl<E: Encoder> Hub<E> {
         }
         let operations = patch.and_then(|patch| {
             let Some(Body::Snapshot { document: base, .. }) = newest else { return None };
-            // Mostly the very same memory.
+            // The compared bytes are usually the same memory.
             let same = patch.base.as_ptr() == base.body.as_ptr() && patch.base.len() == base.body.len();
             (base.json && (same || patch.base == base.body)).then_some(patch.operations)
         });
@@ -42,11 +43,12 @@ impl<E: Encoder> Hub<E> {
         self.publish_document(index, position, state, document, operations.as_slice());
     }
 
-    /// A feed has a new version, whose position another node has assigned. Call it on the key's home core only.
-    /// `patches` lead to it, oldest first: the last one from the version before. Clients that reconnect to this node
-    /// resume from the versions that they cover.
+    /// Handles a new version of a feed whose position another node has assigned. Call it on the key's home
+    /// core only. `patches` lead to this version, oldest first; the last one applies to the previous version.
+    /// Clients that reconnect to this node resume from the versions that the patches cover.
     ///
-    /// A version that isn't newer than the newest one of the same epoch is ignored. Returns whether it was newer.
+    /// A version that isn't newer than the newest one of the same epoch is ignored. Returns `true` if it was
+    /// newer.
     pub fn handle_document_at(
         &mut self,
         key: &Key,
@@ -66,7 +68,7 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// A new version of a feed at home, with the patches that lead to it.
+    /// Publishes a new version of a feed with its home here, with the patches that lead to it.
     fn publish_document(
         &mut self,
         index: u32,
@@ -77,7 +79,7 @@ impl<E: Encoder> Hub<E> {
     ) {
         let Some(topic) = self.topics.at(index) else { return };
         let Topic::Feed(key) = &topic.topic else { return };
-        // Patches lead to live documents only.
+        // Patches only lead to live documents.
         let own = patches.last().filter(|_| state == FeedState::Live && document.json).cloned();
         let past = own.is_some().then(|| {
             let before = topic.snapshot().filter(|before| {
@@ -107,8 +109,8 @@ impl<E: Encoder> Hub<E> {
         self.topics.account(index);
     }
 
-    /// A feed's state changed. Call it on the key's home core only. The same state for the same reason is no
-    /// change. `NotFound` notifies all subscribers and ends their subscriptions
+    /// Handles a change of a feed's state. Call it on the key's home core only. The same state for the same
+    /// reason is no change. `NotFound` notifies all subscribers and ends their subscriptions
     /// ([`Hub::poll_notice`](crate::Hub::poll_notice)).
     pub fn handle_state(&mut self, key: &Key, state: FeedState, reason: Arc<str>) {
         let Some(index) = self.home_feed(key) else { return };
@@ -131,9 +133,10 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// The control plane has dropped the feed. Call it on the key's home core only. If the feed has subscribers, or
-    /// gets some before control is notified, its state is kept until they have left. It is kept for longer if
-    /// control is notified that the key has subscribers, and so keeps it again.
+    /// Handles that the control plane has dropped the feed. Call it on the key's home core only. If the feed
+    /// has subscribers, or gains some before the control plane is notified, its state is kept until they have
+    /// left. It is kept for longer if the control plane is notified that the key has subscribers, because it
+    /// then keeps the key again.
     pub fn handle_forget(&mut self, key: &Key) {
         let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
         if let Some(topic) = self.topics.at_mut(index) {
@@ -142,13 +145,14 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The next topic that gained its first subscriber in this process or lost its last one: a feed, or with
-    /// [`Options::reports_rooms`](crate::Options::reports_rooms) a room. A level: a change that is undone before the call
-    /// isn't reported. Each topic is reported by one core.
+    /// Returns the next topic that gained its first subscriber in this process or lost its last one: a feed,
+    /// or with [`Options::reports_rooms`](crate::Options::reports_rooms) a room. The report is a level: a
+    /// change that is undone before the call isn't reported. Each topic is reported by one core.
     ///
-    /// If control has dropped a feed since the last report, it is reported again: the new subscribers haven't been
-    /// notified of its state. With external positions, the hub forgets the history of a room when it reports that the
-    /// last subscriber has left. Call [`Hub::handle_history`] after each report that it has subscribers.
+    /// If the control plane has dropped a feed since the last report, the feed is reported again, because the
+    /// new subscribers don't know its state yet. With external positions, the hub forgets the history of a
+    /// room when it reports that the last subscriber has left. Call [`Hub::handle_history`] after each report
+    /// that a room has subscribers.
     pub fn poll_subscribed(&mut self) -> Option<(Topic, bool)> {
         while let Some(changed) = self.changed_topics.pop_front() {
             let Some(index) = self.topics.find(&changed) else { continue };
@@ -170,7 +174,7 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// The next session that requests a feed for which its home core has no state. Call it after
+    /// Returns the next session that requests a feed for which its home core has no state. Call it after
     /// [`Hub::poll_subscribed`], which reports the key.
     pub fn poll_requester(&mut self) -> Option<(Key, Requester)> {
         while let Some((key, requester)) = self.requesters.pop_front() {
@@ -185,8 +189,8 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// The control plane doesn't fetch a feed for a session of this core. If the feed still has no state, the
-    /// subscription ends with [`Notice::Refused`].
+    /// Handles that the control plane doesn't fetch a feed for a session of this core. If the feed still has
+    /// no state, the subscription ends with [`Notice::Refused`].
     pub fn handle_refusal(&mut self, session: SessionId, key: &Key) {
         let topic = Topic::Feed(key.clone());
         let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));
@@ -196,7 +200,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The number of subscribers may have changed to or from 0.
+    /// Checks whether the number of subscribers has changed to or from 0.
     pub(crate) fn subscribers_changed(&mut self, index: u32) {
         let Some(state) = self.topics.at(index).filter(|state| !state.reporting) else { return };
         let is_reported = match &state.topic {
@@ -222,7 +226,8 @@ impl<E: Encoder> Hub<E> {
         self.deliver_version(index, publication, step);
     }
 
-    /// To this core's members of a feed: a document that is `step` versions newer than the one before, or a state.
+    /// Delivers to this core's members of a feed: a document that is `step` versions newer than the previous
+    /// one, or a state.
     pub(crate) fn deliver_version(
         &mut self,
         index: u32,

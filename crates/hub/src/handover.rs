@@ -1,15 +1,15 @@
-//! Sessions that move to another node of a cluster, with what their clients missed.
+//! Sessions that move to another node of a cluster, together with the messages that their clients missed.
 //!
 //! ```text
 //!   node that has the session                   node that its client has reached
 //!   subscriptions_of ─────────────────────────► handle_open, handle_suspend, handle_subscribe
 //!                                               messages of its rooms are logged from here on
-//!   handle_departure: what it missed, ────────► handle_arrival: what it missed there, then what it
-//!   and what this node had of its rooms         missed here, without what that node had
+//!   handle_departure: missed messages, ───────► handle_arrival: the messages missed there, then those
+//!   ids of known messages of its rooms          missed here that the first node didn't have
 //! ```
 //!
-//! A message has the same id on both nodes. The log of the second node has all messages since it joined the rooms, so nothing
-//! is lost between the two if the first one has what was published before.
+//! A message has the same id on both nodes. The log of the second node has all messages since it joined the
+//! rooms, so no message is lost in between if the first node has every message published before.
 
 use crate::dispatch::Exceptions;
 use crate::encoder::Encoder;
@@ -25,35 +25,35 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// So many entries of the log before the first one that a session missed are named as well: another node may receive them
-/// later than this one did.
+/// Number of log entries before the first missed one whose ids are included too: another node may receive
+/// them later than this node did.
 const KNOWN_BEFORE: u64 = 1_024;
 /// Maximum number of ids in [`Departure::known`].
 pub const KNOWN_MAX: usize = 16_384;
 
-/// What a session missed that moves to another node.
+/// The messages that a session missed before it moves to another node.
 pub struct Departure<F> {
-    /// The messages, in order, and whether each was sent to this session alone.
+    /// The missed messages in order. `true` marks a message to this session alone.
     pub missed: Vec<(Arc<Publication<F>>, bool)>,
-    /// The ids of messages of its rooms, missed or not, that this node has had.
+    /// Ids of messages of its rooms that this node has delivered or logged.
     pub known: Vec<u64>,
 }
 
 /// A message that a session missed on another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissedMessage {
-    /// Its id.
+    /// The message's id.
     pub id: u64,
-    /// Whether it was sent to this session alone.
+    /// `true` if the message was sent to this session alone.
     pub is_direct: bool,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
-    /// The content.
+    /// The content of the message.
     pub data: Data,
 }
 
 impl<E: Encoder> Hub<E> {
-    /// The topics of a session, with the options of its subscriptions.
+    /// Returns the topics of a session with the options of its subscriptions.
     pub fn subscriptions_of(&self, session: SessionId) -> Vec<(Topic, SubscribeOptions)> {
         let members = self.sessions.members(session);
         let subscriptions = members.filter_map(|member| {
@@ -69,14 +69,14 @@ impl<E: Encoder> Hub<E> {
         subscriptions.collect()
     }
 
-    /// The newest version of each of a session's feeds that its client may have.
+    /// Returns the newest version of each of a session's feeds that its client may have.
     pub fn feed_positions(&self, session: SessionId) -> Vec<(Key, Position)> {
         let members = self.sessions.members(session);
         let positions = members.filter_map(|member| {
             let index = self.sessions.subscription(member).topic;
             let topic = (index != NO_TOPIC).then(|| self.topics.at(index))??;
             let Topic::Feed(key) = &topic.topic else { return None };
-            // A version that this node doesn't have yet, from another one.
+            // A version that another node sent to the client and this node doesn't have yet.
             let position =
                 self.awaiting.since(index, member).or_else(|| topic.snapshot().and_then(|p| p.position()))?;
             Some((key.clone(), position))
@@ -84,8 +84,9 @@ impl<E: Encoder> Hub<E> {
         positions.collect()
     }
 
-    /// The client of a session that arrives may have this version of a feed, from another node: it receives no older one of the
-    /// same epoch, and none of another epoch before the engine was read. Call it before [`Hub::handle_arrival`].
+    /// Records that the client of an arriving session may have this version of a feed from another node. The
+    /// client receives no older version of the same epoch, and no version of another epoch before the engine
+    /// was read. Call it before [`Hub::handle_arrival`].
     pub fn handle_may_have(&mut self, session: SessionId, key: &Key, position: Position) {
         let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
         let Some(member) = self.subscription_to(session, index) else { return };
@@ -93,8 +94,8 @@ impl<E: Encoder> Hub<E> {
         self.sessions.subscription_mut(member).flags.set(Flags::MAY_HAVE, true);
     }
 
-    /// What a suspended session missed after `last`, as for [`Hub::handle_resume`], at most `bytes_max` of it. The caller
-    /// closes the session, whatever the result is.
+    /// Returns the messages that a suspended session missed after `last` (as for [`Hub::handle_resume`]), at
+    /// most `bytes_max` of them. The caller closes the session, whatever the result is.
     ///
     /// # Errors
     /// The session isn't suspended, or can't be resumed.
@@ -123,12 +124,13 @@ impl<E: Encoder> Hub<E> {
         Ok(Departure { missed: missed.collect(), known })
     }
 
-    /// A session that was opened and suspended here for a client of another node is sent what it missed there, then what
-    /// its rooms received here since, without what the other node had: see [`Departure`]. Then the newest version of
-    /// its feeds. `room` gives the namespace.
+    /// Sends missed messages to a session that was opened and suspended here for a client of another node:
+    /// first the messages that it missed there, then the messages that its rooms received here since, without
+    /// the ones that the other node had (see [`Departure`]), then the newest version of its feeds. `room`
+    /// states the namespace.
     ///
     /// # Errors
-    /// The session isn't suspended, or it missed too much. The caller closes it.
+    /// The session isn't suspended, or missed too much. The caller closes it.
     pub fn handle_arrival(
         &mut self,
         now: Instant,
@@ -146,7 +148,7 @@ impl<E: Encoder> Hub<E> {
         }
         let here = self.missed(session, direct, since).ok_or(ResumeError::NotCovered)?;
         let ids: HashSet<u64> = missed.iter().map(|message| message.id).collect();
-        // Messages to one session have different ids on each node, so each is counted by what it says.
+        // A message to one session has a different id on each node, so such messages are matched by content.
         let mut sent_alone: HashMap<(&Option<Arc<str>>, &Data), usize> = HashMap::new();
         for MissedMessage { event, data, .. } in missed.iter().filter(|message| message.is_direct) {
             *sent_alone.entry((event, data)).or_default() += 1;
@@ -189,19 +191,19 @@ impl<E: Encoder> Hub<E> {
         Ok(())
     }
 
-    /// A session is resumed as one whose client has just received the publication `last`.
+    /// Resumes a session as if its client had just received the publication `last`.
     fn begin_anew(&mut self, now: Instant, session: SessionId, room: &Room, last: Option<u64>) {
         let last = last.and_then(NonZeroU64::new);
         self.sessions.join_positions.reorder(session.index, self.sessions.log.next());
         if last.is_some() {
-            // Its client is found in the log if it is disconnected again before it has received anything.
+            // The log lets the client be found if it disconnects again before it has received anything.
             let (event, data) = (None, Data::Json(Default::default()));
             let marker = Body::Message { room: room.clone(), event, data, position: None };
             let (marker, except) = (self.make(marker, false, last), Exceptions::default());
             self.sessions.log.push(now, &marker, &[], Box::default(), &except, Some(session));
         }
         if let Some(session) = self.sessions.alive_mut(session) {
-            // Only a client that has received nothing is sent everything.
+            // Only a client that has received no publication is sent all of them.
             (session.newest_id, session.reordered) = (last, last.is_some());
         }
         self.end_suspension(session);

@@ -1,6 +1,7 @@
-//! Sessions that receive no deliveries until their clients have been notified of a gap: what follows a gap in a room must not
-//! overtake the notice, whatever else is sent to the client meanwhile. While nothing of these rooms waits, nothing is held: a client
-//! may leave another room in between, and receives what was published there before.
+//! Sessions that receive no deliveries until their clients have been notified of a gap. Messages after a gap
+//! in a room must not overtake the notice, whatever else is sent to the client meanwhile. Deliveries are held
+//! only while messages of these rooms wait: a client may leave another room in between, and receives the
+//! messages published there before.
 
 use crate::session_id::SessionId;
 use smallvec::SmallVec;
@@ -11,23 +12,23 @@ pub(crate) struct Held(HashMap<SessionId, Hold>);
 
 #[derive(Default)]
 struct Hold {
-    /// Notices that are still to be sent.
+    /// Number of notices that are still to be sent.
     notices: u32,
-    /// The indices of their rooms.
+    /// Indices of the rooms of these notices.
     topics: SmallVec<[u32; 2]>,
-    /// Deliveries would have been taken otherwise.
+    /// `true` if a delivery has been held back.
     is_missed: bool,
 }
 
 impl Held {
-    /// A notice about a room is queued for a session.
+    /// Adds a queued notice for a session, optionally about a room.
     pub(crate) fn add(&mut self, session: SessionId, topic: Option<u32>) {
         let hold = self.0.entry(session).or_default();
         hold.notices += 1;
         hold.topics.extend(topic);
     }
 
-    /// A notice was sent, or is dropped. Returns whether deliveries were held that may leave now.
+    /// Removes a notice that was sent or dropped. Returns `true` if held deliveries may leave now.
     pub(crate) fn remove(&mut self, session: SessionId) -> bool {
         let Some(hold) = self.0.get_mut(&session) else { return false };
         hold.notices -= 1;
@@ -37,13 +38,13 @@ impl Held {
         let is_missed = hold.is_missed;
         self.0.remove(&session);
         if self.0.is_empty() {
-            // A gap of a large room concerns many sessions at a time.
+            // A gap of a large room concerns many sessions at a time, so the table's memory is freed.
             self.0 = HashMap::new();
         }
         is_missed
     }
 
-    /// Whether notices are still to be sent to a session.
+    /// Returns `true` if notices are still to be sent to a session.
     pub(crate) fn awaits_notice(&self, session: SessionId) -> bool {
         self.0.contains_key(&session)
     }
@@ -53,7 +54,8 @@ impl Held {
         self.0.is_empty()
     }
 
-    /// Whether deliveries are held that would be taken now. `waits`: whether some of one of these rooms wait.
+    /// Returns `true` if deliveries are held that would be taken now. `waits` returns `true` if messages of
+    /// one of these rooms wait.
     pub(crate) fn holds(&mut self, session: SessionId, waits: impl FnOnce(&[u32]) -> bool) -> bool {
         let Some(hold) = self.0.get_mut(&session) else { return false };
         hold.is_missed = hold.is_missed || waits(&hold.topics);

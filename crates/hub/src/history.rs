@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 pub struct HistoryLimits {
     /// Maximum number of publications; 0 keeps none.
     pub publications_max: usize,
-    /// Maximum bytes of bodies.
+    /// Maximum size of the bodies in bytes.
     pub bytes_max: usize,
     /// Maximum age.
     pub age_max: Duration,
 }
 
-/// The limits of a room's history. `history` has the limits of rooms whose names begin with a prefix, of which the longest
-/// counts. `None`: the room keeps no history.
+/// Returns the limits of a room's history. `history` has limits by prefix of the room's name; the longest
+/// matching prefix counts. `None` if the room keeps no history.
 pub fn history_limits(history: &[(String, HistoryLimits)], room: &Room) -> Option<HistoryLimits> {
     if room.is_all_members() {
         return None;
@@ -28,18 +28,18 @@ pub fn history_limits(history: &[(String, HistoryLimits)], room: &Room) -> Optio
     longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)
 }
 
-/// The history that a core keeps of its rooms.
+/// The size of the history that a core keeps of its rooms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryStats {
-    /// Publications of all rooms whose home core it is.
+    /// Number of publications in all rooms with this home core.
     pub publications: usize,
-    /// Bytes of their bodies.
+    /// Size of their bodies in bytes.
     pub bytes: usize,
 }
 
-/// What a session that names its position in a room is sent.
+/// The answer to a session that names its position in a room.
 pub enum Replay<F> {
-    /// What it missed, oldest first.
+    /// The missed messages, oldest first.
     Messages(Vec<Arc<Publication<F>>>),
     /// The history doesn't reach back that far: [`Notice::Gap`](crate::Notice::Gap).
     Expired,
@@ -49,13 +49,14 @@ pub enum Replay<F> {
     Unplaced,
 }
 
-/// The history of a room: all publications after an offset, oldest first. Offsets grow, not always by one.
+/// The history of a room: all publications after an offset, oldest first. Offsets increase, but may leave out
+/// numbers.
 pub struct HistoryPart<F> {
-    /// The offset after which nothing is missing.
+    /// The offset after which the history is complete.
     pub(crate) after: u64,
     pub(crate) newest: Position,
     pub(crate) messages: Vec<Arc<Publication<F>>>,
-    /// Whether the engine has been asked since members began to wait for it.
+    /// `true` if the engine has been asked since members began to wait for the history.
     pub(crate) is_confirmed: bool,
 }
 
@@ -107,7 +108,7 @@ impl<F> History<F> {
         self.limits = limits;
     }
 
-    /// Forgets everything: the next publication follows this offset.
+    /// Clears the history: the next publication follows this offset.
     pub(crate) fn restart(&mut self, after: u64) {
         *self = Self { after, ..Self::new(self.limits) };
     }
@@ -128,7 +129,7 @@ impl<F> History<F> {
         }
     }
 
-    /// Evicts the oldest publication. Returns the bytes of its body.
+    /// Evicts the oldest publication. Returns the size of its body in bytes.
     pub(crate) fn forget_oldest(&mut self) -> usize {
         let Some(Entry { publication, .. }) = self.entries.pop_front() else { return 0 };
         self.after = publication.position().map_or(self.after, |position| position.offset);
@@ -136,12 +137,12 @@ impl<F> History<F> {
         publication.body().len()
     }
 
-    /// What followed `since`. `newest` is the topic's position.
+    /// Returns the publications after `since`. `newest` is the topic's position.
     pub(crate) fn since(&self, since: Position, newest: Position) -> Replay<F> {
         replay(since, self.after, newest, self.entries.iter().map(|entry| &entry.publication))
     }
 
-    /// All of it.
+    /// Returns the complete history.
     pub(crate) fn part(&self, newest: Position) -> HistoryPart<F> {
         let messages = self.entries.iter().map(|entry| entry.publication.clone()).collect();
         HistoryPart { after: self.after, newest, messages, is_confirmed: false }

@@ -1,9 +1,10 @@
-//! Ids of publications: unique in the process without communication between cores. An id from before a restart, or of another
-//! node, almost never matches. A message has the same id on all nodes: its publisher's, or that of its position.
+//! Ids of publications: unique in the process without communication between cores. An id from before a
+//! restart, or of another node, almost never matches. A message has the same id on all nodes: the id that its
+//! publisher drew, or one derived from its position.
 //!
-//! A number that holds the core and a counter is mixed with a key of the process. The mixing is one-to-one
-//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids. The key is a hash of the seed,
-//! so that clients learn nothing of the seed, on which hashes of names depend.
+//! A number of a core and a counter is mixed with a key of the process. The mixing is one-to-one
+//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids. The key is a hash of the
+//! seed, so that ids reveal no part of the seed, on which hashes of names depend.
 
 use crate::dispatch::{CORES_MAX, CoreId};
 use crate::publication::Position;
@@ -12,10 +13,10 @@ use crate::topics::Seeded;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU64;
 
-/// Bits of a number that are the core's; the others count.
+/// Number of bits for the core; the other bits are the counter.
 const CORE_BITS: u32 = CORES_MAX.ilog2();
 
-/// Draws the ids of what one core publishes.
+/// Draws the ids of one core's publications.
 pub(crate) struct Ids {
     keys: [u64; 2],
     next: u64,
@@ -27,7 +28,7 @@ impl Ids {
         Self { keys, next: (core as u64) << (u64::BITS - CORE_BITS) }
     }
 
-    /// A new id, never 0.
+    /// Returns a new id, never 0.
     pub(crate) fn draw(&mut self) -> u64 {
         loop {
             let mut id = self.next ^ self.keys[0];
@@ -42,9 +43,9 @@ impl Ids {
     }
 }
 
-/// The id of a room's message at a position that is the same on all nodes.
+/// Returns the id of a room's message at a position. It is the same on all nodes.
 pub(crate) fn id_at(room: &Room, position: Position) -> Option<NonZeroU64> {
-    // Not keyed, because nodes have no key in common.
+    // Unkeyed hash, because nodes have no key in common.
     let mut hasher = DefaultHasher::new();
     (room.namespace(), room.name(), position.epoch.0, position.offset).hash(&mut hasher);
     NonZeroU64::new(hasher.finish())
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn zero_is_left_out() {
         let mut ids = Ids::new(0, [0, 0]);
-        // The number that would be mixed to 0.
+        // The number whose mixed value is 0.
         ids.keys = [ids.next, 0];
         assert_ne!(ids.draw(), 0);
     }

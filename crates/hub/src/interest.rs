@@ -1,15 +1,15 @@
-//! Interest: which cores have members of which topics. Members join and leave, cores register interest, and follow
-//! the home cores of topics.
+//! Interest: the cores that have members of each topic. Members join and leave, cores register interest and
+//! follow the home cores of topics.
 //!
-//! In a *plain room*, a core notifies all others (`Interest`) when the first member joins and when the last one
-//! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]). Every core
-//! therefore knows whether the process has members. The core that the room's hash selects reports it to other nodes
-//! ([`Hub::poll_subscribed`]); a topic with a home core is reported by that one.
+//! In a *plain room*, a core notifies all others (`Interest`) when its first member joins and when its last
+//! one leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]).
+//! Every core therefore knows whether the process has members. The core that the room's hash selects reports
+//! this to other nodes ([`Hub::poll_subscribed`]). A topic with a home core is reported by its home core.
 //!
-//! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core follows the
-//! topic, or that requests history. The answer `Joined` marks the exact position in the home core's stream from
-//! which on the core receives everything. It carries what the session missed up to that position. Nothing is lost
-//! or duplicated between the history and what follows.
+//! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core
+//! follows the topic, or that requests history. The answer `Joined` marks the exact position in the home
+//! core's stream from which on the core receives all publications. It carries the publications that the
+//! session missed up to that position. No publication is lost or duplicated between the history and the stream.
 //!
 //! ```text
 //!                        Join ──►                       Leave ──►
@@ -19,10 +19,11 @@
 //!               ◄── Refused
 //! ```
 //!
-//! **Invariants.** Between each two cores messages are first in, first out, so answers come in the order of the
-//! requests. A subscription knows the number of its own request, so an answer to a session that has left and joined
-//! again isn't taken for the newer request's. A core that waits for an answer doesn't leave. A core is in
-//! `interested` of a home topic from the home core's answer to its `Join` or `Prepare` until its `Leave`.
+//! **Invariants.** Between any two cores messages are first in, first out, so answers come in the order of
+//! the requests. A subscription knows the number of its own request, so an answer to a session that has left
+//! and joined again isn't matched with the newer request. A core that waits for an answer doesn't leave. A
+//! core is in `interested` of a home topic from the home core's answer to its `Join` or `Prepare` until its
+//! `Leave`.
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::encoder::Encoder;
@@ -39,7 +40,7 @@ use crate::topics::{Members, Reported};
 use std::time::Instant;
 
 impl<E: Encoder> Hub<E> {
-    /// Something arrived from another core's shard.
+    /// Handles a message from another core's shard.
     pub fn handle_dispatch(&mut self, now: Instant, from: CoreId, dispatch: Dispatch<E::Frame>) {
         match dispatch {
             Dispatch::Interest { room, has_members } => {
@@ -89,14 +90,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// A subscription begins: it becomes a member now, or when the home core has answered.
+    /// Starts a subscription. It becomes a member now, or when the home core has answered.
     pub(crate) fn join_topic(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        // A follower knows the newest document, but not the history.
+        // A follower knows the newest document, but no history.
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
-        // For a feed without a document, the home core is notified of every requester.
+        // If a feed has no document, the home core is notified of every requester.
         let is_cold = state.is_cold();
-        // The home core sends what follows to a core that has prepared a room. An answer to `Join` might come after it.
+        // The home core already sends messages to a core that has prepared a room. An answer to `Join` might
+        // arrive after one of them.
         state.joined |= state.homed.as_ref().is_some_and(|homed| homed.preparation.is_followed);
         match &mut state.homed {
             Some(homed) if homed.core != self.core && (!state.joined || wants_past || is_cold) => {
@@ -147,7 +149,7 @@ impl<E: Encoder> Hub<E> {
         let subscription = self.sessions.subscription(member);
         let (index, position, pending) =
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
-        // So that a second call finds nothing.
+        // Detached first, so that a second call has no effect.
         self.sessions.detach(member);
         self.awaiting.set(index, member, None);
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -164,8 +166,8 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// Call it when members or interest may have gone. Notifies others that this core has no members left, and
-    /// removes a topic that is no longer needed.
+    /// Removes a topic that is no longer needed, and notifies other cores that this core has no members left.
+    /// Call it after members or interest may have ended.
     pub(crate) fn release_if_unused(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         if !state.members.is_empty() || state.is_joining() || state.is_held() {
@@ -198,7 +200,7 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// Tells the other cores whether this one has members in a plain room.
+    /// Notifies the other cores whether this one has members in a plain room.
     fn announce(&mut self, index: u32, has_members: bool) {
         let Some(state) = self.topics.at_mut(index) else { return };
         let Topic::Room(room) = &state.topic else { return };
@@ -232,7 +234,7 @@ impl<E: Encoder> Hub<E> {
             self.outgoing.push(from, Dispatch::Refused(topic, Some(session)));
             return;
         };
-        // A core that follows a feed knows as much of it as its home core, so it decides what to send.
+        // A core that follows a feed knows as much of it as its home core, so this core decides what to send.
         let replay = match topic {
             Topic::Feed(_) | Topic::Presence(_) => Replay::Expired,
             Topic::Room(_) => self.history_since(index, since),
@@ -304,8 +306,8 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The home core has answered the oldest request for a topic. Returns the subscription that sent it, if it
-    /// still waits.
+    /// Matches the home core's answer with the oldest request for a topic. Returns the subscription that sent
+    /// it, if it still waits.
     fn take_answer(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
         let index = self.topics.find(topic)?;
         let homed = self.topics.at_mut(index)?.homed.as_mut().filter(|homed| homed.joins_unanswered > 0)?;

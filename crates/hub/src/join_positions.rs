@@ -1,4 +1,4 @@
-//! When sessions were opened and joined their topics, as indices in the log. They are stored apart from what a
+//! The log index at which each session was opened and joined its topics. Stored apart from the data that a
 //! fan-out touches, and only if there is a log.
 
 use crate::chunks::Chunks;
@@ -8,16 +8,16 @@ use smallvec::SmallVec;
 
 struct SessionPositions {
     ordered_since: LogIndex,
-    /// By slot of the session.
+    /// Log index of the join, by slot of the session.
     member_since: SmallVec<[LogIndex; 2]>,
 }
 
-/// The positions of all sessions, by index. Without a log there are none, and all log indices are 0.
+/// The positions of all sessions, by index. Without a log the table is empty, and all log indices are 0.
 #[derive(Default)]
 pub(crate) struct JoinPositions(Chunks<SessionPositions>);
 
 impl JoinPositions {
-    /// A session begins at `index`: an old one, or the next.
+    /// Records that a session starts at `index`: a reused one, or the next.
     pub(crate) fn open(&mut self, index: u32, now: LogIndex) {
         let fresh = SessionPositions { ordered_since: now, member_since: SmallVec::new() };
         match self.0.get_mut(index as usize) {
@@ -26,19 +26,19 @@ impl JoinPositions {
         }
     }
 
-    /// The session's deliveries follow the log's order from `now` on, not before.
+    /// Records that the session's deliveries follow the log's order only from `now` on.
     pub(crate) fn reorder(&mut self, index: u32, now: LogIndex) {
         if let Some(positions) = self.0.get_mut(index as usize) {
             positions.ordered_since = now;
         }
     }
 
-    /// The log index from which on the session's deliveries follow the log's order.
+    /// Returns the log index from which on the session's deliveries follow the log's order.
     pub(crate) fn ordered_since(&self, index: u32) -> LogIndex {
         self.0.get(index as usize).map_or(0, |positions| positions.ordered_since)
     }
 
-    /// A subscription becomes a member of its topic.
+    /// Records when a subscription became a member of its topic.
     pub(crate) fn join(&mut self, member: Member, now: LogIndex) {
         let Some(positions) = self.0.get_mut(member.session as usize) else { return };
         let slot = member.subscription as usize;
@@ -48,7 +48,7 @@ impl JoinPositions {
         positions.member_since[slot] = now;
     }
 
-    /// When a member became one.
+    /// Returns the log index at which a member joined.
     pub(crate) fn member_since(&self, member: Member) -> LogIndex {
         let positions = self.0.get(member.session as usize);
         positions

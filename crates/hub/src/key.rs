@@ -1,53 +1,54 @@
-//! Keys of feeds: the characters that they may have, and the keys that a node accepts.
+//! Keys of feeds: the allowed characters, and the keys that a node accepts.
 //!
-//! The only home of the rule. Each way by which a client or a backend names a key goes through a [`KeyRule`]. No key, of
-//! whichever [`KeyCharset`], makes an upstream's path longer or shorter than by its segments, also if a server behind the
-//! upstream decodes the path once more. Texts aren't normalized: other bytes are another key.
+//! This module is the only place of the rule. Every key from a client or a backend goes through a
+//! [`KeyRule`]. No key of either [`KeyCharset`] changes the path of an upstream except by its own segments,
+//! even if a server behind the upstream decodes the path once more. Texts aren't normalized: other bytes are
+//! another key.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest key, in bytes (docs/protocol.md, "Connecting").
+/// Maximum length of a key in bytes (docs/protocol.md, "Connecting").
 pub const KEY_BYTES_MAX: usize = 256;
 
-/// Size of the allocation of a shared text.
+/// Returns the size of the allocation of a shared text, in bytes.
 pub(crate) fn shared_text_bytes(text: &str) -> usize {
     2 * size_of::<usize>() + text.len()
 }
 
-/// Characters of keys.
+/// The characters that keys may contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyCharset {
     /// `[A-Za-z0-9._~@:=+,-]`.
     #[default]
     Ascii,
-    /// Any but `\`, control characters, line and paragraph separators, and characters that change the direction of a text. No `%`
-    /// stands before two hexadecimal digits.
+    /// All characters except `\`, control characters, line and paragraph separators, and characters that
+    /// change the direction of text. A `%` must not precede two hexadecimal digits.
     Utf8,
 }
 
-/// The key of a feed: 1–256 bytes, non-empty segments of the characters of a [`KeyCharset`] joined by `/`, none of
-/// them `.` or `..`. So a key appended to an upstream's path never leaves that path.
+/// The key of a feed: 1–256 bytes, non-empty segments of characters of a [`KeyCharset`] joined by `/`. No
+/// segment is `.` or `..`, so a key that is appended to an upstream's path never leaves that path.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
-/// Why a text isn't a key. Its author is at fault.
+/// Reason why a text isn't a key. The author of the text is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// It is empty.
+    /// The text is empty.
     Empty,
-    /// More than [`KEY_BYTES_MAX`] bytes.
+    /// The text has more than [`KEY_BYTES_MAX`] bytes.
     TooLong,
     /// An empty segment: a leading, trailing or doubled `/`.
     EmptySegment,
     /// A segment `.` or `..`.
     DotSegment,
-    /// A character outside of [`KeyCharset::Ascii`], at this byte. [`KeyCharset::Utf8`] has it.
+    /// A character outside [`KeyCharset::Ascii`] at this byte, which [`KeyCharset::Utf8`] allows.
     Character(usize),
-    /// A character that no key has, at this byte.
+    /// A character that no key may contain, at this byte.
     Forbidden(usize),
-    /// A percent-encoded text with an encoded `/`, or that isn't UTF-8, or where `%` is followed by anything else than two
-    /// hexadecimal digits. At this byte.
+    /// A malformed percent-encoding at this byte: an encoded `/`, invalid UTF-8, or a `%` that isn't followed
+    /// by two hexadecimal digits.
     Encoding(usize),
 }
 
@@ -84,7 +85,8 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Key {
-    /// Checks a text that has been percent-decoded once, by [`KeyCharset::Ascii`]. (The caller has refused encoded slashes.)
+    /// Checks a text that has been percent-decoded once, with [`KeyCharset::Ascii`]. (The caller has refused
+    /// encoded slashes.)
     ///
     /// # Errors
     /// [`KeyError`] names the rule of [`Key`] that the text breaks.
@@ -92,7 +94,7 @@ impl Key {
         Self::parse_as(text, KeyCharset::Ascii)
     }
 
-    /// Checks such a text by a set of characters.
+    /// Checks a text that has been percent-decoded once, with a set of characters.
     ///
     /// # Errors
     /// [`KeyError`] names the rule of [`Key`] that the text breaks.
@@ -122,22 +124,22 @@ impl Key {
         Ok(Self(text.into()))
     }
 
-    /// Whether a character of [`KeyCharset::Ascii`] has this code. `/` is none.
+    /// Returns `true` if this is the code of a character of [`KeyCharset::Ascii`]. `/` is not among them.
     pub fn is_plain(byte: u8) -> bool {
         byte.is_ascii_alphanumeric() || b"._~@:=+,-".contains(&byte)
     }
 
-    /// Whether all characters are of this set.
+    /// Returns `true` if all characters belong to this set.
     pub fn is_of(&self, charset: KeyCharset) -> bool {
         charset == KeyCharset::Utf8 || self.0.bytes().all(|byte| byte == b'/' || Self::is_plain(byte))
     }
 
-    /// Size of what is allocated, in bytes: two counters and the text.
+    /// Returns the allocated size in bytes: two counters and the text.
     pub(crate) fn allocated_bytes(&self) -> usize {
         shared_text_bytes(&self.0)
     }
 
-    /// The key's text.
+    /// Returns the key's text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -155,7 +157,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Position of the first character that no key has.
+/// Returns the position of the first character that no key may contain.
 fn forbidden(text: &str) -> Option<usize> {
     let is_forbidden = |at: usize, c: char| match c {
         '\\' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
@@ -167,29 +169,29 @@ fn forbidden(text: &str) -> Option<usize> {
     text.char_indices().find(|(at, c)| is_forbidden(*at, *c)).map(|(at, _)| at)
 }
 
-/// Whether a server that decodes a text once more finds an escape at its beginning.
+/// Returns `true` if a server that decodes a text once more finds an escape at its start.
 pub fn is_escape(text: &[u8]) -> bool {
     matches!(text, [b'%', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit())
 }
 
-/// Whether a server takes a segment for the parent or the same directory: as it is, or without blanks around it, or without what
-/// begins with `;` (a parameter of the segment), `?` or `#`.
+/// Returns `true` if a server reads a segment as the parent or the same directory: as it is, without
+/// surrounding blanks, or without a suffix from `;` (a parameter of the segment), `?` or `#` on.
 pub fn is_dot_segment(segment: &str) -> bool {
     let name = segment.split([';', '?', '#']).next().unwrap_or_default();
     matches!(name.trim(), "." | "..")
 }
 
-/// The keys that a node accepts. By default, those of [`KeyCharset::Ascii`].
+/// The keys that a node accepts. The default is [`KeyCharset::Ascii`].
 #[derive(Clone, Default)]
 pub struct KeyRule(
-    /// Whether a key of [`KeyCharset::Utf8`] is accepted. `None`: none is.
+    /// Returns `true` for accepted keys of [`KeyCharset::Utf8`]. `None` accepts none of them.
     Option<Arc<Allows>>,
 );
 
 type Allows = dyn Fn(&Key) -> bool + Send + Sync;
 
 impl KeyRule {
-    /// Accepts keys of [`KeyCharset::Ascii`], and others for which `allows` returns `true`.
+    /// Accepts keys of [`KeyCharset::Ascii`], and further keys for which `allows` returns `true`.
     pub fn new(allows: impl Fn(&Key) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(allows)))
     }
@@ -217,7 +219,7 @@ mod tests {
     use super::KeyError::*;
     use super::*;
 
-    /// Checks the results with either set of characters.
+    /// Checks the results with each set of characters.
     fn check(text: &str, ascii: Result<(), KeyError>, utf8: Result<(), KeyError>) {
         for (charset, expect) in [(KeyCharset::Ascii, ascii), (KeyCharset::Utf8, utf8)] {
             match Key::parse_as(text, charset) {
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_nobody_may_use() {
+    fn forbidden_keys() {
         let forbidden = |text: &str, at| check(text, Err(Forbidden(at)), Err(Forbidden(at)));
         forbidden("a%2fb", 1);
         forbidden("a/%2E%2e", 2);

@@ -1,25 +1,26 @@
-//! How long deliveries take: a sample.
+//! A sample of delivery latencies.
 //!
-//! One of [`SAMPLED`] fan-outs is sampled, with all its deliveries. What is replayed isn't: it is as old as its history. When a
-//! sampled delivery is taken, the time of its publication is noted, for the caller to compare with the time when the kernel has it.
+//! One of [`SAMPLED`] fan-outs is sampled, with all of its deliveries. Replayed messages aren't sampled,
+//! because they are as old as their history. When a sampled delivery is taken, the time of its publication is
+//! recorded. The caller compares it with the time when the kernel accepts the bytes.
 
 use std::time::Instant;
 
-/// One fan-out out of this many is sampled. A sampled delivery costs a reading of the clock, so the average one costs a few
-/// instructions.
+/// One fan-out out of this many is sampled. A sampled delivery reads the clock, so the average delivery costs
+/// a few instructions.
 const SAMPLED: u32 = 64;
 
 #[derive(Default)]
 pub(crate) struct Latencies {
     fan_outs: u32,
-    /// When what was taken was published. The caller empties it after each send.
+    /// Publication times of the taken deliveries. The caller empties the list after each send.
     taken: Vec<Instant>,
-    /// Whether there are any: asked after each send.
+    /// `true` if the list has entries. Checked after each send.
     pub(crate) has_taken: bool,
 }
 
 impl Latencies {
-    /// Whether this fan-out is sampled. The first one is.
+    /// Returns `true` if this fan-out is sampled. The first one is.
     #[inline]
     pub(crate) fn next_is_sampled(&mut self) -> bool {
         let is_sampled = self.fan_outs.is_multiple_of(SAMPLED);

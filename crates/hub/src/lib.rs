@@ -1,24 +1,24 @@
 //! Subscriptions, ordering, delivery and history; no I/O.
 //!
-//! A [`Hub`] is one core's shard: `handle_*` in, `poll_*` and [`Hub::take`] out. It knows no client protocol: an
-//! [`Encoder`] makes frames, and a format is a number. It has no clock, no thread, no socket and no random source
-//! of its own.
+//! A [`Hub`] is one core's shard: `handle_*` in, `poll_*` and [`Hub::take`] out. It knows no client protocol:
+//! an [`Encoder`] makes frames, and a format is a number. It has no clock, thread, socket or random source of
+//! its own.
 //!
 //! | modules | contents |
 //! |---|---|
 //! | `shard`, `options`, `notice`, `select` | the interface: options, inputs, outputs |
-//! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
+//! | `interest`, `dispatch`, `outgoing` | the cores with members of each topic, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
-//! | `cluster`, `awaiting`, `preparation` | what other nodes have ordered |
+//! | `cluster`, `awaiting`, `preparation` | rooms and feeds that other nodes order |
 //! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
 //! | `delivery`, `held`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
-//! | `recent_encodings` | frees the encodings of documents that nobody asks for |
-//! | `presence`, `members`, `membership` | who is in a room |
+//! | `recent_encodings` | frees the encodings of documents that are no longer requested |
+//! | `presence`, `members`, `membership` | the members of rooms |
 //! | `history`, `patches`, `budget` | limits |
 //!
-//! `tests/model` checks all of it against a simple model.
+//! `tests/model` compares the crate with a simple model.
 #![forbid(unsafe_code)]
 
 mod attendance;

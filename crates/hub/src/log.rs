@@ -1,12 +1,13 @@
-//! The recovery log: what one core has delivered recently, so that resumed sessions receive what they missed. How
-//! they do is described in [`crate::recovery`].
+//! The recovery log: recent deliveries of one core, from which resumed sessions receive the publications that
+//! they missed. [`crate::recovery`] describes how.
 //!
-//! There is one log per core, for all rooms: a session's events of different rooms have one order, and the id of
-//! the last event that its client received is a position in it.
+//! There is one log per core, for all rooms: a session's events of different rooms have one order, and the id
+//! of the last event that its client received is a position in it.
 //!
-//! **Invariants.** Entries are in the order of delivery and are removed oldest first. The index of an entry never
-//! changes. An entry names topics by their numbers in this shard's table, which are reused. A subscription
-//! therefore counts only if it is older than the entry: its topic's number can't have been reused since.
+//! **Invariants.** Entries are in the order of delivery and are removed oldest first. The index of an entry
+//! never changes. An entry identifies topics by their numbers in this shard's table, which are reused. A
+//! subscription therefore counts only if it is older than the entry: then its topic's number can't have been
+//! reused since.
 
 use crate::budget::{Charge, LiveBytes};
 use crate::dispatch::Exceptions;
@@ -20,42 +21,42 @@ use std::time::{Duration, Instant};
 /// The limits of a core's recovery log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryLimits {
-    /// Maximum bytes per core: of bodies, and [`RECOVERY_ENTRY_BYTES`] for each publication. Encoded frames come on
-    /// top: one for each format that was needed.
+    /// Maximum size per core in bytes: of bodies, and [`RECOVERY_ENTRY_BYTES`] for each publication. Encoded
+    /// frames are additional: one for each format in use.
     pub bytes_max: usize,
     /// Maximum age.
     pub age_max: Duration,
 }
 
-/// Bytes that a publication in the recovery log counts as, besides its body.
+/// Size that a publication in the recovery log counts in addition to its body, in bytes.
 pub const RECOVERY_ENTRY_BYTES: usize = 320;
 
 /// An empty log frees its memory if it once held more publications than this.
 const IDLE_MAX: usize = 1024;
 
-/// The size of a core's recovery log, and what was removed from it.
+/// The size of a core's recovery log, and the number of removed publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// Publications in it.
+    /// Number of publications in the log.
     pub publications: usize,
-    /// Their bytes, counted as for [`RecoveryLimits::bytes_max`].
+    /// Size of these publications in bytes, counted as for [`RecoveryLimits::bytes_max`].
     pub bytes: usize,
     /// Publications removed because they were older than `age_max`.
     pub expired: u64,
-    /// Publications removed earlier: over `bytes_max`, or because the process was out of memory.
+    /// Publications removed earlier: above `bytes_max`, or because the process was out of memory.
     pub evicted: u64,
 }
 
-/// One publication that was delivered.
+/// One delivered publication.
 pub(crate) struct Entry<F> {
     pub(crate) publication: Arc<Publication<F>>,
     /// The topics whose members received it.
     pub(crate) topics: SmallVec<[u32; 2]>,
     /// The topics whose members were excepted.
     pub(crate) except_topics: Box<[u32]>,
-    /// Names the sessions that are left out.
+    /// The excepted sessions.
     pub(crate) except: Exceptions,
-    /// The only session that it was sent to, instead of members.
+    /// The only receiver, for a message to one session instead of members.
     pub(crate) to: Option<SessionId>,
     at: Instant,
     _charge: Charge,
@@ -67,7 +68,7 @@ impl<F> Entry<F> {
     }
 }
 
-/// An index in a log, from 0: that of an entry, or of the next one.
+/// An index in a log, from 0, of an entry or of the next one.
 pub(crate) type LogIndex = u64;
 
 pub(crate) struct Log<F> {
@@ -86,17 +87,17 @@ impl<F> Log<F> {
         Self { limits, live, entries: VecDeque::new(), first: 0, bytes: 0, expired: 0, evicted: 0 }
     }
 
-    /// Whether the log keeps anything.
+    /// Returns `true` if the log is enabled.
     pub(crate) fn is_on(&self) -> bool {
         self.limits.is_some()
     }
 
-    /// The index of the next entry.
+    /// Returns the index of the next entry.
     pub(crate) fn next(&self) -> LogIndex {
         self.first + self.entries.len() as LogIndex
     }
 
-    /// Logs what is about to be delivered: to members of topics, or `to` one session.
+    /// Logs a publication before its delivery to members of topics, or `to` one session.
     pub(crate) fn push(
         &mut self,
         now: Instant,
@@ -132,7 +133,7 @@ impl<F> Log<F> {
         }
     }
 
-    /// Removes the oldest publication. Returns the freed bytes; 0 if there is none.
+    /// Removes the oldest publication. Returns the freed bytes; 0 if the log is empty.
     pub(crate) fn evict_oldest(&mut self) -> usize {
         self.evicted += u64::from(!self.entries.is_empty());
         self.forget_oldest()
@@ -148,13 +149,13 @@ impl<F> Log<F> {
         oldest.bytes()
     }
 
-    /// The index of the oldest entry, or of the next one.
+    /// Returns the index of the oldest entry, or of the next one if the log is empty.
     pub(crate) fn first(&self) -> LogIndex {
         self.first
     }
 
-    /// The index of the publication with this id that was sent to rooms or to this session, if it is still in the log. The
-    /// search starts at the newest entry, because most clients reconnect soon.
+    /// Returns the index of the publication with this id that was sent to rooms or to this session, if it is
+    /// still in the log. The search starts at the newest entry, because most clients reconnect soon.
     pub(crate) fn find(&self, id: u64, session: SessionId) -> Option<LogIndex> {
         let is_it =
             |entry: &Entry<F>| entry.publication.id() == id && entry.to.is_none_or(|to| to == session);
@@ -162,7 +163,8 @@ impl<F> Log<F> {
         Some(self.first + at as LogIndex)
     }
 
-    /// All entries from `index` on, oldest first, with their indices; `None` if some have been removed.
+    /// Iterates over all entries from `index` on, oldest first, with their indices; `None` if some have been
+    /// removed.
     pub(crate) fn since(&self, index: LogIndex) -> Option<impl Iterator<Item = (LogIndex, &Entry<F>)>> {
         let skip = index.checked_sub(self.first)?;
         let skip = usize::try_from(skip).ok().filter(|skip| *skip <= self.entries.len())?;

@@ -1,4 +1,4 @@
-//! The part of a shard that has to do with presence ([`crate::members`]).
+//! The presence functions of a shard ([`crate::members`]).
 
 use crate::dispatch::{CoreId, Dispatch, Emit};
 use crate::encoder::Encoder;
@@ -15,21 +15,21 @@ use crate::topic::{Room, Topic};
 use bytes::Bytes;
 use std::time::Instant;
 
-/// While so many messages wait for a core, changes for it wait as levels.
+/// While this many messages wait for a core, changes for it wait as levels.
 const MESSAGES_MAX: usize = 1_024;
 
 impl<E: Encoder> Hub<E> {
-    /// Whether a room has presence.
+    /// Returns `true` if a room has presence.
     pub fn has_presence(&self, room: &Room) -> bool {
         self.topics.has_presence(&Topic::Room(room.clone()))
     }
 
-    /// The home core of a room's presence.
+    /// Returns the home core of a room's presence.
     pub fn presence_core(&self, room: &Room) -> CoreId {
         self.core_of(&Topic::Presence(room.clone()))
     }
 
-    /// A session is a member of a room with presence.
+    /// Reports that a session became a member of a room with presence.
     #[cold]
     pub(crate) fn joined_visibly(&mut self, member: Member, index: u32) {
         if !self.is_suspended(member) {
@@ -37,10 +37,10 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// It isn't any more.
+    /// Reports that a session is no longer a member of a room with presence.
     #[cold]
     pub(crate) fn left_visibly(&mut self, member: Member, index: u32, absence: Absence) {
-        // Otherwise the home core knows already.
+        // If it is suspended, the home core already knows.
         if !self.is_suspended(member) {
             self.membership_changed(member, index, Some(absence));
         }
@@ -59,7 +59,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// A session is suspended, or resumed: the members of rooms with presence change.
+    /// Handles that a session was suspended or resumed: the members of its rooms with presence change.
     pub(crate) fn suspension_changed(&mut self, session: SessionId, absence: Option<Absence>) {
         if self.presence.is_none() {
             return;
@@ -75,7 +75,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Changes of the members of this shard's sessions, in rooms with presence. Call [`Hub::handle_presence`] with each.
+    /// Takes the changes of this shard's sessions in rooms with presence. Call [`Hub::handle_presence`] with
+    /// each.
     pub fn take_membership_changes(&mut self) -> Vec<MembershipChange> {
         let mut all = Vec::new();
         let Some(presence) = &mut self.presence else { return all };
@@ -90,12 +91,12 @@ impl<E: Encoder> Hub<E> {
         all
     }
 
-    /// Whether changes of members wait for a core that is behind.
+    /// Returns `true` if changes of members wait for a slow core.
     pub fn has_membership_changes(&self) -> bool {
         self.presence.as_ref().is_some_and(|presence| !presence.changes.is_empty())
     }
 
-    /// A session of this shard has joined a room with presence, or left it.
+    /// Handles that a session of this shard has joined a room with presence, or left it.
     pub fn handle_presence(&mut self, now: Instant, room: Room, change: PresenceChange) {
         let home = self.presence_core(&room);
         if home != self.core {
@@ -106,7 +107,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Whether a room's presence has subscribers may have changed.
+    /// Checks whether a room's presence has gained its first subscriber or lost its last one.
     pub(crate) fn presence_subscribers_changed(&mut self, room: Room) {
         if let Some(presence) = &mut self.presence
             && presence.subscribers_changed.last() != Some(&room)
@@ -126,8 +127,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Does what is due. Call it when subscriptions or the time may have changed, before [`Hub::poll_presence_notice`] and
-    /// [`Hub::poll_presence_message`].
+    /// Carries out due actions. Call it when subscriptions or the time may have changed, before
+    /// [`Hub::poll_presence_notice`] and [`Hub::poll_presence_message`].
     pub fn handle_presence_time(&mut self, now: Instant) {
         self.note_presence_subscribers(now);
         if let Some(presence) = &mut self.presence {
@@ -135,12 +136,12 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// When to call [`Hub::handle_presence_time`] if nothing else happens.
+    /// Returns the time for the next [`Hub::handle_presence_time`] without other events.
     pub fn poll_presence_timeout(&self) -> Option<Instant> {
         self.presence.as_ref()?.table.poll_timeout()
     }
 
-    /// Another node has sent a message about a room with its home here.
+    /// Handles another node's message about a room with its home here.
     pub fn handle_presence_message(
         &mut self,
         now: Instant,
@@ -153,19 +154,20 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Another node is dead.
+    /// Handles the death of another node.
     pub fn handle_lost_node(&mut self, now: Instant, node: u64) {
         if let Some(presence) = &mut self.presence {
             presence.table.handle_lost_node(now, node);
         }
     }
 
-    /// The next notice for the subscribers of a room's presence. Call [`Hub::publish_presence`] with it.
+    /// Returns the next notice for the subscribers of a room's presence. Call [`Hub::publish_presence`] with
+    /// it.
     pub fn poll_presence_notice(&mut self) -> Option<PresenceNotice> {
         self.presence.as_mut()?.table.poll_notice()
     }
 
-    /// The next message for other nodes.
+    /// Returns the next message for other nodes.
     pub fn poll_presence_message(&mut self) -> Option<OutgoingPresence> {
         self.presence.as_mut()?.table.poll_message()
     }
@@ -177,8 +179,8 @@ impl<E: Encoder> Hub<E> {
         self.broadcast(now, index, &publication, &Emit::default());
     }
 
-    /// Members of a room with its home here that follow `after`: for subscribers of its presence what they were notified of
-    /// so far, of all nodes; otherwise those of this node.
+    /// Returns the members, after `after`, of a room with its home here: for subscribers of its presence, the
+    /// members of all nodes that they were notified of; otherwise those of this node.
     pub fn present_members(
         &mut self,
         now: Instant,
@@ -194,13 +196,13 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Figures of the rooms with their home here.
+    /// Returns statistics of the rooms with their home here.
     pub fn presence_stats(&self) -> PresenceStats {
         let Some(presence) = &self.presence else { return PresenceStats::default() };
         PresenceStats { bytes: self.presence_bytes(), ..presence.table.stats() }
     }
 
-    /// Approximate size of presence in this shard.
+    /// Returns the approximate size of presence in this shard, in bytes.
     pub fn presence_bytes(&self) -> usize {
         self.presence.as_ref().map_or(0, |presence| presence.table.bytes() + presence.changes.bytes())
     }

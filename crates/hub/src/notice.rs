@@ -1,18 +1,18 @@
-//! What the hub reports to its caller about subscriptions.
+//! Reports of the hub to its caller about subscriptions.
 
 use crate::dispatch::CoreId;
 use crate::key::Key;
 use crate::session_id::SessionId;
 use crate::topic::Topic;
 
-/// Why a subscription was refused.
+/// Reason for refusing a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
-    /// The session has `subscriptions_max` subscriptions.
+    /// The session already has `subscriptions_max` subscriptions.
     TooManySubscriptions,
-    /// The core knows `topics_max` topics, or memory is short.
+    /// The core already knows `topics_max` topics, or memory is short.
     TooManyTopics,
-    /// The session waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
+    /// The session already waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
     TooManyColdKeys,
 }
 
@@ -26,7 +26,7 @@ pub enum Notice {
         /// The feed.
         key: Key,
     },
-    /// The topic's history no longer covers what the session asked for, or exceeds its send buffer: publications
+    /// The topic's history no longer covers the session's position, or exceeds its send buffer: publications
     /// were missed. The subscription continues from here.
     Gap {
         /// The session.
@@ -34,8 +34,8 @@ pub enum Notice {
         /// The topic.
         topic: Topic,
     },
-    /// The subscription has ended: another core has too many topics to join this one, or the control plane refuses to
-    /// fetch the feed for this session.
+    /// The subscription has ended: another core has too many topics, or the control plane refuses to fetch
+    /// the feed for this session.
     Refused {
         /// The session.
         session: SessionId,
@@ -57,24 +57,24 @@ impl Notice {
     }
 }
 
-/// What has changed about the subscribers of a topic.
+/// A change of the subscribers of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attendance {
     /// A session has subscribed.
     Subscribed(SessionId, Topic),
     /// The topic has its first subscriber of this shard.
     Occupied(Topic),
-    /// The topic has lost the last one.
+    /// The topic has lost its last subscriber of this shard.
     Vacated(Topic),
 }
 
 /// A session that requests a feed without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
-    /// Its source ([`Hub::set_source`](crate::Hub::set_source)).
+    /// Source of the session ([`Hub::set_source`](crate::Hub::set_source)).
     pub source: u64,
-    /// Its core.
+    /// Core of the session.
     pub core: CoreId,
-    /// Its session on that core.
+    /// Id of the session on that core.
     pub session: SessionId,
 }

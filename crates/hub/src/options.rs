@@ -11,36 +11,37 @@ use std::time::Duration;
 /// The options of a shard. All shards of a process share the same values except `core`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// This core.
+    /// The core of this shard.
     pub core: CoreId,
     /// The number of cores, 1 to [`CORES_MAX`](crate::CORES_MAX).
     pub cores: usize,
-    /// Drawn at random when the process starts: hashes of names that clients choose, epochs and ids depend
+    /// Drawn at random when the process starts. Epochs, ids, and hashes of names that clients choose depend
     /// on it. The same on all cores.
     pub seed: [u64; 2],
     /// Maximum pending bytes of a session under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
     pub send_buffer_bytes_max: usize,
-    /// Maximum subscriptions of one session. A subscription that has ended by itself counts until the session has
-    /// taken its pending deliveries.
+    /// Maximum number of subscriptions of one session. A subscription that the server has ended counts until
+    /// the session has taken its pending deliveries.
     pub subscriptions_max: usize,
     /// Maximum number of topics that this core knows: those of its own sessions, those with their home here, and
     /// plain rooms with members on other cores.
     pub topics_max: usize,
     /// Rooms that keep history: by the longest matching prefix of the name.
     pub room_history: Vec<(String, HistoryLimits)>,
-    /// Whether positions in rooms with history come from outside of the process, by [`Hub::handle_positioned`](crate::Hub::handle_positioned) and
+    /// `true` if positions in rooms with history come from outside the process, through
+    /// [`Hub::handle_positioned`](crate::Hub::handle_positioned) and
     /// [`Hub::handle_history`](crate::Hub::handle_history). Needs `reports_rooms`.
     pub external_positions: bool,
     /// The limits of patches kept for feeds.
     pub patches: PatchLimits,
     /// Minimum interval between two versions of a feed for one subscription of policy `Latest`.
     pub feed_interval_min: Duration,
-    /// The rooms that have presence. `None`: none.
+    /// Options of rooms that have presence. `None` disables presence.
     pub presence: Option<PresenceOptions>,
     /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
-    /// Whether [`Hub::poll_subscribed`](crate::Hub::poll_subscribed) reports rooms too, because there are other nodes. Their clients may
-    /// name versions of feeds that this node doesn't have yet.
+    /// `true` if [`Hub::poll_subscribed`](crate::Hub::poll_subscribed) reports rooms too, because there are
+    /// other nodes. Clients of those nodes may name versions of feeds that this node doesn't have yet.
     pub reports_rooms: bool,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,

@@ -1,36 +1,36 @@
-//! The pending publications of one session, in order, with holes where the oldest were dropped.
+//! The pending publications of one session in order, with holes for dropped ones.
 //!
-//! The first entry lies in the outbox itself, so that a session that keeps up never allocates. An entry is either a
-//! publication, or the marker of a `Latest` subscription, whose newest document is stored with the subscription.
-//! Replacing the document doesn't touch the outbox, and there is at most one marker per subscription, so nothing
-//! grows while a session stalls.
+//! The first entry is stored in the outbox itself, so that a session that keeps up never allocates. An entry
+//! is either a publication, or the marker of a `Latest` subscription, whose newest document is stored with
+//! the subscription. Replacing the document doesn't touch the outbox, and there is at most one marker per
+//! subscription, so the outbox doesn't grow while a session stalls.
 //!
-//! **Invariants.** `first` is empty only if all is empty. At most half of the entries (or 16) are holes, so the
-//! memory of a session that stalls forever is bounded under `DropOldest` too.
+//! **Invariants.** `first` is empty only if the outbox is empty. At most half of the entries (or 16) are
+//! holes, so the memory of a session that stalls forever is bounded under `DropOldest` too.
 
 use crate::publication_arena::PublicationRef;
 use std::collections::VecDeque;
 
 const HOLE: u32 = u32::MAX;
 
-/// Holes that are allowed in any case, so that short queues aren't swept all the time.
+/// Number of holes that are always allowed, so that short queues aren't compacted all the time.
 const HOLES_MIN: usize = 16;
 
 /// One pending publication: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The session's slot that it is for.
+    /// The slot of the session's subscription.
     pub(crate) subscription: u32,
     /// The publication, or [`PublicationRef::NONE`] for the marker of a `Latest` subscription.
     pub(crate) publication_ref: PublicationRef,
-    /// Bytes of the frame; 0 for a marker.
+    /// Size of the frame in bytes; 0 for a marker.
     pub(crate) bytes: u32,
 }
 
 impl Entry {
     const HOLE: Self = Self { subscription: HOLE, publication_ref: PublicationRef::NONE, bytes: 0 };
 
-    /// The marker of a `Latest` subscription.
+    /// Makes the marker of a `Latest` subscription.
     pub(crate) fn marker(subscription: u32) -> Self {
         Self { subscription, publication_ref: PublicationRef::NONE, bytes: 0 }
     }
@@ -46,10 +46,10 @@ impl Entry {
 
 pub(crate) struct Outbox {
     first: Entry,
-    /// Waiting publications: entries, and those behind markers. The callers count them; the field is here because
-    /// this struct has 4 bytes to spare.
+    /// Number of waiting publications: entries, and publications behind markers. The callers count them; the
+    /// field is here because this struct has 4 bytes to spare.
     pub(crate) waiting: u32,
-    // 8 bytes in an idle session; `None` if there is nothing after the first.
+    // 8 bytes in an idle session; `None` if the outbox has at most one entry.
     rest: Option<Box<Rest>>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Outbox {
 struct Rest {
     entries: VecDeque<Entry>,
     holes: usize,
-    // The number of entries at the front that are known not to be droppable: each is checked once.
+    // Number of entries at the front that are known not to be droppable: each is checked once.
     kept: usize,
 }
 
@@ -80,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// Removes the front.
+    /// Removes the first entry.
     pub(crate) fn pop(&mut self) {
         self.first = Entry::HOLE;
         let Some(rest) = &mut self.rest else { return };
@@ -126,7 +126,7 @@ impl Outbox {
         Some(dropped)
     }
 
-    /// A subscription's publications may have become droppable.
+    /// Resets the check for droppable entries after a subscription's policy has changed.
     pub(crate) fn policy_changed(&mut self) {
         if let Some(rest) = &mut self.rest {
             rest.kept = 0;
@@ -156,7 +156,7 @@ impl Outbox {
         }
     }
 
-    /// All entries, oldest first.
+    /// Iterates over all entries, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> {
         let rest = self.rest.iter().flat_map(|rest| rest.entries.iter());
         std::iter::once(&self.first).chain(rest).copied().filter(|entry| !entry.is_hole())

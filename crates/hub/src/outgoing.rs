@@ -1,19 +1,21 @@
-//! Messages from a shard to the others that haven't been passed on yet.
+//! Messages from a shard to other shards that haven't been passed on yet.
 //!
-//! Interest in plain rooms is a level: at most the difference between the last sent and the current state waits for a
-//! core, however often members join and leave. Interest is sent before everything else, so that a core that receives
-//! a publication of this core knows its members. Everything else is first in, first out.
+//! Interest in plain rooms is a level: at most the difference between the last sent and the current state
+//! waits for a core, however often members join and leave. Interest is sent before all other messages, so
+//! that a core that receives a publication of this core knows its members. The other messages are first in,
+//! first out.
 //!
-//! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from the
-//! last sent one. If a core has refused the room, the level waits until it has been sent again, because it is unknown
-//! which of the messages the core refused. `bytes` is the sum of [`Dispatch::weight_bytes`] over `messages`.
+//! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from
+//! the last sent one. If a core has refused the room, the level waits until it has been sent again, because
+//! it is unknown which messages the core refused. `bytes` is the sum of [`Dispatch::weight_bytes`] over
+//! `messages`.
 
 use crate::dispatch::{CoreId, Dispatch};
 use crate::topic::Room;
 use crate::topics::Seeded;
 use std::collections::{HashMap, VecDeque};
 
-/// The messages that wait for one core.
+/// The waiting messages for one core.
 pub struct Outgoing<F> {
     levels: VecDeque<Level>,
     /// The position of each room in `levels`, counted from the first one ever added.
@@ -21,14 +23,14 @@ pub struct Outgoing<F> {
     first: u64,
     messages: VecDeque<Dispatch<F>>,
     bytes: usize,
-    /// Messages that wait for an answer.
+    /// Number of messages whose answer is outstanding.
     unanswered: usize,
 }
 
 struct Level {
     room: Room,
     has_members: bool,
-    /// Send it even if it equals the last sent one.
+    /// `true` if the level must be sent even if it equals the last sent one.
     anew: bool,
 }
 
@@ -44,27 +46,27 @@ impl<F> Outgoing<F> {
         }
     }
 
-    /// The number of waiting messages.
+    /// Returns the number of waiting messages.
     pub fn len(&self) -> usize {
         self.levels.len() + self.messages.len()
     }
 
-    /// Whether no message waits.
+    /// Returns `true` if no message waits.
     pub fn is_empty(&self) -> bool {
         self.levels.is_empty() && self.messages.is_empty()
     }
 
-    /// The approximate size of the messages: the sum of [`Dispatch::weight_bytes`].
+    /// Returns the approximate size of the messages: the sum of [`Dispatch::weight_bytes`].
     pub fn weight_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The number of messages that wait, or that were passed on and haven't been answered.
+    /// Returns the number of messages that wait, or were passed on and haven't been answered.
     pub fn pending(&self) -> usize {
         self.len() + self.unanswered
     }
 
-    /// The next message to pass on.
+    /// Takes the next message to pass on.
     pub fn pop_front(&mut self) -> Option<Dispatch<F>> {
         if let Some(Level { room, has_members, .. }) = self.levels.pop_front() {
             self.numbers.remove(&room);
@@ -77,7 +79,8 @@ impl<F> Outgoing<F> {
         Some(dispatch)
     }
 
-    /// Takes back what [`Outgoing::pop_front`] gave and couldn't be passed on. Nothing may have happened in between.
+    /// Takes back the message of [`Outgoing::pop_front`] that couldn't be passed on. Call it directly after
+    /// that function.
     pub fn put_back(&mut self, dispatch: Dispatch<F>) {
         match dispatch {
             Dispatch::Interest { room, has_members } => {
@@ -94,12 +97,12 @@ impl<F> Outgoing<F> {
         }
     }
 
-    /// The waiting messages except interest.
+    /// Iterates over the waiting messages except interest.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Dispatch<F>> {
         self.messages.iter()
     }
 
-    /// The core has ended: it receives and answers nothing.
+    /// Drops all messages, because the core has ended and neither receives nor answers messages.
     pub fn clear(&mut self) {
         self.first += self.levels.len() as u64;
         self.levels.clear();
@@ -132,7 +135,7 @@ impl<F> Outgoing<F> {
 /// The messages that wait for each core.
 pub(crate) struct Outbound<F> {
     to: Vec<Outgoing<F>>,
-    /// The number of messages since the start.
+    /// Number of messages since the start.
     pub(crate) count: u64,
 }
 
@@ -152,14 +155,14 @@ impl<F> Outbound<F> {
         outgoing.messages.push_back(dispatch);
     }
 
-    /// This core has members of a plain room now, or no longer.
+    /// Records that this core has members of a plain room now, or no longer.
     pub(crate) fn set_level(&mut self, core: CoreId, room: &Room, has_members: bool) {
         self.count += 1;
         self.to[core].set_level(room, has_members);
     }
 
-    /// A core has refused interest in a plain room that has no members here any more. It is unknown what the core has
-    /// recorded, so the level is sent again.
+    /// Handles that a core has refused interest in a plain room that has no members here any longer. The
+    /// level is sent again, because it is unknown what the core has recorded.
     pub(crate) fn resend_interest(&mut self, core: CoreId, room: &Room) {
         self.count += 1;
         let outgoing = &mut self.to[core];
@@ -172,7 +175,7 @@ impl<F> Outbound<F> {
         }
     }
 
-    /// A core has answered a message.
+    /// Records that a core has answered a message.
     pub(crate) fn answered(&mut self, core: CoreId) {
         let outgoing = &mut self.to[core];
         outgoing.unanswered = outgoing.unanswered.saturating_sub(1);

@@ -1,17 +1,17 @@
-//! A slab in pages: growing moves nothing, and a page is freed when its last element is removed, wherever it lies.
-//! In one vector, a single room at the end kept 30 MB after 100,000 rooms had ended.
+//! A slab in pages: growing moves no element, and a page is freed when its last element is removed, wherever
+//! the page is. In one vector, a single room at the end kept 30 MB after 100,000 rooms had ended.
 
 use slab::Slab;
 use std::collections::BTreeSet;
 
-/// Elements per page: a power of two, so that finding one is a shift and a mask.
+/// Number of elements per page: a power of two, so that finding an element is a shift and a mask.
 const PAGE: usize = 256;
 
-/// Elements with a number each, which stays theirs until they are removed.
+/// Numbered elements. An element keeps its number until it is removed.
 pub(crate) struct PagedSlab<T> {
-    /// Each with room for [`PAGE`] elements, or empty without memory.
+    /// Pages with space for [`PAGE`] elements each, or empty and without memory.
     pages: Vec<Slab<T>>,
-    /// Pages that aren't full. New elements go to the first of them, so that the later ones empty.
+    /// Pages that aren't full. New elements go to the first of them, so that later pages become empty.
     with_room: BTreeSet<usize>,
     len: usize,
 }
@@ -25,7 +25,7 @@ impl<T> PagedSlab<T> {
         self.len
     }
 
-    /// All numbers are below this one.
+    /// Returns a number above the numbers of all elements.
     pub(crate) fn end(&self) -> usize {
         self.pages.len() * PAGE
     }
@@ -59,7 +59,7 @@ impl<T> PagedSlab<T> {
         self.pages.get_mut(index / PAGE)?.get_mut(index % PAGE)
     }
 
-    /// Removes an element, if it is there.
+    /// Removes an element, if it exists.
     pub(crate) fn try_remove(&mut self, index: usize) -> Option<T> {
         let number = index / PAGE;
         let page = self.pages.get_mut(number)?;

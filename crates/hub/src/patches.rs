@@ -10,33 +10,33 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Patches kept for sessions that are more than one version behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchLimits {
-    /// Per feed.
+    /// Maximum number of patches per feed.
     pub patches_max: usize,
-    /// Maximum bytes for all feeds of a home core.
+    /// Maximum size for all feeds of a home core, in bytes.
     pub bytes_max: usize,
 }
 
 impl Default for PatchLimits {
-    /// 100 patches, 16 MiB.
+    /// Returns 100 patches and 16 MiB.
     fn default() -> Self {
         Self { patches_max: 100, bytes_max: 16 << 20 }
     }
 }
 
-/// The patches that a core keeps, and in which form its sessions took documents.
+/// The patches that a core keeps, and the forms in which its sessions took documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedStats {
-    /// Patches kept for the feeds of this home core.
+    /// Number of patches kept for the feeds of this home core.
     pub patches: usize,
-    /// Their bytes.
+    /// Size of these patches in bytes.
     pub patch_bytes: usize,
-    /// Patches given up for [`PatchLimits::bytes_max`], or because the process was out of memory.
+    /// Number of patches evicted for [`PatchLimits::bytes_max`], or because the process was out of memory.
     pub patches_evicted: u64,
-    /// Whole documents taken.
+    /// Number of complete documents in deliveries.
     pub snapshots: u64,
-    /// Patches taken from the version before.
+    /// Number of patches from the previous version in deliveries.
     pub deltas: u64,
-    /// Patches taken from an older version.
+    /// Number of patches from an older version in deliveries.
     pub joined: u64,
 }
 
@@ -50,7 +50,7 @@ struct Account {
 /// The account of one core.
 pub(crate) struct Patches {
     pub(crate) limits: PatchLimits,
-    /// By topic. Those without patches aren't here.
+    /// Accounts by topic, only of topics with patches.
     accounts: BTreeMap<u32, Account>,
     by_use: BTreeSet<(u64, u32)>,
     uses: u64,
@@ -81,7 +81,7 @@ impl Patches {
         }
     }
 
-    /// A topic was used.
+    /// Marks a topic as used.
     pub(crate) fn touch(&mut self, topic: u32) {
         if let Some(account) = self.accounts.get(&topic).copied() {
             self.set(topic, account.patches, account.bytes);
@@ -92,7 +92,7 @@ impl Patches {
         self.bytes > self.limits.bytes_max
     }
 
-    /// The topic that was used the longest ago.
+    /// Returns the least recently used topic.
     pub(crate) fn stalest(&self) -> Option<u32> {
         self.by_use.first().map(|(_, topic)| *topic)
     }
@@ -105,7 +105,7 @@ impl Patches {
         bytes - self.bytes
     }
 
-    /// Adds what is known here.
+    /// Adds the kept patches to `taken`.
     pub(crate) fn figures(&self, taken: FeedStats) -> FeedStats {
         let (patches, patch_bytes, patches_evicted) = (self.patches, self.bytes, self.evicted);
         FeedStats { patches, patch_bytes, patches_evicted, ..taken }

@@ -1,17 +1,19 @@
-//! Rooms that are prepared for a session before it joins, on a node that is one of several.
+//! Preparation of rooms before a session joins, in a cluster.
 //!
-//! While the home core doesn't know the history of a room, it has no position in it: a message that is published after a session has
-//! joined looks like an older one that is read with the history. Therefore a core prepares the room first: the core counts as
-//! interested, which makes the node read the history, and the room has no member. A follower for which the room is prepared follows it:
-//! a session that joins is a member at once, and receives all that the home core sends from then on.
+//! While the home core doesn't know the history of a room, the room has no position there: a message that is
+//! published after a session has joined can't be distinguished from an older one in the history. Therefore a
+//! core prepares the room first: the core counts as interested, which makes the node read the history, and
+//! the room has no member yet. A follower for which the room is prepared follows it: a session that joins is
+//! a member at once, and receives every message that the home core sends from then on.
 //!
 //! ```text
 //!  follower:  Prepare(n) ──►             home core, which reads the history if it doesn't know it
 //!             ready  ◄── Prepared(n)
 //! ```
 //!
-//! **Invariant.** A follower is ready only while the home core has it in `interested` without interruption since it knew the
-//! history. An answer to a request before the last one is ignored: the follower has left the room in between.
+//! **Invariant.** A follower is ready only while the home core has it in `interested` without interruption
+//! since it knew the history. Only an answer to the last request counts: after an earlier one, the follower
+//! has left the room in between.
 
 use crate::dispatch::{CoreId, Dispatch};
 use crate::encoder::Encoder;
@@ -21,13 +23,13 @@ use crate::topics::TopicState;
 use std::num::NonZeroU64;
 
 impl<F> TopicState<F> {
-    /// A follower leaves the topic. Returns whether it has prepared it.
+    /// Ends the preparation because the follower leaves the topic. Returns `true` if the room was prepared.
     pub(crate) fn end_preparation(&mut self) -> bool {
         let Some(homed) = &mut self.homed else { return false };
         std::mem::take(&mut homed.preparation).asked.is_some()
     }
 
-    /// At the home core: a follower has left the topic.
+    /// Records at the home core that a follower has left the topic.
     pub(crate) fn forget_preparing(&mut self, follower: CoreId) {
         if let Some(stream) = self.stream_mut() {
             stream.preparing.retain(|(core, _)| *core != follower);
@@ -36,17 +38,18 @@ impl<F> TopicState<F> {
 }
 
 impl<E: Encoder> Hub<E> {
-    /// A session of this core is about to join a room. Returns whether it can join now and will receive everything that is published
-    /// from then on. This is so for all rooms whose positions no other node assigns.
+    /// Prepares a room that a session of this core is about to join. Returns `true` if the session can join
+    /// now and will receive every message published from then on. This is the case for all rooms whose
+    /// positions no other node assigns.
     ///
-    /// Otherwise [`Hub::poll_prepared`] reports the room when it is so. Until [`Hub::handle_release`], the room is
-    /// kept as if it had a subscriber.
+    /// Otherwise [`Hub::poll_prepared`] reports the room when that is the case. Until
+    /// [`Hub::handle_release`], the room is kept as if it had a subscriber.
     pub fn handle_prepare(&mut self, room: &Room) -> bool {
         let topic = Topic::Room(room.clone());
         if !self.external_positions || self.topics.home_of(&topic).is_none() {
             return true;
         }
-        // Without a place for the room, the session can't join.
+        // Without a slot for the room, the session can't join.
         let Some(index) = self.topics.find_or_insert(&topic) else { return true };
         let core = self.core;
         let Some(state) = self.topics.at_mut(index) else { return true };
@@ -77,12 +80,13 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The next room of those for which [`Hub::handle_prepare`] returned `false` that sessions of this core can join.
+    /// Returns the next room that sessions of this core can join and for which [`Hub::handle_prepare`]
+    /// returned `false`.
     pub fn poll_prepared(&mut self) -> Option<Room> {
         self.prepared.pop_front()
     }
 
-    /// A follower prepares a room with its home here.
+    /// Handles a follower's request to prepare a room with its home here.
     pub(crate) fn handle_preparation(&mut self, from: CoreId, room: Room, number: NonZeroU64) {
         let index = self.topics.find_or_insert(&Topic::Room(room.clone()));
         let state = index.and_then(|index| self.topics.at_mut(index));
@@ -97,11 +101,11 @@ impl<E: Encoder> Hub<E> {
                 return;
             }
         }
-        // Without a place for the room, the home core refuses the session that joins.
+        // Without a slot for the room, the home core refuses the session when it joins.
         self.outgoing.push(from, Dispatch::Prepared { room, number, is_followed });
     }
 
-    /// The home core knows the history of a room that this follower prepares.
+    /// Handles the home core's answer to this follower's preparation of a room.
     pub(crate) fn handle_prepared(&mut self, room: &Room, number: NonZeroU64, is_followed: bool) {
         let Some(index) = self.room_index(room) else { return };
         let homed = self.topics.at_mut(index).and_then(|state| state.homed.as_mut());
@@ -114,7 +118,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The home core knows the history of a room from now on.
+    /// Answers preparations of a room whose history the home core knows from now on.
     pub(crate) fn report_prepared(&mut self, index: u32, room: &Room) {
         let Some(state) = self.topics.at_mut(index) else { return };
         if state.is_held() {

@@ -1,40 +1,41 @@
-//! Presence: who is in a room, as shards and nodes tell each other. [`crate::members`] keeps it.
+//! Presence: types of the messages about the members of rooms between shards and nodes. [`crate::members`]
+//! keeps the members.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a watching node says so.
+/// Interval between the `Watch` messages of a watching node.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
-/// For how long after that the others publish their changes.
+/// Time for which other nodes publish their changes after a `Watch`.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
-/// A node that hasn't answered a watching one for this long has left.
+/// Time after which a node that hasn't answered a watching one counts as gone.
 pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(25);
-/// The least time between two repetitions because a message was lost.
+/// Minimum time between two `Watch` messages because of a lost message.
 pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of changes in one message to other nodes; the rest follows after an interval.
+/// Maximum number of changes in one message to other nodes; the others follow after an interval.
 pub(crate) const DELTA_CHANGES_MAX: usize = 1_000;
-/// Maximum number of changes in one notice. Further ones are counted.
+/// Maximum number of changes in one notice. Further changes are only counted.
 pub(crate) const NOTICE_CHANGES_MAX: usize = 100;
-/// Maximum size of the users and info in one notice.
+/// Maximum size of the users and info in one notice, in bytes.
 pub(crate) const NOTICE_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of members in a page of a list.
 pub const MEMBERS_LISTED_MAX: usize = 1_000;
-/// Approximate maximum size of a page.
+/// Approximate maximum size of a page, in bytes.
 pub(crate) const MEMBERS_LISTED_BYTES_MAX: usize = 256 << 10;
 
-/// The rooms that have presence, and its bounds.
+/// Options of presence: its rooms and limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceOptions {
     /// Prefixes of the rooms' names.
     pub rooms: Vec<String>,
-    /// Members of a room that are listed. Further ones are counted.
+    /// Maximum number of listed members of a room. Further members are only counted.
     pub members_max: usize,
-    /// How long a session that ended stays a member, in case that its user returns.
+    /// Time for which a session that ended stays a member, in case its user returns.
     pub grace: Duration,
-    /// The least time between two notices about a room.
+    /// Minimum time between two notices about a room.
     pub interval: Duration,
-    /// Whether there are other nodes.
+    /// `true` if the cluster has other nodes.
     pub has_other_nodes: bool,
 }
 
@@ -45,9 +46,9 @@ pub struct MemberId(pub [u8; 15]);
 /// A user: a subject means something only together with its issuer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct User {
-    /// Who has confirmed it.
+    /// The issuer that confirmed the user.
     pub issuer: Arc<str>,
-    /// Whom.
+    /// The subject.
     pub subject: Arc<str>,
 }
 
@@ -56,58 +57,58 @@ pub struct User {
 pub struct RoomMember {
     /// The session.
     pub id: MemberId,
-    /// Whose session it is; `None`: anonymous.
+    /// The session's user; `None` if anonymous.
     pub user: Option<User>,
-    /// What is shown with it: JSON.
+    /// Application data that is shown with the member, as JSON.
     pub info: Option<Arc<str>>,
-    /// When it joined, in milliseconds since 1970.
+    /// Time of joining, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
 impl RoomMember {
-    /// Approximate size of what is shown.
+    /// Returns the approximate size of the shown data, in bytes.
     pub fn bytes(&self) -> usize {
         let user = self.user.as_ref().map_or(0, |user| user.subject.len());
         64 + user + self.info.as_ref().map_or(0, |info| info.len())
     }
 }
 
-/// Why a session isn't a member any more.
+/// Reason why a session is no longer a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It has left the room.
+    /// The session has left the room.
     Unsubscribed,
-    /// It has ended. Its user may return.
+    /// The session has ended. Its user may return.
     Ended,
-    /// Its client is disconnected, and may resume it.
+    /// The client is disconnected and may resume the session.
     Suspended,
 }
 
 /// A change of one session's membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceChange {
-    /// It has joined.
+    /// The session has joined.
     Joined(Arc<RoomMember>),
-    /// It has left.
+    /// The session has left.
     Left(MemberId, Absence),
 }
 
-/// What watchers of a room are notified of.
+/// A notice to the watchers of a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PresenceNotice {
     /// The room.
     pub room: crate::Room,
     /// Grows by one with each notice.
     pub version: u64,
-    /// Who has joined.
+    /// Members that have joined.
     pub joined: Vec<Arc<RoomMember>>,
-    /// Who has returned, with the session that it had before.
+    /// Members that have returned, each with its previous session.
     pub replaced: Vec<(Arc<RoomMember>, MemberId)>,
-    /// Who has left.
+    /// Members that have left.
     pub left: Vec<Arc<RoomMember>>,
-    /// Changes that aren't listed.
+    /// Number of changes that aren't listed.
     pub more: usize,
-    /// How many members there are.
+    /// Number of members.
     pub count: usize,
 }
 
@@ -116,47 +117,47 @@ pub struct PresenceNotice {
 pub struct MembersPage {
     /// The members.
     pub members: Vec<Arc<RoomMember>>,
-    /// Whether more follow.
+    /// `true` if more members follow.
     pub has_more: bool,
-    /// How many members there are, listed or not.
+    /// Number of members, listed or not.
     pub count: usize,
     /// The version of the last notice that it includes, for watchers.
     pub version: Option<u64>,
-    /// How many members were looked at for it.
+    /// Number of members that were visited for this page.
     pub visited: usize,
 }
 
-/// What nodes tell each other about a room.
+/// A message between nodes about a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PresenceMessage {
-    /// The sender watches the room, and has these versions of other nodes.
+    /// The sender watches the room and has these versions of other nodes' members.
     Watch {
-        /// Node and version.
+        /// Pairs of node and version.
         have: Vec<(u64, u64)>,
     },
     /// Changes of the sender's members.
     Delta {
-        /// The version before.
+        /// The version before these changes.
         from: u64,
-        /// The version after.
+        /// The version after these changes.
         to: u64,
-        /// How many members the sender has.
+        /// Number of the sender's members.
         count: usize,
-        /// Who has joined.
+        /// Members that have joined.
         joined: Vec<Arc<RoomMember>>,
-        /// Who has left.
+        /// Members that have left.
         left: Vec<(MemberId, Absence)>,
     },
     /// All members of the sender.
     Snapshot {
         /// The version.
         version: u64,
-        /// How many there are.
+        /// Number of the sender's members.
         count: usize,
-        /// Those that are listed.
+        /// The listed members.
         members: Vec<Arc<RoomMember>>,
     },
-    /// The receiver knows the newest version.
+    /// The receiver already knows the newest version.
     Current {
         /// The version.
         version: u64,
@@ -164,7 +165,7 @@ pub enum PresenceMessage {
 }
 
 impl PresenceMessage {
-    /// Approximate size.
+    /// Returns the approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let sum = |members: &[Arc<RoomMember>]| members.iter().map(|member| member.bytes()).sum::<usize>();
         match self {
@@ -176,18 +177,18 @@ impl PresenceMessage {
     }
 }
 
-/// Figures of a shard's presence.
+/// Statistics of a shard's presence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PresenceStats {
-    /// Members known here.
+    /// Number of members known here.
     pub members: usize,
-    /// Approximate size of what is known, in bytes.
+    /// Approximate size of the known members, in bytes.
     pub bytes: usize,
-    /// Notices.
+    /// Number of notices.
     pub notices: u64,
-    /// Changes that needed no notice of their own: they shared one, or were undone before it.
+    /// Number of changes without a notice of their own: they shared one, or were undone before it.
     pub coalesced: u64,
-    /// Changes that notices only counted.
+    /// Number of changes that notices only counted.
     pub truncated: u64,
 }
 

@@ -1,12 +1,12 @@
-//! The pending publications of one shard: each is here once, however many sessions wait for it.
+//! The pending publications of one shard: each is stored once, however many sessions wait for it.
 //!
-//! Sessions refer to them by number. A delivery therefore counts references in this shard's own memory: cores that
-//! fan out the same publication at the same time don't compete for its cache line, and a pending delivery takes 12
-//! bytes in an outbox. Each frame is looked up or made once per shard.
+//! Sessions refer to them by number. A delivery therefore counts references in this shard's own memory: cores
+//! that fan out the same publication at the same time don't compete for its cache line, and a pending
+//! delivery takes 12 bytes in an outbox. Each frame is looked up or made once per shard.
 //!
 //! **Invariant.** `references` is the number of references to the publication: entries of outboxes, newest
-//! documents and states of subscriptions, a running fan-out, and the document that it is another form of. At 0 it
-//! is removed.
+//! documents and states of subscriptions, a running fan-out, and the document of which it is another form. At
+//! 0 it is removed.
 
 use crate::encoder::Encoder;
 use crate::publication::{Body, Encoded, FormatId, Publication, SnapshotReason};
@@ -24,7 +24,7 @@ const IDLE_MAX: usize = 1024;
 pub(crate) struct PublicationRef(u32);
 
 impl PublicationRef {
-    /// Refers to nothing.
+    /// A reference to no publication.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     pub(crate) fn is_none(self) -> bool {
@@ -43,7 +43,7 @@ struct Item<F> {
     is_state: bool,
     is_document: bool,
     is_recoverable: bool,
-    /// Whether the time of its deliveries is measured.
+    /// `true` if the latency of its deliveries is measured.
     is_sampled: bool,
     /// Other forms of this document.
     forms: SmallVec<[(Form, PublicationRef); 1]>,
@@ -53,7 +53,7 @@ struct Item<F> {
 /// The form of a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// The patch from so many versions ago.
+    /// The patch from this many versions ago.
     Delta(u16),
     /// The document with the reason why it isn't a delta.
     SnapshotWithReason(SnapshotReason),
@@ -68,7 +68,7 @@ struct EncodedFrame<F> {
 #[derive(Debug)]
 pub(crate) struct EncodingInProgress;
 
-/// Bytes as outboxes count them.
+/// Clamps a size to the range that outboxes count.
 fn counted(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).max(1)
 }
@@ -84,7 +84,7 @@ impl<E: Encoder> PublicationArena<E> {
         Self { encoder, items: Slab::new(), recent: RecentEncodings::default() }
     }
 
-    /// The size of the arena without the publications and frames.
+    /// Returns the size of the arena without the publications and frames, in bytes.
     pub(crate) fn bytes_held(&self) -> usize {
         self.items.capacity() * size_of::<Item<E::Frame>>()
     }
@@ -110,7 +110,7 @@ impl<E: Encoder> PublicationArena<E> {
         PublicationRef(self.items.insert(item) as u32)
     }
 
-    /// The time of its deliveries is measured.
+    /// Makes the latency of its deliveries measured.
     pub(crate) fn sample(&mut self, publication_ref: PublicationRef) {
         self.items[publication_ref.0 as usize].is_sampled = true;
     }
@@ -133,19 +133,19 @@ impl<E: Encoder> PublicationArena<E> {
         }
     }
 
-    /// Whether it is a change of state, which a newer document makes obsolete.
+    /// Returns `true` for a change of state, which a newer document makes obsolete.
     pub(crate) fn is_state(&self, publication_ref: PublicationRef) -> bool {
         self.items[publication_ref.0 as usize].is_state
     }
 
-    /// Whether it is a whole document.
+    /// Returns `true` for a complete document.
     pub(crate) fn is_document(&self, publication_ref: PublicationRef) -> bool {
         self.items[publication_ref.0 as usize].is_document
     }
 
-    /// The form of a document for a session that is `behind` versions behind: the document itself, or a delta. If
-    /// the session `resumes` and there is no delta, the document with the reason. Its frame is made, if the format
-    /// supports it.
+    /// Returns the form of a document for a session that is `behind` versions behind: the document itself or
+    /// a delta. If the session `resumes` and there is no delta, returns the document with the reason. Makes
+    /// the form's frame if the format supports it.
     pub(crate) fn form(
         &mut self,
         document: PublicationRef,
@@ -170,7 +170,7 @@ impl<E: Encoder> PublicationArena<E> {
         }
     }
 
-    /// A document in another form, if there is one.
+    /// Returns a document in another form, if that form exists.
     fn form_of(&mut self, document: PublicationRef, form: Form) -> Option<PublicationRef> {
         let item = &self.items[document.0 as usize];
         if let Some((_, publication_ref)) = item.forms.iter().find(|(of, _)| *of == form) {
@@ -191,13 +191,14 @@ impl<E: Encoder> PublicationArena<E> {
         Some(publication_ref)
     }
 
-    /// Whether resumed sessions may receive it.
+    /// Returns `true` if resumed sessions may receive it.
     pub(crate) fn is_recoverable(&self, publication_ref: PublicationRef) -> bool {
         self.items[publication_ref.0 as usize].is_recoverable
     }
 
-    /// Bytes of its frame in `format`, `None` if the format doesn't support it. Clamped to 1 – 4 GiB, so that a
-    /// byte limit also bounds the number of frames. For a frame that another core is making, the size of its body.
+    /// Returns the size of its frame in `format`, `None` if the format doesn't support it. Clamped to the
+    /// range from 1 to 4 GiB, so that a byte limit also bounds the number of frames. While another core is
+    /// making the frame, returns the size of the body.
     pub(crate) fn bytes(&mut self, publication_ref: PublicationRef, format: FormatId) -> Option<u32> {
         let item = &self.items[publication_ref.0 as usize];
         if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {
@@ -207,7 +208,7 @@ impl<E: Encoder> PublicationArena<E> {
         self.encode(publication_ref, format).unwrap_or(Some(body_bytes))
     }
 
-    /// The same, also if another core is making the frame: then this core makes one for itself.
+    /// Like [`Self::bytes`], but if another core is making the frame, this core makes one for itself.
     pub(crate) fn bytes_now(&mut self, publication_ref: PublicationRef, format: FormatId) -> Option<u32> {
         self.encode(publication_ref, format).unwrap_or_else(|EncodingInProgress| {
             let frame = self.encoder.encode(format, &self.items[publication_ref.0 as usize].publication);
@@ -215,7 +216,7 @@ impl<E: Encoder> PublicationArena<E> {
         })
     }
 
-    /// Makes the frame unless it exists. Returns its size, or that another core is making it.
+    /// Makes the frame unless it exists. Returns its size, or an error if another core is making it.
     pub(crate) fn encode(
         &mut self,
         publication_ref: PublicationRef,
@@ -251,13 +252,14 @@ impl<E: Encoder> PublicationArena<E> {
         bytes
     }
 
-    /// The publication itself.
+    /// Returns the publication.
     pub(crate) fn publication(&self, publication_ref: PublicationRef) -> &Arc<Publication<E::Frame>> {
         &self.items[publication_ref.0 as usize].publication
     }
 
-    /// The publication, its frame in a format for which [`PublicationArena::bytes`] returned a size, and its length. `None`
-    /// while another core is making the frame. Then whether it is sampled.
+    /// Returns the publication, its frame in a format for which [`PublicationArena::bytes`] returned a size,
+    /// the frame's length, and whether the publication is sampled. `None` while another core is making the
+    /// frame.
     #[expect(clippy::type_complexity, reason = "three references, named where they are taken")]
     pub(crate) fn frame(
         &self,

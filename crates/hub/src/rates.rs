@@ -1,10 +1,11 @@
-//! Subscriptions with a maximum rate, and when they may receive the next version.
+//! Subscriptions with a maximum rate, and the times of their next versions.
 //!
-//! A version or state that comes too soon is *delayed*: it waits with its subscription, replaced by newer ones, and
-//! is queued in the outbox when its time has come. The interval starts when the last one was taken.
+//! A version or state that comes too early is *delayed*: it waits with its subscription, may be replaced by
+//! newer ones, and is queued in the outbox when it is due. The interval starts when the last one was taken.
 //!
-//! Rates are stored apart from subscriptions, because few have one. **Invariants.** A delayed subscription has
-//! exactly one time in `due`, others none. No table is larger than the number of subscriptions with a rate.
+//! Rates are stored apart from subscriptions, because few have one. **Invariants.** A delayed subscription
+//! has exactly one time in `due`, others none. No table is larger than the number of subscriptions with a
+//! rate.
 
 use crate::subscription::Member;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +14,14 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy)]
 struct Rate {
     interval: Duration,
-    /// When the next may leave; `None` at once.
+    /// Time from which on the next version may leave; `None` means at once.
     next: Option<Instant>,
 }
 
 /// The rates of one shard's sessions.
 #[derive(Default)]
 pub(crate) struct Rates {
-    /// The time of the caller's last call: a turn has one time.
+    /// The time of the caller's last call. It is constant during a turn.
     now: Option<Instant>,
     rates: BTreeMap<(u32, u32), Rate>,
     due: BTreeSet<(Instant, u32, u32)>,
@@ -33,13 +34,13 @@ impl Rates {
         self.now = Some(now);
     }
 
-    /// Whether a subscription is delayed.
+    /// Returns `true` if a subscription is delayed.
     #[inline]
     pub(crate) fn has_delayed(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// The current time, if there is one.
+    /// Returns the current time, if it was set.
     pub(crate) fn now(&self) -> Option<Instant> {
         self.now
     }
@@ -52,12 +53,12 @@ impl Rates {
             return;
         }
         let rate = self.rates.entry(key).or_insert(Rate { interval, next: None });
-        // The new interval also starts at the last one taken.
+        // The new interval also starts when the last version was taken.
         let last = rate.next.and_then(|next| next.checked_sub(rate.interval));
         *rate = Rate { interval, next: last.and_then(|last| last.checked_add(interval)) };
     }
 
-    /// The minimum interval of a subscription; zero for none.
+    /// Returns the minimum interval of a subscription; zero if it has none.
     pub(crate) fn interval(&self, member: Member) -> Duration {
         let rate = self.rates.get(&(member.session, member.subscription));
         rate.map_or(Duration::ZERO, |rate| rate.interval)
@@ -69,7 +70,7 @@ impl Rates {
         self.rates.remove(&(member.session, member.subscription));
     }
 
-    /// Whether it is too soon for a subscription. Then it is delayed.
+    /// Delays a subscription if its next version comes too early. Returns `true` if it is delayed.
     pub(crate) fn delay(&mut self, member: Member) -> bool {
         let Some(now) = self.now else { return false };
         let key = (member.session, member.subscription);
@@ -88,7 +89,7 @@ impl Rates {
         }
     }
 
-    /// A version or state was taken.
+    /// Records that a version or state was taken.
     pub(crate) fn taken(&mut self, member: Member) {
         let Some(now) = self.now else { return };
         if let Some(rate) = self.rates.get_mut(&(member.session, member.subscription)) {
@@ -96,12 +97,12 @@ impl Rates {
         }
     }
 
-    /// When the first delayed subscription is due.
+    /// Returns the due time of the first delayed subscription.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, ..)| *at)
     }
 
-    /// The next subscription that is due. It is no longer delayed.
+    /// Takes the next subscription that is due. It is no longer delayed.
     #[inline]
     pub(crate) fn poll_due(&mut self) -> Option<Member> {
         let now = self.now?;

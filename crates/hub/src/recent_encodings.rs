@@ -1,22 +1,23 @@
-//! The documents that this core has encoded recently, or made a delta of. Their frames take as much memory as the documents, so
-//! they are freed after a while: a feed that doesn't change keeps only its document and its patches.
+//! The documents that this core has encoded recently, or made a delta of. Their frames take as much memory as
+//! the documents, so they are freed after a while: a feed that doesn't change keeps only its document and its
+//! patches.
 //!
-//! What is needed later is made again, so a document is encoded once per format and [`KEPT_TICKS`], however many sessions ask for
-//! it. Pending deliveries hold their frames themselves.
+//! Frames that are needed later are made again, so a document is encoded once per format and [`KEPT_TICKS`],
+//! however many sessions request it. Pending deliveries hold their frames themselves.
 
 use crate::publication::Publication;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-/// For how many ticks frames and deltas are kept.
+/// Number of ticks for which frames and deltas are kept.
 const KEPT_TICKS: u32 = 10;
 /// Maximum number of documents. Above it, the frames of the oldest one are freed early.
 const DOCUMENTS_MAX: usize = 4096;
 
-/// See the module's documentation.
+/// Documents with frames; see the module's documentation.
 pub(crate) struct RecentEncodings<F> {
     ticks: u32,
-    /// With the tick at which each was encoded, oldest first.
+    /// Documents with the tick of their encoding, oldest first.
     documents: VecDeque<(u32, Weak<Publication<F>>)>,
 }
 
@@ -27,7 +28,7 @@ impl<F> Default for RecentEncodings<F> {
 }
 
 impl<F> RecentEncodings<F> {
-    /// This core has encoded a document, or made a delta of it.
+    /// Adds a document that this core has encoded, or made a delta of.
     pub(crate) fn add(&mut self, document: &Arc<Publication<F>>) {
         let newest = self.documents.back();
         if newest.is_some_and(|(_, newest)| std::ptr::eq(newest.as_ptr(), Arc::as_ptr(document))) {
@@ -39,7 +40,7 @@ impl<F> RecentEncodings<F> {
         self.documents.push_back((self.ticks, Arc::downgrade(document)));
     }
 
-    /// Frees what was made long enough ago.
+    /// Starts a tick: frees frames and deltas that are old enough.
     pub(crate) fn handle_tick(&mut self) {
         self.ticks = self.ticks.wrapping_add(1);
         let ticks = self.ticks;

@@ -1,12 +1,13 @@
-//! The members of several topics, each session once: for what is emitted to more than one room, or with
-//! more exceptions than one session.
+//! The members of several topics, each session once: the recipients of messages to more than one room, or
+//! with more exceptions than one session.
 
 use crate::subscription::Member;
 
-/// A recipients in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
+/// A set of recipients. Takes a bit and up to 8 bytes per session of the shard. Its memory is reused for
+/// later messages.
 #[derive(Default)]
 pub(crate) struct Recipients {
-    /// Those that are in it, or that are to be left out.
+    /// Sessions that are in the set, or excluded.
     seen: Seen,
     members: Vec<Member>,
 }
@@ -17,12 +18,12 @@ impl Recipients {
         self.members.clear();
     }
 
-    /// Leaves a session out of what is added from now on.
+    /// Excludes a session from later calls of `add`.
     pub(crate) fn exclude(&mut self, session: u32) {
         self.seen.add(session);
     }
 
-    /// Adds members whose sessions weren't seen yet.
+    /// Adds members of sessions that aren't in the set and aren't excluded.
     pub(crate) fn add(&mut self, members: &[Member]) {
         for member in members {
             if self.seen.add(member.session) {
@@ -36,12 +37,12 @@ impl Recipients {
     }
 }
 
-/// A set of sessions of a shard, by their index: a bit for each.
+/// A set of a shard's sessions by index: a bit for each.
 #[derive(Default)]
 pub(crate) struct Seen(Vec<u64>);
 
 impl Seen {
-    /// Adds a session. Returns whether it wasn't in the set before.
+    /// Adds a session. Returns `true` if it wasn't in the set before.
     pub(crate) fn add(&mut self, session: u32) -> bool {
         let (word, bit) = (session as usize / 64, 1 << (session % 64));
         if word >= self.0.len() {

@@ -1,28 +1,30 @@
-//! Suspended sessions: their connection is lost, and they receive what they missed when their client reconnects.
+//! Suspended sessions: their connection is lost, and they receive the missed publications when their client
+//! reconnects.
 //!
 //! ```text
 //!                  handle_suspend
 //!        open ─────────────────────► suspended      member of its rooms, receives nothing
 //!         ▲                              │
 //!         └──────────────────────────────┘
-//!                  handle_resume: receives what follows its last publication in the log
+//!                  handle_resume: receives the publications after its last one in the log
 //! ```
 //!
-//! Outboxes are first in, first out, and the log is in the order of delivery. A client that received a publication
-//! therefore received all earlier ones of its session, and missed exactly the rest. Two cases break this order: the
-//! history of a room, sent to a new member, and the newest message of a room under `Latest`, which replaces an
-//! older one. The session then remembers the log index from which on the order holds again. A client whose last
-//! publication is older is refused: nothing is better than duplicates.
+//! Outboxes are first in, first out, and the log is in the order of delivery. A client that received a
+//! publication therefore received all earlier ones of its session, and missed exactly the later ones. Two
+//! cases break this order: the history of a room, sent to a new member, and the newest message of a room
+//! under `Latest`, which replaces an older one. The session then remembers the log index from which on the
+//! order holds again. A client whose last publication is older is refused: starting anew is better than
+//! duplicates.
 //!
-//! There are two ways to find the log index after which a client missed something. Its last publication is in the
-//! log. Or it is the last one that the session was ever sent: then the client missed nothing before it was
-//! suspended, however old that publication is. Sessions of quiet rooms thus resume on busy servers too.
+//! There are two ways to find the log index after which a client missed publications. Its last publication is
+//! in the log. Or it is the last one that the session was ever sent: then the client missed none before it
+//! was suspended, however old that publication is. Sessions of quiet rooms thus resume on busy servers too.
 //!
 //! Messages to one session are in the log too, with the session's id.
 //!
-//! Whether a session missed a publication is decided by its rooms at the time of the resumption, each from when the
-//! session joined it. It receives nothing from rooms that it has left, and nothing from before it joined. An
-//! exception for a room no longer holds for a session that has left that room.
+//! The session's rooms at the time of the resumption decide which publications it missed, each room from the
+//! time the session joined it. It receives no publications from rooms that it has left, and none from before
+//! it joined. An exception for a room no longer applies to a session that has left that room.
 //!
 //! Feeds aren't in the log: a resumed session receives their newest version.
 
@@ -41,20 +43,21 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Why a session can't be resumed. It stays suspended: the caller closes it, and the client starts a new session.
+/// Reason why a session can't be resumed. It stays suspended: the caller closes it, and the client starts a
+/// new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
     /// There is no such session, or it isn't suspended.
     NotSuspended,
-    /// The log doesn't cover what the client missed: it was too much, too long ago, or evicted. Or the client names
-    /// a publication that its session was never sent, or not in this order.
+    /// The log doesn't cover the missed publications: there were too many, they are too old, or they were
+    /// evicted. Or the client names a publication that its session was never sent, or not in this order.
     NotCovered,
-    /// What it missed exceeds the send buffer.
+    /// The missed publications exceed the send buffer.
     TooMuch,
 }
 
 impl ResumeError {
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotSuspended => "not_suspended",
@@ -67,9 +70,9 @@ impl ResumeError {
 impl fmt::Display for ResumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotSuspended => "there is no session that waits to be resumed",
-            Self::NotCovered => "what was missed isn't kept any more",
-            Self::TooMuch => "more was missed than the send buffer may hold",
+            Self::NotSuspended => "the session is not suspended",
+            Self::NotCovered => "the missed publications are no longer available",
+            Self::TooMuch => "the missed publications exceed the send buffer",
         })
     }
 }
@@ -80,12 +83,12 @@ impl std::error::Error for ResumeError {}
 pub(crate) type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;
 
 impl<E: Encoder> Hub<E> {
-    /// A session's connection is lost. Its pending deliveries, in flight or not, are dropped. It stays a member of
-    /// its rooms and subscribed to its feeds, may join and leave, and receives neither publications nor notices
-    /// until [`Hub::handle_resume`].
+    /// Suspends a session whose connection is lost. Drops its pending deliveries, in flight or not. Until
+    /// [`Hub::handle_resume`] the session stays a member of its rooms and subscribed to its feeds, may join
+    /// and leave, and receives neither publications nor notices.
     ///
-    /// Returns whether it is suspended now. A session that can't be suspended (recovery is off, or it is
-    /// terminating) is unchanged: the caller closes it.
+    /// Returns `true` if it is suspended now. A session that can't be suspended (recovery is disabled, or it
+    /// is terminating) is unchanged: the caller closes it.
     pub fn handle_suspend(&mut self, session: SessionId) -> bool {
         if self.suspended.contains_key(&session) {
             return true;
@@ -99,17 +102,18 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// A suspended session has a connection again. `last` is the [id](Publication::id) of the last publication that
-    /// its client received, `None` if it received none. The session is sent what its rooms received since, in order,
-    /// each publication once, then the newest version of its feeds, in the order of their keys.
+    /// Resumes a suspended session that has a connection again. `last` is the [id](Publication::id) of the
+    /// last publication that its client received, `None` if it received none. The session is sent the
+    /// publications of its rooms since then, in order and each once, then the newest version of its feeds, in
+    /// the order of their keys.
     ///
     /// If its new connection has another format, call [`Hub::set_format`] first.
     ///
     /// # Errors
-    /// The session isn't suspended, or can't be resumed. It stays as it is: the caller closes it.
+    /// The session isn't suspended, or can't be resumed. It is unchanged: the caller closes it.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let (_, _, missed) = self.find_missed(session, last)?;
-        // The newest of feeds always fits.
+        // The newest versions of feeds always fit.
         if !self.sessions.fit(session, missed.iter()) {
             return Err(ResumeError::TooMuch);
         }
@@ -121,8 +125,8 @@ impl<E: Encoder> Hub<E> {
         Ok(())
     }
 
-    /// What a suspended session missed after `last`: its slot for messages to it alone, the log index from which on it missed
-    /// something, and the publications.
+    /// Returns the publications that a suspended session missed after `last`, with its slot for messages to
+    /// it alone and the log index of the first missed one.
     pub(crate) fn find_missed(
         &mut self,
         session: SessionId,
@@ -140,7 +144,7 @@ impl<E: Encoder> Hub<E> {
         Ok((direct, log_index, missed))
     }
 
-    /// A suspended session receives again.
+    /// Ends a session's suspension: it receives deliveries again.
     pub(crate) fn end_suspension(&mut self, session: SessionId) {
         self.sessions.resume(session);
         self.suspension_changed(session, None);
@@ -157,14 +161,14 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The number of suspended sessions.
+    /// Returns the number of suspended sessions.
     pub fn suspended(&self) -> usize {
         self.suspended.len()
     }
 
-    /// Approximate size of suspensions, besides the sessions.
+    /// Returns the approximate size of suspensions without the sessions, in bytes.
     pub(crate) fn suspended_bytes(&self) -> usize {
-        // A vector that grows has up to twice the room.
+        // The capacity of a growing vector is up to twice its length.
         self.suspended.capacity() * size_of::<(SessionId, Suspended)>()
             + 2 * self.deferred_notices * size_of::<Notice>()
     }
@@ -179,8 +183,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What the log has for a session from `log_index` on; `None` if it doesn't reach back that far. `direct` is
-    /// the slot for messages to the session alone.
+    /// Returns the log's publications for a session from `log_index` on; `None` if the log doesn't reach back
+    /// that far. `direct` is the slot for messages to the session alone.
     pub(crate) fn missed(
         &self,
         session: SessionId,
@@ -213,7 +217,7 @@ impl<E: Encoder> Hub<E> {
         Some(missed.collect())
     }
 
-    /// A session's subscriptions that don't wait for an answer.
+    /// Iterates over a session's subscriptions that don't wait for an answer.
     pub(crate) fn memberships(&self, session: SessionId) -> impl Iterator<Item = Member> {
         self.sessions.members(session).filter(|member| {
             let subscription = self.sessions.subscription(*member);
@@ -221,7 +225,7 @@ impl<E: Encoder> Hub<E> {
         })
     }
 
-    /// A session's feeds, in the order of their keys.
+    /// Returns a session's feeds in the order of their keys.
     fn feeds_of(&self, session: SessionId) -> Vec<(Member, u32)> {
         let topics =
             self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
@@ -236,7 +240,7 @@ impl<E: Encoder> Hub<E> {
 }
 
 impl<E: Encoder> Sessions<E> {
-    /// The log index from which on a client with this `last` missed what its session was sent.
+    /// Returns the log index from which on a client with this `last` missed publications of its session.
     fn log_index_after(&self, id: SessionId, last: Option<u64>, suspended_at: LogIndex) -> Option<LogIndex> {
         let session = self.alive(id)?;
         let ordered_since = self.join_positions.ordered_since(id.index);
@@ -252,8 +256,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Whether a session without pending deliveries can receive all of these without exceeding its send buffer.
-    /// Publications that its policy may drop don't count.
+    /// Returns `true` if a session without pending deliveries can receive all of these without exceeding its
+    /// send buffer. Publications that its policy may drop don't count.
     pub(crate) fn fit<'a>(
         &mut self,
         id: SessionId,

@@ -1,8 +1,8 @@
 //! Selects sessions of this core by their rooms, for commands other than publications, a bounded number at a time.
 //!
-//! A selection goes on in several calls, between which sessions come and go. It visits the members of each room from the
-//! last to the first: a member that leaves is replaced by the last one, so no remaining member is missed. A session that is
-//! visited twice is selected once, and so is a session in several of the rooms.
+//! A selection continues over several calls, between which sessions may start and end. It visits the members
+//! of each room from the last to the first: a member that leaves is replaced by the last one, so no remaining
+//! member is missed. A session that is visited twice, or is in several of the rooms, is selected once.
 
 use crate::encoder::Encoder;
 use crate::recipients::Seen;
@@ -13,19 +13,20 @@ use crate::subscription::NO_TOPIC;
 use crate::topic::{Room, Topic};
 use std::sync::Arc;
 
-/// The sessions of a core that are members of any of some rooms, and of none of others.
+/// The sessions of a core that are members of at least one of some rooms, and of none of the excepted rooms.
 pub struct Selection {
     rooms: Arc<[Room]>,
     except_rooms: Arc<[Room]>,
     /// The room that is being visited.
     room: usize,
-    /// How many of its members are still to be visited; `None` before the first.
+    /// Number of its members that are still to be visited; `None` before the first.
     left: Option<usize>,
     seen: Seen,
 }
 
 impl Selection {
-    /// The members of any of `rooms`, except those of any of `except_rooms` and `except_sessions` of this core.
+    /// Starts a selection: the members of any of `rooms`, except those of any of `except_rooms` and
+    /// `except_sessions` of this core.
     pub fn new(
         rooms: Arc<[Room]>,
         except_rooms: Arc<[Room]>,
@@ -51,7 +52,7 @@ impl<E: Encoder> Hub<E> {
         let except = self.room_indexes(&selection.except_rooms);
         let mut visits = 0;
         while let Some(room) = selection.rooms.get(selection.room) {
-            // Rooms end between two calls, and their indexes are used again.
+            // A room may end between two calls, and its index may be reused.
             let members = self.room_index(room).and_then(|index| self.topics.at(index));
             let members = members.map_or(&[][..], |state| &state.members);
             let left = selection.left.unwrap_or(members.len()).min(members.len());
@@ -81,30 +82,30 @@ impl<E: Encoder> Hub<E> {
         sessions.retain(|session| !self.is_in_any(*session, &topics));
     }
 
-    /// Sorted.
+    /// Returns the indexes of these rooms, sorted.
     fn room_indexes(&self, rooms: &[Room]) -> Vec<u32> {
         let mut indexes: Vec<u32> = rooms.iter().filter_map(|room| self.room_index(room)).collect();
         indexes.sort_unstable();
         indexes
     }
 
-    /// Whether a session has joined a room. The home core may not have confirmed it yet.
+    /// Returns `true` if a session has joined a room. The home core may not have confirmed it yet.
     pub fn has_joined(&self, session: SessionId, room: &Room) -> bool {
         self.room_index(room).is_some_and(|index| self.subscription_to(session, index).is_some())
     }
 
-    /// Whether a session is subscribed to a topic. The home core may not have confirmed it yet.
+    /// Returns `true` if a session is subscribed to a topic. The home core may not have confirmed it yet.
     pub fn is_subscribed(&self, session: SessionId, topic: &Topic) -> bool {
         self.topics.find(topic).is_some_and(|index| self.subscription_to(session, index).is_some())
     }
 
-    /// How many sessions of this core are members of a room, suspended ones included.
+    /// Returns the number of this core's sessions that are members of a room, suspended ones included.
     pub fn member_count(&self, room: &Room) -> usize {
         let index = self.room_index(room);
         index.and_then(|index| self.topics.at(index)).map_or(0, |state| state.members.len())
     }
 
-    /// The rooms that a session is a member of.
+    /// Iterates over the rooms of which a session is a member.
     pub fn rooms_of(&self, session: SessionId) -> impl Iterator<Item = &Room> {
         let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);
         let topics = subscriptions.iter().filter(|subscription| subscription.topic != NO_TOPIC);
@@ -114,9 +115,9 @@ impl<E: Encoder> Hub<E> {
         })
     }
 
-    /// Continues a walk over the rooms of this core: calls `each` with those that have members here, and how many.
-    /// Visits at most `visits_max` topics from `next` on. Returns where to continue, or `None` after the last one. A
-    /// room that is created during a walk may be missed.
+    /// Continues a walk over the rooms of this core: calls `each` with every room that has members here, and
+    /// their number. Visits at most `visits_max` topics from `next` on. Returns the topic to continue with,
+    /// or `None` after the last one. A room that is created during a walk may be missed.
     pub fn walk_rooms(
         &self,
         next: usize,
@@ -138,7 +139,7 @@ impl<E: Encoder> Hub<E> {
         self.topics.find(&Topic::Room(room.clone()))
     }
 
-    /// `topics` are sorted.
+    /// Returns `true` if a session is in one of these `topics`, which must be sorted.
     fn is_in_any(&self, session: SessionId, topics: &[u32]) -> bool {
         let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);
         !topics.is_empty() && subscriptions.iter().any(|one| topics.binary_search(&one.topic).is_ok())

@@ -21,10 +21,10 @@ use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
-/// Size of an entry in a topic's list of members, at the usual load between two doublings.
+/// Size of an entry in a topic's list of members in bytes, at the usual load between two doublings.
 const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
 
-/// Capacity for subscriptions outside of the session struct.
+/// Returns the capacity for subscriptions outside the session struct.
 pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
 }
@@ -40,32 +40,34 @@ pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Open,
-    /// Its connection is lost. It receives nothing.
+    /// The connection is lost. The session receives no deliveries.
     Suspended,
-    /// It has to end: nothing new is enqueued.
+    /// The session must end: new publications aren't enqueued.
     Terminating,
-    /// Its slot is free.
+    /// The session's slot is free.
     Closed,
 }
 
-/// A session. 2,000 of them have to stay in the cache during a fan-out: a test limits the size to 96 bytes.
+/// A session. During a fan-out 2,000 of them must stay in the cache, so a test limits the size to 96 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) state: SessionState,
-    /// Whether it is in `ready`, or in `encoding_waiters`.
+    /// `true` if the session is in `ready` or in `encoding_waiters`.
     pub(crate) is_listed: bool,
-    /// Whether anything was delivered in another order than the log's, before `ordered_since`.
+    /// `true` if a delivery before `ordered_since` was in another order than the log's.
     pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
-    /// The last recoverable publication that it was sent since `ordered_since`.
+    /// The last recoverable publication that was sent to it since `ordered_since`.
     pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
-    /// Publications in flight, and their bytes.
+    /// Number of publications in flight.
     pub(crate) in_flight: u32,
+    /// Size of these publications in bytes.
     pub(crate) in_flight_bytes: u32,
-    /// Bytes waiting or in flight under `Queue` and `DropOldest`, and the part of them in flight.
+    /// Bytes waiting or in flight under `Queue` and `DropOldest`.
     pub(crate) queue_bytes: u32,
+    /// The part of them in flight.
     pub(crate) queue_bytes_in_flight: u32,
     pub(crate) subscriptions: SmallVec<[Subscription; 1]>,
 }
@@ -79,27 +81,27 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
     pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
-    /// Sessions whose clients are to be notified first.
+    /// Sessions whose clients must be notified before further deliveries.
     pub(crate) held: Held,
     pub(crate) counters: Counters,
-    /// What was delivered recently, for sessions that resume.
+    /// Recent deliveries, for sessions that resume.
     pub(crate) log: Log<E::Frame>,
     pub(crate) join_positions: JoinPositions,
-    /// The sources of sessions, by index. Separate from the data that a fan-out touches.
+    /// The sources of sessions, by index. Stored apart from the data that a fan-out touches.
     sources: Chunks<u64>,
-    /// Where to begin to look for a free slot among the subscriptions of sessions that have many, by index.
+    /// For sessions with many subscriptions, by index: the slot from which to search for a free one.
     pub(crate) first_free: HashMap<u32, u32>,
-    /// When sessions opened, by index, in the caller's unit.
+    /// Times at which sessions opened, by index, in the caller's unit.
     opened_at: Chunks<u32>,
-    /// How many sessions have each format.
+    /// Number of sessions per format.
     formats: [u32; FORMATS_MAX],
     pub(crate) latencies: Latencies,
     pub(crate) rates: Rates,
-    /// In which form documents were taken.
+    /// The forms in which documents were taken.
     pub(crate) taken: FeedStats,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
-    /// Capacity for subscriptions outside of the session structs.
+    /// Capacity for subscriptions outside the session structs.
     pub(crate) spilled: usize,
 }
 
@@ -133,14 +135,15 @@ impl<E: Encoder> Sessions<E> {
         self.send_buffer_bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX);
     }
 
-    /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
+    /// Returns the size of the sessions, and the size of their subscriptions including the entries in topics'
+    /// member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>() + size_of::<u32>())
             + self.first_free.len() * 2 * size_of::<(u32, u32)>();
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 
-    /// The size of the outboxes without the publications and frames themselves, in bytes.
+    /// Returns the size of the outboxes without the publications and frames themselves, in bytes.
     pub(crate) fn outbox_bytes(&self) -> usize {
         self.counters.pending as usize * size_of::<Entry>() + self.arena.bytes_held()
     }
@@ -185,7 +188,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Sets the source of a session, and when it opened.
+    /// Sets the source of a session, and the time at which it opened.
     pub(crate) fn set_source(&mut self, id: SessionId, source: u64, opened_at: u32) {
         if self.alive(id).is_some() {
             self.sources[id.index as usize] = source;
@@ -193,28 +196,29 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// The source of a session, and when it opened.
+    /// Returns the source of a session, and the time at which it opened.
     pub(crate) fn source(&self, id: SessionId) -> Option<(u64, u32)> {
         self.alive(id).map(|_| (self.sources[id.index as usize], self.opened_at[id.index as usize]))
     }
 
-    /// How many sessions have each format.
+    /// Returns the number of sessions per format.
     pub(crate) fn formats(&self) -> &[u32; FORMATS_MAX] {
         &self.formats
     }
 
-    /// A session has another format.
+    /// Counts a session's change of format.
     pub(crate) fn count_format(&mut self, before: FormatId, now: FormatId) {
         self.formats[usize::from(before.0)] -= 1;
         self.formats[usize::from(now.0)] += 1;
     }
 
-    /// The source of a member's session.
+    /// Returns the source of a member's session.
     pub(crate) fn source_of(&self, member: Member) -> u64 {
         self.sources.get(member.session as usize).copied().unwrap_or(0)
     }
 
-    /// The source that more than half of the sessions have, and their share in percent, by a sample.
+    /// Returns the source of more than half of the sessions and its share in percent, estimated from a
+    /// sample.
     pub(crate) fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
         let step = self.slots.len().div_ceil(samples_max.max(1)).max(1);
         let sample = || {
@@ -222,7 +226,7 @@ impl<E: Encoder> Sessions<E> {
             let open = slots.filter(|at| self.slots[*at].state != SessionState::Closed);
             open.map(|at| self.sources[at]).filter(|source| *source != 0)
         };
-        // Boyer and Moore: if any source has more than half, it is the one that is left.
+        // Boyer and Moore's majority vote: if any source has more than half, it is the last candidate.
         let (mut candidate, mut lead) = (0, 0_usize);
         for source in sample() {
             if lead == 0 {
@@ -236,7 +240,7 @@ impl<E: Encoder> Sessions<E> {
         (of_it * 2 > all).then(|| (candidate, (of_it * 100 / all) as u8))
     }
 
-    /// Ends a session and drops its pending deliveries. Its topics no longer list it.
+    /// Ends a session and drops its pending deliveries. The caller has removed it from its topics.
     pub(crate) fn close(&mut self, id: SessionId) {
         if self.alive(id).is_none() {
             return;
@@ -258,7 +262,7 @@ impl<E: Encoder> Sessions<E> {
         self.free.push(id.index);
     }
 
-    /// Drops a session's pending deliveries until it is resumed. Returns whether it may be suspended.
+    /// Drops a session's pending deliveries until it is resumed. Returns `true` if it may be suspended.
     pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
         let Some(session) = self.alive_mut(id).filter(|session| session.state == SessionState::Open) else {
             return false;
@@ -268,7 +272,7 @@ impl<E: Encoder> Sessions<E> {
         true
     }
 
-    /// A suspended session receives again.
+    /// Resumes a suspended session.
     pub(crate) fn resume(&mut self, id: SessionId) {
         if let Some(session) = self.alive_mut(id) {
             session.state = SessionState::Open;
@@ -278,17 +282,17 @@ impl<E: Encoder> Sessions<E> {
     /// Drops a session's deliveries, waiting or in flight.
     fn drop_pending(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
-        let mut owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
+        let mut pending = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
         for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_marker()) {
             self.arena.release(entry.publication_ref);
         }
         for (slot, subscription) in (0..).zip(&mut session.subscriptions) {
-            owed += u64::from(subscription.waiting - subscription.queued());
+            pending += u64::from(subscription.waiting - subscription.queued());
             if subscription.flags.has(Flags::RATED) {
                 subscription.flags.set(Flags::DELAYED, false);
                 self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
-            // Whether what was in flight has arrived is unknown.
+            // Whether the deliveries in flight have arrived is unknown.
             subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {
@@ -298,14 +302,14 @@ impl<E: Encoder> Sessions<E> {
                 }
             }
         }
-        self.counters.pending -= owed;
-        self.counters.dropped_on_disconnect += owed;
+        self.counters.pending -= pending;
+        self.counters.dropped_on_disconnect += pending;
         self.queue_bytes -= session.queue_bytes as usize;
         (session.in_flight, session.in_flight_bytes) = (0, 0);
         (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
     }
 
-    /// A session is sent something that isn't at its position in the log.
+    /// Records that a session is sent a publication out of the log's order.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
         self.join_positions.reorder(index, self.log.next());
@@ -338,7 +342,7 @@ impl Session {
         self.generation == id.generation && self.state != SessionState::Closed
     }
 
-    /// The part of [`Sessions::reorder`] that is in a session.
+    /// Updates the session's own part of [`Sessions::reorder`].
     pub(crate) fn reorder(&mut self) {
         (self.reordered, self.newest_id) = (true, None);
     }

@@ -8,12 +8,12 @@ pub struct SessionId {
 }
 
 impl SessionId {
-    /// The same as a number.
+    /// Returns the id as a number.
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The session of [`SessionId::to_bits`].
+    /// Makes an id from the number of [`SessionId::to_bits`].
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }

@@ -1,7 +1,7 @@
-//! One core's part of the hub: its sessions, the topics that they are subscribed to, and for topics with their home
-//! here, order and history. This module is the interface. [`crate::interest`] describes how cores follow topics,
-//! [`crate::broadcast`] the path of a publication, [`crate::feed`] feeds at their home core, [`crate::delivery`]
-//! policies and budgets.
+//! One core's part of the hub: its sessions, the topics to which they are subscribed, and order and history
+//! of the topics with their home here. This module is the interface. [`crate::interest`] describes how cores
+//! follow topics, [`crate::broadcast`] the path of a publication, [`crate::feed`] feeds at their home core,
+//! [`crate::delivery`] policies and budgets.
 
 use crate::awaiting::Awaiting;
 use crate::budget::{Counters, Footprint, LiveBytes};
@@ -43,35 +43,36 @@ pub struct Hub<E: Encoder> {
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
-    /// Topics whose subscribers are reported by this core, and may have gained the first or lost the last one.
+    /// Topics whose number of subscribers may have changed to or from 0, and that this core reports.
     pub(crate) changed_topics: VecDeque<Topic>,
     pub(crate) reports_rooms: bool,
-    /// The positions that clients named, of members that wait for what followed them.
+    /// Members that named a position and wait for the publications after it.
     pub(crate) awaiting: Awaiting,
-    /// Rooms with members whose positions can't be placed, by index.
+    /// Rooms with members whose position is unknown here, by index.
     pub(crate) to_confirm: BTreeSet<u32>,
-    /// Number of requests to prepare a room that this core has sent. It is the shard's, because a topic that a core has left is forgotten.
+    /// Number of requests to prepare a room that this core has sent. Counted per shard, because a topic is
+    /// forgotten when the core leaves it.
     pub(crate) preparations: u64,
     /// Rooms that this core has prepared.
     pub(crate) prepared: VecDeque<Room>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
-    /// The last one that [`Hub::poll_notice`] has returned, until its next call.
+    /// The last notice that [`Hub::poll_notice`] returned, until its next call.
     pub(crate) last_notice: Option<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
-    /// Notices that suspended sessions have.
+    /// Number of notices that are deferred for suspended sessions.
     pub(crate) deferred_notices: usize,
     pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
-    /// `None`: nobody wants to know.
+    /// Reports of attendance; `None` if they are disabled.
     pub(crate) attendance: Option<Vec<Attendance>>,
-    /// `None`: no room has presence.
+    /// Presence; `None` if no room has it.
     pub(crate) presence: Option<Box<Presence>>,
 }
 
 impl<E: Encoder> Hub<E> {
-    /// A shard without sessions.
+    /// Makes a shard without sessions.
     ///
     /// # Panics
     /// If `core` isn't below `cores`, or `cores` isn't within 1 to [`CORES_MAX`].
@@ -107,8 +108,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Changes the limits: those of sessions, topics, patches and history. The other options stay, and so do the rooms that
-    /// keep history: the lists of prefixes must have the same ones.
+    /// Changes the limits of sessions, topics, patches and history. All other options are unchanged,
+    /// including the rooms that keep history: the list must have the same prefixes.
     pub fn set_limits(&mut self, options: Options) {
         self.subscriptions_max = options.subscriptions_max;
         self.feed_interval_min = options.feed_interval_min;
@@ -116,7 +117,7 @@ impl<E: Encoder> Hub<E> {
         self.topics.set_limits(options);
     }
 
-    /// Opens a session that is sent frames of `format`. `tag` is the caller's.
+    /// Opens a session that receives frames of `format`. `tag` is chosen by the caller.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
@@ -124,8 +125,9 @@ impl<E: Encoder> Hub<E> {
         self.sessions.open(format, tag)
     }
 
-    /// Sets whether new topics are refused ([`SubscribeError::TooManyTopics`]) because memory is short, and members whose
-    /// sessions end leave without the grace: it would take more memory than the members do.
+    /// Sets whether memory is short. If `true`, new topics are refused ([`SubscribeError::TooManyTopics`]),
+    /// and members whose sessions end leave without a grace period, which would take more memory than the
+    /// members themselves.
     pub fn set_memory_short(&mut self, is_short: bool) {
         self.topics.refuses_topics = is_short;
         if let Some(presence) = &mut self.presence {
@@ -133,40 +135,40 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Whether [`Self::drain_sampled`] has something.
+    /// Returns `true` if [`Self::drain_sampled`] has entries.
     #[inline]
     pub fn has_sampled(&self) -> bool {
         self.sessions.latencies.has_taken
     }
 
-    /// When the deliveries of a sample that were taken since the last call were published.
+    /// Takes the publication times of the sampled deliveries that were taken since the last call.
     pub fn drain_sampled(&mut self) -> impl Iterator<Item = Instant> + '_ {
         self.sessions.latencies.drain()
     }
 
-    /// The source that more than half of the sessions have, and their share in percent, as a sample of `samples_max` sessions
-    /// shows it. None of them has 0.
+    /// Returns the source of more than half of the sessions and its share in percent, estimated from
+    /// `samples_max` sessions. `None` if no source has more than half.
     pub fn majority_source(&self, samples_max: usize) -> Option<(u64, u8)> {
         self.sessions.majority_source(samples_max)
     }
 
-    /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address. And when it
-    /// opened, in the caller's unit. Default: 0.
+    /// Sets the source of a session (a number chosen by the caller, the same for all sessions of one
+    /// address), and the time at which it opened, in the caller's unit. Default: 0.
     pub fn set_source(&mut self, session: SessionId, source: u64, opened_at: u32) {
         self.sessions.set_source(session, source, opened_at);
     }
 
-    /// What [`Self::set_source`] has set.
+    /// Returns the values of [`Self::set_source`].
     pub fn source(&self, session: SessionId) -> Option<(u64, u32)> {
         self.sessions.source(session)
     }
 
-    /// The format of a session.
+    /// Returns the format of a session.
     pub fn format(&self, session: SessionId) -> Option<FormatId> {
         self.sessions.alive(session).map(|session| session.format)
     }
 
-    /// How many sessions, suspended ones included, have each format.
+    /// Returns the number of sessions per format, suspended ones included.
     pub fn formats(&self) -> &[u32; FORMATS_MAX] {
         self.sessions.formats()
     }
@@ -178,14 +180,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The tag of a session.
+    /// Returns the tag of a session.
     #[inline]
     pub fn tag(&self, session: SessionId) -> Option<u64> {
         self.sessions.alive(session).map(|s| s.tag)
     }
 
-    /// Changes the format of a session, from the next frame taken on. What waits is enqueued again: if it exceeds
-    /// the send buffer in the new format, policies decide. What the new format doesn't support is dropped.
+    /// Changes the format of a session, from the next taken frame on. Waiting publications are enqueued
+    /// again: if they exceed the send buffer in the new format, policies decide. Publications that the new
+    /// format doesn't support are dropped.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
@@ -193,13 +196,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.set_format(session, format);
     }
 
-    /// Ends a session: its pending deliveries are dropped, its subscriptions end.
+    /// Ends a session: drops its pending deliveries and ends its subscriptions.
     pub fn handle_close(&mut self, session: SessionId) {
         for member in self.sessions.members(session) {
             self.leave(member, Absence::Ended);
         }
         self.sessions.close(session);
-        // Mostly there is none, and a look takes a hash.
+        // Usually no session is suspended, and a lookup costs a hash.
         if !self.suspended.is_empty()
             && let Some(suspended) = self.suspended.remove(&session)
         {
@@ -209,40 +212,41 @@ impl<E: Encoder> Hub<E> {
 
     /// Subscribes a session.
     ///
-    /// - A feed: the session is sent what leads from `since` to the newest document, and the feed's state if it
-    ///   differs from the document's.
-    /// - A room with history: it is sent what followed `since`, or else a [`Notice::Gap`].
+    /// - A feed: the session is sent the patches or the document from `since` to the newest one, and the
+    ///   feed's state if it differs from the document's.
+    /// - A room with history: the session is sent the messages after `since`, or else a [`Notice::Gap`].
     ///
     /// A second call changes the options.
     ///
-    /// - A feed: without `since`, or if `since` is of another epoch, the session is sent the newest document again, as
-    ///   a snapshot. Otherwise it is sent what it wasn't sent yet, whatever `since` is, because what it was sent may
-    ///   still be on its way.
-    /// - A room: `since` has no meaning.
+    /// - A feed: without `since`, or if `since` is of another epoch, the session is sent the newest document
+    ///   again, as a snapshot. Otherwise it is sent the versions that it wasn't sent yet, whatever `since`
+    ///   is, because earlier ones may still be on their way.
+    /// - A room: `since` is ignored.
     ///
-    /// A change to or from `Latest` keeps only the newest pending publication. For a feed, any change of policy does.
+    /// A change to or from `Latest` keeps only the newest pending publication. For a feed, every change of
+    /// policy does.
     ///
     /// # Errors
-    /// The session has too many subscriptions, or the core knows too many topics.
+    /// The session has too many subscriptions, or the core has too many topics.
     pub fn handle_subscribe(
         &mut self,
         session: SessionId,
         topic: &Topic,
-        terms: impl Into<SubscribeOptions>,
+        options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), SubscribeError> {
         if self.sessions.alive(session).is_none() {
             return Ok(());
         }
-        let terms = self.allowed(topic, terms.into());
+        let options = self.allowed(topic, options.into());
         let hash = self.topics.hash(topic);
         let known = self.topics.find_hashed(topic, hash);
         if let Some(index) = known
             && let Some(member) = self.subscription_to(session, index)
         {
             match topic {
-                Topic::Feed(_) => self.subscribe_again(member, index, terms, since),
-                Topic::Room(_) => self.sessions.set_policy(member, terms.policy),
+                Topic::Feed(_) => self.subscribe_again(member, index, options, since),
+                Topic::Room(_) => self.sessions.set_policy(member, options.policy),
                 Topic::Presence(_) => {}
             }
             return Ok(());
@@ -251,33 +255,33 @@ impl<E: Encoder> Hub<E> {
             return Err(SubscribeError::TooManySubscriptions);
         }
         let index = known.or_else(|| self.topics.insert(topic, hash)).ok_or(SubscribeError::TooManyTopics)?;
-        if let Some(member) = self.sessions.subscribe(session, index, terms) {
+        if let Some(member) = self.sessions.subscribe(session, index, options) {
             self.join_topic(member, index, since);
         }
         Ok(())
     }
 
-    /// The subscription of a session to a topic.
+    /// Returns the subscription of a session to a topic.
     pub(crate) fn subscription_to(&self, session: SessionId, index: u32) -> Option<Member> {
         let state = self.topics.at(index)?;
         self.sessions.find(session, index, &state.members, state.is_joining())
     }
 
-    /// Only feeds under `Latest` have a minimum interval.
-    fn allowed(&self, topic: &Topic, terms: SubscribeOptions) -> SubscribeOptions {
-        let rated = matches!(topic, Topic::Feed(_)) && terms.policy == Policy::Latest;
-        let interval = if rated { terms.interval.max(self.feed_interval_min) } else { Duration::ZERO };
-        SubscribeOptions { interval, ..terms }
+    /// Adjusts options to the topic: only feeds under `Latest` have a minimum interval.
+    fn allowed(&self, topic: &Topic, options: SubscribeOptions) -> SubscribeOptions {
+        let rated = matches!(topic, Topic::Feed(_)) && options.policy == Policy::Latest;
+        let interval = if rated { options.interval.max(self.feed_interval_min) } else { Duration::ZERO };
+        SubscribeOptions { interval, ..options }
     }
 
     fn subscribe_again(
         &mut self,
         member: Member,
         index: u32,
-        terms: SubscribeOptions,
+        options: SubscribeOptions,
         since: Option<Position>,
     ) {
-        let lost = self.sessions.set_terms_of_feed(member, terms);
+        let lost = self.sessions.set_feed_options(member, options);
         let subscription = self.sessions.subscription(member);
         let Some(state) = self.topics.at(index).filter(|_| !subscription.flags.has(Flags::PENDING)) else {
             return;
@@ -289,16 +293,15 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Ends a subscription. Nothing of the topic is sent from now on except what is in flight. Returns whether
-    /// there was one.
+    /// Ends a subscription. Only deliveries in flight are still sent. Returns `true` if there was one.
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         let Some(member) = self.end_subscription(session, topic) else { return false };
         self.sessions.unsubscribe(member);
         true
     }
 
-    /// Takes a session out of a room. It still receives what was published before, as with Socket.IO. The subscription to
-    /// another topic ends as by [`Hub::handle_unsubscribe`]. Returns whether there was one.
+    /// Removes a session from a room. It still receives the messages published before, as with Socket.IO. A
+    /// subscription to another topic ends as in [`Hub::handle_unsubscribe`]. Returns `true` if there was one.
     pub fn handle_leave(&mut self, session: SessionId, topic: &Topic) -> bool {
         match topic {
             Topic::Room(_) => self.end_subscription(session, topic).is_some(),
@@ -306,7 +309,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Ends a subscription, but for what waits in it.
+    /// Ends a subscription except for its waiting deliveries.
     fn end_subscription(&mut self, session: SessionId, topic: &Topic) -> Option<Member> {
         let index = self.topics.find(topic)?;
         let member = self.subscription_to(session, index)?;
@@ -317,9 +320,9 @@ impl<E: Encoder> Hub<E> {
         Some(member)
     }
 
-    /// Sends a message to sessions of this core, in order with their other deliveries, under [`Policy::Queue`]. Unless it
-    /// is volatile, it is kept for recovery, also for suspended sessions. `room` gives the namespace; the sessions
-    /// needn't be its members.
+    /// Sends a message to sessions of this core, in order with their other deliveries, under
+    /// [`Policy::Queue`]. Unless it is volatile, it is kept for recovery, also for suspended sessions. `room`
+    /// states the namespace; the sessions needn't be its members.
     pub fn handle_send(
         &mut self,
         now: Instant,
@@ -341,12 +344,13 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The id of a message that is about to be published here and on other nodes ([`Emit::identified`](crate::Emit::identified)).
+    /// Draws the id of a message that will be published here and on other nodes
+    /// ([`Emit::identified`](crate::Emit::identified)).
     pub fn draw_id(&mut self) -> u64 {
         self.ids.draw()
     }
 
-    /// A publication of this core's, unless it has an `id` already.
+    /// Makes a publication of this core. Draws an id unless it has an `id` already.
     pub(crate) fn make(
         &mut self,
         body: Body,
@@ -359,8 +363,8 @@ impl<E: Encoder> Hub<E> {
         Publication::made_at(self.sessions.rates.now(), id, recoverable, body, &self.live)
     }
 
-    /// Removes what is older than its room's history, or the recovery log, keeps. Frees frames of documents that were made ten
-    /// calls ago: call it once a second.
+    /// Removes expired entries of histories and of the recovery log, and frees frames of documents that were
+    /// made ten calls ago. Call it once a second.
     pub fn handle_tick(&mut self, now: Instant) {
         self.sessions.log.expire(now);
         self.sessions.arena.recent.handle_tick();
@@ -369,27 +373,27 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sets the current time: what waited for it leaves. Call it before anything else that happens at that time,
-    /// and when [`Hub::poll_timeout`] is due. Returns false if nothing waited for a time.
+    /// Sets the current time and releases delayed deliveries. Call it before any other input of that time,
+    /// and when [`Hub::poll_timeout`] is due. Returns `false` if no delivery waited for a time.
     #[inline]
     pub fn handle_time(&mut self, now: Instant) -> bool {
         self.sessions.handle_time(now)
     }
 
-    /// When to call [`Hub::handle_time`] if nothing else happens.
+    /// Returns the time for the next [`Hub::handle_time`] without other events.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sessions.rates.next_due()
     }
 
-    /// Whether sessions wait for encodings of other cores. Only [`Hub::handle_time`] notices when an encoding exists,
-    /// so call it again soon.
+    /// Returns `true` if sessions wait for encodings of other cores. Only [`Hub::handle_time`] notices a
+    /// finished encoding, so call it again soon.
     #[inline]
     pub fn awaits_encodings(&self) -> bool {
         !self.sessions.encoding_waiters.is_empty()
     }
 
-    /// Frees `excess_bytes` of memory: evicts the recovery log first, then the patches of feeds, then history.
-    /// Returns the approximate number of freed bytes.
+    /// Frees `excess_bytes` of memory: evicts the recovery log first, then the patches of feeds, then
+    /// history. Returns the approximate number of freed bytes.
     pub fn handle_overload(&mut self, excess_bytes: usize) -> usize {
         let mut freed = 0;
         while freed < excess_bytes {
@@ -411,8 +415,9 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`], [`Hub::poll_subscribed`],
-    /// [`Hub::poll_unconfirmed`] or [`Hub::poll_prepared`]: one look instead of six, in turns that didn't concern the hub.
+    /// Returns `true` if [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`],
+    /// [`Hub::poll_subscribed`], [`Hub::poll_unconfirmed`] and [`Hub::poll_prepared`] have no results: one
+    /// check instead of six, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
@@ -424,21 +429,21 @@ impl<E: Encoder> Hub<E> {
             && self.sessions.is_quiet()
     }
 
-    /// The next session with new pending deliveries, with its tag.
+    /// Returns the next session with new pending deliveries, with its tag.
     pub fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         self.sessions.poll_ready()
     }
 
-    /// The next session that has to end, with its tag. The caller closes it.
+    /// Returns the next session that must end, with its tag. The caller closes it.
     pub fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
         self.sessions.poll_terminating()
     }
 
-    /// The next notice to a session about its subscriptions. Notices to suspended sessions wait until they are
-    /// resumed.
+    /// Returns the next notice to a session about its subscriptions. Notices to suspended sessions wait until
+    /// they are resumed.
     ///
-    /// The session of a [`Notice::Gap`] receives nothing that follows it until its notice is returned and this is called again: send the
-    /// notice before.
+    /// The session of a [`Notice::Gap`] receives no publications after the gap until this function has
+    /// returned its notice and is called again: send the notice before.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         if let Some(notice) = self.last_notice.take() {
             self.end_notice(&notice);
@@ -457,20 +462,21 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// The messages of this shard to `core`, oldest first. What can't be passed on now stays.
+    /// Returns the messages of this shard to `core`, oldest first. Messages that can't be passed on now stay
+    /// in it.
     pub fn outgoing(&mut self, core: CoreId) -> &mut Outgoing<E::Frame> {
         self.outgoing.to(core)
     }
 
-    /// The number of messages from this shard to others since the start. It shows whether handling an input produced
-    /// any.
+    /// Returns the number of messages from this shard to others since the start. A change shows that handling
+    /// an input produced messages.
     #[inline]
     pub fn dispatches(&self) -> u64 {
         self.outgoing.count
     }
 
-    /// Moves pending deliveries of a session into flight: at least one frame if there is any, more while they fit
-    /// into `bytes_max` and `frames_max`. Call [`Hub::handle_sent`] when the kernel has them.
+    /// Moves pending deliveries of a session into flight: at least one frame if there is any, more while they
+    /// fit into `bytes_max` and `frames_max`. Call [`Hub::handle_sent`] when the kernel has accepted them.
     pub fn take(
         &mut self,
         session: SessionId,
@@ -486,39 +492,40 @@ impl<E: Encoder> Hub<E> {
         self.sessions.take(session, (usize::MAX, usize::MAX, false), each);
     }
 
-    /// Everything in flight of a session has been taken by the kernel. Returns whether more is waiting.
+    /// Records that the kernel has accepted all deliveries of a session in flight. Returns `true` if more are
+    /// waiting.
     pub fn handle_sent(&mut self, session: SessionId) -> bool {
         self.sessions.sent(session)
     }
 
-    /// Whether deliveries wait for a session.
+    /// Returns `true` if deliveries wait for a session.
     pub fn has_pending(&self, session: SessionId) -> bool {
         self.sessions.has_pending(session)
     }
 
-    /// Whether a publication of this topic waits for a session.
+    /// Returns `true` if a publication of this topic waits for a session.
     pub fn has_pending_of(&self, session: SessionId, topic: &Topic) -> bool {
         let index = self.topics.find(topic).filter(|_| self.has_pending(session));
         let member = index.and_then(|index| self.subscription_to(session, index));
         member.is_some_and(|member| self.sessions.subscription(member).waiting > 0)
     }
 
-    /// Pending encoded bytes of a session under byte-limited policies, in flight included.
+    /// Returns the pending encoded bytes of a session under byte-limited policies, in flight included.
     pub fn pending_bytes_of(&self, session: SessionId) -> usize {
         self.sessions.alive(session).map_or(0, |s| s.queue_bytes as usize)
     }
 
-    /// The same, without what is in flight.
+    /// Like [`Self::pending_bytes_of`], without the bytes in flight.
     pub fn waiting_bytes_of(&self, session: SessionId) -> usize {
         self.sessions.alive(session).map_or(0, |s| (s.queue_bytes - s.queue_bytes_in_flight) as usize)
     }
 
-    /// Whether something has been taken for a session that the kernel doesn't have yet.
+    /// Returns `true` if deliveries of a session were taken and not yet accepted by the kernel.
     pub fn is_in_flight(&self, session: SessionId) -> bool {
         self.sessions.alive(session).is_some_and(|s| s.in_flight > 0)
     }
 
-    /// The size of the shard itself.
+    /// Returns the memory of the shard itself.
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
         let sessions = sessions + self.suspended_bytes();
@@ -527,67 +534,68 @@ impl<E: Encoder> Hub<E> {
         Footprint { sessions, subscriptions, topics, outboxes }
     }
 
-    /// Encoded bytes that a session keeps alive, queued or in flight. Shared frames count for each session. Pending
-    /// versions of `Latest` subscriptions don't count, because all sessions share the newest version.
+    /// Returns the encoded bytes that a session keeps alive, queued or in flight. Shared frames count for
+    /// each session. Pending versions of `Latest` subscriptions don't count, because all sessions share the
+    /// newest version.
     pub fn held_bytes(&self, session: SessionId) -> usize {
         let Some(session) = self.sessions.alive(session) else { return 0 };
         let latest = session.in_flight_bytes.saturating_sub(session.queue_bytes_in_flight);
         session.queue_bytes as usize + latest as usize
     }
 
-    /// Topics that a session is subscribed to.
+    /// Returns the number of topics to which a session is subscribed.
     pub fn subscriptions(&self, session: SessionId) -> usize {
         self.sessions.subscription_count(session)
     }
 
-    /// The outcome of all deliveries.
+    /// Returns the outcome of all deliveries.
     pub fn counters(&self) -> Counters {
         self.sessions.counters
     }
 
-    /// Deliveries to sessions of this core that have become due: [`Counters::due`].
+    /// Returns the number of deliveries to sessions of this core that have become due: [`Counters::due`].
     #[inline]
     pub fn due(&self) -> u64 {
         self.sessions.counters.due
     }
 
-    /// The size of the recovery log, and what was removed from it.
+    /// Returns the size of the recovery log, and the number of removed publications.
     pub fn log_stats(&self) -> LogStats {
         self.sessions.log.figures()
     }
 
-    /// The history kept for rooms. Don't call it often: it visits each room that has one.
+    /// Returns the history kept for rooms. Don't call it often: it visits each room with history.
     pub fn history_stats(&self) -> HistoryStats {
         self.topics.history_stats()
     }
 
-    /// The patches kept, and in which form documents were taken.
+    /// Returns the patches kept, and the forms in which documents were taken.
     pub fn feed_stats(&self) -> FeedStats {
         self.topics.patches.figures(self.sessions.taken)
     }
 
-    /// The number of sessions, including suspended ones.
+    /// Returns the number of sessions, suspended ones included.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
     }
 
-    /// The number of topics that this core knows.
+    /// Returns the number of topics of this core.
     pub fn topics(&self) -> usize {
         self.topics.count()
     }
 
-    /// Pending encoded bytes under byte-limited policies, of all sessions together. Shared frames count for each
-    /// session.
+    /// Returns the pending encoded bytes of all sessions under byte-limited policies. Shared frames count for
+    /// each session.
     pub fn pending_bytes(&self) -> usize {
         self.sessions.queue_bytes
     }
 
-    /// The home core of a topic, if it has one.
+    /// Returns the home core of a topic, if it has one.
     pub fn home_of(&self, topic: &Topic) -> Option<CoreId> {
         self.topics.home_of(topic)
     }
 
-    /// The core that a topic's hash points at.
+    /// Returns the core that a topic's hash selects.
     pub fn core_of(&self, topic: &Topic) -> CoreId {
         self.topics.core_of(topic)
     }

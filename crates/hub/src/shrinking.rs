@@ -1,7 +1,7 @@
-//! Tables and queues that give their memory back after most of their entries are gone.
+//! Tables and queues that free their memory after most of their entries are gone.
 //!
-//! Clients decide how many rooms and feeds there are at a time. A `HashMap` and a `VecDeque` keep the memory of the largest number that
-//! there ever was.
+//! Clients decide how many rooms and feeds exist at a time. A `HashMap` and a `VecDeque` keep the memory of
+//! the largest number that ever existed.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -10,14 +10,15 @@ use std::ops::{Deref, DerefMut};
 
 /// A table with at most this capacity doesn't shrink.
 const IDLE_MAX: usize = 1024;
-/// A larger table shrinks when it has less than this part of its capacity.
+/// A larger table shrinks when its length is below this fraction of its capacity.
 const FILL_MIN: usize = 8;
 
-/// A `HashMap` that has room for at most eight times its entries, or for 1,024. Entries must be removed with its own functions.
+/// A `HashMap` with capacity for at most eight times its entries, or for 1,024. Remove entries with its own
+/// functions.
 #[derive(Debug)]
 pub struct ShrinkingMap<K, V, S = RandomState> {
     entries: HashMap<K, V, S>,
-    /// The capacity; `entries` reports less of it with each removal.
+    /// The capacity. (`entries` reports a smaller one after each removal.)
     capacity: usize,
 }
 
@@ -28,12 +29,12 @@ impl<K, V, S: Default> Default for ShrinkingMap<K, V, S> {
 }
 
 impl<K, V, S> ShrinkingMap<K, V, S> {
-    /// An empty table.
+    /// Makes an empty table.
     pub fn with_hasher(hasher: S) -> Self {
         Self { entries: HashMap::with_hasher(hasher), capacity: 0 }
     }
 
-    /// The number of entries that the table has memory for.
+    /// Returns the number of entries for which the table has memory.
     pub fn capacity(&self) -> usize {
         self.capacity.max(self.entries.capacity())
     }
@@ -55,7 +56,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> ShrinkingMap<K, V, S> {
         self.shrink();
     }
 
-    /// Shrinks after most entries are gone, not with each removal.
+    /// Shrinks the table after most entries are gone, not with each removal.
     fn shrink(&mut self) {
         if self.capacity > IDLE_MAX && self.entries.len() < self.capacity / FILL_MIN {
             self.entries.shrink_to(self.entries.len() * 2);
@@ -78,7 +79,7 @@ impl<K, V, S> DerefMut for ShrinkingMap<K, V, S> {
     }
 }
 
-/// The first item of a queue. An empty queue keeps no memory.
+/// Removes the first item of a queue. An emptied queue keeps no memory.
 pub fn pop_front<T>(queue: &mut VecDeque<T>) -> Option<T> {
     let first = queue.pop_front();
     if first.is_none() {

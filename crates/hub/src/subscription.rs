@@ -1,21 +1,23 @@
-//! One topic of one session, and the version that the session has.
+//! The subscription of one session to one topic, and the version that the session has.
 
 use crate::publication_arena::PublicationRef;
 use crate::version_lag::UNKNOWN;
 use std::time::Duration;
 
-/// The backpressure policy: what happens to publications when the session can't keep up.
+/// The backpressure policy: it decides which publications are kept for a session that can't keep up.
 ///
-/// The first document of a feed's subscription waits as under `Latest` whatever the policy, so that it always fits.
+/// The first document of a feed's subscription is treated as under `Latest`, whatever the policy, so that it
+/// always fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Only the newest waits; older ones that weren't sent are replaced. For documents.
+    /// Keeps only the newest publication; it replaces an older one that wasn't sent. For documents.
     Latest,
-    /// Everything waits. Over `send_buffer_bytes_max`, and with nothing waiting that may be dropped, the session
-    /// ends with [`Disconnect::SlowConsumer`](crate::Disconnect::SlowConsumer).
+    /// Keeps all publications. Above `send_buffer_bytes_max`, if no waiting publication may be dropped, the
+    /// session ends with [`Disconnect::SlowConsumer`](crate::Disconnect::SlowConsumer).
     #[default]
     Queue,
-    /// Everything waits. Over `send_buffer_bytes_max` the oldest of such subscriptions are dropped.
+    /// Keeps all publications up to `send_buffer_bytes_max`, then drops the oldest of subscriptions with this
+    /// policy.
     DropOldest,
 }
 
@@ -24,22 +26,22 @@ pub enum Policy {
 pub struct SubscribeOptions {
     /// The backpressure policy.
     pub policy: Policy,
-    /// Whether newer versions of a feed may be sent as patches, if the session's format supports them. Never under
-    /// [`Policy::DropOldest`]: a dropped version would be missing.
+    /// `true` if newer versions of a feed may be sent as patches, if the session's format supports them.
+    /// Never under [`Policy::DropOldest`], where a dropped version would be missing.
     pub deltas: bool,
-    /// Minimum interval between versions of a feed under [`Policy::Latest`]; zero for none.
-    /// [`Options::feed_interval_min`](crate::Options::feed_interval_min) is the minimum.
+    /// Minimum interval between versions of a feed under [`Policy::Latest`]; zero for none. Raised to
+    /// [`Options::feed_interval_min`](crate::Options::feed_interval_min).
     pub interval: Duration,
 }
 
 impl From<Policy> for SubscribeOptions {
-    /// With deltas, without a minimum interval.
+    /// Makes options with deltas and without a minimum interval.
     fn from(policy: Policy) -> Self {
         Self { policy, deltas: true, interval: Duration::ZERO }
     }
 }
 
-/// The topic of a slot that has none.
+/// The topic of a slot without a topic.
 pub(crate) const NO_TOPIC: u32 = u32::MAX;
 
 /// An entry in a topic's member list: a session's subscription.
@@ -54,21 +56,21 @@ impl Member {
     pub(crate) const LAST: Self = Self { session: u32::MAX, subscription: u32::MAX };
 }
 
-/// One topic of one session: a slot that the topic's member list names.
+/// A session's slot for one topic. The topic's member list refers to it.
 #[derive(Clone, Copy)]
 pub(crate) struct Subscription {
     /// The topic's number in this shard, or [`NO_TOPIC`].
     pub(crate) topic: u32,
-    /// LogIndex in the topic's member list; while pending, which of the core's questions is this one's.
+    /// Index in the topic's member list. While pending: the number of its request among the core's requests.
     pub(crate) member: u32,
-    /// What waits under `Latest`: a document or message, and a change of state after it.
+    /// The newest publications waiting under `Latest`: a document or message, and a later change of state.
     pub(crate) newest: PublicationRef,
     pub(crate) state: PublicationRef,
     /// Number of waiting publications.
     pub(crate) waiting: u32,
-    /// For a feed: how many versions the session is behind the newest one that was fanned out. Under `Latest`, the
-    /// session has the version that it took last; under other policies, the last one in its outbox. [`UNKNOWN`] if
-    /// it has no version that a patch could apply to.
+    /// For a feed: number of versions that the session is behind the newest fanned-out one. Under `Latest` it
+    /// has the version that it took last; under other policies, the last one in its outbox. [`UNKNOWN`] if it
+    /// has no version to which a patch could apply.
     pub(crate) behind: u16,
     pub(crate) policy: Policy,
     pub(crate) flags: Flags,
@@ -79,22 +81,23 @@ pub(crate) struct Subscription {
 pub(crate) struct Flags(u8);
 
 impl Flags {
-    /// Waiting for the home core's answer.
+    /// The subscription waits for the home core's answer.
     pub(crate) const PENDING: Self = Self(1);
-    /// Snapshots only, no patches.
+    /// The subscription receives snapshots only, no patches.
     pub(crate) const NO_DELTAS: Self = Self(2);
-    /// It has a minimum interval.
+    /// The subscription has a minimum interval.
     pub(crate) const RATED: Self = Self(4);
-    /// What waits isn't in the outbox yet: it is too soon.
+    /// The waiting version isn't in the outbox yet, because it came too early.
     pub(crate) const DELAYED: Self = Self(8);
-    /// It belongs to no topic, but to messages sent to the session alone.
+    /// The slot belongs to no topic, but to messages sent to the session alone.
     pub(crate) const DIRECT: Self = Self(16);
-    /// The client has named its version, and hasn't been answered yet.
+    /// The client has named its version and hasn't been answered yet.
     pub(crate) const RESUMES: Self = Self(32);
-    /// For a feed under another policy than `Latest`: it hasn't taken a document since it was subscribed. Until
-    /// then only the newest waits.
+    /// For a feed under a policy other than `Latest`: no document was taken since it was subscribed. Until
+    /// then only the newest one waits.
     pub(crate) const AWAITS_FIRST: Self = Self(64);
-    /// The client may have the version that it waits for, from another node, or may not: it is sent a whole document.
+    /// The client may or may not have the version for which it waits, from another node: it is sent a
+    /// complete document.
     pub(crate) const MAY_HAVE: Self = Self(128);
 
     #[inline]
@@ -112,17 +115,17 @@ impl Subscription {
         self.topic == NO_TOPIC && self.waiting == 0
     }
 
-    /// Whether it has had a topic, but hasn't any more.
+    /// Returns `true` if it has lost its topic.
     pub(crate) fn is_without_topic(&self) -> bool {
         self.topic == NO_TOPIC && !self.flags.has(Flags::DIRECT)
     }
 
-    /// How many versions the session is behind, if a patch may be sent.
+    /// Returns the number of versions that the session is behind, if a patch may be sent.
     pub(crate) fn delta_base(&self) -> u16 {
         if self.takes_no_deltas() { UNKNOWN } else { self.behind }
     }
 
-    /// Whether the client expects a patch from the version that it has named.
+    /// Returns `true` if the client expects a patch from the version that it has named.
     pub(crate) fn resumes(&self) -> bool {
         self.flags.has(Flags::RESUMES) && !self.takes_no_deltas()
     }
@@ -131,18 +134,18 @@ impl Subscription {
         self.flags.has(Flags::NO_DELTAS) || self.policy == Policy::DropOldest
     }
 
-    /// The policy for what is published now.
+    /// Returns the policy for the next publication.
     #[inline]
     pub(crate) fn policy_now(&self) -> Policy {
         if self.flags.has(Flags::AWAITS_FIRST) { Policy::Latest } else { self.policy }
     }
 
-    /// Whether nothing waits behind its marker in the outbox.
+    /// Returns `true` if no publication waits behind its marker in the outbox.
     pub(crate) fn is_drained(&self) -> bool {
         self.newest.is_none() && self.state.is_none()
     }
 
-    /// How many of the waiting publications are in the outbox.
+    /// Returns the number of waiting publications in the outbox.
     pub(crate) fn queued(&self) -> u32 {
         if self.flags.has(Flags::DELAYED) { 0 } else { self.waiting }
     }

@@ -1,8 +1,9 @@
-//! The subscriptions of a session: their slots, and how changes of policy, interval and format concern what waits.
+//! The subscriptions of a session: their slots, and the effect of changed policies, intervals and formats on
+//! waiting publications.
 //!
-//! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it, and is reused only then, so that
-//! each pending delivery is handled by its own policy. Slots in use, including those that wait to be emptied, are at most
-//! `subscriptions_max`.
+//! **Invariants.** A subscription's slot belongs to one topic until no publication waits in it, and is reused
+//! only then, so that each pending delivery is handled by its own policy. At most `subscriptions_max` slots
+//! are in use, including slots that wait to be emptied.
 
 use crate::encoder::Encoder;
 use crate::outbox::Entry;
@@ -14,13 +15,16 @@ use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Sub
 use crate::version_lag::UNKNOWN;
 use std::time::Duration;
 
-/// A session with so many subscriptions is searched from the first one. Others have an entry in [`Sessions::first_free`].
+/// A session with at most this many subscriptions is searched from the first one. Other sessions have an
+/// entry in [`Sessions::first_free`].
 const SEARCHED: usize = 16;
 
 impl<E: Encoder> Sessions<E> {
-    /// The subscription of a session to a topic with these members. If `is_joining`, it may not be one of them yet.
+    /// Finds the subscription of a session to a topic with these members. If `is_joining`, it may not be one
+    /// of them yet.
     ///
-    /// It looks through the shorter list: a session may have thousands of subscriptions, and a topic any number of members.
+    /// Searches the shorter list: a session may have thousands of subscriptions, and a topic any number of
+    /// members.
     pub(crate) fn find(
         &self,
         id: SessionId,
@@ -36,7 +40,7 @@ impl<E: Encoder> Sessions<E> {
         Some(Member { session: id.index, subscription: slot as u32 })
     }
 
-    /// All subscriptions of a session.
+    /// Iterates over all subscriptions of a session.
     pub(crate) fn members(&self, id: SessionId) -> impl Iterator<Item = Member> + use<E> {
         let subscriptions = self.alive(id).map_or(0, |s| s.subscriptions.len());
         (0..subscriptions as u32).map(move |subscription| Member { session: id.index, subscription })
@@ -46,7 +50,8 @@ impl<E: Encoder> Sessions<E> {
         &self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
-    /// Whether a subscription waits for the home core's answer, so that the session is no member yet.
+    /// Returns `true` if a subscription waits for the home core's answer, so that the session is no member
+    /// yet.
     pub(crate) fn is_pending(&self, member: Member) -> bool {
         self.subscription(member).flags.has(Flags::PENDING)
     }
@@ -55,18 +60,19 @@ impl<E: Encoder> Sessions<E> {
         &mut self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
-    /// Whether a session has so many subscriptions.
+    /// Returns `true` if a session has at least `count` subscriptions.
     pub(crate) fn has_subscriptions(&self, id: SessionId, count: usize) -> bool {
         self.alive(id).is_some_and(|s| s.subscriptions.len() >= count) && self.subscription_count(id) >= count
     }
 
-    /// How many slots of a session are in use.
+    /// Returns the number of a session's slots in use.
     pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
         let in_use = |s: &&Subscription| !s.is_free() && !s.flags.has(Flags::DIRECT);
         self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
     }
 
-    /// The slot in which waits what is sent to a session alone: under `Queue`, and free again when nothing waits.
+    /// Returns the slot for messages to a session alone. It is under `Queue`, and free again once it is
+    /// empty.
     pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
         let found = self
             .alive(id)?
@@ -81,8 +87,13 @@ impl<E: Encoder> Sessions<E> {
         Some(member)
     }
 
-    /// Gives a session a slot for a topic.
-    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
+    /// Assigns a session's slot to a topic.
+    pub(crate) fn subscribe(
+        &mut self,
+        id: SessionId,
+        topic: u32,
+        options: SubscribeOptions,
+    ) -> Option<Member> {
         let first_free = self.first_free.get(&id.index).copied().unwrap_or(0) as usize;
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
@@ -92,10 +103,10 @@ impl<E: Encoder> Sessions<E> {
             state: PublicationRef::NONE,
             waiting: 0,
             behind: UNKNOWN,
-            policy: terms.policy,
+            policy: options.policy,
             flags: Flags::default(),
         };
-        // A slot that is being emptied is one to look at again.
+        // A slot that is being emptied must be checked again later.
         let mut emptied = None;
         let mut candidates = (0..).zip(&session.subscriptions).skip(first_free);
         let free = candidates.find(|(slot, subscription)| {
@@ -122,12 +133,12 @@ impl<E: Encoder> Sessions<E> {
         if was_rated {
             self.rates.forget(member);
         }
-        self.subscription_mut(member).flags.set(Flags::NO_DELTAS, !terms.deltas);
-        self.set_rate(member, terms.interval);
+        self.subscription_mut(member).flags.set(Flags::NO_DELTAS, !options.deltas);
+        self.set_rate(member, options.interval);
         Some(member)
     }
 
-    /// All slots of a session before this one are in use, or for what is sent to the session alone.
+    /// Records that all slots of a session before this one are in use, or for messages to the session alone.
     fn set_first_free(&mut self, session: u32, slot: usize) {
         if slot > SEARCHED {
             self.first_free.insert(session, slot as u32);
@@ -136,7 +147,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// A subscription's topic ends. Its slot is free once nothing waits in it.
+    /// Ends a subscription's topic. Its slot is free once no publication waits in it.
     pub(crate) fn detach(&mut self, member: Member) {
         self.subscription_mut(member).topic = NO_TOPIC;
         if let Some(first_free) = self.first_free.get_mut(&member.session) {
@@ -144,30 +155,30 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Changes a feed's subscription. If its policy changes, what waits is conflated with what the caller enqueues
-    /// next. Returns whether the caller has to enqueue something.
-    pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: SubscribeOptions) -> bool {
+    /// Changes the options of a feed's subscription. If its policy changes, waiting publications are
+    /// conflated with the caller's next one. Returns `true` if the caller must enqueue the newest version.
+    pub(crate) fn set_feed_options(&mut self, member: Member, options: SubscribeOptions) -> bool {
         let subscription = self.subscription_mut(member);
-        subscription.flags.set(Flags::NO_DELTAS, !terms.deltas);
-        let old = std::mem::replace(&mut subscription.policy, terms.policy);
+        subscription.flags.set(Flags::NO_DELTAS, !options.deltas);
+        let old = std::mem::replace(&mut subscription.policy, options.policy);
         let mut loses = false;
-        if old != terms.policy && subscription.waiting > 0 {
-            // The version that the session has is known only under `Latest`, and before its first document.
+        if old != options.policy && subscription.waiting > 0 {
+            // The session's version is known only under `Latest`, and before its first document.
             if old != Policy::Latest && !subscription.flags.has(Flags::AWAITS_FIRST) {
                 subscription.behind = UNKNOWN;
             }
             self.conflate(member);
             loses = true;
         }
-        if terms.policy == Policy::Latest {
+        if options.policy == Policy::Latest {
             self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, false);
         }
-        self.set_rate(member, terms.interval);
+        self.set_rate(member, options.interval);
         loses
     }
 
-    /// A member of a feed starts over, `behind` versions behind. Until it has taken a document, only the newest
-    /// waits.
+    /// Restarts a member of a feed, `behind` versions behind. Until it has taken a document, only the newest
+    /// one waits.
     pub(crate) fn begin(&mut self, member: Member, behind: u16) {
         let subscription = self.subscription_mut(member);
         if subscription.policy == Policy::Latest {
@@ -180,7 +191,7 @@ impl<E: Encoder> Sessions<E> {
         self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, begins);
     }
 
-    /// Conflates what waits for a subscription with something newer.
+    /// Replaces a subscription's waiting publications because a newer one follows.
     fn conflate(&mut self, member: Member) {
         for publication_ref in self.take_out(member) {
             self.arena.release(publication_ref);
@@ -188,7 +199,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Sets the minimum interval of a subscription. The new interval applies to what an earlier one delays.
+    /// Sets the minimum interval of a subscription. The new interval also applies to a version that is
+    /// already delayed.
     fn set_rate(&mut self, member: Member, interval: Duration) {
         let subscription = self.subscription_mut(member);
         if !subscription.flags.has(Flags::RATED) && interval.is_zero() {
@@ -203,7 +215,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Queues what was delayed in the outbox.
+    /// Queues a delayed version in the outbox.
     pub(crate) fn queue_marker(&mut self, member: Member) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -213,8 +225,8 @@ impl<E: Encoder> Sessions<E> {
         self.list(member.session);
     }
 
-    /// Changes the policy of a room's subscription, also for what waits. A change to or from `Latest` keeps only
-    /// the newest of it, at the end of the outbox.
+    /// Changes the policy of a room's subscription, also for waiting messages. A change to or from `Latest`
+    /// keeps only the newest one, at the end of the outbox.
     pub(crate) fn set_policy(&mut self, member: Member, policy: Policy) {
         let subscription = self.subscription_mut(member);
         let old = std::mem::replace(&mut subscription.policy, policy);
@@ -247,7 +259,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Frees a subscription's slot and drops what waits in it.
+    /// Frees a subscription's slot and drops its waiting publications.
     pub(crate) fn unsubscribe(&mut self, member: Member) {
         self.detach(member);
         for publication_ref in self.take_out(member) {
@@ -257,8 +269,8 @@ impl<E: Encoder> Sessions<E> {
         self.set_rate(member, Duration::ZERO);
     }
 
-    /// Removes all that waits from a subscription, oldest first. The caller releases each, and counts it as
-    /// something else than pending.
+    /// Removes all waiting publications from a subscription, oldest first. The caller releases each, and
+    /// counts it in another category than pending.
     fn take_out(&mut self, member: Member) -> Vec<PublicationRef> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -292,8 +304,8 @@ impl<E: Encoder> Sessions<E> {
         out
     }
 
-    /// Changes the format of a session. What waits is enqueued again, oldest first; what the new format doesn't
-    /// support is dropped.
+    /// Changes the format of a session. Waiting publications are enqueued again, oldest first; those that the
+    /// new format doesn't support are dropped.
     pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
@@ -345,7 +357,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Puts back into an outbox what was taken out of it, in the session's format.
+    /// Puts a removed publication back into an outbox, in the session's format.
     fn enqueue_again(&mut self, member: Member, publication_ref: PublicationRef) {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy_now();

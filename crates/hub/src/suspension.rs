@@ -1,14 +1,14 @@
-//! What is kept of a suspended session besides the session.
+//! The additional state of a suspended session.
 
 use crate::log::LogIndex;
 use crate::notice::Notice;
 
 /// A suspended session.
 pub(crate) struct Suspended {
-    /// When it was suspended, as a log index.
+    /// Log index at which it was suspended.
     pub(crate) at: LogIndex,
-    /// Whether one of its rooms has skipped messages since: the log lacks them.
+    /// `true` if one of its rooms has skipped messages since, so that the log lacks them.
     pub(crate) has_gap: bool,
-    /// Notices for when it is resumed, none twice.
+    /// Distinct notices for the time of its resumption.
     pub(crate) notices: Vec<Notice>,
 }

@@ -1,7 +1,7 @@
 //! Topics: feeds by key, and rooms by namespace and name.
 //!
-//! A topic is a typed value, never a concatenated string, so that a room can't be named to collide with a
-//! feed or with a room of another namespace. Names chosen by clients are bounded here.
+//! A topic is a typed value, never a concatenated string, so that a room's name can't collide with a feed or
+//! with a room of another namespace. Names chosen by clients are bounded here.
 
 use crate::key::{Key, shared_text_bytes};
 use std::cmp::Ordering;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name of a room or namespace, in bytes.
+/// Maximum length of the name of a room or namespace in bytes.
 pub const ROOM_BYTES_MAX: usize = 256;
 
 /// A room: a name within a namespace. Plain protocols live in namespace `/`.
@@ -17,16 +17,16 @@ pub const ROOM_BYTES_MAX: usize = 256;
 /// One allocation and 16 bytes, because servers keep millions of them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Room(
-    /// A character whose code is the namespace's length, the namespace and the name.
+    /// A character whose code is the namespace's length, then the namespace and the name.
     Arc<str>,
 );
 
-/// Why a text isn't a room's name.
+/// Reason why a text isn't a room's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomError {
-    /// It is empty.
+    /// The text is empty.
     Empty,
-    /// More than [`ROOM_BYTES_MAX`] bytes.
+    /// The text has more than [`ROOM_BYTES_MAX`] bytes.
     TooLong,
 }
 
@@ -50,7 +50,7 @@ fn check_name(name: &str) -> Result<(), RoomError> {
 }
 
 impl Room {
-    /// The room `name` of `namespace`, each 1–256 bytes.
+    /// Makes the room `name` of `namespace`, each 1–256 bytes.
     ///
     /// # Errors
     /// The name or the namespace is empty or too long.
@@ -76,12 +76,12 @@ impl Room {
         rest.as_str().split_at_checked(length).unwrap_or_default()
     }
 
-    /// Size of what is allocated, in bytes: two counters and the text.
+    /// Returns the allocated size in bytes: two counters and the text.
     pub(crate) fn allocated_bytes(&self) -> usize {
         shared_text_bytes(&self.0)
     }
 
-    /// Another room of the same namespace.
+    /// Makes another room of the same namespace.
     ///
     /// # Errors
     /// The name is empty or too long.
@@ -90,7 +90,7 @@ impl Room {
         Ok(Self::join(self.namespace(), name))
     }
 
-    /// The room `name` of namespace `/`, which plain protocols use.
+    /// Makes the room `name` of namespace `/`, which plain protocols use.
     ///
     /// # Errors
     /// The name is empty or too long.
@@ -98,8 +98,8 @@ impl Room {
         Self::new("/", name)
     }
 
-    /// The room that all sockets of a namespace are members of. Its name is empty, which [`Room::new`] refuses, so that
-    /// no client can name it. It never keeps history.
+    /// Makes the room of all sockets of a namespace. Its name is empty, which [`Room::new`] refuses, so that
+    /// clients can't name it. It never keeps history.
     ///
     /// # Errors
     /// The namespace is empty or too long.
@@ -108,17 +108,17 @@ impl Room {
         Ok(Self::join(namespace, ""))
     }
 
-    /// Whether all sockets of the namespace are its members.
+    /// Returns `true` for the room of all sockets of a namespace.
     pub fn is_all_members(&self) -> bool {
         self.name().is_empty()
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     pub fn namespace(&self) -> &str {
         self.split().0
     }
 
-    /// The name within the namespace.
+    /// Returns the name within the namespace.
     pub fn name(&self) -> &str {
         self.split().1
     }
@@ -131,7 +131,7 @@ impl PartialOrd for Room {
 }
 
 impl Ord for Room {
-    /// By namespace, then by name.
+    /// Compares by namespace, then by name.
     fn cmp(&self, other: &Self) -> Ordering {
         self.split().cmp(&other.split())
     }
@@ -143,13 +143,13 @@ impl fmt::Debug for Room {
     }
 }
 
-/// Rooms of one namespace, at least one, none twice: something emitted to them reaches whoever is a member
-/// of any, once. Cheap to clone.
+/// One or more distinct rooms of one namespace. A message to them reaches each member of any of them once.
+/// Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rooms(Arc<[Room]>);
 
 impl Rooms {
-    /// The rooms of a namespace that have these names, each 1–256 bytes.
+    /// Makes the rooms with these names in a namespace, each 1–256 bytes.
     ///
     /// # Errors
     /// There are no names, or one of them or the namespace is empty or too long.
@@ -167,17 +167,17 @@ impl Rooms {
         if rooms.is_empty() { Err(RoomError::Empty) } else { Ok(Self(rooms.into())) }
     }
 
-    /// The one that is named first.
+    /// Returns the first room.
     pub fn first(&self) -> &Room {
         &self.0[0]
     }
 
-    /// All of them, in the order in which they were named.
+    /// Iterates over the rooms in the order in which they were named.
     pub fn iter(&self) -> std::slice::Iter<'_, Room> {
         self.0.iter()
     }
 
-    /// The only one, if it is only one.
+    /// Returns the room if there is only one.
     pub fn only(&self) -> Option<&Room> {
         if let [only] = &self.0[..] { Some(only) } else { None }
     }
@@ -187,9 +187,9 @@ impl TryFrom<Vec<Room>> for Rooms {
     type Error = RoomError;
 
     /// # Errors
-    /// If there is none. All are to be of one namespace.
+    /// The list is empty. All rooms must be of one namespace.
     fn try_from(mut rooms: Vec<Room>) -> Result<Self, RoomError> {
-        // There may be thousands, named by a stranger.
+        // A client may name thousands of rooms.
         let mut seen = HashSet::with_capacity(rooms.len());
         rooms.retain(|room| seen.insert(room.clone()));
         if rooms.is_empty() { Err(RoomError::Empty) } else { Ok(Self(rooms.into())) }
@@ -202,14 +202,14 @@ impl From<Room> for Rooms {
     }
 }
 
-/// Something that sessions subscribe to.
+/// A topic to which sessions subscribe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// A feed: a document that Stentor keeps up to date.
     Feed(Key),
     /// A room.
     Room(Room),
-    /// Who joins and leaves a room.
+    /// The presence of a room: notices of members that join and leave.
     Presence(Room),
 }
 

@@ -1,4 +1,4 @@
-//! The topics that one shard knows, and for those with their home here, position and history.
+//! The topics of one shard, with position and history of those that have their home here.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay, history_limits};
@@ -32,10 +32,10 @@ impl BuildHasher for Seeded {
     }
 }
 
-/// The core that a topic's hash selects among `cores`, for the process's seed.
+/// Returns the core that a topic's hash selects among `cores`, with the process's seed.
 pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
-    // A hash table uses the lowest and the highest bits of the same hash. With those, all topics of a home core
-    // would fill 1/cores of its table.
+    // A hash table uses the lowest and the highest bits of the same hash. With these bits, all topics of a
+    // home core would fill 1/cores of its table.
     let bits = (Seeded(seed).hash_one(topic) >> 32) & 0xff_ffff;
     (bits % cores as u64) as usize
 }
@@ -43,26 +43,27 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
 /// A table with at most this capacity doesn't shrink.
 const IDLE_MAX: usize = 1024;
 
-/// What a topic's home core keeps: its stream's position and history.
+/// The home core's state of a topic: its stream's position and history.
 pub(crate) struct StreamState<F> {
     newest: Position,
-    /// False for a room of several nodes until this one has its history from them.
+    /// `false` for a room of a cluster until this node has read its history.
     is_known: bool,
     history: Option<History<F>>,
-    /// Cores that prepare the room, with the numbers of their requests, while it isn't known.
+    /// Cores that prepare the room while its history is unknown, with the numbers of their requests.
     pub(crate) preparing: Vec<(CoreId, NonZeroU64)>,
 }
 
-/// What a core knows of a topic that has a home core. It is allocated apart: most rooms are plain.
+/// A core's state of a topic with a home core. Allocated separately, because most rooms are plain.
 pub(crate) struct Homed<F> {
-    /// The core that orders it.
+    /// The home core.
     pub(crate) core: CoreId,
-    /// The number of `Join`s sent (wraps around), and of those without an answer.
+    /// Number of `Join`s sent (wraps around).
     pub(crate) joins_sent: u32,
+    /// Number of `Join`s without an answer.
     pub(crate) joins_unanswered: u32,
     pub(crate) preparation: Preparation,
-    /// The newest version of a feed: at its home core as long as the control plane keeps it, at a follower while
-    /// `joined`.
+    /// The newest version of a feed: at its home core while the control plane keeps the feed, at a follower
+    /// while `joined`.
     pub(crate) current: Current<F>,
     stream: Option<StreamState<F>>,
 }
@@ -70,95 +71,96 @@ pub(crate) struct Homed<F> {
 /// The state of a room that one core prepares ([`Hub::handle_prepare`](crate::Hub::handle_prepare)).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Preparation {
-    /// Calls that weren't released.
+    /// Number of calls that weren't released.
     pub(crate) holds: u32,
     /// For a follower: the number of its request to the home core, since it last sent `Leave`.
     pub(crate) asked: Option<NonZeroU64>,
-    /// For a follower: whether the home core knows the history until the follower sends `Leave`.
+    /// For a follower: `true` if the home core knows the history until the follower sends `Leave`.
     pub(crate) is_ready: bool,
-    /// For a follower: whether the home core sends it what follows until the follower sends `Leave`.
+    /// For a follower: `true` if the home core sends it messages until the follower sends `Leave`.
     pub(crate) is_followed: bool,
 }
 
-/// What the last report said of a topic.
+/// The content of the last report about a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
-    /// It has no subscribers.
+    /// The topic has no subscribers.
     Without,
-    /// It has subscribers.
+    /// The topic has subscribers.
     With,
-    /// It has subscribers, but the control plane has dropped the feed since, and so did this core.
+    /// The topic has subscribers, but the control plane has dropped the feed since, and so did this core.
     Dropped,
 }
 
-/// The members of a topic. Two of them take no memory apart.
+/// The members of a topic. Up to two of them are stored inline.
 pub(crate) type Members = SmallVec<[Member; 2]>;
 
-/// What a shard knows of one topic. A test bounds its size.
+/// A shard's state of one topic. A test bounds its size.
 pub(crate) struct TopicState<F> {
     pub(crate) topic: Topic,
-    /// `None` for a plain room.
+    /// The home core and its data; `None` for a plain room.
     pub(crate) homed: Option<Box<Homed<F>>>,
     /// This shard's subscriptions, except those that wait for the home core's answer.
     pub(crate) members: Members,
     /// Cores that receive its publications: for plain rooms on every core, otherwise at the home core only.
     pub(crate) interested: CoreSet,
-    /// For a follower: whether `Joined` has arrived. For a plain room: whether the other cores know that this core
-    /// has members.
+    /// For a follower: `true` once `Joined` has arrived. For a plain room: `true` if the other cores know
+    /// that this core has members.
     pub(crate) joined: bool,
-    /// For a feed at its home core: control has dropped it, so it is removed with its last subscriber.
+    /// For a feed at its home core: `true` if the control plane has dropped it, so that it is removed with
+    /// its last subscriber.
     pub(crate) forgotten: bool,
-    /// Whether it is in `changed_topics`.
+    /// `true` if it is in `changed_topics`.
     pub(crate) reporting: bool,
-    /// Whether it is a room whose members are known to its presence's home core.
+    /// `true` for a room whose members are known to its presence's home core.
     pub(crate) has_presence: bool,
     pub(crate) reported: Reported,
 }
 
 impl<F> TopicState<F> {
-    /// Whether it is a feed without a document and a state on this core.
+    /// Returns `true` for a feed without a document and a state on this core.
     pub(crate) fn is_cold(&self) -> bool {
         matches!(self.topic, Topic::Feed(_)) && self.current().is_none_or(Current::is_empty)
     }
 
-    /// The core that orders it; `None` for a plain room.
+    /// Returns the home core; `None` for a plain room.
     pub(crate) fn home(&self) -> Option<CoreId> {
         self.homed.as_ref().map(|homed| homed.core)
     }
 
-    /// The newest that is known of a feed.
+    /// Returns the newest document and state of a feed.
     pub(crate) fn current(&self) -> Option<&Current<F>> {
         self.homed.as_ref().map(|homed| &homed.current)
     }
 
-    /// The newest version of a feed.
+    /// Returns the newest version of a feed.
     pub(crate) fn snapshot(&self) -> Option<&Arc<Publication<F>>> {
         self.current()?.snapshot.as_ref()
     }
 
-    /// Forgets what it knows of a feed.
+    /// Drops the document and state of a feed.
     pub(crate) fn forget_current(&mut self) {
         if let Some(homed) = &mut self.homed {
             homed.current = Current::default();
         }
     }
 
-    /// A feed goes on: [`Current::apply`].
+    /// Applies a publication to a feed: [`Current::apply`].
     pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) -> u16 {
         self.homed.as_mut().map_or(UNKNOWN, |homed| homed.current.apply(publication))
     }
 
-    /// Whether the home core hasn't answered all `Join`s.
+    /// Returns `true` if the home core hasn't answered all `Join`s.
     pub(crate) fn is_joining(&self) -> bool {
         self.homed.as_ref().is_some_and(|homed| homed.joins_unanswered > 0)
     }
 
-    /// Whether this core prepares it for sessions to come.
+    /// Returns `true` if this core prepares it for future sessions.
     pub(crate) fn is_held(&self) -> bool {
         self.homed.as_ref().is_some_and(|homed| homed.preparation.holds > 0)
     }
 
-    /// Whether it has subscribers, as far as this core knows.
+    /// Returns `true` if it has subscribers, as far as this core knows.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.members.is_empty() || !self.interested.is_empty() || self.is_held()
     }
@@ -189,7 +191,7 @@ impl<F> TopicState<F> {
         self.members.get(position as usize).copied()
     }
 
-    /// What followed `since` in a room with history.
+    /// Returns the messages after `since` in a room with history.
     pub(crate) fn since(&self, since: Position) -> Replay<F> {
         let Some(stream) = self.stream() else { return Replay::Expired };
         match &stream.history {
@@ -199,19 +201,19 @@ impl<F> TopicState<F> {
         }
     }
 
-    /// The position of a topic with its home here; `None` while it isn't known.
+    /// Returns the position of a topic with its home here; `None` while it is unknown.
     pub(crate) fn newest(&self) -> Option<Position> {
         self.stream().filter(|stream| stream.is_known).map(|stream| stream.newest)
     }
 
-    /// Sets the position of a topic with its home here: the publication to come has it.
+    /// Sets the position of a topic with its home here: the next publication has this position.
     pub(crate) fn set_newest(&mut self, newest: Position) {
         if let Some(stream) = self.stream_mut() {
             (stream.newest, stream.is_known) = (newest, true);
         }
     }
 
-    /// The history of a room with its home here, as far as it is known.
+    /// Returns the history of a room with its home here, as far as it is known.
     pub(crate) fn history(&self) -> Option<HistoryPart<F>> {
         self.stream().and_then(|stream| Some(stream.history.as_ref()?.part(stream.newest)))
     }
@@ -225,33 +227,35 @@ impl<F> TopicState<F> {
 pub(crate) struct Topics<F> {
     options: Options,
     slots: PagedSlab<TopicState<F>>,
-    /// Finds topics by name, which only the slots have.
+    /// Finds topics by name; only the slots store the names.
     by_name: HashTable<Named>,
     /// Topics with history.
     with_past: BTreeSet<u32>,
-    /// For feeds with their home here.
+    /// Accounts of patches of feeds with their home here.
     pub(crate) patches: Patches,
     epochs: u64,
-    /// The size of the topics without members, documents and history.
+    /// Size of the topics without members, documents and history, in bytes.
     bytes: usize,
-    /// New topics are refused.
+    /// `true` if new topics are refused.
     pub(crate) refuses_topics: bool,
 }
 
-/// An entry of the table of names: a topic's number, and the hash of its name, so that the table grows without reading names.
+/// An entry of the table of names: a topic's number, and the hash of its name, so that the table grows
+/// without reading names.
 struct Named {
     hash: u32,
     index: u32,
 }
 
 impl Named {
-    /// The table uses the highest bits and the lowest ones: both from 32 bits, which suffice for its size.
+    /// Spreads a hash of 32 bits, which suffice for the table's size, over its highest and lowest bits, which
+    /// the table uses.
     fn table_hash(hash: u32) -> u64 {
         u64::from(hash) << 32 | u64::from(hash)
     }
 }
 
-/// Size of a hash table entry, at the usual load between two doublings.
+/// Size of a hash table entry in bytes, at the usual load between two doublings.
 const NAMED_BYTES: usize = (size_of::<Named>() + 1) * 3 / 2;
 
 impl<F> Topics<F> {
@@ -268,10 +272,10 @@ impl<F> Topics<F> {
         }
     }
 
-    /// Changes the limits. A history that is above its own shrinks with the next publication.
+    /// Changes the limits. A history above its new limit shrinks with the next publication.
     pub(crate) fn set_limits(&mut self, options: Options) {
         self.patches.limits = options.patches;
-        // Which rooms have presence is decided at the start.
+        // The rooms with presence are fixed at the start.
         let options = Options { presence: self.options.presence.clone(), ..options };
         let before = std::mem::replace(&mut self.options, options);
         if before.room_history == self.options.room_history {
@@ -293,17 +297,17 @@ impl<F> Topics<F> {
         self.slots.len()
     }
 
-    /// All topics' indexes are below this one.
+    /// Returns an index above the indexes of all topics.
     pub(crate) fn end(&self) -> usize {
         self.slots.end()
     }
 
-    /// The size of the topics without members, documents and history, in bytes.
+    /// Returns the size of the topics without members, documents and history, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The size of one topic.
+    /// Returns the size of one topic in bytes.
     fn bytes_of(state: &TopicState<F>) -> usize {
         let name = match &state.topic {
             Topic::Feed(key) => key.allocated_bytes(),
@@ -324,7 +328,7 @@ impl<F> Topics<F> {
         core_of(self.options.seed, self.options.cores, topic)
     }
 
-    /// Whether a topic is a room with presence.
+    /// Returns `true` if a topic is a room with presence.
     pub(crate) fn has_presence(&self, topic: &Topic) -> bool {
         let (Some(options), Topic::Room(room)) = (&self.options.presence, topic) else { return false };
         !room.is_all_members() && options.rooms.iter().any(|prefix| room.name().starts_with(&**prefix))
@@ -338,7 +342,7 @@ impl<F> Topics<F> {
         self.find_hashed(topic, self.hash(topic))
     }
 
-    /// Not the bits that select a topic's home core, which are the same for all topics of one.
+    /// Avoids the bits that select a topic's home core, which are equal for all topics of a core.
     pub(crate) fn hash(&self, topic: &Topic) -> u32 {
         Seeded(self.options.seed).hash_one(topic) as u32
     }
@@ -358,14 +362,14 @@ impl<F> Topics<F> {
         self.slots.get_mut(index as usize)
     }
 
-    /// The topic's slot in the table, created if there was none. `None` if there are `topics_max` already, or while
-    /// memory is short.
+    /// Returns the topic's slot in the table, and creates it if it doesn't exist. `None` if the table already
+    /// has `topics_max` topics, or while memory is short.
     pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
         let hash = self.hash(topic);
         self.find_hashed(topic, hash).or_else(|| self.insert(topic, hash))
     }
 
-    /// Creates the slot of a topic that isn't in the table. `hash`: [`Self::hash`] of it.
+    /// Creates the slot of a topic that isn't in the table. `hash` must be its [`Self::hash`].
     pub(crate) fn insert(&mut self, topic: &Topic, hash: u32) -> Option<u32> {
         if self.refuses_topics || self.count() >= self.options.topics_max {
             return None;
@@ -411,8 +415,8 @@ impl<F> Topics<F> {
         StreamState { newest, is_known, history: limits.map(History::new), preparing: Vec::new() }
     }
 
-    /// Removes a topic without members, interested cores, outstanding answers, anything to send to new members, and a
-    /// report to correct.
+    /// Removes a topic without members, interested cores, outstanding answers, a document or state for new
+    /// members, and a report to correct.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
         let idle = !state.is_in_use() && !state.is_joining();
@@ -424,14 +428,14 @@ impl<F> Topics<F> {
             if let Ok(named) = self.by_name.find_entry(hash, |named| named.index == index) {
                 named.remove();
             }
-            // The table shrinks after most topics are gone, not with each one.
+            // Shrinks the table after most topics are gone, not with each removal.
             if self.by_name.capacity() > IDLE_MAX && self.by_name.len() < self.by_name.capacity() / 8 {
                 self.by_name.shrink_to(self.by_name.len() * 2, |named| Named::table_hash(named.hash));
             }
         }
     }
 
-    /// The next position in a topic with its home here, unless other nodes assign it.
+    /// Returns the next position in a topic with its home here; `None` if other nodes assign it.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
         let stream = self.slots.get_mut(index as usize)?.stream_mut()?;
         if self.options.external_positions && stream.history.is_some() {
@@ -441,7 +445,7 @@ impl<F> Topics<F> {
         Some(stream.newest)
     }
 
-    /// Forgets the history of a room with its home here: nothing is missing after this position.
+    /// Clears the history of a room with its home here: it is complete after this position.
     pub(crate) fn restart(&mut self, index: u32, after: Position) {
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         let Some(history) = &mut stream.history else { return };
@@ -450,7 +454,7 @@ impl<F> Topics<F> {
         self.with_past.remove(&index);
     }
 
-    /// Forgets the history of a room with its home here, if other nodes assign its positions.
+    /// Clears the history of a room with its home here if other nodes assign its positions.
     pub(crate) fn forget_external(&mut self, index: u32) {
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         if self.options.external_positions
@@ -462,7 +466,7 @@ impl<F> Topics<F> {
         }
     }
 
-    /// Takes into account what patches a feed at home has now, and gives up others' where they are too many.
+    /// Updates the account of a feed's patches, and evicts patches of other feeds if there are too many.
     pub(crate) fn account(&mut self, index: u32) {
         let snapshot = self.at(index).and_then(TopicState::snapshot);
         let past = snapshot.and_then(|snapshot| snapshot.version()).map(|version| version.past());
@@ -473,7 +477,7 @@ impl<F> Topics<F> {
 
     /// Evicts the patches of the least recently used feed. Returns the freed bytes.
     fn forget_stalest_patches(&mut self) -> usize {
-        // Each feed is checked once at most. Then it hasn't been used since.
+        // Each feed is checked at most once: after the check it counts as unused.
         while let Some(index) = self.patches.stalest() {
             let snapshot = self.at(index).and_then(TopicState::snapshot);
             let Some(version) = snapshot.and_then(|snapshot| snapshot.version()) else {
@@ -501,7 +505,7 @@ impl<F> Topics<F> {
         freed
     }
 
-    /// Adds a publication to the topic's history, if it keeps one.
+    /// Adds a publication to the topic's history, if the topic keeps one.
     pub(crate) fn remember(&mut self, now: Instant, index: u32, publication: &Arc<Publication<F>>) {
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream_mut()) else { return };
         let Some(history) = stream.history.as_mut() else { return };
@@ -513,7 +517,7 @@ impl<F> Topics<F> {
         }
     }
 
-    /// Removes history that is too old. Returns the topics without any left.
+    /// Removes expired history. Returns the topics whose history is empty now.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<u32> {
         let mut empty = Vec::new();
         let slots = &mut self.slots;
@@ -531,7 +535,7 @@ impl<F> Topics<F> {
         empty
     }
 
-    /// The sum of all histories: takes time linear in the topics with history.
+    /// Returns the sum of all histories. Takes time linear in the topics with history.
     pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories = self.with_past.iter().filter_map(|index| self.at(*index)?.stream()?.history.as_ref());
         histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {
@@ -541,7 +545,7 @@ impl<F> Topics<F> {
     }
 
     /// Evicts the history of topics, least recently published first, until about `bytes_max` bytes are freed.
-    /// Returns the freed bytes, and the topics without any history left.
+    /// Returns the freed bytes, and the topics whose history is empty now.
     pub(crate) fn evict_stalest_history(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
         let newest_at =
             |index: &u32| self.slots.get(*index as usize)?.stream()?.history.as_ref()?.newest_at();

@@ -1,11 +1,11 @@
-//! How many versions of a feed a session is behind the newest, in two bytes per subscription.
+//! The number of versions of a feed that a session is behind the newest, in two bytes per subscription.
 
-/// The session has no version that a patch could apply to.
+/// The session has no version to which a patch could apply.
 pub(crate) const UNKNOWN: u16 = u16::MAX;
 /// The session's version is too old to be counted.
 pub(crate) const FAR: u16 = UNKNOWN - 1;
 
-/// How many versions behind a session is after a document that is `step` versions newer than the one before.
+/// Returns the lag of a session after a document that is `step` versions newer than the previous one.
 pub(crate) fn further_behind(behind: u16, step: u16) -> u16 {
     if behind == UNKNOWN || step == UNKNOWN { UNKNOWN } else { behind.saturating_add(step).min(FAR) }
 }

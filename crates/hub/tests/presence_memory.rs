@@ -1,6 +1,6 @@
 //! Memory of presence: allocated and charged.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy only recognizes functions with the test attribute.
 
 use cap::Cap;
 use std::alloc::System;
@@ -31,7 +31,7 @@ impl Encoder for Nothing {
     }
 }
 
-/// Rooms, and how many members they have: sessions of this node, and of another one.
+/// Rooms, and the number of their members: sessions of this node, and of another one.
 struct Rooms {
     hub: Hub<Nothing>,
     watcher: SessionId,
@@ -44,7 +44,7 @@ struct Rooms {
     before: (usize, usize),
 }
 
-/// Ids look as if drawn by lot.
+/// Makes ids that look random.
 fn id(n: usize) -> MemberId {
     let mut id = [0; 15];
     id[..8].copy_from_slice(&(n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
@@ -52,7 +52,7 @@ fn id(n: usize) -> MemberId {
 }
 
 impl Rooms {
-    /// Rooms without members. Those with members elsewhere are watched.
+    /// Makes rooms without members. Rooms with members on the other node are watched.
     fn new(rooms: usize, here: usize, there: usize, user: Option<User>) -> Self {
         let presence = PresenceOptions {
             rooms: vec!["chat".to_owned()],
@@ -82,7 +82,7 @@ impl Rooms {
         rooms
     }
 
-    /// The sessions of this node do the same in each room.
+    /// Applies the same change to each room's sessions of this node.
     fn all(&mut self, change: impl Fn(&Self, usize) -> PresenceChange) {
         for n in 0..self.here * self.rooms.len() {
             let room = self.rooms[n % self.rooms.len()].clone();
@@ -91,7 +91,7 @@ impl Rooms {
         }
     }
 
-    /// Sessions of this node share their texts with what is known of them elsewhere.
+    /// Joins the sessions of this node, which share their texts with the other node's list.
     fn join(&mut self) {
         self.all(|rooms, n| {
             let user = rooms.user.clone();
@@ -103,7 +103,7 @@ impl Rooms {
         self.all(|_, n| PresenceChange::Left(id(n), absence));
     }
 
-    /// The other node says which members it has in each room.
+    /// Sets the members that the other node reports in each room.
     fn set_others(&mut self, version: u64, count: usize) {
         for n in 0..self.rooms.len() {
             let member = |m: usize| {
@@ -124,7 +124,7 @@ impl Rooms {
         }
     }
 
-    /// Does what is due.
+    /// Carries out due actions.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.hub.handle_presence_time(self.now);
@@ -132,13 +132,13 @@ impl Rooms {
         while self.hub.poll_presence_message().is_some() {}
     }
 
-    /// Bytes allocated and charged.
+    /// Returns the bytes allocated and charged.
     fn bytes(&self) -> (usize, usize) {
         let taken = ALLOCATED.allocated().saturating_sub(self.before.0);
         (taken, self.hub.presence_stats().bytes - self.before.1)
     }
 
-    /// Checks that what is allocated is charged, give or take an eighth.
+    /// Checks that the allocated bytes are charged, with a tolerance of an eighth.
     fn check(&self, when: &str) {
         let (taken, charged) = self.bytes();
         let (rooms, members) = (self.rooms.len(), self.here + self.there);
@@ -147,14 +147,14 @@ impl Rooms {
         assert!((taken * 7 / 8..taken * 9 / 8).contains(&charged), "{what}, {charged} charged");
     }
 
-    /// Checks that hardly anything is left.
+    /// Checks that hardly any memory is left.
     fn check_empty(&self) {
         let (taken, charged) = self.bytes();
         assert!(taken < 40_000 && charged < 40_000, "{taken} bytes are left, {charged} charged");
     }
 }
 
-/// One test: what is allocated is the process's.
+/// One test only, because allocations are counted for the process.
 #[test]
 fn presence_is_charged_at_what_it_allocates_and_comes_back() {
     let user = Some(User { issuer: "issuer".into(), subject: "subject".into() });

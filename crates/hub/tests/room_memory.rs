@@ -1,4 +1,4 @@
-//! What a room with one subscription allocates.
+//! The memory that a room with one subscription allocates.
 
 use cap::Cap;
 use std::alloc::System;
@@ -22,7 +22,7 @@ impl Encoder for Nothing {
     }
 }
 
-/// Rooms are found by a table that doubles: the number is one at which it just has.
+/// The table of rooms doubles as it grows: this is the number of rooms directly after a doubling.
 #[test]
 fn a_room_and_its_subscription_take_less_than_180_bytes_and_are_charged() {
     const ROOMS: usize = 115_000;

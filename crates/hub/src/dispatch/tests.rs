@@ -38,10 +38,10 @@ fn versions_behind() {
     }
     check(Some((7, 100_000)), 0);
     check(Some((7, 99_999)), 1);
-    // An hour's sleep: no patches reach back so far, but it is still the same state.
+    // After an hour of sleep: no patches reach back that far, but it is the same epoch.
     check(Some((7, 1)), FAR);
     check(Some((7, 100_000 - u64::from(FAR) + 1)), FAR - 1);
-    // Never was.
+    // Such a version never existed.
     check(Some((7, 0)), UNKNOWN);
     check(Some((7, 100_001)), UNKNOWN);
     check(Some((8, 99_999)), UNKNOWN);

@@ -33,7 +33,7 @@ impl Rig {
 
 #[test]
 fn an_entry_takes_about_the_bytes_it_counts() {
-    // Frames are references; the publication has room for the first of them.
+    // Frames are references; the publication has inline space for the first one.
     let bytes = size_of::<Publication<Arc<()>>>() + size_of::<Entry<Arc<()>>>();
     assert!((RECOVERY_ENTRY_BYTES * 3 / 4..=RECOVERY_ENTRY_BYTES).contains(&bytes), "{bytes}");
 }

@@ -1,6 +1,7 @@
-//! Changes of membership that the home core of a room's presence doesn't know yet, as levels.
+//! Changes of membership that haven't been reported to the home core of a room's presence yet, as levels.
 //!
-//! **Invariant.** A session waits for a room at most once, and only while its membership differs from what was last taken.
+//! **Invariant.** A session waits for a room at most once, and only while its membership differs from the
+//! last reported one.
 
 use super::room::table_bytes;
 use crate::dispatch::CoreId;
@@ -10,18 +11,18 @@ use crate::topic::Room;
 use crate::topics::Seeded;
 use std::collections::HashMap;
 
-/// A session that has joined a room, or why it has left.
+/// A session that joined or left a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembershipChange {
     /// The room.
     pub room: Room,
     /// The session.
     pub session: SessionId,
-    /// `None`: it has joined.
+    /// `None` if the session joined, otherwise the reason why it left.
     pub absence: Option<Absence>,
 }
 
-/// Changes of one shard's sessions, by the home core that they are for.
+/// Changes of one shard's sessions, by home core of the receiving presence.
 pub(crate) struct Changes {
     waiting: Vec<HashMap<(Room, SessionId), Option<Absence>, Seeded>>,
     count: usize,
@@ -36,12 +37,12 @@ impl Changes {
         self.count == 0
     }
 
-    /// A session has joined, or left. It was the other way round before.
+    /// Records that a session joined or left, which reverses its previous membership.
     pub(crate) fn set(&mut self, home: CoreId, room: &Room, session: SessionId, absence: Option<Absence>) {
         let waiting = &mut self.waiting[home];
         let key = (room.clone(), session);
         match waiting.remove(&key) {
-            // The home core knows it so.
+            // The home core already has this membership.
             Some(before) if before.is_none() != absence.is_none() => {
                 self.count -= 1;
                 if waiting.is_empty() {
@@ -68,7 +69,7 @@ impl Changes {
         }));
     }
 
-    /// Approximate size.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting
             .iter()

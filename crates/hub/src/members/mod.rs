@@ -1,4 +1,4 @@
-//! Presence: who is in a room. Off unless a room's name begins with one of the configured prefixes.
+//! Presence: the members of rooms. Disabled unless a room's name begins with one of the configured prefixes.
 //!
 //! ```text
 //!  sessions' core                 home core of the room's presence             other nodes
@@ -8,18 +8,22 @@
 //!                                    └────── Watch, then their answers ◄─────
 //! ```
 //!
-//! A core reports its own sessions as levels ([`changes`]): what waits for the home core is bounded by the sessions whose
-//! membership differs from what the home core was told, however often they join and leave. The home core keeps the members
-//! ([`room`]) and notifies the subscribers of [`Topic::Presence`](crate::Topic::Presence) of changes, at most once per interval.
+//! A core reports its own sessions as levels ([`changes`]): the number of waiting changes is bounded by the
+//! sessions whose membership differs from the last report, however often they join and leave. The home core
+//! keeps the members ([`room`]) and notifies the subscribers of [`Topic::Presence`](crate::Topic::Presence)
+//! of changes, at most once per interval.
 //!
-//! **Several nodes.** A node with such subscribers *watches* the room: it says so to the nodes with members, at once and every
-//! [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL), together with the version that it has of each. A node that is watched publishes its changes for
-//! [`LEASE`](crate::presence::LEASE), each with the versions before and after, and answers a `Watch` that names another version with all its members. So a
-//! lost message is repaired by the next one. A node that doesn't answer for [`CONFIRM_TIMEOUT`](crate::presence::CONFIRM_TIMEOUT) has left, and so has one that the
-//! cluster's registry reports.
+//! **Several nodes.** A node with such subscribers *watches* the room: it sends `Watch` to the nodes with
+//! members, at once and every [`WATCH_INTERVAL`](crate::presence::WATCH_INTERVAL), with the version that it
+//! has of each node. A watched node publishes its changes for [`LEASE`](crate::presence::LEASE), each with
+//! the versions before and after, and answers a `Watch` with another version with all of its members. The
+//! next message therefore repairs a lost one. A node that doesn't answer for
+//! [`CONFIRM_TIMEOUT`](crate::presence::CONFIRM_TIMEOUT) counts as gone, and so does a node that the
+//! cluster's registry reports dead.
 //!
-//! **Guarantees.** When nothing changes any more and all messages arrive, each watcher knows the same members. Until then
-//! members may be missing or be listed for longer. While nodes can't reach each other, each side shows its own members only.
+//! **Guarantees.** Once changes have ended and all messages have arrived, each watcher knows the same
+//! members. Until then members may be missing or be listed for too long. While nodes can't reach each other,
+//! each side shows its own members only.
 
 mod changes;
 mod room;
@@ -36,7 +40,7 @@ use table::PresenceTable;
 /// A shard's presence.
 pub(crate) struct Presence {
     pub(crate) changes: Changes,
-    /// Rooms with their home here whose presence may have got its first subscriber, or lost its last one.
+    /// Rooms with their home here whose presence may have gained its first subscriber or lost its last one.
     pub(crate) subscribers_changed: Vec<Room>,
     pub(crate) table: PresenceTable,
 }

@@ -1,10 +1,11 @@
 //! The members of one room, at the home core of its presence.
 //!
-//! A member whose session has ended stays for the grace, unless it has left on purpose. If its user joins with another
-//! session meanwhile, that one takes its place.
+//! A member whose session has ended stays for the grace period, unless it left deliberately. If its user
+//! joins with another session meanwhile, that session takes the member's place.
 //!
-//! **Invariants.** What watchers were notified of is exactly the members that are `is_reported`, and those of `gone`. `listed`
-//! members have a record; the others are only counted. `leaving` has the members of users who may return.
+//! **Invariants.** Watchers have been notified of exactly the members that are `is_reported`, and those of
+//! `gone`. `listed` members have a record; the others are only counted. `leaving` has the members of users
+//! who may return.
 
 mod notice;
 mod page;
@@ -19,10 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Stands for this node. Others have their ids.
+/// Number of this node. Other nodes have their ids.
 pub(super) const THIS_NODE: u64 = 0;
 
-/// The shown part of a member, and its size.
+/// The data that is shown of a member, and its size.
 #[derive(Clone)]
 struct Record {
     member: Arc<RoomMember>,
@@ -31,11 +32,11 @@ struct Record {
 
 struct Entry {
     node: u64,
-    /// `None`: it is one of too many.
+    /// `None` if the room has too many members to list this one.
     record: Option<Record>,
     leaves_at: Option<Instant>,
     is_reported: bool,
-    /// The member whose place it has taken, of those that watchers know.
+    /// The member that watchers know and whose place this one has taken.
     replaces: Option<MemberId>,
 }
 
@@ -53,12 +54,12 @@ impl Entry {
     }
 }
 
-/// What is known of another node.
+/// Another node's members, as far as they are known.
 pub(super) struct Source {
     pub(super) version: u64,
-    /// How many members it has, by its own count.
+    /// Number of the node's members, as it reports.
     count: usize,
-    /// How many of them are known here and present.
+    /// Number of its members that are present and known here.
     known: usize,
     pub(super) confirmed_at: Instant,
 }
@@ -73,11 +74,11 @@ enum Unpublished {
 #[derive(Default)]
 pub(super) struct RoomPresence {
     entries: BTreeMap<MemberId, Entry>,
-    /// Those of `entries` that have a record: a list passes over no others.
+    /// The members of `entries` that have a record, so that a list skips no entries.
     listed: BTreeSet<MemberId>,
-    /// Size of the records.
+    /// Size of the records in bytes.
     records_bytes: usize,
-    /// Members of this node that are present.
+    /// Number of this node's present members.
     local: usize,
     leaving: BTreeSet<(User, MemberId)>,
     leaving_at: BTreeSet<(Instant, MemberId)>,
@@ -89,35 +90,35 @@ pub(super) struct RoomPresence {
     fresh: BTreeSet<MemberId>,
     /// Members that watchers know, and that have left.
     gone: BTreeMap<MemberId, Record>,
-    /// Size of their records.
+    /// Size of their records in bytes.
     gone_bytes: usize,
-    /// The same, without a record.
+    /// Members without a record that watchers know, and that have left.
     gone_unlisted: BTreeSet<MemberId>,
-    /// Changes since the last notice.
+    /// Number of changes since the last notice.
     changes: usize,
     pub(super) notify_at: Option<Instant>,
-    /// Until when changes are published to other nodes.
+    /// End of the time in which changes are published to other nodes.
     pub(super) lease_until: Option<Instant>,
-    /// The version that other nodes know this node's members by.
+    /// The version of this node's members that other nodes know.
     pub(super) local_version: u64,
     unpublished: BTreeMap<MemberId, Unpublished>,
     pub(super) publish_at: Option<Instant>,
     pub(super) watch_at: Option<Instant>,
-    /// When this node last said that it watches.
+    /// Time of this node's last `Watch` message.
     pub(super) watched_at: Option<Instant>,
-    /// When it stops watching, since its last watcher has left.
+    /// Time at which this node stops watching, if its last watcher has left.
     pub(super) unwatch_at: Option<Instant>,
-    /// What the last notice said.
+    /// Number of members in the last notice.
     last_count: usize,
 }
 
 impl RoomPresence {
-    /// A room without members.
+    /// Makes a room without members.
     pub(super) fn new(local_version: u64, lease_until: Option<Instant>) -> Self {
         Self { local_version, lease_until, ..Self::default() }
     }
 
-    /// When something is due.
+    /// Returns the time of the next due action.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let grace = self.leaving_at.first().map(|(at, _)| *at);
         let all = [self.notify_at, self.publish_at, self.watch_at, self.unwatch_at, self.lease_until, grace];
@@ -128,7 +129,7 @@ impl RoomPresence {
         self.entries.is_empty() && !self.is_watched && self.lease_until.is_none() && self.gone_count() == 0
     }
 
-    /// How many members there are, those that may return included.
+    /// Returns the number of members, including those that may return.
     pub(super) fn count(&self) -> usize {
         let unknown = |source: &Source| source.count.saturating_sub(source.known);
         self.entries.len() + self.sources.values().map(unknown).sum::<usize>()
@@ -142,7 +143,7 @@ impl RoomPresence {
         self.gone.len() + self.gone_unlisted.len()
     }
 
-    /// A member that has left isn't to be reported as such. Returns whether it was.
+    /// Cancels the pending report that a member has left. Returns `true` if there was one.
     fn forget_gone(&mut self, id: MemberId) -> bool {
         match self.gone.remove(&id) {
             Some(record) => {
@@ -230,11 +231,11 @@ impl RoomPresence {
         self.disappear(now, options, id, node, absence);
     }
 
-    /// A member that was about to leave doesn't.
+    /// Keeps a member that was about to leave.
     fn stay(&mut self, id: MemberId) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let Some(at) = entry.leaves_at.take() else {
-            // It is counted as present where it was.
+            // The member is counted on the node where it was present.
             let node = entry.node;
             self.uncount(node);
             return;
@@ -252,14 +253,14 @@ impl RoomPresence {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.records_bytes -= entry.record_bytes();
             entry.node = node;
-            // If its texts were those of a session, that isn't here any more.
+            // If the member's texts belonged to a session, that session isn't on this core any longer.
             entry.record = entry.record.take().map(|record| Record::new(record.member, true));
             self.records_bytes += entry.record_bytes();
         }
         self.appear(now, options, id, node);
     }
 
-    /// A session of a user who may return.
+    /// Returns a member of a user who may return.
     fn first_leaving(&self, user: &User) -> Option<MemberId> {
         let from = (user.clone(), MemberId([0; 15]));
         self.leaving.range(from..).next().filter(|(of, _)| of == user).map(|(_, id)| *id)
@@ -279,7 +280,7 @@ impl RoomPresence {
         }
     }
 
-    /// A member is present on a node.
+    /// Adds a member that is present on a node.
     fn appear(&mut self, now: Instant, options: &PresenceOptions, id: MemberId, node: u64) {
         if node != THIS_NODE {
             if let Some(source) = self.sources.get_mut(&node) {
@@ -301,7 +302,7 @@ impl RoomPresence {
         }
     }
 
-    /// A member isn't present on a node any more.
+    /// Handles that a member is no longer present on a node.
     fn disappear(
         &mut self,
         now: Instant,
@@ -366,7 +367,7 @@ impl RoomPresence {
         Some(entry)
     }
 
-    /// Watchers have something to learn.
+    /// Schedules a notice for watchers.
     fn changed(&mut self, now: Instant, options: &PresenceOptions) {
         if self.is_watched {
             self.changes += 1;
@@ -392,7 +393,7 @@ impl RoomPresence {
             }
         }
         self.sources.clear();
-        // Nobody says any more which members other nodes have.
+        // Without a watch, no node reports the members of other nodes any longer.
         let remote: Vec<MemberId> =
             self.entries.iter().filter(|(_, entry)| entry.node != THIS_NODE).map(|(id, _)| *id).collect();
         for id in remote {
@@ -404,7 +405,7 @@ impl RoomPresence {
         }
     }
 
-    /// Removes those whose grace is over.
+    /// Removes members whose grace period is over.
     pub(super) fn expire(&mut self, now: Instant, options: &PresenceOptions) {
         while let Some((at, id)) = self.leaving_at.first().copied().filter(|(at, _)| *at <= now) {
             self.leaving_at.remove(&(at, id));
@@ -412,7 +413,7 @@ impl RoomPresence {
         }
     }
 
-    /// Changes for other nodes.
+    /// Returns the changes for other nodes.
     pub(super) fn delta(&mut self, now: Instant, options: &PresenceOptions) -> Option<PresenceMessage> {
         self.publish_at = None;
         if self.unpublished.is_empty() {
@@ -437,7 +438,7 @@ impl RoomPresence {
         Some(PresenceMessage::Delta { from, to: self.local_version, count: self.local, joined, left })
     }
 
-    /// Changes needn't be published any more.
+    /// Stops publishing changes.
     pub(super) fn end_lease(&mut self) {
         (self.lease_until, self.publish_at) = (None, None);
         if !self.unpublished.is_empty() {
@@ -446,14 +447,14 @@ impl RoomPresence {
         }
     }
 
-    /// All members of this node as of its version, for another one.
+    /// Returns all members of this node at its current version, for another node.
     pub(super) fn snapshot(&self) -> PresenceMessage {
         let here = |entry: &&Entry| entry.node == THIS_NODE && entry.leaves_at.is_none();
         let members = self.entries.values().filter(here).filter_map(Entry::member).collect();
         PresenceMessage::Snapshot { version: self.local_version, count: self.local, members }
     }
 
-    /// Another node says which members it has.
+    /// Handles another node's complete list of members.
     pub(super) fn set_members(
         &mut self,
         now: Instant,
@@ -494,7 +495,7 @@ impl RoomPresence {
         self.changed(now, options);
     }
 
-    /// A node is gone.
+    /// Removes the members of a node that is gone.
     pub(super) fn lose(&mut self, now: Instant, options: &PresenceOptions, node: u64) {
         if !self.sources.contains_key(&node) {
             return;
@@ -518,7 +519,7 @@ impl RoomPresence {
         }
     }
 
-    /// Whether a lost node is known here.
+    /// Returns `true` if the room knows members of this node.
     pub(super) fn knows(&self, node: u64) -> bool {
         self.sources.contains_key(&node)
     }

@@ -1,4 +1,4 @@
-//! The rooms with their home here: timers, notices, and messages from and to other nodes.
+//! The presence of rooms with their home here: timers, notices, and messages from and to other nodes.
 
 use super::room::{RoomPresence, THIS_NODE, table_bytes, tree_bytes};
 use crate::presence::{
@@ -11,7 +11,8 @@ use crate::topics::Seeded;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long a room without watchers is still watched: those who come and go don't make other nodes repeat their members.
+/// Time for which a room without watchers is still watched, so that short absences of watchers don't make
+/// other nodes repeat their members.
 const WATCH_LINGER: Duration = Duration::from_secs(5);
 
 /// A message to other nodes.
@@ -19,7 +20,7 @@ const WATCH_LINGER: Duration = Duration::from_secs(5);
 pub struct OutgoingPresence {
     /// The room.
     pub room: Room,
-    /// The node that it is for; `None`: all nodes with members of the room.
+    /// The receiving node; `None` means all nodes with members of the room.
     pub to: Option<u64>,
     /// The message.
     pub message: PresenceMessage,
@@ -28,14 +29,14 @@ pub struct OutgoingPresence {
 /// The presence of the rooms of a shard.
 pub(crate) struct PresenceTable {
     pub(crate) options: PresenceOptions,
-    /// Members of this node leave at once.
+    /// `true` if members of this node leave without a grace period.
     pub(crate) is_memory_short: bool,
     rooms: ShrinkingMap<Room, Box<RoomPresence>, Seeded>,
     timers: BTreeSet<(Instant, Room)>,
     notices: VecDeque<PresenceNotice>,
     messages: VecDeque<OutgoingPresence>,
     stats: PresenceStats,
-    /// Greater than each version of a room that is forgotten, so that no version of a room is used twice.
+    /// Greater than every version of a forgotten room, so that no version of a room is used twice.
     next_version: u64,
 }
 
@@ -53,7 +54,7 @@ impl PresenceTable {
         }
     }
 
-    /// Calls `change` with a room, and keeps the room's timer and the figures.
+    /// Calls `change` with a room, then updates the room's timer and the statistics.
     fn with<T>(
         &mut self,
         now: Instant,
@@ -62,7 +63,7 @@ impl PresenceTable {
     ) -> T {
         let Self { options, rooms, timers, notices, messages, stats, next_version, .. } = self;
         let state = rooms.entry(room.clone()).or_insert_with(|| {
-            // Nodes that watch already learn of its first members.
+            // Nodes that already watch the room must learn of its first members.
             let lease_until = options.has_other_nodes.then(|| now + LEASE);
             Box::new(RoomPresence::new(*next_version, lease_until))
         });
@@ -82,14 +83,14 @@ impl PresenceTable {
             due.map(|at| timers.remove(&(at, room.clone())));
             rooms.remove(room);
             if timers.is_empty() {
-                // Otherwise it keeps a node.
+                // An emptied tree would keep a node.
                 *timers = BTreeSet::new();
             }
         }
         result
     }
 
-    /// A session of this node has joined or left.
+    /// Handles that a session of this node has joined or left.
     pub(crate) fn handle_change(&mut self, now: Instant, room: &Room, change: PresenceChange) {
         let is_memory_short = self.is_memory_short;
         self.with(now, room, |state, options, _| match change {
@@ -101,7 +102,7 @@ impl PresenceTable {
         });
     }
 
-    /// Whether sessions of this node watch the room.
+    /// Records whether sessions of this node watch the room.
     pub(crate) fn set_watched(&mut self, now: Instant, room: &Room, is_watched: bool) {
         if !is_watched && !self.rooms.contains_key(room) {
             return;
@@ -119,13 +120,13 @@ impl PresenceTable {
         });
     }
 
-    /// Another node has sent a message.
+    /// Handles a message from another node.
     pub(crate) fn handle_message(&mut self, now: Instant, room: &Room, node: u64, message: PresenceMessage) {
         if node == THIS_NODE {
             return;
         }
         let Some(state) = self.rooms.get(room) else {
-            // The asker believes that this node has members.
+            // The sender believes that this node has members.
             if let PresenceMessage::Watch { have } = message
                 && !have.is_empty()
             {
@@ -167,7 +168,7 @@ impl PresenceTable {
         });
     }
 
-    /// A node is dead.
+    /// Handles the death of a node.
     pub(crate) fn handle_lost_node(&mut self, now: Instant, node: u64) {
         let rooms: Vec<Room> =
             self.rooms.iter().filter(|(_, state)| state.knows(node)).map(|(room, _)| room.clone()).collect();
@@ -176,7 +177,7 @@ impl PresenceTable {
         }
     }
 
-    /// Does what is due.
+    /// Carries out due actions.
     pub(crate) fn handle_time(&mut self, now: Instant) {
         while let Some((_, room)) = self.timers.first().filter(|(at, _)| *at <= now).cloned() {
             self.with(now, &room, |state, options, out| {
@@ -210,7 +211,7 @@ impl PresenceTable {
         }
     }
 
-    /// When [`Self::handle_time`] is due.
+    /// Returns the time at which [`Self::handle_time`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -223,7 +224,7 @@ impl PresenceTable {
         pop_front(&mut self.messages)
     }
 
-    /// Members of a room that follow `after`. A watcher may ask before its subscription has arrived.
+    /// Returns the members of a room after `after`. A watcher's request may arrive before its subscription.
     pub(crate) fn page(
         &mut self,
         now: Instant,
@@ -239,14 +240,14 @@ impl PresenceTable {
         self.rooms.get(room).map_or_else(MembersPage::default, |state| state.page(after, limit, for_watcher))
     }
 
-    /// Approximate size.
+    /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rooms = self.rooms.len() * size_of::<RoomPresence>()
             + table_bytes::<(Room, Box<RoomPresence>)>(self.rooms.capacity());
         rooms + tree_bytes::<(Instant, Room)>(self.timers.len()) + self.stats.bytes
     }
 
-    /// Checks the running sums in tests: don't call it often.
+    /// Returns statistics. In tests it checks the running sums: don't call it often.
     pub(crate) fn stats(&self) -> PresenceStats {
         debug_assert!(self.rooms.values().all(|state| state.is_counted()));
         debug_assert_eq!(self.stats.bytes, self.rooms.values().map(|state| state.bytes()).sum());
@@ -254,7 +255,7 @@ impl PresenceTable {
     }
 }
 
-/// Where a room's notices and messages go.
+/// The destinations of a room's notices and messages.
 struct Outputs<'a> {
     room: &'a Room,
     notices: &'a mut VecDeque<PresenceNotice>,
@@ -267,14 +268,14 @@ impl Outputs<'_> {
         self.messages.push_back(OutgoingPresence { room: self.room.clone(), to, message });
     }
 
-    /// Says that this node watches the room.
+    /// Sends `Watch`: this node watches the room.
     fn watch(&mut self, now: Instant, state: &mut RoomPresence) {
         let have = state.sources.iter().map(|(node, source)| (*node, source.version)).collect();
         (state.watched_at, state.watch_at) = (Some(now), Some(now + WATCH_INTERVAL));
         self.send(None, PresenceMessage::Watch { have });
     }
 
-    /// The same, because a message was lost: soon, and not too often.
+    /// Schedules another `Watch` because a message was lost: soon, but not too often.
     fn repair(&mut self, now: Instant, state: &mut RoomPresence) {
         let at = state.watched_at.map_or(now, |at| now.max(at + REPAIR_INTERVAL));
         state.watch_at = Some(state.watch_at.map_or(at, |before| before.min(at)));

@@ -1,7 +1,7 @@
 use super::*;
 
 fn entry(subscription: u32, bytes: u32) -> Entry {
-    // The publication doesn't matter here, only that the entry isn't a marker.
+    // The publication doesn't matter here; the entry must only not be a marker.
     Entry { subscription, publication_ref: PublicationRef::for_test(bytes), bytes }
 }
 

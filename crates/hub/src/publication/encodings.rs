@@ -1,6 +1,8 @@
-//! The frames of one publication: one per format, made by the first core that needs it and shared by all.
+//! The frames of one publication: one per format, made by the first core that needs it and shared by all
+//! cores.
 //!
-//! No core waits while another one encodes: the lock is held only to look and to note. Only formats that are used take memory.
+//! No core waits while another one encodes, because the lock is held only to read or store an entry. Only
+//! formats in use take memory.
 
 use super::FormatId;
 use smallvec::SmallVec;
@@ -14,24 +16,24 @@ enum Slot<F> {
     Made(Option<F>),
 }
 
-/// The answer to a core that needs a frame.
+/// The result of a lookup.
 pub(super) enum Lookup<F> {
     /// The shared frame.
     Made(Option<F>),
-    /// The caller makes it, and passes it to [`Encodings::set`].
+    /// The caller must make the frame and pass it to [`Encodings::set`].
     Yours,
     /// Another core is making it.
     InProgress,
 }
 
-/// See the module's documentation.
+/// Frames by format; see the module's documentation.
 pub(super) struct Encodings<F>(Mutex<Slots<F>>);
 
 /// Most publications are encoded in one format.
 type Slots<F> = SmallVec<[(FormatId, Slot<F>); 1]>;
 
 impl<F: Clone> Encodings<F> {
-    /// The frame of a format. Unless there is one or another core is making it, it is the caller's to make.
+    /// Looks up the frame of a format. If it is neither made nor begun, the caller must make it.
     pub(super) fn begin(&self, format: FormatId) -> Lookup<F> {
         let mut slots = self.slots();
         match slots.iter().find(|(of, _)| *of == format) {
@@ -44,7 +46,7 @@ impl<F: Clone> Encodings<F> {
         }
     }
 
-    /// The frame that [`Self::begin`] has asked for.
+    /// Stores the frame that [`Self::begin`] asked the caller to make.
     pub(super) fn set(&self, format: FormatId, frame: Option<F>) {
         if let Some((_, slot)) = self.slots().iter_mut().find(|(of, _)| *of == format) {
             *slot = Slot::Made(frame);
@@ -57,25 +59,25 @@ impl<F> Encodings<F> {
         Self(Mutex::new(SmallVec::new()))
     }
 
-    /// Whether a core is making the frame.
+    /// Returns `true` if a core is making the frame.
     pub(super) fn is_begun(&self, format: FormatId) -> bool {
         self.slots().iter().any(|(of, slot)| *of == format && matches!(slot, Slot::Begun))
     }
 
-    /// Lets go of the frames, except those that a core is making.
+    /// Drops the frames, except those that a core is making.
     pub(super) fn forget(&self) {
         let mut slots = self.slots();
         let all = std::mem::take(&mut *slots);
         let (begun, made): (Slots<F>, Slots<F>) =
             all.into_iter().partition(|(_, slot)| matches!(slot, Slot::Begun));
         *slots = begun;
-        // The kernel frees large frames, which takes time.
+        // Frames are freed after the lock is released: the kernel takes time to free large ones.
         drop(slots);
         drop(made);
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots<F>> {
-        // Nothing panics while it holds the lock. Even then the value would be whole.
+        // No code panics while it holds the lock. Even after a panic the value would be consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! Publications: what is sent to a topic, and its encodings, each made once per node.
+//! Publications: messages, documents and states that are sent to a topic, and their encodings, each made once
+//! per node.
 
 mod encodings;
 mod version;
@@ -15,15 +16,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use version::Version;
 
-/// Names a wire format that a publication can be encoded to. The hub gives it no meaning: edge does.
+/// Identifies a wire format of publications. The hub gives it no meaning; edge does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FormatId(pub u8);
 
-/// How many formats there may be.
+/// Maximum number of formats.
 pub const FORMATS_MAX: usize = 64;
 
-/// Tells apart two incarnations of a topic's offsets: drawn at random by whoever assigns the offsets. An offset has a
-/// meaning only together with its epoch. Below 2^53, so that it is exact in JavaScript.
+/// Distinguishes two incarnations of a topic's offsets. The node that assigns the offsets draws it at random.
+/// An offset has a meaning only together with its epoch. Below 2^53, so that it is exact in JavaScript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u64);
 
@@ -37,16 +38,16 @@ impl Epoch {
 pub struct Position {
     /// The incarnation of the topic.
     pub epoch: Epoch,
-    /// Which publication in it.
+    /// The number of the publication in this epoch.
     pub offset: u64,
 }
 
 impl Position {
-    /// The position of a client in a room, while it isn't known. The client gets a [`Notice::Gap`](crate::Notice::Gap), as with a
-    /// position that the room's history doesn't have. New messages follow.
+    /// An unknown position of a client in a room. The client gets a [`Notice::Gap`](crate::Notice::Gap), as
+    /// for a position that the room's history doesn't have, and then new messages.
     pub const UNKNOWN: Self = Self { epoch: Epoch::NONE, offset: u64::MAX };
 
-    /// Whether a publication at `other` isn't news after one at this position.
+    /// Returns `true` if a client at this position already has the publication at `other`.
     pub(crate) fn covers(self, other: Self) -> bool {
         self.epoch == other.epoch && self.offset >= other.offset
     }
@@ -57,16 +58,16 @@ impl Position {
 pub enum FeedState {
     /// The document is as new as its upstream allows.
     Live,
-    /// The last good document is kept, but the upstream fails; newer ones may exist.
+    /// The upstream fails, so the last good document is kept. Newer versions may exist.
     Stale,
-    /// The upstream has announced that no newer version will come.
+    /// The upstream has announced the final version.
     Complete,
     /// The key doesn't exist, or never had a document.
     NotFound,
 }
 
 impl FeedState {
-    /// The word in the protocol.
+    /// Returns the name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -77,17 +78,17 @@ impl FeedState {
     }
 }
 
-/// Why a client that named its version is sent a snapshot.
+/// Reason why a client that named its version is sent a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotReason {
-    /// Its version is of another epoch: the server or the feed has restarted.
+    /// The client's version is of another epoch: the server or the feed has restarted.
     Epoch,
     /// The patches don't reach back that far, or would be longer than the document.
     History,
 }
 
 impl SnapshotReason {
-    /// The word in the protocol.
+    /// Returns the name in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Epoch => "epoch",
@@ -99,15 +100,15 @@ impl SnapshotReason {
 /// One version of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// The bytes to pass on. Where `json` is true: one valid JSON value in UTF-8.
+    /// The bytes of the document. If `json` is `true`: one valid JSON value in UTF-8.
     pub body: Bytes,
-    /// Whether `body` may be inserted into JSON as a value.
+    /// `true` if `body` may be inserted into JSON as a value.
     pub json: bool,
-    /// The media type to serve it with.
+    /// The media type of the document.
     pub content_type: Arc<str>,
 }
 
-/// Data of a message.
+/// The data of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
     /// One valid JSON value in UTF-8.
@@ -118,8 +119,8 @@ pub enum Data {
     Binary(Bytes),
     /// The arguments of an event, as Socket.IO has them.
     Arguments {
-        /// Valid JSON values in UTF-8, joined by commas; perhaps none. A placeholder stands for an attachment:
-        /// `{"_placeholder":true,"num":0}` for the first.
+        /// Valid JSON values in UTF-8, joined by commas; possibly none. A placeholder stands for an
+        /// attachment: `{"_placeholder":true,"num":0}` for the first one.
         json: Bytes,
         /// The attachments that placeholders stand for, in order.
         attachments: Arc<[Bytes]>,
@@ -127,7 +128,7 @@ pub enum Data {
 }
 
 impl Data {
-    /// Length in bytes, attachments included.
+    /// Returns the length in bytes, attachments included.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(b) | Self::Text(b) | Self::Binary(b) => b.len(),
@@ -137,7 +138,7 @@ impl Data {
         }
     }
 
-    /// Whether it is empty.
+    /// Returns `true` if the data is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -148,42 +149,42 @@ impl Data {
 pub enum Body {
     /// A message to a room.
     Message {
-        /// The room that it was sent to; of several rooms, the first. For a message to one session, any room of its
-        /// namespace.
+        /// The room of the message; of several rooms, the first. For a message to one session, any room of
+        /// its namespace.
         room: Room,
         /// The event's name, if it has one.
         event: Option<Arc<str>>,
         /// The data.
         data: Data,
-        /// Its position, if the room keeps history.
+        /// Position of the message, if the room keeps history.
         position: Option<Position>,
     },
     /// A whole document.
     Snapshot {
         /// The feed.
         key: Key,
-        /// Its position in the feed.
+        /// Position of the document in the feed.
         position: Position,
         /// The feed's state when it was published.
         state: FeedState,
-        /// Why it is not a delta, for a session that could have expected one: it has reconnected.
+        /// Reason why it is not a delta, for a reconnected session that could have expected one.
         snapshot_reason: Option<SnapshotReason>,
         /// The document.
         document: Arc<Document>,
     },
-    /// A patch that leads to a document from an earlier one. The feed is live. A format without deltas is sent the
+    /// A patch from an earlier document to a newer one. The feed is live. A format without deltas is sent the
     /// snapshot.
     Delta {
         /// The feed.
         key: Key,
-        /// The offset of the document that it applies to, of the same epoch.
+        /// The offset of the document to which it applies, of the same epoch.
         base: u64,
-        /// The position of the document that it leads to.
+        /// The position of the resulting document.
         position: Position,
         /// A JSON Patch (RFC 6902).
         patch: Bytes,
     },
-    /// A feed's state changed, its document didn't.
+    /// A change of a feed's state without a new document.
     State {
         /// The feed.
         key: Key,
@@ -192,7 +193,7 @@ pub enum Body {
         /// The reason, for people.
         reason: Arc<str>,
     },
-    /// Who has joined and left a room.
+    /// A notice of members that joined and left a room.
     Presence {
         /// The room.
         room: Room,
@@ -202,7 +203,8 @@ pub enum Body {
 }
 
 impl Body {
-    /// Bytes of the content, with the event's name, which a client may choose, and without other names and numbers.
+    /// Returns the size of the content in bytes. Includes an event's name, which a client may choose, but no
+    /// other names and numbers.
     pub fn len(&self) -> usize {
         match self {
             Self::Message { event, data, .. } => event.as_deref().map_or(0, str::len) + data.len(),
@@ -213,57 +215,57 @@ impl Body {
         }
     }
 
-    /// Whether the content is empty.
+    /// Returns `true` if the content is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Something sent to a topic, shared by all sessions that receive it. `F` is an encoded frame.
+/// A publication to a topic, shared by all sessions that receive it. `F` is an encoded frame.
 pub struct Publication<F> {
     id: u64,
     recoverable: bool,
     body: Body,
     encodings: Encodings<F>,
-    /// For a snapshot.
+    /// Other forms; `Some` only for a snapshot.
     shapes: Option<Box<Shapes<F>>>,
     charge: Charge,
-    /// When a shard made it.
+    /// Time at which a shard made it.
     taken_at: Option<Instant>,
 }
 
 /// Other forms of a snapshot.
 struct Shapes<F> {
-    /// If a patch leads to it.
+    /// The version's patches, if a patch leads to it.
     version: Option<Version<F>>,
-    /// With the reason why it isn't a delta, for each reason.
+    /// The snapshot with the reason why it isn't a delta, one for each reason.
     with_reason: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
 /// The result of requesting an encoding. The inner value is `None` if the format can't represent the publication.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Encoded<F> {
-    /// The shared encoding, and whether the caller made it.
+    /// The shared encoding; `true` if the caller made it.
     Shared(Option<F>, bool),
     /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
-    /// Another core is making it, until [`Publication::is_being_encoded`] is false.
+    /// Another core is making it, until [`Publication::is_being_encoded`] returns `false`.
     InProgress,
 }
 
-/// Largest body that a core encodes for itself while another core makes the shared encoding. For small bodies this is
-/// cheaper than waiting.
+/// Maximum size of a body, in bytes, that a core encodes for itself while another core makes the shared
+/// encoding. For small bodies this is cheaper than waiting.
 pub const OWN_ENCODING_BYTES_MAX: usize = 4096;
 
 impl<F> Publication<F> {
-    /// A publication that isn't encoded yet. The body's bytes, and the memory to keep them, count in `live`. Shards
-    /// create their publications themselves: this is for tests of encoders.
+    /// Makes an unencoded publication. The body's bytes, and the memory to keep them, count in `live`. Shards
+    /// create their publications themselves: this function is for tests of encoders.
     pub fn new(id: u64, recoverable: bool, body: Body, live: &LiveBytes) -> Arc<Self> {
         let bytes = body.len();
         Arc::new(Self::of(id, recoverable, body, None, live, bytes))
     }
 
-    /// A publication that a shard makes at this time.
+    /// Makes a publication of a shard at this time.
     pub(crate) fn made_at(
         taken_at: Option<Instant>,
         id: u64,
@@ -289,7 +291,7 @@ impl<F> Publication<F> {
         Self { id, recoverable, body, encodings: Encodings::new(), shapes, charge, taken_at: None }
     }
 
-    /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
+    /// Makes a snapshot to which `operations` lead from the previous version. They are the last of `past`.
     pub(crate) fn with_patches(
         taken_at: Option<Instant>,
         id: u64,
@@ -303,7 +305,7 @@ impl<F> Publication<F> {
         Arc::new(Self { taken_at, ..Self::of(id, false, body, version, live, bytes) })
     }
 
-    /// For a snapshot: the patch that leads to it from `behind` versions before. `bytes` of it count.
+    /// For a snapshot: makes the patch that leads to it from `behind` versions before. `bytes` of it count.
     fn delta(&self, behind: u16, patch: Bytes, bytes: usize) -> Option<Arc<Self>> {
         let Body::Snapshot { key, position, .. } = &self.body else { return None };
         let (key, position) = (key.clone(), *position);
@@ -313,53 +315,54 @@ impl<F> Publication<F> {
         Some(Arc::new(Self { taken_at, ..Self::of(self.id, false, body, None, &self.charge.live(), bytes) }))
     }
 
-    /// When a shard made it. `None`: the shard knew no time.
+    /// Returns the time at which a shard made it; `None` if the shard had no current time.
     pub(crate) fn taken_at(&self) -> Option<Instant> {
         self.taken_at
     }
 
-    /// For a snapshot: what to send to a session that is `behind` versions behind; `None` for the snapshot itself.
+    /// For a snapshot: returns the delta for a session that is `behind` versions behind; `None` if the
+    /// snapshot itself must be sent.
     pub(crate) fn delta_from(&self, behind: u16) -> Option<Arc<Self>> {
         self.version()?.delta_from(behind, self)
     }
 
-    /// For a snapshot: the snapshot with the reason why it isn't a delta. Sessions share it.
+    /// For a snapshot: returns the snapshot with the reason why it isn't a delta. Sessions share it.
     pub(crate) fn with_reason(&self, reason: SnapshotReason) -> Option<&Arc<Self>> {
         let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
         Some(self.shapes.as_ref()?.with_reason[reason as usize].get_or_init(|| {
             let (key, document) = (key.clone(), document.clone());
             let snapshot_reason = Some(reason);
             let body = Body::Snapshot { key, position: *position, state: *state, snapshot_reason, document };
-            // The document's bytes count already.
+            // The document's bytes are already counted.
             let taken_at = self.taken_at;
             Arc::new(Self { taken_at, ..Self::of(self.id, false, body, None, &self.charge.live(), 0) })
         }))
     }
 
-    /// For a snapshot with patches.
+    /// Returns the patches of a snapshot, if it has any.
     pub(crate) fn version(&self) -> Option<&Version<F>> {
         self.shapes.as_ref()?.version.as_ref()
     }
 
-    /// Its id: unique in the process, and never 0. Another process hardly draws the same. A snapshot and its deltas
-    /// have the same id.
+    /// Returns the id: unique in the process, and never 0. Another process is very unlikely to draw the same
+    /// id. A snapshot and its deltas have the same id.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether a reconnecting client may name it as the last that it received: a message that isn't volatile, if
-    /// [recovery](crate::Options::recovery) is on. A format that sends ids to clients sends these only, because no
-    /// other can be found again.
+    /// Returns `true` if a reconnecting client may name it as the last publication that it received: a
+    /// message that isn't volatile, if [recovery](crate::Options::recovery) is enabled. A format that sends
+    /// ids to clients sends only the ids of such publications, because no others can be found again.
     pub fn is_recoverable(&self) -> bool {
         self.recoverable
     }
 
-    /// Its content.
+    /// Returns the content.
     pub fn body(&self) -> &Body {
         &self.body
     }
 
-    /// Its position in the topic, if it has one.
+    /// Returns the position in the topic, if it has one.
     pub(crate) fn position(&self) -> Option<Position> {
         match &self.body {
             Body::Message { position, .. } => *position,
@@ -368,7 +371,8 @@ impl<F> Publication<F> {
         }
     }
 
-    /// The encoding for `format`, made by `encode` if there is none and nobody has begun to. Never waits for another core.
+    /// Returns the encoding for `format`. Calls `encode` if the encoding is neither made nor begun. Never
+    /// waits for another core.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
@@ -389,12 +393,12 @@ impl<F> Publication<F> {
         }
     }
 
-    /// Whether a core is making the shared encoding for `format`.
+    /// Returns `true` if a core is making the shared encoding for `format`.
     pub fn is_being_encoded(&self, format: FormatId) -> bool {
         self.encodings.is_begun(format)
     }
 
-    /// Lets go of the shared encodings and of deltas. Both are made again if they are needed.
+    /// Drops the shared encodings and the deltas. Both are made again on demand.
     pub(crate) fn forget_encodings(&self) {
         self.encodings.forget();
         if let Some(version) = self.version() {

@@ -31,8 +31,8 @@ fn attachments_count() {
     assert!(Data::Arguments { json: Bytes::new(), attachments: [].into() }.is_empty());
 }
 
-/// Four threads request all formats of a body of this size, each in another order. Returns how often each was
-/// made.
+/// Requests all formats of a body of this size from four threads, each in another order. Returns how often
+/// each format was made.
 fn race(bytes: usize) -> [usize; FORMATS_MAX] {
     let publication = publication(&LiveBytes::default(), bytes);
     let made = [const { AtomicUsize::new(0) }; FORMATS_MAX];
@@ -101,7 +101,7 @@ fn a_forgotten_encoding_is_made_again() {
     assert_eq!(encoded(2), Encoded::Shared(Some(vec![1]), false));
     publication.forget_encodings();
     assert_eq!(encoded(3), Encoded::Shared(Some(vec![3]), true));
-    // What a core is making stays its own.
+    // An encoding that a core is making isn't dropped.
     let inner = |publication: &Publication<Vec<u8>>| {
         publication.forget_encodings();
         assert_eq!(publication.encoded(FormatId(2), |_| None), Encoded::InProgress);

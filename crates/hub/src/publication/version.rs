@@ -1,12 +1,12 @@
 //! The shorter forms of a document's version: patches, for sessions that have an earlier version.
 //!
-//! A snapshot's publication carries what they are made of, so that all cores make each form once: the patch from
-//! the version before, and joined patches for sessions that are further behind. A form that would be as long as the
-//! document isn't made.
+//! A snapshot's publication carries the patches, so that all cores make each form once: the patch from the
+//! previous version, and joined patches for sessions that are further behind. A form that would be as long as
+//! the document isn't made.
 //!
-//! **Bounds.** Stored patches are bounded by [`PatchLimits`](crate::PatchLimits). Joined patches live as long as
-//! their version is the newest or in flight. There are at most [`JOINS_MAX`], together no longer than the document.
-//! Sessions that are behind by yet another number of versions receive the document, which all share.
+//! **Bounds.** Stored patches are bounded by [`PatchLimits`](crate::PatchLimits). Joined patches live as long
+//! as their version is the newest or in flight. There are at most [`JOINS_MAX`], together no longer than the
+//! document. For other lags, sessions receive the document, which all of them share.
 
 use super::Publication;
 use crate::budget::{Charge, LiveBytes};
@@ -16,13 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of joined patches of one version.
 const JOINS_MAX: usize = 32;
 
-/// A patch that leads to a document from the one before.
+/// A patch that leads to a document from the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The bytes of the document that it applies to.
+    /// The bytes of the document to which it applies.
     pub base: Bytes,
-    /// A JSON Patch as [`Delta::Patch`](stentor_delta::Delta::Patch) is: an array without whitespace around it, that
-    /// replaces, moves, adds or removes. Shorter than the new document.
+    /// A JSON Patch like [`Delta::Patch`](stentor_delta::Delta::Patch): an array without surrounding white
+    /// space, with the operations replace, move, add and remove. Shorter than the new document.
     pub operations: Bytes,
 }
 
@@ -39,7 +39,7 @@ impl StoredPatch {
     }
 }
 
-/// Patches one after the other, oldest first.
+/// Consecutive patches, oldest first.
 #[derive(Clone)]
 pub(crate) struct PatchHistory(Arc<[Arc<StoredPatch>]>);
 
@@ -50,7 +50,7 @@ impl Default for PatchHistory {
 }
 
 impl PatchHistory {
-    /// With one more patch, within these limits.
+    /// Returns the history with one more patch, within these limits.
     pub(crate) fn and(&self, step: Arc<StoredPatch>, patches_max: usize, bytes_max: usize) -> Self {
         let mut left = bytes_max;
         let fits = |step: &&Arc<StoredPatch>| {
@@ -72,7 +72,7 @@ impl PatchHistory {
         self.0.iter().map(|step| step.operations.len()).sum()
     }
 
-    /// The last `count` of them as one, if they are there and that is shorter than `len`.
+    /// Joins the last `count` patches into one, if the history has them and the result is shorter than `len`.
     fn joined(&self, count: usize, len: usize) -> Option<Vec<u8>> {
         let from = self.0.len().checked_sub(count)?;
         let patches = self.0[from..].iter().map(|step| &step.operations[..]);
@@ -80,27 +80,27 @@ impl PatchHistory {
     }
 }
 
-/// What a version's publication carries besides the document.
+/// The patches of a version, carried by its publication.
 pub(crate) struct Version<F> {
-    /// The patch from the version before.
+    /// The patch from the previous version.
     operations: Bytes,
     rest: Mutex<Rest<F>>,
 }
 
 struct Rest<F> {
-    /// The patches that lead to this version: its own is the last.
+    /// The patches that lead to this version. The last one is its own.
     past: PatchHistory,
-    /// From the version before.
+    /// The delta from the previous version.
     delta: Option<Arc<Publication<F>>>,
-    /// Joined patches, by their number; `None` if the joined patch would be too long.
+    /// Joined patches by their count; `None` if the joined patch would be too long.
     joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
     joined_bytes: usize,
-    /// Whether stored patches were joined since the last check.
+    /// `true` if stored patches were joined since the last check.
     used: bool,
 }
 
 impl<F> Rest<F> {
-    /// The joined form of this many patches. `None` if enough are joined already.
+    /// Returns the joined form of this many patches. `None` if it isn't made yet and more may be made.
     fn made(&self, behind: u16) -> Option<Option<Arc<Publication<F>>>> {
         let found = self.joins.iter().find(|(of, _)| *of == behind).map(|(_, made)| made.clone());
         found.or_else(|| (self.joins.len() >= JOINS_MAX).then_some(None))
@@ -113,13 +113,14 @@ impl<F> Version<F> {
         Self { operations, rest: Mutex::new(rest) }
     }
 
-    /// For sessions that are `behind` versions behind this one, which `snapshot` publishes.
+    /// Returns the delta for sessions that are `behind` versions behind this version, which `snapshot`
+    /// publishes.
     pub(crate) fn delta_from(&self, behind: u16, snapshot: &Publication<F>) -> Option<Arc<Publication<F>>> {
         let len = snapshot.body().len();
         if behind == 1 {
             let mut rest = self.rest();
             if rest.delta.is_none() {
-                // The patch history has counted its bytes.
+                // The patch history has already counted its bytes.
                 rest.delta = snapshot.delta(behind, self.operations.clone(), 0);
             }
             return rest.delta.clone();
@@ -132,7 +133,7 @@ impl<F> Version<F> {
             }
             rest.past.clone()
         };
-        // No lock is held during this. If two cores join the same patches, the first result is kept.
+        // The lock isn't held during this. If two cores join the same patches, the first result is kept.
         let joined = past.joined(usize::from(behind), len);
         let mut rest = self.rest();
         if let Some(made) = rest.made(behind) {
@@ -152,24 +153,24 @@ impl<F> Version<F> {
         self.rest().past.clone()
     }
 
-    /// Whether it was used since the last call.
+    /// Returns `true` if it was used since the last call.
     pub(crate) fn was_used(&self) -> bool {
         std::mem::take(&mut self.rest().used)
     }
 
-    /// Lets go of the forms that were made.
+    /// Drops the forms that were made.
     pub(super) fn forget_forms(&self) {
         let mut rest = self.rest();
         (rest.delta, rest.joins, rest.joined_bytes) = (None, Vec::new(), 0);
     }
 
-    /// Gives up the patches.
+    /// Drops the patches.
     pub(crate) fn forget_past(&self) {
         self.rest().past = PatchHistory::default();
     }
 
     fn rest(&self) -> MutexGuard<'_, Rest<F>> {
-        // Nothing panics while it holds the lock. Even then the value would be whole.
+        // No code panics while it holds the lock. Even after a panic the value would be consistent.
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

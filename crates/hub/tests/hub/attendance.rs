@@ -1,4 +1,4 @@
-//! Reports of who subscribes, and of topics with their first subscriber and without the last one.
+//! Reports of new subscribers, and of topics that gain their first subscriber or lose their last one.
 
 use crate::node::{Node, key, room};
 use stentor_hub::{Attendance, FeedState, FormatId, Policy, Topic};

@@ -1,4 +1,4 @@
-//! A node that is one of several: rooms and feeds whose positions are assigned elsewhere.
+//! A node in a cluster: rooms and feeds whose positions are assigned elsewhere.
 
 use crate::node::{Node, feed_at_0, kept_at_0, room};
 use bytes::Bytes;
@@ -22,12 +22,12 @@ fn data(offset: u64) -> Data {
     Data::Text(Bytes::from(format!("m{offset}")))
 }
 
-/// Two cores; the room's home is core 0.
+/// A node with two cores. The room's home is core 0.
 struct Rig {
     node: Node,
     room: Room,
     topic: Topic,
-    /// Sessions that were notified of a gap, and for which no test has asked.
+    /// Sessions that were notified of a gap, until a test has taken the entry.
     gaps: Vec<(usize, SessionId)>,
 }
 
@@ -53,7 +53,7 @@ impl Rig {
         self.node.run_until_idle();
     }
 
-    /// The engine has no more than this node. Returns how often it was asked.
+    /// Answers that the engine has no more than this node. Returns how often it was asked.
     fn confirm(&mut self) -> usize {
         let hubs = self.node.hubs.iter_mut();
         let rooms: Vec<Topic> = hubs.flat_map(|hub| std::iter::from_fn(|| hub.poll_unconfirmed())).collect();
@@ -109,7 +109,7 @@ fn messages_have_the_positions_they_are_given_and_never_go_back() {
         positions
     });
     assert_eq!(newest, [[at(7, 6), at(7, 9)], [at(7, 6), at(7, 9)]]);
-    // Reconnecting clients get what followed, whatever numbers are left out.
+    // Reconnecting clients get the later messages, also if offsets have gaps.
     for (since, expect) in [(3, &["m4", "m5", "m6", "m9"][..]), (6, &["m9"]), (7, &["m9"]), (9, &[])] {
         let sessions = [rig.join(0, Some(at(7, since))), rig.join(1, Some(at(7, since)))];
         rig.check(&sessions, expect, false);
@@ -125,7 +125,7 @@ fn messages_have_the_positions_they_are_given_and_never_go_back() {
     }
 }
 
-/// A client comes from a node that knows more than this one.
+/// A client comes from a node that has received more messages than this one.
 #[test]
 fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     let mut rig = rig();
@@ -140,7 +140,7 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     for offset in 5..8 {
         assert!(rig.positioned(at(7, offset)));
     }
-    // Not even those that name a session to leave out.
+    // Messages that except a session aren't delivered either.
     let (now, room) = (rig.node.now, rig.room.clone());
     let except = Emit::default().except_session(0, others[0]);
     assert!(rig.node.hubs[0].handle_positioned(now, &room, at(7, 8), None, data(8), except));
@@ -152,7 +152,7 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     rig.check(&sessions, &["m7", "m8"], false);
     rig.check(&late, &[], true);
     rig.check(&left, &[], false);
-    // Another epoch, which begins here later than elsewhere.
+    // Another epoch, which starts on this node later than elsewhere.
     let sessions = [rig.join(0, Some(at(8, 1))), rig.join(1, Some(at(8, 1)))];
     assert!(rig.positioned(at(8, 1)) && rig.positioned(at(8, 2)));
     rig.check(&sessions, &[], false);
@@ -183,7 +183,7 @@ fn a_core_prepares_a_room_for_a_session() {
         let session = rig.node.open(core);
         rig.node.hubs[core].handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
         rig.node.hubs[core].handle_release(&room);
-        // The home core has it before anything else from the session's core.
+        // The home core handles the request before any other message from the session's core.
         assert!(rig.positioned(at(7, 6)));
         rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
@@ -191,7 +191,7 @@ fn a_core_prepares_a_room_for_a_session() {
         assert!(rig.node.hubs[core].handle_unsubscribe(session, &topic));
         rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((topic, false)));
-        // One that gives up leaves nothing behind.
+        // A session that gives up leaves no state behind.
         assert!(!rig.node.hubs[core].handle_prepare(&room));
         rig.node.hubs[core].handle_release(&room);
         rig.node.run_until_idle();
@@ -200,7 +200,7 @@ fn a_core_prepares_a_room_for_a_session() {
     }
 }
 
-/// The home core answers, and then forgets the history, because the core that has asked has left the room.
+/// The home core answers, and then forgets the history, because the requesting core has left the room.
 #[test]
 fn an_answer_to_an_earlier_preparation_is_ignored() {
     let mut rig = rig();
@@ -246,7 +246,7 @@ fn reconnecting_clients_wait_until_the_history_is_known() {
     assert!(rig.node.hubs[1].footprint().subscriptions > 0);
     rig.history(at(7, 3), 4..7);
     rig.check(&sessions, &["m5", "m6"], false);
-    // A position of another epoch may be newer than what was read.
+    // A position of another epoch may be newer than the history that was read.
     assert_eq!(rig.confirm(), 1);
     rig.check(&expired, &[], true);
     rig.check(&new, &[], false);
@@ -262,14 +262,14 @@ fn lost_messages_and_a_new_epoch_are_never_silent() {
     let mut rig = rig();
     let sessions = [rig.join(0, None), rig.join(1, None)];
     rig.history(at(7, 0), [1]);
-    // Read again: without a gap.
+    // The history is read again: no gap.
     rig.history(at(7, 0), 1..4);
     rig.check(&sessions, &["m2", "m3"], false);
     rig.history(at(7, 3), []);
     rig.check(&sessions, &[], false);
     rig.history(at(7, 1), []);
     rig.check(&sessions, &[], false);
-    // The engine no longer has what followed 3.
+    // The engine no longer has the messages after 3.
     rig.history(at(7, 5), [6]);
     rig.check(&sessions, &["m6"], true);
     assert!(rig.positioned(at(7, 7)));
@@ -305,7 +305,7 @@ fn the_first_message_of_a_room_follows_no_gap() {
     }
 }
 
-/// A client that resumes is notified that it has missed nothing.
+/// A session with a gap isn't resumed, because resuming would state that the client missed no messages.
 #[test]
 fn a_suspended_session_that_missed_messages_of_a_room_does_not_resume() {
     let (room, topic) = kept_at_0();
@@ -368,7 +368,7 @@ fn interest_in_rooms_is_reported_at_one_core() {
     }
 }
 
-/// Without subscribers the engine's messages don't come in, so the history has to be read again.
+/// Without subscribers the node doesn't receive the engine's messages, so the history must be read again.
 #[test]
 fn a_room_without_subscribers_forgets_its_history() {
     let mut rig = rig();
@@ -376,7 +376,7 @@ fn a_room_without_subscribers_forgets_its_history() {
     let first = rig.join(1, None);
     assert_eq!(report(&mut rig), Some(true));
     rig.history(at(7, 0), 1..4);
-    // A subscriber that comes before the report keeps it.
+    // A subscriber that joins before the report keeps the history.
     rig.node.hubs[1].handle_close(first);
     rig.node.run_until_idle();
     let second = rig.join(1, Some(at(7, 2)));
@@ -398,21 +398,21 @@ fn a_room_without_subscribers_forgets_its_history() {
 struct Client {
     core: usize,
     session: SessionId,
-    /// The last message that it received.
+    /// The last received message.
     last: Option<Position>,
 }
 
-/// An engine that forgets its oldest messages and restarts; a node that learns of some of the messages at once, and
-/// reads the history from time to time; sessions on two cores that come, leave and reconnect.
+/// An engine that evicts its oldest messages and restarts; a node that receives some of the messages at once,
+/// and reads the history from time to time; sessions on two cores that join, leave and reconnect.
 struct Seeded {
     random: fastrand::Rng,
     rig: Rig,
-    /// All messages that there ever were.
+    /// All messages ever published.
     all: Vec<Position>,
     newest: Position,
-    /// The oldest position from which on the engine has everything.
+    /// The position from which on the engine's history is complete.
     after: Position,
-    /// What the node has read up to, while the room is known to it.
+    /// The last position that the node has read, while it knows the room's history.
     read: Option<Position>,
     clients: Vec<Client>,
     seen: BTreeMap<&'static str, u64>,
@@ -430,7 +430,7 @@ impl Seeded {
             8..10 => self.read(),
             10..12 => {
                 let core = self.random.usize(..2);
-                // Some come from another node, which may know more than this one.
+                // Some clients come from another node, which may have received more messages than this one.
                 let last = (!self.all.is_empty() && self.random.u8(..3) == 0)
                     .then(|| self.all[self.all.len() - 1 - self.random.usize(..self.all.len().min(10))]);
                 let session = self.rig.join(core, last);
@@ -483,7 +483,7 @@ impl Seeded {
         }
     }
 
-    /// What a client receives follows what it had, unless it is notified of a gap.
+    /// Takes a client's messages: they follow the ones that it had, unless it is notified of a gap.
     fn take(&mut self) {
         let mut gaps = Vec::new();
         for core in [0, 1] {
@@ -546,9 +546,9 @@ fn no_message_is_missed_silently() {
     assert!(seen["confirmed"] > 500, "{seen:?}");
 }
 
-// ---- feeds ----
+// Feeds
 
-/// Documents of 60 bytes with patches of 5, as another node made them.
+/// Documents of 60 bytes with patches of 5 bytes, made by another node.
 struct FeedRig {
     node: Node,
     key: Key,
@@ -572,7 +572,7 @@ impl FeedRig {
         session
     }
 
-    /// The version at a position, with the patches that lead to it from so many versions before.
+    /// Handles the version at a position, with the last `patches` patches that lead to it.
     fn document(&mut self, position: Position, patches: u64) -> bool {
         let body = Bytes::from(version(position.offset));
         let document = Document { body, json: true, content_type: "application/json".into() };
@@ -590,7 +590,7 @@ impl FeedRig {
         }
     }
 
-    /// The engine is asked, as the `asked`th read is over. Returns the cores that ask.
+    /// Asks the engine after the `asked`th read. Returns the asking cores.
     fn ask(&mut self, asked: u64) -> Vec<usize> {
         let mut cores = Vec::new();
         for (core, hub) in self.node.hubs.iter_mut().enumerate() {
@@ -603,13 +603,13 @@ impl FeedRig {
         cores
     }
 
-    /// The engine had nothing newer when it was read.
+    /// Answers that the engine had no newer version when it was read.
     fn confirm(&mut self, read: u64) {
         self.node.hubs[0].handle_feed_confirmed(&self.key, read);
         self.node.run_until_idle();
     }
 
-    /// Those of clients that reconnect now.
+    /// Checks the deliveries to clients that reconnect now.
     fn check_since(&mut self, since: Position, expect: &[String]) {
         let sessions = [self.join(0, Some(since)), self.join(1, Some(since))];
         self.check(sessions, expect);
@@ -638,16 +638,16 @@ fn a_feed_goes_on_where_another_node_left_it() {
         assert!(!rig.document(old, 1));
     }
     rig.check(sessions, &[]);
-    // The patches from before this node had the feed count too.
+    // Patches from before this node had the feed count too.
     rig.check_since(at(7, 7), &[patch(8..=11)]);
     rig.check_since(at(7, 6), &[whole(11)]);
     rig.check_since(at(7, 11), &[]);
     rig.check_since(at(7, 12345678), &[whole(11)]);
     assert!(rig.ask(0).is_empty());
-    // Clients of a node that knows more wait until this one has caught up.
+    // Clients of a node with newer versions wait until this node has caught up.
     let ahead = [rig.join(0, Some(at(7, 13))), rig.join(1, Some(at(7, 13)))];
     let further = [rig.join(0, Some(at(7, 15))), rig.join(1, Some(at(7, 15)))];
-    // Some versions at once, then some without patches.
+    // Several versions at once, then one without patches.
     assert!(rig.document(at(7, 14), 2));
     rig.check_since(at(7, 12), &[patch(13..=14)]);
     rig.check(ahead, &[patch(14..=14)]);
@@ -660,7 +660,7 @@ fn a_feed_goes_on_where_another_node_left_it() {
     assert!(rig.document(at(7, 20), 0) && rig.document(at(7, 21), 1));
     rig.check_since(at(7, 20), &[patch(21..=21)]);
     rig.check(sessions, &[whole(21)]);
-    // A new holder may begin a new epoch with any offset.
+    // A new lease holder may start a new epoch with any offset.
     assert!(rig.document(at(8, 1), 0) && rig.document(at(8, 2), 1));
     rig.check(sessions, &[whole(2)]);
     assert!(rig.document(at(8, 3), 1));
@@ -688,7 +688,7 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
     rig.check(sessions, &[patch(9..=10)]);
     rig.check(newest, &[]);
     assert_eq!(rig.node.take(1, old[1]), [whole(10)]);
-    // Of another epoch: which one is newer is to be seen.
+    // A version of another epoch: it is still open which one is newer.
     assert_eq!(rig.node.take(0, old[0]), [""; 0]);
     assert_eq!(rig.ask(3), [0]);
     rig.confirm(4);
@@ -699,7 +699,7 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
     }
 }
 
-/// Another node may have begun the client's epoch after this one was cut off.
+/// Another node may have started the client's epoch after this one was cut off.
 #[test]
 fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     let mut rig = feed_rig();
@@ -710,20 +710,20 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     let first = join(&mut rig, at(8, 3));
     assert_eq!(rig.ask(1), [0, 1]);
     let second = join(&mut rig, at(8, 3));
-    // This node's own epoch goes on, and members that wait receive nothing of it.
+    // This node's own epoch continues, and waiting members receive none of its versions.
     assert!(rig.document(at(7, 11), 1));
     rig.check(others, &[patch(11..=11)]);
     rig.confirm(1);
     for sessions in [first, second] {
         rig.check(sessions, &[]);
     }
-    // The second ones hadn't asked yet.
+    // The engine wasn't asked for the second clients yet.
     rig.confirm(2);
     rig.check(first, &[whole(11)]);
     rig.check(second, &[]);
     assert_eq!(rig.ask(2), [0, 1]);
     assert!(rig.ask(2).is_empty(), "once");
-    // What follows their version needs no answer.
+    // The version after theirs needs no answer.
     assert!(rig.document(at(8, 2), 0));
     rig.check(first, &[whole(2)]);
     rig.check(second, &[]);
@@ -731,13 +731,13 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     rig.check(second, &[]);
     assert!(rig.document(at(8, 3), 1) && rig.document(at(8, 4), 1));
     rig.check(second, &[patch(4..=4)]);
-    // A client that asks for the whole document gets it at once.
+    // A client that requests the complete document gets it at once.
     let impatient = join(&mut rig, at(9, 1));
     for core in [0, 1] {
         rig.node.hubs[core].handle_subscribe(impatient[core], &rig.feed, Policy::Latest, None).unwrap();
     }
     rig.check(impatient, &[whole(4)]);
-    // A client that leaves is forgotten.
+    // A client that leaves is removed.
     let left = join(&mut rig, at(9, 1));
     for core in [0, 1] {
         rig.node.hubs[core].handle_close(left[core]);
@@ -748,9 +748,9 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     rig.check(impatient, &[patch(5..=5)]);
 }
 
-/// Nobody could answer.
+/// Without an engine there is no answer to wait for.
 #[test]
-fn without_an_engine_clients_of_another_epoch_receive_what_their_node_has() {
+fn without_an_engine_clients_of_another_epoch_receive_the_nodes_version() {
     let (key, feed) = feed_at_0();
     for reports_rooms in [false, true] {
         let mut rig = FeedRig {

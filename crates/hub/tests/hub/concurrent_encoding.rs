@@ -1,4 +1,5 @@
-//! A core that needs an encoding which another core is making: it continues with other work and returns to it later.
+//! A core that needs an encoding which another core is making: it continues with other work, and checks again
+//! later.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -10,13 +11,13 @@ use stentor_hub::{
 };
 
 const FORMAT: FormatId = FormatId(0);
-/// A format that can't represent anything.
+/// A format in which no publication can be encoded.
 const MUTE: FormatId = FormatId(1);
 
-/// The work of other cores while this one encodes.
+/// The work of other cores while this core encodes.
 type Meanwhile = Rc<RefCell<Option<Box<dyn FnOnce()>>>>;
 
-/// Encodes to the body's length and who made it.
+/// Encodes to the body's length and the encoding core.
 struct Lengths {
     core: usize,
     meanwhile: Meanwhile,
@@ -45,7 +46,7 @@ impl Encoder for Lengths {
 struct Core(Rc<RefCell<Hub<Lengths>>>);
 
 impl Core {
-    /// The frames that a session takes now: each one's length, and the core that made it.
+    /// Takes a session's frames: each one's length, and the core that made it.
     fn take(&self, session: SessionId) -> Vec<(usize, usize)> {
         let mut taken = Vec::new();
         self.0.borrow_mut().take(session, usize::MAX, usize::MAX, |_, frame| taken.push(*frame));
@@ -67,7 +68,7 @@ impl Core {
     }
 }
 
-/// Three cores, and the work during the encoding of the first.
+/// Makes three cores, and a slot for work during the first core's encoding.
 fn cores() -> ([Core; 3], Meanwhile) {
     let (live, meanwhile) = (LiveBytes::default(), Meanwhile::default());
     let core = |core| {
@@ -92,8 +93,8 @@ fn run_until_idle(cores: &[Core; 3]) {
     }
 }
 
-/// A document of this size, pending for a session on each of the first two cores.
-fn owed_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
+/// Makes a document of this size that is pending for a session on each of the first two cores.
+fn pending_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
     let (cores, meanwhile) = cores();
     let key = Key::parse("k").unwrap();
     let sessions =
@@ -110,7 +111,7 @@ fn owed_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
 #[test]
 fn a_large_document_is_encoded_once_and_no_core_waits() {
     let bytes = OWN_ENCODING_BYTES_MAX + 1;
-    let (cores, meanwhile, [first, second]) = owed_document(bytes);
+    let (cores, meanwhile, [first, second]) = pending_document(bytes);
     let other = cores[1].clone();
     assert_eq!(other.ready(), [second]);
     *meanwhile.borrow_mut() = Some(Box::new(move || {
@@ -130,17 +131,17 @@ fn a_large_document_is_encoded_once_and_no_core_waits() {
 #[test]
 fn a_small_document_is_encoded_by_the_other_core_as_well() {
     let bytes = OWN_ENCODING_BYTES_MAX;
-    let (cores, meanwhile, [first, second]) = owed_document(bytes);
+    let (cores, meanwhile, [first, second]) = pending_document(bytes);
     let other = cores[1].clone();
     *meanwhile.borrow_mut() = Some(Box::new(move || assert_eq!(other.take(second), [(bytes, 1)])));
     assert_eq!(cores[0].take(first), [(bytes, 0)]);
 }
 
-/// Whoever ends a session sends it what is pending, and can't wait.
+/// The caller that ends a session sends it all pending deliveries, and can't wait.
 #[test]
-fn all_is_taken_at_once_even_if_an_encoding_is_being_made() {
+fn take_all_does_not_wait_for_encodings() {
     let bytes = OWN_ENCODING_BYTES_MAX + 1;
-    let (cores, meanwhile, [first, second]) = owed_document(bytes);
+    let (cores, meanwhile, [first, second]) = pending_document(bytes);
     let other = cores[1].clone();
     *meanwhile.borrow_mut() = Some(Box::new(move || {
         assert_eq!(other.take(second), []);
@@ -158,7 +159,7 @@ fn all_is_taken_at_once_even_if_an_encoding_is_being_made() {
 
 #[test]
 fn a_session_that_ends_while_it_waits_for_an_encoding_is_removed() {
-    let (cores, meanwhile, [first, second]) = owed_document(OWN_ENCODING_BYTES_MAX + 1);
+    let (cores, meanwhile, [first, second]) = pending_document(OWN_ENCODING_BYTES_MAX + 1);
     let other = cores[1].clone();
     *meanwhile.borrow_mut() = Some(Box::new(move || {
         assert_eq!(other.take(second), []);
@@ -170,7 +171,7 @@ fn a_session_that_ends_while_it_waits_for_an_encoding_is_removed() {
     assert!(!cores[1].0.borrow().awaits_encodings());
 }
 
-/// Queued publications keep their order, and count with their body's size until the frame exists.
+/// Queued publications keep their order, and count with the size of their body until the frame exists.
 #[test]
 fn messages_keep_their_order_while_an_encoding_is_made() {
     fn check(format: FormatId, expect: &[(usize, usize)]) {

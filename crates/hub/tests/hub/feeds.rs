@@ -1,5 +1,6 @@
-//! What sessions get of feeds: patches from what they have, by policy and rate, on the home core and on others.
-//! The random test in `model` covers the rules. Tests here are examples, or cases that the model leaves out.
+//! Deliveries of feeds: patches from the session's version, by policy and rate, on the home core and on other
+//! cores. The random test in `model` covers the rules. Tests here are examples, or cases that the model
+//! leaves out.
 
 use crate::node::{Node, feed_at_0, text};
 use std::time::Duration;
@@ -8,12 +9,12 @@ use stentor_hub::{FeedState, FormatId, Key, Policy, Position, SessionId, Subscri
 const LATEST: SubscribeOptions =
     SubscribeOptions { policy: Policy::Latest, deltas: true, interval: Duration::ZERO };
 
-/// Version `n`: 60 bytes, so that some patches are shorter.
+/// Returns version `n`: 60 bytes, so that some patches are shorter.
 fn version(n: u32) -> String {
     format!("{:<60}", format!("\"v{n}\""))
 }
 
-/// Publishes version `n`, with the patch from the one before.
+/// Publishes version `n`, with the patch from the previous one.
 fn publish(node: &mut Node, key: &Key, n: u32) {
     node.patched(key, &version(n - 1), &version(n), &format!("[\"{n}\"]"));
 }
@@ -41,9 +42,9 @@ fn rig(cores: usize, change: impl Fn(&mut stentor_hub::Options)) -> Rig {
 }
 
 impl Rig {
-    fn join(&mut self, core: usize, terms: impl Into<SubscribeOptions>) -> SessionId {
+    fn join(&mut self, core: usize, options: impl Into<SubscribeOptions>) -> SessionId {
         let session = self.node.open(core);
-        self.node.subscribe(core, session, &self.feed, terms);
+        self.node.subscribe(core, session, &self.feed, options);
         self.node.run_until_idle();
         session
     }
@@ -73,7 +74,7 @@ fn fast_consumers_get_deltas_and_slow_ones_joined_deltas() {
         assert_eq!(rig.node.take(core, session), [patch([1])]);
         rig.publish(2..5);
         assert_eq!(rig.node.take(core, session), [patch(2..5)]);
-        // 12 of them are as long as the document.
+        // 12 patches are as long as the document.
         rig.publish(5..30);
         assert_eq!(rig.node.take(core, session), [whole(29)]);
         rig.publish([30]);
@@ -91,7 +92,7 @@ fn a_patch_for_another_document_is_not_used() {
     assert_eq!(node.take(0, session), [whole(1)]);
     publish(&mut node, &key, 2);
     assert_eq!(node.take(0, session), [patch([2])]);
-    // Text has no patches, nor has what follows it.
+    // Text has no patches, and neither has the version after it.
     node.document(&key, "text", FeedState::Live);
     assert_eq!(node.take(0, session), ["doc text live"]);
     node.patched(&key, "text", &version(3), "[\"3\"]");
@@ -117,9 +118,9 @@ fn a_document_that_a_format_doesnt_support_is_dropped() {
     }
 }
 
-// ---- rates ----
+// Rates
 
-/// Lets time pass on the first core.
+/// Advances the time of the first core.
 fn wait(rig: &mut Rig, millis: u64) {
     rig.node.now += Duration::from_millis(millis);
     let now = rig.node.now;
@@ -152,7 +153,7 @@ fn a_rate_limits_versions_and_sends_the_newest() {
     wait(&mut rig, 100);
     rig.publish([3]);
     assert_eq!(rig.node.take(0, session), [patch([3])], "not too soon");
-    // Changed while something is held.
+    // Changed while a version is delayed.
     rig.publish([4]);
     let since = Some(rig.position(4));
     wait(&mut rig, 50);

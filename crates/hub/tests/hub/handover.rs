@@ -1,4 +1,4 @@
-//! Sessions that move to another node, with what they missed.
+//! Sessions that move to another node, together with their missed messages.
 
 use crate::node::{Node, room};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ fn text(text: &str) -> Data {
     Data::Text(Bytes::from(text.to_owned()))
 }
 
-/// Publishes a message that other nodes know by its id.
+/// Publishes a message whose id other nodes know.
 fn publish(nodes: &mut [&mut Node], id: u64, content: &str) {
     for node in nodes {
         let how = Emit::default().identified(id);
@@ -41,7 +41,7 @@ fn member(node: &mut Node) -> SessionId {
     session
 }
 
-/// A session as it waits for what it missed on another node.
+/// Opens a session that waits for the messages it missed on another node.
 fn expected(node: &mut Node) -> SessionId {
     let session = node.open(0);
     assert!(node.hubs[0].handle_suspend(session));
@@ -49,7 +49,7 @@ fn expected(node: &mut Node) -> SessionId {
     session
 }
 
-/// What a session is sent: texts, and the ids that its client remembers.
+/// Takes a session's deliveries: texts, and the ids that its client remembers.
 fn take(node: &mut Node, session: SessionId) -> (Vec<String>, Vec<u64>) {
     let (mut texts, mut ids) = (Vec::new(), Vec::new());
     node.hubs[0].take(session, usize::MAX, usize::MAX, |publication, frame| {
@@ -90,13 +90,13 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     publish(&mut [&mut first], 2, "missed");
     send(&mut first, session, "alone");
     let there = expected(&mut second);
-    // Both nodes have these; the second one has "seen" late.
+    // Both nodes have these messages; the second node receives "seen" late.
     publish(&mut [&mut second], 1, "seen");
     publish(&mut [&mut first, &mut second], 3, "on both");
     send(&mut first, session, "alone on both");
     send(&mut second, there, "alone on both");
     let handed_over = depart(&mut first, session, Some(1));
-    // The first one is too late for these.
+    // These messages reach the first node too late.
     publish(&mut [&mut second], 4, "after");
     send(&mut second, there, "alone after");
     assert_eq!(arrive(&mut second, there, Some(1), handed_over), Ok(()));
@@ -106,7 +106,7 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     assert_eq!(texts, all);
     assert!(second.hubs[0].counters().balanced());
 
-    // Whatever of it the client has received when it is disconnected again, it gets the rest.
+    // Whichever part the client has received before it is disconnected again, it gets the rest.
     for received in 0..=all.len() {
         let last = if received == 0 { 1 } else { ids[received - 1] };
         assert!(second.hubs[0].handle_suspend(there));
@@ -121,13 +121,13 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     );
 }
 
-/// What a node was told to send to one session: one of a few texts, so that equal ones are frequent.
+/// Makes messages to one session: some of a few texts, so that equal ones are frequent.
 fn texts(random: &mut fastrand::Rng) -> Vec<String> {
     (0..random.usize(..12)).map(|_| ["a", "b", "c"][random.usize(..3)].to_owned()).collect()
 }
 
 #[test]
-fn of_equal_messages_to_one_session_as_many_arrive_as_either_node_had() {
+fn equal_messages_to_one_session_are_counted() {
     for seed in 0..500 {
         let mut random = fastrand::Rng::with_seed(seed);
         let (mut first, mut second) = (node(1), node(2));
@@ -139,7 +139,7 @@ fn of_equal_messages_to_one_session_as_many_arrive_as_either_node_had() {
         let (on_first, on_second) = (texts(&mut random), texts(&mut random));
         on_first.iter().for_each(|text| send(&mut first, session, text));
         on_second.iter().for_each(|text| send(&mut second, there, text));
-        // A room's message that says the same is another message.
+        // A message to the room with the same text is a different message.
         publish(&mut [&mut second], 2, "a");
         let handed_over = depart(&mut first, session, Some(1));
         assert_eq!(arrive(&mut second, there, Some(1), handed_over), Ok(()));
@@ -194,7 +194,7 @@ fn two_sessions_that_received_the_same_message_keep_their_own_order() {
 }
 
 #[test]
-fn what_is_too_much_or_not_kept_does_not_move() {
+fn sessions_that_missed_too_much_do_not_move() {
     let (mut first, mut second) = (node(1), node(2));
     let session = member(&mut first);
     publish(&mut [&mut first], 1, "seen");

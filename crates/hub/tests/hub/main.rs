@@ -1,6 +1,6 @@
 //! The hub: one test per rule, and a random test against a model. The test of memory is a program of its own.
 
-// Tests may panic, and say which seed failed; clippy knows only functions marked as such.
+// Tests may panic and print the failed seed; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod attendance;

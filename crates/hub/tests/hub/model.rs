@@ -1,11 +1,11 @@
-//! The hub against its shadow: 1 to 5 shards, joined by first-in-first-out queues that are emptied in random
-//! order, and random operations, all from one seed. After every operation the counters, the bytes owed, the
-//! topics known, and what sessions are told have to be as the shadow says; what a session takes has to be
-//! exactly what the shadow owes it. From time to time everything comes to rest, and then the cores have to
-//! agree; in the end everybody leaves, and nothing may be left.
+//! Compares the hub with its shadow: 1 to 5 shards, joined by first-in-first-out queues that are emptied in
+//! random order, and random operations, all from one seed. After every operation the counters, the pending
+//! bytes, the number of topics and the notices must match the shadow, and the deliveries that a session takes
+//! must be exactly those that the shadow expects. From time to time all queues are emptied, and then the
+//! cores must agree. At the end all sessions close, and no state may be left.
 //!
-//! `STENTOR_SEED=17` runs one seed, `STENTOR_SEEDS=1000` so many from 0 on. A failure prints its seed and
-//! the last operations.
+//! `STENTOR_SEED=17` runs one seed, `STENTOR_SEEDS=1000` runs 1000 seeds from 0 on. A failure prints its seed
+//! and the last operations.
 
 mod feeds;
 mod recovery;
@@ -25,12 +25,12 @@ use stentor_hub::{
     Room, SubscribeError, SubscribeOptions, Topic,
 };
 
-/// How many seeds `cargo test` runs: a few seconds unoptimised.
+/// Number of seeds that `cargo test` runs: a few seconds without optimization.
 const SEEDS: u64 = 100;
 
 const OPERATIONS: usize = 500;
 
-/// The situations that each run has to come to.
+/// Situations that each run must reach.
 const SEEN: &str = "\
 a document instead of patches, a new rate lets it go, answered too late, came after the leave, conflated
 delta, excepted, excepted for its room, format changed with something waiting, forgotten while wanted
@@ -53,12 +53,12 @@ struct World {
     shadow: Shadow,
     live: LiveBytes,
     numbers: u64,
-    /// Ids of messages by their numbers, as far as they were seen, and the other way round.
+    /// Ids of the messages seen so far, by message number, and the inverse.
     ids: BTreeMap<u64, u64>,
     numbers_by_id: BTreeMap<u64, u64>,
-    /// Nearly nobody reads, and messages are short: outboxes grow long, and lose much.
+    /// `true` if almost no session reads and messages are short: outboxes grow long and drop much.
     stalled: bool,
-    /// Mostly feeds, which have long lives and many versions.
+    /// `true` for mostly feeds, with long lives and many versions.
     feeds: bool,
     trace: VecDeque<String>,
     seed: u64,
@@ -84,7 +84,7 @@ fn world(seed: u64) -> World {
     let mut named = Vec::new();
     for n in 0..3 {
         named.push((Topic::from(Key::parse(&format!("feed/{n}")).unwrap()), None));
-        // The longest prefix wins, and a limit of 0 keeps nothing.
+        // The longest matching prefix counts, and a limit of 0 keeps no history.
         let plain = if n == 0 { "kept-not".to_owned() } else { format!("plain-{n}") };
         named.push((Topic::from(Room::plain(&plain).unwrap()), None));
         let limits = HistoryLimits {
@@ -95,7 +95,7 @@ fn world(seed: u64) -> World {
         room_history.push((format!("kept-{n}"), limits));
         named.push((Topic::from(Room::plain(&format!("kept-{n}")).unwrap()), Some(limits)));
     }
-    // Whatever the prefixes: everybody's room keeps nothing.
+    // The room of all members keeps no history, whatever the prefixes.
     named.push((Room::all_members("/").unwrap().into(), None));
     if random.one_in(4) {
         let limits = room_history[0].1;
@@ -193,7 +193,8 @@ impl World {
         3 * self.random.below(3)
     }
 
-    /// Each publication at another time, so that it is clear which topic was silent the longest.
+    /// Advances the time, so that each publication has a distinct time and the least recently used topic is
+    /// unambiguous.
     fn later(&mut self) {
         self.now += Duration::from_micros(1);
     }
@@ -214,7 +215,7 @@ impl World {
         }
     }
 
-    // ---- operations ----
+    // Operations
 
     fn step(&mut self) {
         self.now += Duration::from_millis(1 + self.random.below(10) as u64);
@@ -295,7 +296,7 @@ impl World {
         let may_drop = &[Policy::Queue, Policy::DropOldest, Policy::DropOldest];
         let policy = *self.random.pick(if self.stalled { may_drop } else { policies }).unwrap();
         let since = self.some_place(topic);
-        // No two alike, so that no two times are.
+        // Distinct intervals, so that all due times are distinct.
         let interval = match self.random.below(2) {
             0 => {
                 Duration::from_millis(10 + self.random.below(300) as u64)
@@ -303,24 +304,24 @@ impl World {
             }
             _ => Duration::ZERO,
         };
-        let terms = SubscribeOptions { policy, deltas: !self.random.one_in(5), interval };
-        self.log(format!("subscribe {session} to {topic}, {terms:?}, since {since:?}"));
+        let options = SubscribeOptions { policy, deltas: !self.random.one_in(5), interval };
+        self.log(format!("subscribe {session} to {topic}, {options:?}, since {since:?}"));
         let s = &self.shadow.sessions[session];
         let (core, id, name) = (s.core, s.id, self.shadow.topics[topic].topic.clone());
         let position = since.map(|(_, position)| position);
-        let got = self.hubs[core].handle_subscribe(id, &name, terms, position);
-        let expect = self.shadow.subscribe(session, topic, terms, since.map(|(place, _)| place));
+        let got = self.hubs[core].handle_subscribe(id, &name, options, position);
+        let expect = self.shadow.subscribe(session, topic, options, since.map(|(place, _)| place));
         assert_eq!(got, expect);
     }
 
-    /// A place to come back with: mostly a true one, at times one that never was.
+    /// Chooses a position to reconnect with: usually a real one, sometimes one that never existed.
     fn some_place(&mut self, topic: usize) -> Option<(TopicPosition, Position)> {
         if self.random.one_in(3) {
             return None;
         }
         let t = &self.shadow.topics[topic];
         if self.random.one_in(8) {
-            // A life that never was, or an offset that isn't yet.
+            // An epoch that never existed, or an offset that isn't assigned yet.
             return match t.epoch_of(t.incarnation).filter(|_| t.offset.is_multiple_of(2)) {
                 Some(epoch) => {
                     let offset = t.offset + 3;
@@ -413,7 +414,7 @@ impl World {
         self.shadow.document(self.now, topic, state, (number, len), patch_len);
     }
 
-    /// What leads to a new version, mostly from the last one, and then it counts.
+    /// Chooses a patch to a new version, usually from the previous one. `true` if the hub must use it.
     fn some_patch(&mut self, topic: usize, number: u64, len: usize) -> Option<(Patch, bool)> {
         let patch = patch_of(number, self.random.below(len.min(12) + 1));
         if patch.len() >= len || self.random.one_in(8) {
@@ -457,7 +458,7 @@ impl World {
 
     fn overload(&mut self) {
         let core = self.random.below(self.hubs.len());
-        // Often so little that history is enough.
+        // Often so little that evicting history suffices.
         let most = if self.random.one_in(2) { 40 } else { 1000 };
         let excess = 1 + self.random.below(most);
         self.log(format!("core {core} is {excess} bytes over"));
@@ -491,7 +492,7 @@ impl World {
         }
     }
 
-    /// One message from one core to another.
+    /// Passes on one message from one core to another.
     fn dispatch(&mut self) -> bool {
         let cores = self.hubs.len();
         let pairs: Vec<(usize, usize)> = (0..cores * cores)
@@ -577,10 +578,10 @@ impl World {
         self.shadow.arrives(self.now, to, &expect);
     }
 
-    // ---- what sessions get ----
+    // Deliveries to sessions
 
     fn take_and_send(&mut self) {
-        // Some cores' sessions are polled, some of those take, some of what is in flight is sent.
+        // Polls some cores' sessions; some sessions take deliveries, some deliveries in flight are sent.
         for core in 0..self.hubs.len() {
             if self.random.one_in(2) {
                 self.poll_ready(core);
@@ -665,7 +666,7 @@ impl World {
         terminating
     }
 
-    // ---- checks ----
+    // Checks
 
     fn check(&mut self) {
         self.shadow.release_unused();
@@ -692,7 +693,7 @@ impl World {
                 });
             }
             let mut expect = std::mem::take(&mut self.shadow.told[core]);
-            // Who has no connection is told later.
+            // Suspended sessions are notified later.
             let mut now = Vec::new();
             for told in expect.drain(..) {
                 let session = &mut self.shadow.sessions[told.session()];
@@ -726,7 +727,7 @@ impl World {
                 .collect();
             assert_eq!(hub.topics(), topics.len(), "core {core} should know {topics:?}");
         }
-        // Who is terminating is closed by edge, sooner or later.
+        // Edge closes terminating sessions sooner or later.
         for session in self.living() {
             if self.shadow.sessions[session].terminating && self.random.one_in(3) {
                 self.close(session);
@@ -735,10 +736,10 @@ impl World {
         }
     }
 
-    /// Everything on its way arrives, everybody takes what is owed: then all have to agree.
+    /// Delivers all messages and pending deliveries: then all cores must agree.
     fn rest(&mut self) {
         self.log("rest".to_owned());
-        // Longer than anybody wants to wait.
+        // Longer than the longest delay of a rate.
         self.now += Duration::from_secs(1);
         loop {
             for core in 0..self.hubs.len() {
@@ -793,8 +794,8 @@ impl World {
         }
     }
 
-    /// At rest, whoever is subscribed to a feed has its newest document, whatever the policy, unless it was
-    /// larger than what its outbox had room for.
+    /// Checks that every subscriber of a feed has its newest document, whatever the policy, unless the
+    /// document was larger than the free space of its outbox.
     fn newest_of_all(&mut self) {
         for session in self.living() {
             let s = &self.shadow.sessions[session];
@@ -836,7 +837,7 @@ impl World {
             assert_eq!(hub.counters().pending, 0);
             assert_eq!(hub.poll_subscribed(), None);
         }
-        // The shards still live, and hold nothing.
+        // The shards are still alive, and hold no bytes.
         assert_eq!(self.live.bytes(), 0);
     }
 }
@@ -869,7 +870,7 @@ fn the_hub_matches_the_model() {
         }
     }
     println!("{seen:#?}");
-    // A test that never comes to what it is for would pass as well.
+    // A run that never reaches a situation would pass without testing it.
     for what in SEEN.lines().flat_map(|line| line.split(", ")) {
         assert!(seen.get(what).is_some_and(|times| *times > 0), "never: {what}");
     }

@@ -1,4 +1,4 @@
-//! Some shards with nothing between them but what is passed on by hand, and short ways to say what happens.
+//! Shards whose messages the tests pass on by hand, and short helpers for inputs.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -8,8 +8,9 @@ use stentor_hub::{
     Patch, Position, Publication, Room, SessionId, SubscribeOptions, Topic,
 };
 
-/// Frames are texts like `hello`, `doc one live` or `stale why`. Format 1 needs 3 bytes more for each, format 2
-/// can't say changes of state and deltas, format 3 no `unspeakable` document, format 9 claims to be larger than 4 GiB.
+/// Encodes frames as texts like `hello`, `doc one live` or `stale why`. Format 1 needs 3 bytes more per
+/// frame, format 2 doesn't support changes of state and deltas, format 3 doesn't support an `unspeakable`
+/// document, format 9 claims to be larger than 4 GiB.
 pub(crate) struct Texts;
 
 impl Encoder for Texts {
@@ -49,7 +50,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Some shards, with nothing between them but what is passed on by hand.
+/// Shards whose messages the tests pass on by hand.
 pub(crate) struct Node {
     pub(crate) now: Instant,
     pub(crate) hubs: Vec<Hub<Texts>>,
@@ -84,13 +85,13 @@ impl Node {
         self.hubs[core].handle_open(FormatId(0), 0)
     }
 
-    /// One message from one core to another.
+    /// Passes on one message from one core to another.
     pub(crate) fn pass(&mut self, from: usize, to: usize) {
         let dispatch = self.hubs[from].outgoing(to).pop_front().expect("something is on its way");
         self.hubs[to].handle_dispatch(self.now, from, dispatch);
     }
 
-    /// All that is on its way, until nothing is.
+    /// Passes on all messages until none is left.
     pub(crate) fn run_until_idle(&mut self) {
         let cores = self.hubs.len();
         let waiting = |node: &mut Self| {
@@ -103,7 +104,7 @@ impl Node {
         }
     }
 
-    /// What a session gets if it takes all.
+    /// Takes all deliveries of a session.
     pub(crate) fn take(&mut self, core: usize, session: SessionId) -> Vec<String> {
         let mut got = Vec::new();
         self.hubs[core].take(session, usize::MAX, usize::MAX, |_, frame| got.push(frame.0.to_string()));
@@ -119,7 +120,7 @@ impl Node {
         self.hubs[home].handle_document(key, state, document, None);
     }
 
-    /// JSON, with the patch that leads to it from `base`.
+    /// Handles a JSON document, with the patch that leads to it from `base`.
     pub(crate) fn patched(&mut self, key: &Key, base: &str, body: &str, operations: &str) {
         let home = self.hubs[0].core_of(&key.clone().into());
         let body = Bytes::from(body.to_owned());
@@ -149,9 +150,9 @@ impl Node {
         core: usize,
         session: SessionId,
         topic: &Topic,
-        terms: impl Into<SubscribeOptions>,
+        options: impl Into<SubscribeOptions>,
     ) {
-        assert_eq!(self.hubs[core].handle_subscribe(session, topic, terms, None), Ok(()));
+        assert_eq!(self.hubs[core].handle_subscribe(session, topic, options, None), Ok(()));
     }
 
     pub(crate) fn position(&mut self, core: usize, session: SessionId) -> Option<Position> {
@@ -174,7 +175,7 @@ pub(crate) fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
 
-/// A topic of this kind whose home is core 0 of two.
+/// Finds a topic of this kind whose home is core 0 of two.
 pub(crate) fn at_core_0(make: impl Fn(usize) -> Topic) -> Topic {
     let node = Node::new(2);
     (0..).map(make).find(|topic| node.hubs[0].home_of(topic) == Some(0)).unwrap()

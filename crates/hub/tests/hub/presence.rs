@@ -1,4 +1,4 @@
-//! Presence of rooms, against the truth: which sessions are members.
+//! Presence of rooms, compared with the actual memberships.
 
 use crate::model::rig::Random;
 use crate::node::{Node, room};
@@ -25,13 +25,13 @@ fn options(has_other_nodes: bool) -> PresenceOptions {
     }
 }
 
-/// A client that watches a room, as docs/protocol.md tells it to.
+/// A client that watches a room by the rules of docs/protocol.md.
 #[derive(Default)]
 struct Watcher {
     members: BTreeSet<MemberId>,
     version: Option<u64>,
     count: usize,
-    /// Ids that it was notified of: joined and replaced, left and replaced.
+    /// Number of ids in notices: joined and replaced.
     joins: usize,
     leaves: usize,
     replaced: usize,
@@ -45,7 +45,7 @@ impl Watcher {
         assert!(!page.has_more);
     }
 
-    /// Returns whether it has to read the members again.
+    /// Applies a notice. Returns `true` if the client must read the members again.
     fn notice(&mut self, notice: &PresenceNotice) -> bool {
         let Some(version) = self.version else { return true };
         if notice.version <= version {
@@ -75,15 +75,15 @@ impl Watcher {
 struct Cluster {
     nodes: Vec<Node>,
     wire: VecDeque<(usize, Option<u64>, OutgoingPresence)>,
-    /// By node, core and session.
+    /// Members by node, core and session.
     records: BTreeMap<(usize, usize, u64), Arc<RoomMember>>,
     next: u32,
     room: Room,
-    /// One watcher per node, or none.
+    /// The watcher of each node, if it has one.
     watchers: Vec<Option<(usize, SessionId, Watcher)>>,
     loss_percent: usize,
     random: Random,
-    /// Nodes that don't reach others.
+    /// Nodes that are cut off from the others.
     cut: BTreeSet<usize>,
 }
 
@@ -152,7 +152,7 @@ impl Cluster {
         self.nodes[node].hubs[home].present_members(now, &self.room, None, 1_000, for_watcher)
     }
 
-    /// The watcher of a node reads the members.
+    /// Reads the members as a node's watcher.
     fn read(&mut self, node: usize) {
         let page = self.list(node, true);
         if let Some((_, _, watcher)) = &mut self.watchers[node] {
@@ -160,7 +160,7 @@ impl Cluster {
         }
     }
 
-    /// Everything that is to be done at this time on a node.
+    /// Carries out a node's due actions.
     fn run_until_idle(&mut self, node: usize) {
         let now = self.nodes[node].now;
         loop {
@@ -178,7 +178,7 @@ impl Cluster {
                 }
                 hub.handle_time(now);
                 hub.handle_presence_time(now);
-                // It checks its sums in tests.
+                // Statistics check their sums in tests.
                 if self.random.below(20) == 0 {
                     let _ = hub.presence_stats();
                 }
@@ -210,7 +210,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers what is on the wire, and what follows from it.
+    /// Delivers messages between nodes until none is left.
     fn exchange(&mut self) {
         for node in 0..self.nodes.len() {
             self.run_until_idle(node);
@@ -242,7 +242,7 @@ impl Cluster {
         }
     }
 
-    /// Every watcher knows exactly the members.
+    /// Checks that every watcher knows exactly the members.
     fn check(&self, truth: &BTreeSet<MemberId>, context: &str) {
         for (node, watcher) in self.watchers.iter().enumerate() {
             let Some((_, _, watcher)) = watcher else { continue };
@@ -307,13 +307,13 @@ fn run(seed: u64) {
             _ => {}
         }
         if random.below(4) == 0 {
-            // At any time, whatever hasn't been notified of yet.
+            // Lists may be read at any time, whatever notices are pending.
             let node = random.below(nodes);
             cluster.run_until_idle(node);
             cluster.read(node);
         }
         if random.below(20) == 0 {
-            // A watcher comes at any time, and may have been here before.
+            // A watcher may come at any time, and may have been here before.
             let (node, core) = (random.below(nodes), random.below(CORES));
             if let Some((core, session, _)) = cluster.watchers[node].take() {
                 cluster.nodes[node].hubs[core].handle_close(session);
@@ -330,7 +330,7 @@ fn run(seed: u64) {
     }
     cluster.loss_percent = 0;
     cluster.cut.clear();
-    // A lost message is noticed at the next `Watch`; a node that doesn't answer, after 25 s.
+    // A lost message is detected at the next `Watch`; a node that doesn't answer, after 25 s.
     cluster.pass(Duration::from_secs(60));
     let present = sessions.iter().filter(|(_, _, _, joined, suspended)| *joined && !suspended);
     let truth = present.map(|(node, core, session, ..)| (*node, cluster.id(*node, *core, *session)));
@@ -361,7 +361,7 @@ fn a_user_who_returns_within_the_grace_takes_the_place_of_the_old_session() {
     cluster.pass(Duration::from_secs(1));
     cluster.nodes[0].hubs[1].handle_close(first);
     cluster.pass(GRACE - 500 * MS);
-    // On another node.
+    // The user returns on another node.
     let second = cluster.open(1, 0, Some(7));
     cluster.join(1, 0, second);
     cluster.pass(GRACE * 2);
@@ -369,7 +369,7 @@ fn a_user_who_returns_within_the_grace_takes_the_place_of_the_old_session() {
     cluster.check(&truth, "returned");
     let watcher = &cluster.watchers[0].as_ref().unwrap().2;
     assert_eq!((watcher.joins, watcher.leaves, watcher.replaced), (1, 0, 1));
-    // It doesn't return this time.
+    // The user doesn't return this time.
     cluster.nodes[1].hubs[0].handle_close(second);
     cluster.pass(GRACE - 500 * MS);
     cluster.check(&truth, "within the grace");
@@ -423,7 +423,7 @@ fn a_dead_nodes_members_leave() {
     cluster.join(2, 1, other);
     cluster.pass(Duration::from_secs(1));
     cluster.check(&[cluster.id(1, 1, session), cluster.id(2, 1, other)].into(), "both");
-    // The registry reports one; the other doesn't answer any more.
+    // The registry reports one node; the other node stops answering.
     let now = cluster.nodes[0].now;
     cluster.cut = [0].into();
     cluster.nodes[0].hubs.iter_mut().for_each(|hub| hub.handle_lost_node(now, 2));
@@ -449,13 +449,13 @@ fn ten_thousand_joins_are_coalesced() {
     let (core, session) = (*core, *session);
     assert_eq!(watcher.count, 10_000);
     assert_eq!(watcher.members.len(), 1_000, "others are counted only");
-    // Once per 100 ms.
+    // At most one notice per 100 ms.
     let notices = cluster.nodes[0].take(core, session).len();
     assert!((40..=60).contains(&notices), "{notices} notices in 6 s");
 }
 
 #[test]
-fn a_list_passes_over_no_members_that_are_only_counted() {
+fn a_list_skips_no_members() {
     let mut cluster = Cluster::new(1, 1);
     cluster.watch(0, 0);
     let open = |cluster: &mut Cluster, n: usize| (n % CORES, cluster.open(0, n % CORES, None));
@@ -475,7 +475,7 @@ fn a_list_passes_over_no_members_that_are_only_counted() {
         assert_eq!(list(&mut cluster, last, 1_000, for_watcher).visited, 0, "9,000 follow");
         assert!(list(&mut cluster, None, 10, for_watcher).visited <= 21);
     }
-    // All leave, and watchers aren't notified yet.
+    // All members leave before watchers are notified.
     sessions.iter().for_each(|(core, session)| cluster.leave(0, *core, *session));
     cluster.run_until_idle(0);
     let page = list(&mut cluster, None, 1_000, true);
@@ -486,7 +486,7 @@ fn a_list_passes_over_no_members_that_are_only_counted() {
 }
 
 #[test]
-fn who_joins_and_leaves_in_a_loop_waits_once_per_room() {
+fn a_member_that_joins_and_leaves_in_a_loop_waits_once_per_room() {
     let mut node = Node::with(2, |hub| hub.presence = Some(options(false)));
     let session = node.open(0);
     for _ in 0..50 {

@@ -29,7 +29,7 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
     node.subscribe(0, session, &feed, Policy::Latest);
     node.document(&key, "three", FeedState::Live);
     assert_eq!(node.take(0, session), ["doc three live"]);
-    // Forth and back without reading: nothing gathers.
+    // Changes back and forth without reading: pending deliveries don't grow.
     for _ in 0..100 {
         node.subscribe(0, session, &feed, Policy::Queue);
         node.subscribe(0, session, &feed, Policy::Latest);
@@ -74,13 +74,13 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
     assert_eq!(node.hubs[0].poll_notice(), None);
     node.publish(0, &room, "four");
     assert_eq!(node.take(0, session), ["four"]);
-    // Under a policy that may leave something out, it does.
+    // A policy that may drop messages does so.
     let session = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::DropOldest, since), Ok(()));
     assert_eq!(node.take(0, session), ["three", "four"]);
 }
 
-/// A client that leaves the other room in between receives what was published there before.
+/// A client that leaves another room in between receives the messages that were published there before.
 #[test]
 fn only_what_follows_a_gap_waits_for_its_notice() {
     let mut node = Node::new(1);

@@ -1,4 +1,4 @@
-//! Selections of sessions, between whose slices sessions come and go; and how many sessions a message is for.
+//! Selections of sessions, between whose slices sessions open and close, and counts of a message's receivers.
 
 use crate::node::{Node, room};
 use bytes::Bytes;
@@ -14,15 +14,16 @@ impl Node {
     }
 }
 
-/// Whoever stays is selected once, whatever others do meanwhile; whoever is excepted isn't.
+/// A member that stays is selected once, whatever other members do meanwhile; an excepted member isn't
+/// selected.
 #[test]
-fn whoever_stays_is_selected_once() {
+fn members_that_stay_are_selected_once() {
     const VISITS_MAX: usize = 7;
     let rooms = [room("a"), room("b"), room("c"), room("except")];
     for seed in 0..50 {
         let mut random = Rng::with_seed(seed);
         let mut node = Node::new(1);
-        // Members of a, b or both; every fifth also of the excepted room.
+        // Members of a, b or both; every fifth is also in the excepted room.
         let sessions: Vec<SessionId> = (0..300)
             .map(|n| {
                 let session = node.open(0);
@@ -57,7 +58,7 @@ fn whoever_stays_is_selected_once() {
                         _ = node.hubs[0]
                             .handle_unsubscribe(sessions[n], &Topic::from(rooms[random.usize(..4)].clone()))
                     }
-                    // A newcomer may get the slot of one that has gone.
+                    // A new session may reuse the slot of a closed one.
                     _ => {
                         let session = node.open(0);
                         node.join(session, &rooms[random.usize(..3)]);
@@ -134,7 +135,7 @@ fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
                 node.hubs[core].handle_emit(now, &rooms, None, data, how);
                 node.run_until_idle();
                 assert_eq!(count.0.load(Ordering::Relaxed), expect, "{rooms:?} from core {core}");
-                // Nobody keeps it, so that whoever waits for the sum gets it.
+                // All cores have dropped the count, so a caller that waits for the sum gets it.
                 assert_eq!(Arc::strong_count(&count), 1);
             }
         };

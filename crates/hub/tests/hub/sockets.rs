@@ -13,7 +13,7 @@ use stentor_hub::{
 const NOTHING: [&str; 0] = [];
 
 impl Node {
-    /// With a log of so many publications, if their bodies are short, for a minute.
+    /// Makes shards with a log for this many short publications and one minute.
     fn recovering(cores: usize, publications_max: usize) -> Self {
         Self::with(cores, |options| {
             let bytes_max = publications_max * (RECOVERY_ENTRY_BYTES + 10);
@@ -35,7 +35,7 @@ impl Node {
         self.hubs[core].handle_emit(self.now, rooms, None, data, how);
     }
 
-    /// What a session gets if it takes all, and the id that its client remembers after it.
+    /// Takes all deliveries of a session. Returns them, and the last id that its client remembers.
     fn take_last(&mut self, core: usize, session: SessionId) -> (Vec<String>, Option<u64>) {
         self.take_some(core, session, usize::MAX)
     }
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-// ---- several rooms ----
+// Several rooms
 
 #[test]
 fn an_emit_to_several_rooms_enters_no_history() {
@@ -71,7 +71,7 @@ fn an_emit_to_several_rooms_enters_no_history() {
     node.publish(1, &kept, "first");
     node.run_until_idle();
     let since = node.position(0, home);
-    // From a core that isn't home, and to a core whose interest it can't know.
+    // From a core that isn't home, and to a core whose interest it doesn't know.
     let names = Rooms::new("/", [plain.name(), kept.name()]).unwrap();
     node.emit(1, &names, "to both", Emit::default());
     node.run_until_idle();
@@ -85,7 +85,7 @@ fn an_emit_to_several_rooms_enters_no_history() {
     let later = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(later, &topic, Policy::Queue, since), Ok(()));
     assert_eq!(node.take(0, later), NOTHING);
-    // Alone it is kept, also through this call.
+    // A message to this room alone is kept, also through this call.
     node.emit(1, &kept.clone().into(), "alone", Emit::default());
     node.run_until_idle();
     let later = node.open(0);
@@ -122,9 +122,9 @@ fn arguments_and_their_attachments_count() {
     assert_eq!(lens, [7], "with the event's name");
 }
 
-// ---- another format ----
+// Another format
 
-// ---- coming back ----
+// Reconnecting
 
 #[test]
 fn a_client_gets_what_it_missed_once_and_in_order() {
@@ -134,7 +134,7 @@ fn a_client_gets_what_it_missed_once_and_in_order() {
     let _all = node.member(0, &[&a, &b, &c]);
     node.publish(0, &a, "1");
     let (_, last) = node.take_last(0, session);
-    // In flight, and waiting.
+    // One message in flight, and one waiting.
     node.publish(0, &b, "2");
     node.hubs[0].take(session, 1, 1, |_, _| {});
     node.publish(0, &a, "3");
@@ -156,9 +156,9 @@ fn a_client_gets_what_it_missed_once_and_in_order() {
 }
 
 #[test]
-fn nothing_is_duplicated_where_the_order_isnt_the_logs() {
+fn out_of_order_deliveries_are_never_duplicated() {
     let [news, chat] = ["news", "chat"].map(room);
-    // A change of policy leaves only the newest, at the end.
+    // A change of policy keeps only the newest message, at the end.
     let mut node = Node::recovering(1, 100);
     let session = node.member(0, &[&news, &chat]);
     node.publish(0, &news, "1");
@@ -168,7 +168,7 @@ fn nothing_is_duplicated_where_the_order_isnt_the_logs() {
     assert_eq!(got, ["2"]);
     node.suspend(0, session);
     assert_eq!(node.hubs[0].handle_resume(session, last), Err(ResumeError::NotCovered));
-    // A room with history, and a client that was told what it missed there.
+    // A room with history, and a client that was sent the messages it missed there.
     let mut node = Node::recovering(1, 100);
     let (kept, topic) = kept_at_0();
     let other = node.member(0, &[&kept]);
@@ -218,7 +218,7 @@ fn the_log_charges_live_bytes_and_releases_them() {
     assert_eq!((node.hubs[0].log_stats().publications, node.live.bytes()), (0, 0));
 }
 
-// ---- what is sent to one session ----
+// Messages to one session
 
 impl Node {
     fn send(&mut self, core: usize, session: SessionId, text: &str) {

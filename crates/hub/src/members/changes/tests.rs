@@ -7,7 +7,7 @@ fn session(index: u32) -> SessionId {
     SessionId { index, generation: 1 }
 }
 
-/// What a home core is told, by session.
+/// Takes the changes for a home core, by session.
 fn taken(changes: &mut Changes, home: CoreId) -> Vec<(u32, Option<Absence>)> {
     let mut taken = Vec::new();
     changes.take(home, &mut taken);
@@ -17,7 +17,7 @@ fn taken(changes: &mut Changes, home: CoreId) -> Vec<(u32, Option<Absence>)> {
 }
 
 #[test]
-fn what_was_undone_in_time_is_never_told() {
+fn undone_changes_are_never_reported() {
     let check = |steps: &[Option<Absence>], expect: &[(u32, Option<Absence>)]| {
         let (mut changes, room) = (Changes::new(1, [1, 2]), Room::plain("room").unwrap());
         steps.iter().for_each(|absence| changes.set(0, &room, session(7), *absence));
@@ -43,7 +43,7 @@ fn rooms_sessions_and_home_cores_are_kept_apart() {
     changes.set(1, &other, session(1), LEFT);
     assert_eq!(taken(&mut changes, 0), [(1, JOINED), (2, JOINED)]);
     assert!(!changes.is_empty());
-    // What was taken is known: that it is over has to be told.
+    // A taken change is known to the home core, so its end must be reported.
     changes.set(0, &one, session(1), LEFT);
     assert_eq!(taken(&mut changes, 0), [(1, LEFT)]);
     assert_eq!(taken(&mut changes, 1), [(1, LEFT)]);

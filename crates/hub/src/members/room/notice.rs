@@ -5,7 +5,7 @@ use crate::presence::{MemberId, NOTICE_BYTES_MAX, NOTICE_CHANGES_MAX, PresenceNo
 use crate::topic::Room;
 
 impl RoomPresence {
-    /// The notice that is due. `None`: nothing has changed after all.
+    /// Returns the due notice; `None` if all changes have been undone.
     pub(in crate::members) fn notice(
         &mut self,
         room: &Room,

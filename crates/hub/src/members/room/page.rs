@@ -5,7 +5,8 @@ use crate::presence::{MEMBERS_LISTED_BYTES_MAX, MemberId, MembersPage};
 use std::ops::Bound::{Excluded, Unbounded};
 
 impl RoomPresence {
-    /// Members that follow `after`: for watchers those that they were notified of, otherwise those of this node.
+    /// Returns the members after `after`: for watchers, the members that they were notified of; otherwise
+    /// those of this node.
     pub(in crate::members) fn page(
         &self,
         after: Option<MemberId>,

@@ -1,24 +1,25 @@
-//! The size of what a room's presence keeps.
+//! The memory of a room's presence.
 //!
-//! Most rooms are small, and nearly all that they keep is the first nodes of trees. So trees are counted by their nodes.
+//! Most rooms are small, and nearly all of their memory is the first nodes of trees. So trees are counted by
+//! their nodes.
 
 use super::{Entry, Record, RoomPresence};
 use crate::presence::RoomMember;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Entries of a full node of the standard library's trees.
+/// Number of entries of a full node of the standard library's trees.
 const NODE_ENTRIES_MAX: usize = 11;
-/// A node without its entries.
+/// Size of a node without its entries, in bytes.
 const NODE_BYTES: usize = 2 * size_of::<usize>();
-/// Further memory of a node that isn't a leaf.
+/// Additional memory of an inner node, in bytes.
 const CHILDREN_BYTES: usize = (NODE_ENTRIES_MAX + 1) * size_of::<usize>();
-/// Entries of a tree for each leaf once it has several: about the mean of ascending order and none.
+/// Entries per leaf in a tree of several leaves: about the mean of ascending and random insertion.
 const LEAF_ENTRIES: usize = 8;
-/// The counters of a shared allocation.
+/// Size of the counters of a shared allocation, in bytes.
 const SHARED_BYTES: usize = 2 * size_of::<usize>();
 
-/// Approximate size of a tree, exact up to one leaf.
+/// Returns the approximate size of a tree in bytes, exact up to one leaf.
 pub(in crate::members) fn tree_bytes<T>(entries: usize) -> usize {
     let leaf = NODE_BYTES + NODE_ENTRIES_MAX * size_of::<T>();
     match entries {
@@ -31,7 +32,7 @@ pub(in crate::members) fn tree_bytes<T>(entries: usize) -> usize {
     }
 }
 
-/// Size of a hash table, of which an eighth stays free.
+/// Returns the size of a hash table, of which an eighth stays free.
 pub(in crate::members) fn table_bytes<T>(capacity: usize) -> usize {
     capacity * 8 / 7 * (size_of::<T>() + 1)
 }
@@ -44,7 +45,7 @@ fn set_bytes<T>(set: &BTreeSet<T>) -> usize {
     tree_bytes::<T>(set.len())
 }
 
-/// An empty tree keeps a node if it had one.
+/// Frees the node that an emptied tree keeps.
 fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) {
     if is_empty(tree) {
         *tree = T::default();
@@ -52,7 +53,7 @@ fn trim<T: Default>(tree: &mut T, is_empty: impl FnOnce(&T) -> bool) {
 }
 
 impl Record {
-    /// `owns_texts`: they aren't those of a session of this node.
+    /// Makes a record. `owns_texts` is `true` if the texts don't belong to a session of this node.
     pub(super) fn new(member: Arc<RoomMember>, owns_texts: bool) -> Self {
         let text_bytes = |text: &Arc<str>| SHARED_BYTES + text.len();
         let user = member.user.as_ref().map(|user| text_bytes(&user.issuer) + text_bytes(&user.subject));
@@ -63,7 +64,8 @@ impl Record {
 }
 
 impl RoomPresence {
-    /// Approximate size of what it refers to, without texts of this node's sessions. 0 if it is unused.
+    /// Returns the approximate size of the referenced memory, without texts of this node's sessions. 0 if it
+    /// is unused.
     pub(in crate::members) fn bytes(&self) -> usize {
         self.records_bytes
             + self.gone_bytes
@@ -91,7 +93,7 @@ impl RoomPresence {
         trim(&mut self.unpublished, BTreeMap::is_empty);
     }
 
-    /// Whether the running sums are right. Takes time linear in the members.
+    /// Returns `true` if the running sums are right. Takes time linear in the members.
     pub(in crate::members) fn is_counted(&self) -> bool {
         let listed = self.entries.iter().filter(|(_, entry)| entry.record.is_some());
         self.records_bytes == self.entries.values().map(Entry::record_bytes).sum::<usize>()

@@ -30,7 +30,7 @@ fn version(patches: &[&str]) -> Version<()> {
     Version::new(patch, past(patches, 100, 10_000))
 }
 
-/// What publishes a version of so many bytes.
+/// Makes the publication of a version of this size.
 fn snapshot(bytes: usize) -> Arc<Publication<()>> {
     let position = Position { epoch: Epoch(7), offset: 1000 };
     let document = Document { body: vec![b'x'; bytes].into(), json: true, content_type: "".into() };

@@ -1,5 +1,5 @@
-//! The part of the shadow that knows what sessions have of feeds: in which form a version goes to them, whose patches
-//! are kept, who has to wait for its time; and what a client has that applies what it is sent.
+//! The shadow's model of feeds: the form in which a version is sent to each session, the kept patches, the
+//! delays by rate; and the state of a client that applies its deliveries.
 
 use super::rig::Said;
 use super::shadow::{Shadow, ShadowSession, Slot, Status, Sub, Thing, TopicPosition, View, frame_bytes};
@@ -9,20 +9,20 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stentor_hub::{FeedStats, FormatId, PatchLimits, Policy, SnapshotReason};
 
-/// Of how many distances joined patches are made.
+/// Number of distances for which joined patches are made.
 const JOINS_MAX: usize = 32;
 
-/// What a version of a document has besides the document, where a patch leads to it.
+/// The patches of a document's version, if a patch leads to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
-    /// Length and version of each patch, oldest first; the last is this one's.
+    /// Length and version of each patch, oldest first; the last one leads to this version.
     past: RefCell<Vec<(usize, u64)>>,
     own: (usize, u64),
     joins: RefCell<BTreeMap<u64, Vec<(usize, u64)>>>,
     used: Cell<bool>,
 }
 
-/// What a publication says to a session, and how long that is.
+/// The content of a delivery, and its length.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
     pub(crate) said: Said,
@@ -56,7 +56,7 @@ impl Version {
         Self { past, own, joins, used: Cell::new(false) }
     }
 
-    /// What leads to this version, at `offset` and `len` bytes long, from one `behind` versions older.
+    /// Returns the patch to this version, at `offset` and `len` bytes long, from `behind` versions before.
     fn patched(&self, behind: u64, offset: u64, len: usize) -> Option<Form> {
         let said = |numbers: &[(usize, u64)]| {
             Said::Delta(offset - behind, numbers.iter().map(|(_, n)| *n).collect())
@@ -68,7 +68,7 @@ impl Version {
         let joined =
             |steps: &[(usize, u64)]| steps.iter().map(|(len, _)| len - 2).sum::<usize>() + steps.len() + 1;
         let mut joins = self.joins.borrow_mut();
-        // Once made it stays, though the patches may be gone.
+        // A joined patch is kept, even if its parts are evicted.
         if let Some(steps) = joins.get(&behind) {
             return Some(Form { said: said(steps), len: joined(steps) });
         }
@@ -83,18 +83,18 @@ impl Version {
     }
 }
 
-/// What the hub believes, and what a client knows.
+/// A subscription's feed state as the hub and as the client know it.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
-    /// The version that the next delta has to be for.
+    /// The version to which the next delta must apply.
     pub(crate) has: Option<TopicPosition>,
     pub(crate) whole: bool,
-    /// The client said what it has, and has had no answer yet.
+    /// `true` if the client has named its version and hasn't been answered yet.
     pub(crate) resumes: bool,
-    /// Not under `Latest`, and no document was taken since it was told anew: only the newest waits.
+    /// `true` under policies other than `Latest` until a document is taken: only the newest one waits.
     pub(crate) begins: bool,
     pub(crate) interval: Duration,
-    /// When the next may leave.
+    /// Time from which on the next version may leave.
     pub(crate) next: Option<Instant>,
     /// The offset and version of the document that the client has.
     pub(crate) client: Option<(TopicPosition, u64)>,
@@ -105,7 +105,7 @@ impl Sub {
         if self.feed.begins { Policy::Latest } else { self.policy }
     }
 
-    /// Whether it gets whole documents only.
+    /// Returns `true` if it gets complete documents only.
     fn is_whole(&self) -> bool {
         self.feed.whole || self.policy == Policy::DropOldest
     }
@@ -115,7 +115,7 @@ impl Sub {
     }
 }
 
-/// The patches that a core keeps, those used the longest ago first, and what its sessions took.
+/// The patches that a core keeps, least recently used first, and the forms that its sessions took.
 #[derive(Default)]
 pub(crate) struct ShadowPatches {
     topics: VecDeque<usize>,
@@ -124,7 +124,7 @@ pub(crate) struct ShadowPatches {
 }
 
 impl Shadow {
-    /// A core's turn begins.
+    /// Starts a core's turn.
     pub(crate) fn time(&mut self, core: usize, now: Instant) {
         self.clocks[core] = Some(now);
         let mut due: Vec<(Instant, usize)> = Vec::new();
@@ -143,20 +143,20 @@ impl Shadow {
         }
     }
 
-    /// When a core's shard has something to do.
+    /// Returns the time of the next action of a core's shard.
     pub(crate) fn next_due(&self, core: usize) -> Option<Instant> {
         let here = self.sessions.iter().filter(|s| s.core == core);
         here.flat_map(|s| s.early.iter().filter_map(|slot| s.sub_of(slot.uid()).feed.next)).min()
     }
 
-    /// Whether it is too soon for what comes to a subscription to which nothing waits.
+    /// Returns `true` if a version for a subscription without waiting ones comes too early.
     pub(crate) fn too_soon(&self, session: usize, uid: u64) -> bool {
         let s = &self.sessions[session];
         let (sub, now) = (s.sub_of(uid), self.clocks[s.core]);
         sub.keeps_time() && sub.feed.next.is_some_and(|next| now.is_some_and(|now| next > now))
     }
 
-    /// A rate is set or changed.
+    /// Sets or changes a rate.
     pub(crate) fn set_rate(&mut self, session: usize, uid: u64, interval: Duration) {
         let s = &mut self.sessions[session];
         let now = self.clocks[s.core];
@@ -178,7 +178,7 @@ impl Shadow {
         }
     }
 
-    /// How the newest version is said to somebody who has another one, in a format.
+    /// Returns the form of the newest version for a session that has another version, in a format.
     fn form(
         &mut self,
         thing: &Rc<Thing>,
@@ -206,7 +206,7 @@ impl Shadow {
         form.unwrap_or_else(|| Form::whole(thing))
     }
 
-    /// A document comes to a member.
+    /// Enqueues a document for a member.
     pub(crate) fn enqueue_document(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
         let s = &self.sessions[session];
         if s.terminating || s.suspended_at.is_some() {
@@ -233,7 +233,7 @@ impl Shadow {
         self.enqueue(session, uid, thing, form);
     }
 
-    /// What somebody who takes the newest document gets.
+    /// Returns the form of the newest document for a session that takes it.
     pub(crate) fn form_for(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) -> Form {
         let format = self.sessions[session].format;
         let sub = self.sessions[session].sub(uid);
@@ -242,7 +242,7 @@ impl Shadow {
         self.form(thing, has, resumes, format)
     }
 
-    /// A document, a delta or a state was taken.
+    /// Records that a document, a delta or a state was taken.
     pub(crate) fn took(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, form: &Form, latest: bool) {
         let core = self.sessions[session].core;
         let taken = &mut self.patches[core].taken;
@@ -264,7 +264,7 @@ impl Shadow {
         }
     }
 
-    /// What the client of a new subscription, or of one that is told anew, has of the newest.
+    /// Returns the base version of a client with a new or restarted subscription.
     pub(crate) fn base(&self, view: &View, since: Option<TopicPosition>) -> Option<TopicPosition> {
         let newest = view.document.as_ref()?.place?;
         since.filter(|since| {
@@ -272,7 +272,7 @@ impl Shadow {
         })
     }
 
-    /// Owes what leads from what a client has to the newest.
+    /// Enqueues the form that leads from a client's version to the newest one.
     pub(crate) fn deliver_feed(
         &mut self,
         session: usize,
@@ -301,7 +301,7 @@ impl Shadow {
         }
     }
 
-    /// Until it has taken the newest, only that waits for a member that is told anew, whatever the policy.
+    /// Restarts a member, whatever its policy: only the newest version waits until it has taken one.
     fn begin(&mut self, session: usize, uid: u64, begins: bool) {
         let s = &mut self.sessions[session];
         let (core, waiting) = (s.core, s.waiting_for(uid) as u64);
@@ -318,7 +318,7 @@ impl Shadow {
         self.saw("told anew with something waiting");
     }
 
-    /// A feed's patches have changed, or it was used.
+    /// Records that a feed's patches have changed or were used.
     pub(crate) fn account(&mut self, topic: usize) {
         let core = self.topics[topic].home.expect("a feed has one");
         self.patches[core].topics.retain(|of| *of != topic);
@@ -330,7 +330,7 @@ impl Shadow {
         }
     }
 
-    /// Gives up the patches of one feed.
+    /// Evicts the patches of one feed.
     pub(crate) fn evict(&mut self, core: usize) -> usize {
         loop {
             let Some(topic) = self.patches[core].topics.pop_front() else { return 0 };
@@ -360,7 +360,7 @@ impl Shadow {
         versions.map(|version| version.past.borrow().iter().map(|(len, _)| len).sum::<usize>()).sum()
     }
 
-    /// What the shard has to say of itself. Its bytes are within the budget.
+    /// Returns the expected statistics of a shard. The bytes of its patches are within the limit.
     pub(crate) fn feed_stats(&self, core: usize) -> FeedStats {
         let of = &self.patches[core];
         let patches = of.topics.iter().map(|topic| self.past_len(*topic)).sum();
@@ -375,7 +375,7 @@ impl ShadowSession {
         self.subs.iter().find(|sub| sub.uid == uid).expect("it was subscribed")
     }
 
-    /// The client applies what it is sent, and looks at nothing else.
+    /// Applies a delivery as the client does, using only the client's own state.
     pub(crate) fn applies(&mut self, uid: u64, place: TopicPosition, said: &Said) {
         let feed = &mut self.sub(uid).feed;
         feed.client = match said {
@@ -395,7 +395,7 @@ impl ShadowSession {
     }
 }
 
-/// All that waits, in places and before their time.
+/// Returns all waiting deliveries, delayed ones included.
 pub(crate) fn waits(s: &ShadowSession) -> impl Iterator<Item = &Slot> {
     s.outbox.iter().chain(&s.early)
 }

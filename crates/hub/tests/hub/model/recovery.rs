@@ -1,5 +1,5 @@
-//! The part of the shadow that knows who was delivered what, and so what a session missed while its
-//! connection was gone; and what a client of it really had.
+//! The shadow's model of recovery: the log of deliveries, the publications that a session missed while it was
+//! disconnected, and the publications that its client really received.
 
 use super::feeds::Form;
 use super::shadow::{How, Shadow, Slot, Status, Thing, frame_bytes};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use stentor_hub::{FormatId, LogStats, Policy, RECOVERY_ENTRY_BYTES, RecoveryLimits, ResumeError};
 
-/// What one core delivered of late.
+/// The recent deliveries of one core.
 #[derive(Default)]
 pub(crate) struct ShadowLog {
     entries: VecDeque<Logged>,
@@ -23,7 +23,7 @@ struct Logged {
     thing: Rc<Thing>,
     topics: Vec<usize>,
     how: How,
-    /// The only session that it was for.
+    /// The only receiving session, if it was sent to one.
     to: Option<usize>,
 }
 
@@ -62,7 +62,7 @@ impl ShadowLog {
 }
 
 impl Shadow {
-    /// Something recoverable is about to be delivered to members of these topics.
+    /// Logs a recoverable publication before it is delivered to members of these topics.
     pub(crate) fn log(&mut self, now: Instant, core: usize, topics: &[usize], thing: &Rc<Thing>, how: &How) {
         if !thing.recoverable || !topics.iter().any(|topic| self.has_members(*topic, core)) {
             return;
@@ -72,7 +72,7 @@ impl Shadow {
         self.keep(core, Logged { place, at: now, thing, topics, how, to: None });
     }
 
-    /// Something is sent to one session.
+    /// Sends a message to one session.
     pub(crate) fn send(&mut self, now: Instant, session: usize, number: u64, len: usize) {
         let s = &self.sessions[session];
         if !s.alive {
@@ -110,14 +110,14 @@ impl Shadow {
         }
     }
 
-    /// Something came to a session that isn't at its place in the log, or will.
+    /// Records that a session receives a publication out of the log's order, or will.
     pub(crate) fn reorder(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         (s.reordered, s.ordered_since, s.newest) = (true, self.logs[s.core].next, None);
         s.ideal = None;
     }
 
-    /// The connection is gone; of what was taken since it began, the client had `had` messages.
+    /// Suspends a session. Of the messages taken during this connection, the client received `had`.
     pub(crate) fn suspend(&mut self, session: usize, had: usize) -> bool {
         let next = self.logs[self.sessions[session].core].next;
         let s = &mut self.sessions[session];
@@ -147,7 +147,7 @@ impl Shadow {
         true
     }
 
-    /// The connection is back, and the client says that this message was the last one that it had.
+    /// Resumes a session. The client states that this message was the last one that it received.
     pub(crate) fn resume(&mut self, session: usize, last: Option<u64>) -> Result<(), ResumeError> {
         let s = &self.sessions[session];
         let core = s.core;
@@ -247,7 +247,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// The client didn't tell the truth about what it had: what it gets is of no interest.
+    /// Ignores the later deliveries to a client that lied about its last message.
     pub(crate) fn lied(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         s.ideal = None;
@@ -300,8 +300,8 @@ impl Shadow {
         }
     }
 
-    /// At rest, a client whose session lost nothing by rule had all that was ever for it: each once, in
-    /// order, however often its connection was gone.
+    /// Checks, once all messages are delivered, that a client whose session dropped no message received every
+    /// message for it: each once, in order, however often it was disconnected.
     pub(crate) fn had_it_all(&self, session: usize) -> Option<usize> {
         let s = &self.sessions[session];
         if s.terminating || s.suspended_at.is_some() {

@@ -1,10 +1,10 @@
-//! What the test stands on: a small seeded generator, what publications say in this test, and an encoder
-//! with four formats, two of which can't say everything.
+//! The test's tools: a small seeded generator, the content of publications, and an encoder with four formats,
+//! two of which don't support all publications.
 
 use std::sync::Arc;
 use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication, SnapshotReason};
 
-/// A seeded generator.
+/// A seeded random number generator.
 pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
@@ -12,12 +12,12 @@ impl Random {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0.usize(..n)
     }
 
-    /// True once in `n` times.
+    /// Returns `true` once in `n` times on average.
     pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -27,15 +27,14 @@ impl Random {
     }
 }
 
-/// What a publication says, as the test tells it from others: messages and documents by a number that is
-/// used once.
+/// The content of a publication by which the test identifies it. Messages and documents have a unique number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     Message(u64),
     Document(u64, FeedState),
-    /// A document to somebody who said what it has.
+    /// A document to a client that named its version.
     SnapshotWithReason(u64, FeedState, SnapshotReason),
-    /// From the document at an offset, by the versions after it.
+    /// A delta from the document at an offset, with the numbers of the versions after it.
     Delta(u64, Vec<u64>),
     State(FeedState, String),
 }
@@ -72,12 +71,12 @@ impl Said {
     }
 }
 
-/// A patch of `len` bytes, if that is enough, that says which version it leads to.
+/// Makes a patch that contains the number of its version, with `len` bytes if they suffice.
 pub(crate) fn patch_of(number: u64, len: usize) -> Vec<u8> {
     [b"[", &bytes_of(number, len.saturating_sub(2))[..], b"]"].concat()
 }
 
-/// Bytes that say `number` and are `len` long, if that is long enough.
+/// Makes `len` bytes that contain `number`, if they suffice.
 pub(crate) fn bytes_of(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_string().into_bytes();
     bytes.resize(len.max(bytes.len()), b' ');
@@ -88,8 +87,8 @@ fn number(bytes: &[u8]) -> u64 {
     std::str::from_utf8(bytes).unwrap().trim().parse().unwrap()
 }
 
-/// How long a frame is: different in each format, nothing at all for a state without a reason in format 1,
-/// `None` where format 2 or 3 can't say it. Only format 2 can't say deltas.
+/// Returns the length of a frame. It differs by format; it is 0 for a state without a reason in format 1, and
+/// `None` for publications that format 2 or 3 doesn't support. Only format 2 doesn't support deltas.
 pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
     match format.0 {
         0 => Some(body_len + 8),
@@ -100,7 +99,7 @@ pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Opt
     }
 }
 
-/// A frame remembers what it says, and in which format.
+/// A frame: its format, content and length.
 pub(crate) type Frame = Arc<(FormatId, Said, usize)>;
 
 pub(crate) struct Encoding;

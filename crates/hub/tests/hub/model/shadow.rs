@@ -1,6 +1,6 @@
-//! The shadow: what the hub should do, written as plainly as possible, with lists and searches where the
-//! hub has tables and numbers. It is told of every operation and every message that reaches a core, and
-//! says what each session is owed, what the counters are, and how many topics a core knows.
+//! The shadow: the hub's expected behavior, written as plainly as possible, with lists and searches in place
+//! of the hub's tables and numbers. It is notified of every operation and of every message that reaches a
+//! core, and states the pending deliveries of each session, the counters, and the number of topics of a core.
 
 use super::feeds::{Feed, Form, ShadowPatches, Version, waits};
 use super::recovery::ShadowLog;
@@ -13,52 +13,52 @@ use stentor_hub::{
     RecoveryLimits, SessionId, SubscribeError, Topic,
 };
 
-/// A publication: what it says, how long its body is, its place (life of the topic, offset), and who sent
-/// it as which of its publications to that room.
+/// A publication: its content, the length of its body, its position (incarnation of the topic, offset), and
+/// its sender with the sender's number of the publication in that room.
 #[derive(Clone, Debug)]
 pub(crate) struct Thing {
     pub(crate) said: Said,
     pub(crate) len: usize,
     pub(crate) place: Option<TopicPosition>,
     pub(crate) sender: (usize, u64),
-    /// Whether it was emitted to several rooms: then it goes past the home cores of those that have one.
+    /// `true` if it was emitted to several rooms: then it bypasses the home cores of rooms that have one.
     pub(crate) several: bool,
-    /// Whether sessions that come back get it.
+    /// `true` if resumed sessions receive it.
     pub(crate) recoverable: bool,
-    /// Of a document to which a patch leads.
+    /// The patches of a document's version; `Some` if a patch leads to it.
     pub(crate) version: Option<Version>,
 }
 
 impl Thing {
-    /// Of a message.
+    /// Returns the number of a message.
     pub(crate) fn number(&self) -> Option<u64> {
         if let Said::Message(number) = self.said { Some(number) } else { None }
     }
 }
 
-/// How something is emitted: in the test's words, and in the hub's.
+/// The options of an emit: in the test's options, and in the hub's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct How {
     pub(crate) volatile: bool,
     pub(crate) sessions: Vec<(usize, SessionId)>,
-    /// Topics.
+    /// Rooms, as topic indices.
     pub(crate) rooms: Vec<usize>,
     pub(crate) emit: Emit,
 }
 
-/// What a frame counts as in a budget.
+/// Returns the size of a frame as the budget counts it.
 pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
     rig::frame_bytes(format, said, body_len).map(|bytes| bytes.max(1))
 }
 
-/// A place in a topic: life and offset.
+/// A position in a topic: incarnation and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TopicPosition {
     pub(crate) incarnation: u64,
     pub(crate) offset: u64,
 }
 
-/// The newest of a feed, as one core knows it.
+/// The newest version of a feed, as one core knows it.
 #[derive(Clone, Default)]
 pub(crate) struct View {
     pub(crate) document: Option<Rc<Thing>>,
@@ -97,24 +97,24 @@ impl View {
     }
 }
 
-/// A `Join` on its way, or its answer.
+/// A `Join` in transit, or its answer.
 struct Ask {
     uid: u64,
     since: Option<TopicPosition>,
-    /// Once home has seen it.
+    /// The answer; `Some` once the home core has handled the request.
     answer: Option<Answer>,
 }
 
 enum Answer {
     Joined {
-        /// Of a room; `None` for a gap.
+        /// Messages of a room; `None` for a gap.
         pending: Option<Vec<Rc<Thing>>>,
         view: View,
     },
     Refused,
 }
 
-/// What one core should know of a topic.
+/// A core's expected knowledge of a topic.
 #[derive(Default)]
 pub(crate) struct AtCore {
     pub(crate) interested: BTreeSet<usize>,
@@ -127,18 +127,21 @@ pub(crate) struct ShadowTopic {
     pub(crate) home: Option<usize>,
     history: Option<HistoryLimits>,
     pub(crate) at: Vec<AtCore>,
-    /// At home: which life of the topic, its last offset, the newest, the past.
+    /// At the home core: number of the topic's incarnation.
     pub(crate) incarnation: u64,
+    /// At the home core: the last offset.
     pub(crate) offset: u64,
+    /// At the home core: the newest version.
     pub(crate) view: View,
+    /// At the home core: the history.
     past: VecDeque<(Instant, Rc<Thing>)>,
     forgotten: bool,
     pub(crate) reported: bool,
-    /// What was known has been forgotten since then.
+    /// `true` if the core has forgotten the topic since then.
     pub(crate) again: bool,
-    /// Epochs seen on publications, by life.
+    /// Epochs seen on publications, by incarnation.
     epochs: BTreeMap<u64, Epoch>,
-    /// All documents that there were.
+    /// All documents ever published.
     pub(crate) versions: BTreeMap<TopicPosition, u64>,
 }
 
@@ -170,7 +173,7 @@ impl ShadowTopic {
         matches!(self.topic, Topic::Feed(_))
     }
 
-    /// What a core knows of the feed: at home, or as a follower.
+    /// Returns a core's knowledge of the feed: as home core, or as a follower.
     pub(crate) fn view_at(&self, core: usize) -> &View {
         if self.home == Some(core) {
             return &self.view;
@@ -182,7 +185,7 @@ impl ShadowTopic {
         self.epochs.get(&incarnation).copied()
     }
 
-    /// An offset was seen with this epoch: one epoch per life, each another.
+    /// Records the epoch of a publication: one distinct epoch per incarnation.
     pub(crate) fn saw_epoch(&mut self, incarnation: u64, epoch: Epoch) {
         let known = *self.epochs.entry(incarnation).or_insert(epoch);
         assert_eq!(known, epoch, "two epochs in one incarnation");
@@ -206,9 +209,9 @@ pub(crate) enum Status {
     #[default]
     Pending,
     Active,
-    /// By itself (`Lost`, refused), or out of a room: what waits is still to come.
+    /// Ended by the hub (not found, refused), or by leaving a room: waiting deliveries are still sent.
     Ended,
-    /// Unsubscribed: nothing may come any more.
+    /// Unsubscribed: no delivery may follow.
     Left,
 }
 
@@ -218,47 +221,47 @@ pub(crate) struct Sub {
     pub(crate) topic: usize,
     pub(crate) status: Status,
     pub(crate) policy: Policy,
-    /// When it became active, as a place in its core's log.
+    /// Position in its core's log at which it became active.
     pub(crate) since: u64,
-    /// Whether the topic has a home core.
+    /// `true` if the topic has a home core.
     home: bool,
-    /// Subscribed to again, or resumed: then a document may come twice.
+    /// `true` if it was subscribed again or resumed: then a document may be delivered twice.
     pub(crate) again: bool,
-    /// The place of the newest document, if the client said that it has it.
+    /// The position of the newest document, if the client named it.
     came_with: Option<TopicPosition>,
-    /// For the checks that look at what arrived only: the last place, and per sender the last number.
+    /// Used by checks on deliveries alone: the last position, and the last number per sender.
     last: Option<TopicPosition>,
     last_of: BTreeMap<(usize, bool), u64>,
-    /// Whether each place must be the next one: a room, `Queue` from the start, nothing left out for it.
+    /// `true` if positions must be consecutive: a room under `Queue` from the start, without exceptions.
     pub(crate) gapless: bool,
     pub(crate) feed: Feed,
 }
 
 impl Sub {
-    /// Whether the newest can't have been left out for want of room.
+    /// Returns `true` if the newest version can't have been dropped for lack of space.
     pub(crate) fn has_newest(&self) -> bool {
         self.policy != Policy::DropOldest && self.status == Status::Active
     }
 
-    /// What its client had is to be told anew.
+    /// Clears the record of the client's deliveries, because it is sent the newest version again.
     pub(crate) fn forget_arrivals(&mut self) {
         self.last = None;
         self.last_of.clear();
     }
 
-    /// Its client had this message.
+    /// Records that its client received this message.
     pub(crate) fn had(&mut self, thing: &Thing) {
         self.last = self.last.max(thing.place);
         self.last_of.insert((thing.sender.0, self.home && thing.several), thing.sender.1);
     }
 
-    /// The newest place that the client has.
+    /// Returns the newest position that the client has.
     pub(crate) fn newest_place(&self) -> Option<TopicPosition> {
         self.last.max(self.came_with)
     }
 }
 
-/// One place in an outbox.
+/// One entry in an outbox.
 pub(crate) enum Slot {
     One { uid: u64, thing: Rc<Thing>, form: Form, bytes: usize },
     Newest { uid: u64, newest: Option<Rc<Thing>>, state: Option<Rc<Thing>> },
@@ -285,30 +288,33 @@ pub(crate) struct ShadowSession {
     pub(crate) format: FormatId,
     pub(crate) alive: bool,
     pub(crate) terminating: bool,
-    /// Whether `poll_ready` has to name it.
+    /// `true` if `poll_ready` must return it.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
-    /// The subscription that stands for what is sent to it alone.
+    /// The subscription that stands for messages to the session alone.
     pub(crate) direct: u64,
     pub(crate) outbox: Vec<Slot>,
-    /// Places of those that are held until their time has come.
+    /// Outbox entries that are delayed.
     pub(crate) early: Vec<Slot>,
-    /// Bytes of what is in flight, and whether they count.
+    /// Bytes of the deliveries in flight; `true` if they count.
     pub(crate) in_flight: Vec<(usize, bool)>,
-    /// Places of what it was sent, by topic, to come back with.
+    /// Positions that were sent to the session, by topic, for reconnecting.
     pub(crate) places: Vec<(usize, TopicPosition)>,
-    /// While its connection is gone: since when, as a place in the log, and what it is to be told later.
+    /// The position in the log at which the session was suspended; `None` if it isn't suspended.
     pub(crate) suspended_at: Option<u64>,
+    /// Notices that are deferred until it is resumed.
     pub(crate) held: Vec<Told>,
-    /// Since when what it is owed comes in the log's order, whether that wasn't so before, and the number of
-    /// the newest message that it was owed since.
+    /// Position from which its deliveries follow the log's order.
     pub(crate) ordered_since: u64,
+    /// `true` if the order differed before `ordered_since`.
     pub(crate) reordered: bool,
+    /// Number of the newest message that became pending after `ordered_since`.
     pub(crate) newest: Option<u64>,
-    /// The messages that its client had, by subscription, and how many of them before this connection.
+    /// The messages that its client received, by subscription.
     pub(crate) had: Vec<(u64, Rc<Thing>)>,
+    /// Number of messages in `had` from before this connection.
     pub(crate) had_before: usize,
-    /// The messages that its client should have had, until something is left out by rule.
+    /// The messages that its client should have received; `None` once a message was dropped by a rule.
     pub(crate) ideal: Option<Vec<u64>>,
     pub(crate) recoveries: usize,
 }
@@ -331,7 +337,7 @@ impl ShadowSession {
         waiting.chain(in_flight).sum()
     }
 
-    /// Takes what waits for a subscription out of the outbox. Says how much that was.
+    /// Removes a subscription's waiting deliveries from the outbox. Returns their number.
     pub(crate) fn take_out(&mut self, uid: u64) -> u64 {
         let waiting = self.waiting_for(uid) as u64;
         self.outbox.retain(|slot| slot.uid() != uid);
@@ -339,7 +345,7 @@ impl ShadowSession {
         waiting
     }
 
-    /// The subscription to a topic, if it hasn't ended.
+    /// Returns the active subscription to a topic.
     fn live_uid(&self, topic: usize) -> Option<u64> {
         self.live_subs().find(|sub| sub.topic == topic).map(|sub| sub.uid)
     }
@@ -349,7 +355,7 @@ impl ShadowSession {
         waiting + self.in_flight.iter().filter(|(_, counted)| *counted).count()
     }
 
-    /// What closing it for want of memory gives back.
+    /// Returns the bytes that closing the session for lack of memory frees.
     pub(crate) fn held(&self) -> usize {
         let latest = self.in_flight.iter().map(|(bytes, counted)| if *counted { 0 } else { *bytes });
         self.queue_bytes() + latest.sum::<usize>()
@@ -376,7 +382,7 @@ impl ShadowSession {
     }
 }
 
-/// What a session should be told.
+/// An expected notice to a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Told {
     Lost(usize, usize),
@@ -385,7 +391,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// Whose it is.
+    /// Returns the session of the notice.
     pub(crate) fn session(&self) -> usize {
         match self {
             Self::Lost(session, _) | Self::Gap(session, _) | Self::Refused(session, _) => *session,
@@ -401,7 +407,7 @@ pub(crate) struct Limits {
     pub(crate) patches: PatchLimits,
 }
 
-/// A publication between cores.
+/// A publication in transit between cores.
 pub(crate) struct Sending {
     pub(crate) topics: Vec<usize>,
     pub(crate) thing: Rc<Thing>,
@@ -414,21 +420,21 @@ pub(crate) struct Shadow {
     pub(crate) topics: Vec<ShadowTopic>,
     pub(crate) sessions: Vec<ShadowSession>,
     pub(crate) counters: Vec<Counters>,
-    /// Publications, and messages for home cores, that must be on their way: `[from][to]`.
+    /// Publications, and messages for home cores, that must be in transit: `[from][to]`.
     pub(crate) spreading: Vec<Vec<VecDeque<Sending>>>,
     pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
-    /// What `poll_notice` and `poll_terminating` must say, by core.
+    /// Expected results of `poll_notice` and `poll_terminating`, by core.
     pub(crate) told: Vec<Vec<Told>>,
     pub(crate) terminating: Vec<Vec<(usize, Disconnect)>>,
-    /// What each core delivered of late.
+    /// The recent deliveries of each core.
     pub(crate) logs: Vec<ShadowLog>,
     /// The patches that each core keeps, and the time of its turn.
     pub(crate) patches: Vec<ShadowPatches>,
     pub(crate) clocks: Vec<Option<Instant>>,
     uids: u64,
-    /// How many messages each core has published.
+    /// Number of messages that each core has published.
     sent: Vec<u64>,
-    /// How often something worth testing happened.
+    /// Number of times that each interesting situation occurred.
     pub(crate) seen: BTreeMap<&'static str, u64>,
 }
 
@@ -458,7 +464,7 @@ impl Shadow {
         *self.seen.entry(what).or_default() += 1;
     }
 
-    // ---- what a core knows ----
+    // Knowledge of cores
 
     fn members(&self, topic: usize, core: usize) -> Vec<(usize, u64)> {
         let here = self.sessions.iter().enumerate().filter(|(_, s)| s.alive && s.core == core);
@@ -492,7 +498,8 @@ impl Shadow {
         self.has_members(topic, home) || !self.topics[topic].at[home].interested.is_empty()
     }
 
-    /// After every operation: who has nobody left doesn't follow; what nobody holds ends its life.
+    /// Called after every operation: a core without members stops following, and a topic without users ends
+    /// its incarnation.
     pub(crate) fn release_unused(&mut self) {
         for topic in 0..self.topics.len() {
             for core in 0..self.cores {
@@ -520,7 +527,7 @@ impl Shadow {
         }
     }
 
-    // ---- sessions ----
+    // Sessions
 
     pub(crate) fn open(&mut self, core: usize, id: SessionId, format: FormatId) {
         self.uids += 1;
@@ -561,7 +568,7 @@ impl Shadow {
         }
     }
 
-    /// The connection ends, and with it what waits and what is in flight.
+    /// Ends the connection: drops waiting deliveries and those in flight.
     pub(crate) fn drop_pending(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
@@ -577,21 +584,21 @@ impl Shadow {
         &mut self,
         session: usize,
         topic: usize,
-        terms: SubscribeOptions,
+        options: SubscribeOptions,
         since: Option<TopicPosition>,
     ) -> Result<(), SubscribeError> {
         let core = self.sessions[session].core;
         let known = self.sessions[session].live_subs().find(|s| s.topic == topic);
-        let policy = terms.policy;
+        let policy = options.policy;
         let is_feed = self.topics[topic].is_feed();
         let rated = is_feed && policy == Policy::Latest;
-        let interval = if rated { terms.interval } else { Duration::ZERO };
+        let interval = if rated { options.interval } else { Duration::ZERO };
         if let Some((uid, status)) = known.map(|s| (s.uid, s.status)) {
             if !is_feed {
                 self.set_policy(session, uid, policy);
                 return Ok(());
             }
-            let lost = self.set_terms(session, uid, policy, !terms.deltas);
+            let lost = self.set_options(session, uid, policy, !options.deltas);
             self.set_rate(session, uid, interval);
             if status == Status::Active {
                 let view = self.topics[topic].view_at(core).clone();
@@ -603,7 +610,7 @@ impl Shadow {
                     self.sessions[session].sub(uid).again = true;
                     self.deliver_feed(session, uid, &view, None, since.is_some());
                 } else if lost || (waiting == 0 && view.document.as_ref().is_some_and(|d| d.place != has)) {
-                    // Of `DropOldest` nobody knows what its client has.
+                    // Under `DropOldest` the client's version is unknown.
                     self.sessions[session].sub(uid).again |= has.is_none();
                     let resumes = self.sessions[session].sub(uid).feed.resumes;
                     self.deliver_feed(session, uid, &view, has, resumes);
@@ -636,7 +643,7 @@ impl Shadow {
             since: self.logs[core].next,
             home: t.home.is_some(),
             gapless,
-            feed: Feed { whole: !terms.deltas, interval, ..Feed::default() },
+            feed: Feed { whole: !options.deltas, interval, ..Feed::default() },
             ..Sub::default()
         });
         if ask {
@@ -644,12 +651,12 @@ impl Shadow {
         } else if is_feed {
             self.comes_to_feed(session, uid, since);
         } else {
-            self.replay(session, uid, self.owed_here(topic, core, since));
+            self.replay(session, uid, self.pending_here(topic, core, since));
         }
         Ok(())
     }
 
-    /// Out of a room. What waits of it still comes.
+    /// Removes a session from a room. Waiting deliveries are still sent.
     pub(crate) fn leave(&mut self, session: usize, topic: usize) -> bool {
         if self.topics[topic].is_feed() {
             return self.unsubscribe(session, topic);
@@ -678,7 +685,7 @@ impl Shadow {
         true
     }
 
-    /// A new subscription of a feed is owed what its client has not.
+    /// Enqueues the versions that the client of a new subscription doesn't have.
     fn comes_to_feed(&mut self, session: usize, uid: u64, since: Option<TopicPosition>) {
         let s = &mut self.sessions[session];
         let core = s.core;
@@ -696,8 +703,8 @@ impl Shadow {
         self.deliver_feed(session, uid, &view, has, since.is_some());
     }
 
-    /// Changes a feed's subscription. Says whether something was lost that waited.
-    fn set_terms(&mut self, session: usize, uid: u64, policy: Policy, whole: bool) -> bool {
+    /// Changes a feed's subscription. Returns `true` if a waiting version was dropped.
+    fn set_options(&mut self, session: usize, uid: u64, policy: Policy, whole: bool) -> bool {
         let s = &mut self.sessions[session];
         let core = s.core;
         let waiting = s.waiting_for(uid) as u64;
@@ -749,10 +756,10 @@ impl Shadow {
         }
     }
 
-    // ---- what is owed ----
+    // Pending deliveries
 
-    /// What is owed to somebody who comes to a room on a core that knows it.
-    pub(crate) fn owed_here(
+    /// Returns the messages for a session that joins a room on a core that knows the room.
+    pub(crate) fn pending_here(
         &self,
         topic: usize,
         core: usize,
@@ -903,11 +910,11 @@ impl Shadow {
         s.outbox.push(Slot::One { uid, thing: thing.clone(), form, bytes });
         s.ready = true;
         counters.pending += 1;
-        // The promise of the budget.
+        // The budget's invariant.
         assert!(s.queue_bytes() <= self.limits.send_buffer_bytes_max || s.counted() == 1);
     }
 
-    /// What `take` must give, and what it says.
+    /// Returns the expected result of `take`.
     pub(crate) fn take(
         &mut self,
         session: usize,
@@ -954,9 +961,9 @@ impl Shadow {
         self.counters[s.core].sent += in_flight;
     }
 
-    // ---- what happens to topics ----
+    // Operations on topics
 
-    /// What `core` publishes to a room.
+    /// Publishes to a room from `core`.
     pub(crate) fn publish(
         &mut self,
         now: Instant,
@@ -997,7 +1004,7 @@ impl Shadow {
         }
     }
 
-    /// What `core` emits to several rooms.
+    /// Emits to several rooms from `core`.
     pub(crate) fn emit(
         &mut self,
         now: Instant,
@@ -1081,7 +1088,7 @@ impl Shadow {
         }
     }
 
-    /// A publication reaches another core.
+    /// Delivers a publication that reaches another core.
     pub(crate) fn arrives(&mut self, now: Instant, core: usize, sending: &Sending) {
         let t = &mut self.topics[sending.topics[0]];
         if t.home.is_some() && sending.topics.len() == 1 {
@@ -1094,7 +1101,7 @@ impl Shadow {
         self.deliver(now, core, &sending.topics, &sending.thing, &sending.how);
     }
 
-    /// A `Join` reaches home. Says whether it must be refused.
+    /// Handles a `Join` at the home core.
     pub(crate) fn join(&mut self, topic: usize, from: usize, session: SessionId) {
         let home = self.topics[topic].home.expect("it has one");
         let refused = !self.may_exist(topic, home);
@@ -1106,7 +1113,7 @@ impl Shadow {
             Answer::Refused
         } else {
             let is_feed = self.topics[topic].is_feed();
-            let pending = if is_feed { None } else { self.owed_here(topic, home, since) };
+            let pending = if is_feed { None } else { self.pending_here(topic, home, since) };
             self.topics[topic].at[home].interested.insert(from);
             let view = self.topics[topic].view.clone();
             Answer::Joined { pending, view }
@@ -1115,7 +1122,7 @@ impl Shadow {
         asks.iter_mut().find(|a| a.uid == uid).expect("found above").answer = Some(answer);
     }
 
-    /// The answer to a `Join` reaches who asked.
+    /// Delivers the answer to a `Join` to the requesting core.
     pub(crate) fn answered(&mut self, topic: usize, core: usize, session: SessionId, refused: bool) {
         let at = &mut self.topics[topic].at[core];
         let ask = at.asks.pop_front().expect("an answer has a question");
@@ -1150,14 +1157,15 @@ impl Shadow {
         }
     }
 
-    /// A core tells that it has members in a plain room. Says whether that is taken note of.
+    /// Handles a core's notice that it has members in a plain room. Returns `true` if the receiver records
+    /// it.
     pub(crate) fn interest(&mut self, topic: usize, from: usize, at: usize, wanted: bool) -> bool {
         if wanted && !self.may_exist(topic, at) {
             return false;
         }
         let interested = &mut self.topics[topic].at[at].interested;
         if wanted {
-            // A core that has refused is notified again, even of what it knows.
+            // A core that has refused is notified again, even of a known state.
             interested.insert(from);
         } else {
             interested.remove(&from);
@@ -1165,7 +1173,7 @@ impl Shadow {
         true
     }
 
-    /// Another core can't take note of a plain room's members here: they have to go.
+    /// Handles that another core can't record a plain room's members here: their subscriptions end.
     pub(crate) fn interest_refused(&mut self, topic: usize, core: usize) {
         for (session, uid) in self.members(topic, core) {
             self.sessions[session].sub(uid).status = Status::Ended;
@@ -1175,7 +1183,7 @@ impl Shadow {
         }
     }
 
-    /// A feed has a new version, to which perhaps a patch of this length leads from the last one.
+    /// Handles a feed's new version, optionally with a patch of this length from the previous one.
     pub(crate) fn document(
         &mut self,
         now: Instant,
@@ -1247,7 +1255,7 @@ impl Shadow {
         }
     }
 
-    /// The control plane was told about a key.
+    /// Records a report about a key to the control plane.
     pub(crate) fn reported(&mut self, topic: usize, wanted: bool) {
         let again = std::mem::take(&mut self.topics[topic].again);
         assert!(self.topics[topic].reported != wanted || again, "reported without a change");
@@ -1270,7 +1278,7 @@ impl Shadow {
         }
     }
 
-    /// Forgets what was delivered, then history as `handle_overload` must, and says how many bytes that gives back.
+    /// Evicts the log, then history, as `handle_overload` must. Returns the freed bytes.
     pub(crate) fn overload(&mut self, core: usize, excess: usize) -> usize {
         let mut freed = 0;
         while freed < excess {
@@ -1305,7 +1313,7 @@ impl Shadow {
 }
 
 impl ShadowSession {
-    /// Looks at what arrives alone: not at what the rest of the shadow thinks of it.
+    /// Checks a delivery alone, independent of the rest of the shadow.
     fn arrives(&mut self, uid: u64, thing: &Rc<Thing>, said: &Said) {
         if let Some(place) = thing.place {
             self.applies(uid, place, said);
@@ -1332,8 +1340,8 @@ impl ShadowSession {
     }
 }
 
-/// The client's wishes of a subscription: in the hub's words.
+/// The options of a subscription, as the hub's type.
 pub(crate) use stentor_hub::SubscribeOptions;
 
-/// Far more than any history keeps.
+/// Longer than any history is kept.
 pub(crate) const AGES: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! The operations that Socket.IO's sessions need: emits to several rooms with exceptions, other formats, and
-//! connections that are gone for a while.
+//! Operations of Socket.IO sessions: emits to several rooms with exceptions, changes of format, and lost
+//! connections.
 
 use super::World;
 use super::rig::bytes_of;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_hub::{Data, Emit, FormatId, Room, Rooms, Topic};
 
-/// No publication's id, as far as chance allows.
+/// An id that, with high probability, no publication has.
 const NO_ID: u64 = 0x0123_4567_89ab_cdef;
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
         }
     }
 
-    /// Somebody, at times who is gone and whose slot may be somebody else's by now.
+    /// Chooses any session, sometimes a closed one whose slot may be in use again.
     fn anybody(&mut self) -> Option<usize> {
         let sessions = self.shadow.sessions.len();
         if sessions > 0 && self.random.one_in(4) {
@@ -60,7 +60,7 @@ impl World {
         for _ in 0..1 + self.random.below(5) {
             let topic = self.some_topic();
             let Some(room) = self.room(topic).filter(|room| !room.is_all_members()) else { continue };
-            // At times the same name twice.
+            // Sometimes the same name twice.
             names.push(room.name().to_owned());
             if !topics.contains(&topic) {
                 topics.push(topic);
@@ -98,7 +98,7 @@ impl World {
     pub(crate) fn set_format(&mut self) {
         let Some(session) = self.some_session() else { return };
         let s = &self.shadow.sessions[session];
-        // Those that can't say deltas are among themselves.
+        // Formats without deltas may only be exchanged with each other.
         let deltas: &[u8] = if s.format.0 == 2 { &[2] } else { &[0, 1, 3] };
         let format = FormatId(*self.random.pick(deltas).unwrap_or(&0));
         self.log(format!("{session} changes to {format:?}"));
@@ -111,7 +111,7 @@ impl World {
         let Some(session) = self.some_session() else { return };
         let s = &self.shadow.sessions[session];
         let (core, id) = (s.core, s.id);
-        // What the kernel took may not have arrived.
+        // Messages that the kernel accepted may not have reached the client.
         let arrived = s.had_before + self.random.below(s.had.len() - s.had_before + 1);
         let had = if self.random.one_in(2) { s.had.len() } else { arrived };
         self.log(format!("the connection of {session} is gone, {had} messages arrived"));
@@ -135,7 +135,7 @@ impl World {
             let known: Vec<(u64, u64)> = self.ids.iter().map(|(number, id)| (*number, *id)).collect();
             (last, last_id) = match self.random.pick(&known) {
                 Some((number, id)) if !self.random.one_in(4) => (Some(*number), Some(*id)),
-                // A number that nothing has.
+                // An id that no publication has.
                 _ => (Some(0), Some(*self.random.pick(&[NO_ID, 0]).unwrap_or(&0))),
             };
         }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// The id of a publication is always the same, and no other's.
+    /// Records a publication's id: always the same, and different from all others.
     pub(crate) fn saw_id(&mut self, number: u64, id: u64) {
         let known = *self.ids.entry(number).or_insert(id);
         assert_eq!(known, id, "two ids of {number}");
