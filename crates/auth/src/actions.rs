@@ -1,25 +1,25 @@
-//! What rules allow, and to whom.
+//! Actions that rules allow, and the clients to which they apply.
 
 use std::fmt;
 
-/// What a client can do with a topic.
+/// An action of a client on a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Receive what is published.
+    /// Receive publications.
     Subscribe,
     /// Publish.
     Publish,
     /// List the members of a room.
     Presence,
-    /// Receive what was published before.
+    /// Receive earlier publications.
     History,
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 4] = [Self::Subscribe, Self::Publish, Self::Presence, Self::History];
 
-    /// Its name in rules.
+    /// Returns the name in rules.
     pub fn name(self) -> &'static str {
         match self {
             Self::Subscribe => "subscribe",
@@ -30,34 +30,34 @@ impl Action {
     }
 }
 
-/// Several actions.
+/// A set of actions.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Actions(u8);
 
 impl Actions {
-    /// Reads their names.
+    /// Reads a list of names.
     ///
     /// # Errors
-    /// There is none, or an unknown one.
+    /// The list is empty or has an unknown name.
     pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
         if names.is_empty() {
-            return Err("allow names nothing; expected subscribe, publish, presence or history".into());
+            return Err("allow is empty; expected subscribe, publish, presence or history".into());
         }
         names.iter().map(AsRef::as_ref).try_fold(Self::default(), |actions, name| {
             let known = Action::ALL.into_iter().find(|action| action.name() == name);
             let known = known.ok_or_else(|| {
-                format!("{name:?} can't be allowed; expected subscribe, publish, presence or history")
+                format!("{name:?} is not an action; expected subscribe, publish, presence or history")
             })?;
             Ok(actions.with(Self(1 << known as u8)))
         })
     }
 
-    /// Whether one of them is this.
+    /// Returns `true` if the set contains this action.
     pub fn has(self, action: Action) -> bool {
         self.0 & 1 << action as u8 != 0
     }
 
-    /// These and others.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
@@ -78,12 +78,12 @@ impl fmt::Debug for Actions {
     }
 }
 
-/// Which clients a rule is for.
+/// The clients to which a rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recipients {
-    /// Those with a token.
+    /// Clients with a token.
     #[default]
     Users,
-    /// Also anonymous ones.
+    /// All clients, including anonymous ones.
     Anyone,
 }

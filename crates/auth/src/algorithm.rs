@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How a token is signed. `none` isn't an algorithm.
+/// A signature algorithm. `none` isn't an algorithm here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the specifications")]
 pub enum Algorithm {
@@ -22,7 +22,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 12] = [
         Self::Hs256,
         Self::Hs384,
@@ -38,7 +38,7 @@ impl Algorithm {
         Self::EdDsa,
     ];
 
-    /// CPU time that verifying a signature takes, approximately.
+    /// Returns the approximate CPU time that verifying a signature takes.
     pub fn verification_time(self) -> Duration {
         Duration::from_micros(match self {
             Self::Hs256 | Self::Hs384 | Self::Hs512 => 5,
@@ -48,7 +48,7 @@ impl Algorithm {
         })
     }
 
-    /// Its name in the header of a token.
+    /// Returns the name in the header of a token.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hs256 => "HS256",
@@ -66,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of this name. `Ed25519` is the newer name of `EdDSA` with this curve.
+    /// Returns the algorithm with this name. `Ed25519` is the newer name of `EdDSA` with this curve.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "Ed25519" => Some(Self::EdDsa),
@@ -74,12 +74,13 @@ impl Algorithm {
         }
     }
 
-    /// Whether it works with a secret that issuer and server share.
+    /// Returns `true` if the algorithm uses a secret that issuer and server share.
     pub fn is_secret(self) -> bool {
         self.secret_bytes_min().is_some()
     }
 
-    /// The least length of a secret, that of the hash (RFC 7518, section 3.2). `None`: it works with key pairs.
+    /// Returns the minimum length of a secret, which is that of the hash (RFC 7518, section 3.2). `None` if
+    /// the algorithm uses key pairs.
     pub fn secret_bytes_min(self) -> Option<usize> {
         match self {
             Self::Hs256 => Some(32),

@@ -1,10 +1,11 @@
-//! Patterns of which one may match what the other is meant for, because a claim's value may contain the other's text: with the `sub`
-//! `7-private`, `user-{sub}` matches `user-7-private`, which `user-{sub}-private` means for user 7.
+//! Finds ambiguous patterns: one pattern may match names that another one is meant for, because a claim's
+//! value may contain the other pattern's text. With the `sub` `7-private`, `user-{sub}` matches
+//! `user-7-private`, which `user-{sub}-private` matches for user 7.
 
 use crate::pattern::{Pattern, Segment, split};
 use crate::permissions::Rule;
 
-/// Pairs of such patterns, each once, by their texts.
+/// Returns pairs of ambiguous patterns, each pair once, as texts.
 pub fn ambiguous_patterns(rules: &[Rule]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut compare = |one: &Pattern, other: &Pattern| {
@@ -25,7 +26,7 @@ pub fn ambiguous_patterns(rules: &[Rule]) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a name may match both, where a claim has different texts around it.
+/// Returns `true` if a name may match both patterns, and a claim has different surrounding texts in them.
 fn are_ambiguous(one: &[Segment], other: &[Segment]) -> bool {
     let mut is_ambiguous = false;
     for (one, other) in one.iter().zip(other) {
@@ -49,7 +50,7 @@ fn around(segment: &Segment) -> (&str, &str) {
     }
 }
 
-/// Whether a part of a name may match both segments.
+/// Returns `true` if a part of a name may match both segments.
 fn may_meet(one: &Segment, other: &Segment) -> bool {
     let end = |segment: &Segment| match segment {
         Segment::Text(text) => split(text).1,

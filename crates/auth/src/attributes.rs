@@ -1,10 +1,10 @@
-//! What is known of a client: the claims of its token, by name.
+//! The attributes of a client: the claims of its token, by name.
 
 use crate::json;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The claims of a token, as permissions refer to them.
+/// The claims of a token, to which permissions refer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes(pub(crate) Map<String, Value>);
 
@@ -12,13 +12,14 @@ impl Attributes {
     /// Reads a JSON object.
     ///
     /// # Errors
-    /// What is wrong with it, as the rest of a sentence.
+    /// The problem, as the predicate of a sentence.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         json::object(text.as_bytes()).map(Self).map_err(json::JsonError::problem)
     }
 
-    /// The values of a claim. `name` is that of a claim, or else a path of names joined by `.`, as `org.id`. A text and a whole number
-    /// are one value each, an array is those of its elements. Anything else, and the empty text, is no value.
+    /// Iterates over the values of a claim. `name` is the name of a claim, or else a path of names joined by
+    /// `.`, such as `org.id`. A text and a whole number are one value each, an array has the values of its
+    /// elements. Other types and the empty text have no value.
     pub fn values(&self, name: &str) -> impl Iterator<Item = Cow<'_, str>> {
         let all = match self.claim(name) {
             Some(Value::Array(items)) => items.as_slice(),
@@ -32,7 +33,7 @@ impl Attributes {
         })
     }
 
-    /// A claim as JSON.
+    /// Returns a claim as JSON.
     pub fn claim_text(&self, name: &str) -> Option<String> {
         self.claim(name).map(Value::to_string)
     }

@@ -1,30 +1,30 @@
-//! Tokens that were verified before, by their digests.
+//! A cache of verified tokens, by digest.
 //!
-//! Two halves take turns: when the newer one is full, the older one is dropped. So a token in use stays, an insertion costs the same
-//! always, and nothing has to be ordered.
+//! It has two halves: when the newer one is full, the older one is dropped. So a token in use stays in the
+//! cache, every insertion costs the same, and entries needn't be ordered.
 
 use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
 use std::mem;
 
-/// The SHA-256 of a token. Nobody finds another token with the same one.
+/// The SHA-256 digest of a token. Finding another token with the same digest is infeasible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of a token.
+    /// Computes the digest of a token.
     pub fn of(token: &str) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
         Self(bytes)
     }
 
-    /// Its first eight bytes.
+    /// Returns the first eight bytes.
     pub(crate) fn number(self) -> u64 {
         self.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// A number below `count`, evenly distributed.
+    /// Returns a number below `count`, evenly distributed.
     pub fn shard(self, count: usize) -> usize {
         usize::from(self.0[0]) % count.max(1)
     }
@@ -36,24 +36,24 @@ struct Entry<T> {
     bytes: usize,
 }
 
-/// A bounded map from tokens to what was found out about them.
+/// A bounded map from tokens to the results of their verification.
 pub struct TokenCache<T> {
     newer: HashMap<Digest, Entry<T>>,
     older: HashMap<Digest, Entry<T>>,
     newer_bytes: usize,
     older_bytes: usize,
-    /// Bound of each half.
+    /// Limit for each half in bytes.
     half_bytes_max: usize,
 }
 
 impl<T: Clone> TokenCache<T> {
-    /// A cache of at most `bytes_max` bytes, as its entries are counted.
+    /// Makes a cache with at most `bytes_max` bytes of entries.
     pub fn new(bytes_max: usize) -> Self {
         let (newer, older) = (HashMap::new(), HashMap::new());
         Self { newer, older, newer_bytes: 0, older_bytes: 0, half_bytes_max: bytes_max / 2 }
     }
 
-    /// The value of a token that isn't over at `now` (seconds since 1970).
+    /// Returns the value of a token that hasn't expired at `now` (seconds since 1970).
     pub fn find(&mut self, token: Digest, now: u64) -> Option<T> {
         if let Some(entry) = self.newer.get(&token) {
             return (now < entry.expires_at).then(|| entry.value.clone());
@@ -68,8 +68,8 @@ impl<T: Clone> TokenCache<T> {
         Some(value)
     }
 
-    /// Keeps the value of a token, which counts as `bytes`, until `expires_at` at the latest. One that is larger than half the bound isn't
-    /// kept.
+    /// Stores the value of a token, which counts as `bytes`, until `expires_at` at the latest. A value that
+    /// is larger than half the limit isn't stored.
     pub fn insert(&mut self, token: Digest, value: T, bytes: usize, expires_at: u64) {
         self.put(token, Entry { value, expires_at, bytes });
     }
@@ -88,12 +88,12 @@ impl<T: Clone> TokenCache<T> {
         }
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub fn clear(&mut self) {
         *self = Self::new(self.half_bytes_max * 2);
     }
 
-    /// Size of all entries.
+    /// Returns the size of all entries in bytes.
     pub fn bytes(&self) -> usize {
         self.newer_bytes + self.older_bytes
     }
@@ -116,14 +116,14 @@ mod tests {
         assert_eq!(cache.find(token(1), 0), None);
         assert_eq!(cache.find(token(999), 999), Some(999));
         assert_eq!(cache.find(token(999), 1000), None);
-        // One that is too large isn't kept, and evicts nothing.
+        // An entry that is too large isn't stored, and evicts no other.
         cache.insert(token(1000), 1000, 51, 1000);
         assert_eq!((cache.find(token(1000), 0), cache.find(token(0), 0)), (None, Some(0)));
-        // The same one again counts once.
+        // A replaced entry counts once.
         cache.clear();
         (0..5).for_each(|_| cache.insert(token(1), 1, 50, 1000));
         assert!(cache.bytes() <= 100);
-        // The bound is that of the beginning.
+        // The limit is unchanged.
         assert_eq!(cache.find(token(1), 0), Some(1));
         cache.clear();
         assert_eq!((cache.bytes(), cache.find(token(1), 0)), (0, None));

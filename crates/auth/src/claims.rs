@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 /// The claim that grants permissions: `{"allow": [{"topics": […], "allow": […]}], "join": ["room"], "info": {…}}`.
 pub const GRANTS_CLAIM: &str = "stentor";
-/// Longest subject or token id, in bytes.
+/// Maximum length of a subject or token id in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// Times are whole seconds below this: the largest number that every JSON parser represents exactly.
 const SECONDS_MAX: f64 = (1u64 << 53) as f64;
 
-/// What a verified token says. All times are in seconds since 1970.
+/// The claims of a verified token. All times are in seconds since 1970.
 #[derive(Clone, Debug)]
 pub struct Claims {
     /// The issuer: `iss`.
@@ -26,7 +26,7 @@ pub struct Claims {
     pub token_id: Option<Arc<str>>,
     /// `iat`.
     pub issued_at: u64,
-    /// `exp`. The token is over when the clock shows this second.
+    /// `exp`. The token expires at the start of this second.
     pub expires_at: u64,
     /// Permissions that the token grants besides those of the configuration.
     pub grants: Vec<Rule>,
@@ -38,7 +38,7 @@ pub struct Claims {
     pub attributes: Attributes,
 }
 
-/// The claims that decide about time and audience. They are read before others, so that errors about these are reported first.
+/// The claims about time and audience. They are read first, so that errors about them are reported first.
 pub(crate) struct Registered {
     pub(crate) expires_at: u64,
     pub(crate) not_before: Option<u64>,
@@ -70,7 +70,7 @@ struct Grant {
     allow: Vec<String>,
 }
 
-/// A NumericDate (RFC 7519, section 2), rounded down.
+/// Reads a NumericDate (RFC 7519, section 2), rounded down.
 fn time(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<u64>, Refused> {
     match claims.get(claim) {
         None => Ok(None),
@@ -81,7 +81,7 @@ fn time(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<u64>,
     }
 }
 
-/// A text of 1 to 256 bytes without control characters.
+/// Reads a text of 1 to 256 bytes without control characters.
 fn name(claims: &Map<String, Value>, claim: &'static str) -> Result<Option<Arc<str>>, Refused> {
     let is_name =
         |text: &&str| (1..=NAME_BYTES_MAX).contains(&text.len()) && !text.contains(|c: char| c.is_control());
@@ -103,14 +103,14 @@ impl Registered {
         Ok(Self {
             expires_at: required("exp")?,
             not_before: time(claims, "nbf")?,
-            // Without it, a token could outlast its revocation.
+            // Required, because a token without it could outlive its revocation.
             issued_at: required("iat")?,
         })
     }
 }
 
 impl Claims {
-    /// Of a token of `issuer` whose signature, audience and times are right.
+    /// Reads the claims of a token of `issuer` whose signature, audience and times are valid.
     pub(crate) fn read(
         issuer: Arc<str>,
         times: &Registered,
@@ -135,10 +135,10 @@ impl Claims {
 }
 
 impl Attributes {
-    /// The permissions that the claim [`GRANTS_CLAIM`] grants.
+    /// Returns the permissions that the claim [`GRANTS_CLAIM`] grants.
     ///
     /// # Errors
-    /// What is wrong with the claim.
+    /// The problem of the claim.
     pub fn grants(&self) -> Result<Vec<Rule>, String> {
         rules(Grants::read(&self.0)?.allow)
     }
@@ -163,7 +163,7 @@ impl Grant {
     }
 }
 
-/// An error's text may repeat the token's.
+/// Shortens an error's text, because it may quote the token's.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

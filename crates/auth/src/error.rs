@@ -1,23 +1,24 @@
-//! Why a token is refused: for the client, the log and the metrics. No text has a part of the token.
+//! Reasons for refusing a token: for the client, the log and the metrics. No text contains a part of the
+//! token.
 
-/// Why a token is refused.
+/// Reason for refusing a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// It has more than [`TOKEN_BYTES_MAX`](crate::TOKEN_BYTES_MAX) bytes.
+    /// The token has more than [`TOKEN_BYTES_MAX`](crate::TOKEN_BYTES_MAX) bytes.
     #[error("the token is longer than 8,192 bytes")]
     TooLong,
-    /// It isn't three parts in base64url.
+    /// The token isn't three parts in base64url.
     #[error("this is not a JSON Web Token: expected three parts in base64url, joined by dots")]
     NotCompact,
-    /// Its header or its claims can't be read.
+    /// The token's header or claims can't be parsed.
     #[error("the token's {part} {problem}")]
     Json {
-        /// Its `header` or `payload`.
+        /// The part: `header` or `payload`.
         part: &'static str,
-        /// What is wrong with it.
+        /// The problem, as the predicate of a sentence.
         problem: &'static str,
     },
-    /// A parameter of its header is missing, has a wrong type, or asks for what isn't supported.
+    /// A parameter of the header is missing, has a wrong type, or requires an unsupported feature.
     #[error("{0}")]
     Header(&'static str),
     /// No issuer of this name is configured.
@@ -30,38 +31,38 @@ pub enum Refused {
     #[error("the token's issuer has no such key (kid)")]
     Key,
     /// The signature is wrong.
-    #[error("the token's signature is wrong")]
+    #[error("the token's signature is invalid")]
     Signature,
     /// A claim is missing or has a wrong type.
     #[error("the token's claim {claim} {problem}")]
     Claim {
         /// The claim.
         claim: &'static str,
-        /// What is wrong with it.
+        /// The problem, as the predicate of a sentence.
         problem: &'static str,
     },
-    /// It is meant for others.
-    #[error("the token's audience (aud) is another one")]
+    /// The token is meant for another server.
+    #[error("the token is for another audience (aud)")]
     Audience,
-    /// It is over.
+    /// The token has expired.
     #[error("the token has expired (exp)")]
     Expired,
-    /// It isn't valid yet.
+    /// The token isn't valid yet.
     #[error("the token is not valid yet (nbf)")]
     NotYetValid,
-    /// It was issued in the future.
+    /// The token was issued in the future.
     #[error("the token was issued in the future (iat)")]
     IssuedInFuture,
-    /// It is valid for longer than is allowed.
+    /// The token is valid for longer than the server allows.
     #[error("the token is valid for longer than the server allows (exp)")]
     LifetimeTooLong,
-    /// What it grants can't be read.
-    #[error("the token's claim stentor is wrong: {0}")]
+    /// The granted permissions can't be parsed.
+    #[error("the token's claim stentor is invalid: {0}")]
     Grants(String),
 }
 
 impl Refused {
-    /// The code that clients receive.
+    /// Returns the error code that clients receive.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Expired => "token_expired",
@@ -70,7 +71,7 @@ impl Refused {
         }
     }
 
-    /// One word for metrics.
+    /// Returns the label in metrics.
     pub fn label(&self) -> &'static str {
         match self {
             Self::TooLong => "too_long",
@@ -88,7 +89,7 @@ impl Refused {
         }
     }
 
-    /// The values of [`Self::label`].
+    /// All values of [`Self::label`].
     pub const LABELS: [&'static str; 12] = [
         "too_long",
         "malformed",

@@ -1,4 +1,4 @@
-//! Why a client may do something, or not: for people who write rules.
+//! Explains to authors of rules why a client has a permission, or lacks it.
 
 use crate::actions::{Action, Actions, Recipients};
 use crate::attributes::Attributes;
@@ -7,23 +7,23 @@ use crate::permissions::{Permissions, Rule, Topic};
 use std::cell::RefCell;
 use std::fmt;
 
-/// What rules say about a topic, for one client.
+/// The effect of the rules on a topic, for one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// Everything that is allowed.
+    /// All allowed actions.
     pub allowed: Actions,
     /// Each rule that concerns the topic, or nearly does, by its number (from 1).
     pub reasons: Vec<(usize, Reason)>,
 }
 
-/// What a rule has to do with a topic.
+/// The effect of a rule on a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The rule matches, and allows this.
+    /// The rule matches and allows actions.
     Allows {
-        /// The pattern that matches.
+        /// The matching pattern.
         pattern: String,
-        /// What the rule allows.
+        /// The allowed actions.
         actions: Actions,
     },
     /// The rule would match with other claims.
@@ -32,12 +32,12 @@ pub enum Reason {
         pattern: String,
         /// The claim.
         claim: String,
-        /// Its values as JSON. `None`: the client has no such claim.
+        /// The claim's values as JSON; `None` if the client lacks the claim.
         value: Option<String>,
     },
     /// The rule matches, but not for anonymous clients.
     UsersOnly {
-        /// The pattern that matches.
+        /// The matching pattern.
         pattern: String,
     },
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Reason {
             Self::UsersOnly { pattern } => {
                 write!(
                     f,
-                    "{pattern} matches, but clients without a token are left out (to = \"anyone\" includes them)"
+                    "{pattern} matches, but not for clients without a token (to = \"anyone\" includes them)"
                 )
             }
         }
@@ -63,7 +63,7 @@ impl fmt::Display for Reason {
 }
 
 impl Permissions {
-    /// Explains what a client may do with a topic. Takes time in proportion to the number of rules.
+    /// Explains the permissions of a client for a topic. Takes time linear in the number of rules.
     pub fn explain(&self, attributes: Option<&Attributes>, topic: Topic<'_>) -> Explanation {
         let reasons = self.rules().iter().enumerate();
         let reasons =
@@ -73,7 +73,7 @@ impl Permissions {
 }
 
 impl Explanation {
-    /// The numbers of the rules that allow an action.
+    /// Iterates over the numbers of the rules that allow an action.
     pub fn rules_that_allow(&self, action: Action) -> impl Iterator<Item = usize> {
         self.reasons.iter().filter_map(move |(n, reason)| match reason {
             Reason::Allows { actions, .. } if actions.has(action) => Some(*n),
@@ -96,7 +96,7 @@ fn reason(rule: &Rule, attributes: Option<&Attributes>, topic: Topic<'_>) -> Opt
         });
     }
     patterns.iter().find_map(|pattern| {
-        // The first claim that differs in a name that would match otherwise.
+        // The first claim with a different value in a name that would match otherwise.
         let differing = RefCell::new(None);
         let would_match = pattern.matches_by(name, &|claim, value| {
             if !has(attributes, claim, value) {

@@ -1,20 +1,21 @@
-//! What is demanded of the tokens of an issuer.
+//! The requirements for the tokens of an issuer.
 
 use crate::algorithm::Algorithm;
 use std::sync::Arc;
 
-/// An issuer whose tokens are accepted. Its keys are kept apart, because they change.
+/// An issuer whose tokens are accepted. Its keys are stored separately, because they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
     /// The value of the claim `iss`, byte by byte.
     pub name: Arc<str>,
-    /// The server's name, which the claim `aud` has to contain. `None`: only tokens without `aud` are accepted (RFC 7519,
-    /// section 4.1.3).
+    /// The server's name, which the claim `aud` must contain. `None` accepts only tokens without `aud` (RFC
+    /// 7519, section 4.1.3).
     pub audience: Option<Arc<str>>,
-    /// The algorithms that it may sign with.
+    /// The algorithms with which the issuer may sign.
     pub algorithms: Vec<Algorithm>,
-    /// How far the issuer's clock may be ahead, in seconds: for `nbf` and `iat`, never for `exp`.
+    /// Maximum time by which the issuer's clock may be ahead, in seconds: for `nbf` and `iat`, never for
+    /// `exp`.
     pub leeway_seconds: u64,
-    /// How long a token may be valid, in seconds.
+    /// Maximum validity of a token in seconds.
     pub lifetime_seconds_max: u64,
 }

@@ -1,17 +1,17 @@
-//! JSON of others, as a tree: bounded in depth, and without duplicate members.
+//! Untrusted JSON as a tree, with bounded depth and without duplicate members.
 //!
-//! RFC 7515, section 4, and RFC 7519, section 4, let a parser take the last of two members with the same name. Two parsers that differ
-//! in that read two different tokens, so a duplicate is refused here.
+//! RFC 7515, section 4, and RFC 7519, section 4, allow parsers to use the last of two members with the same
+//! name. Two parsers that differ in that would read two different tokens, so duplicates are refused here.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fmt;
 
-/// How deep arrays and objects may be nested: `{}` has depth 1.
+/// Maximum depth of arrays and objects: `{}` has depth 1.
 pub(crate) const DEPTH_MAX: usize = 16;
 
-/// Why a text isn't accepted.
+/// Reason for refusing a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonError {
     Syntax,
@@ -21,7 +21,7 @@ pub(crate) enum JsonError {
 }
 
 impl JsonError {
-    /// The predicate of a sentence about the text.
+    /// Returns the predicate of a sentence about the text.
     pub(crate) fn problem(self) -> &'static str {
         match self {
             Self::Syntax => "is not JSON",
@@ -47,7 +47,7 @@ pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, JsonError> {
     }
 }
 
-/// Reads a value at a depth, and notes what is wrong beyond the syntax.
+/// Reads a value at a depth, and records errors beyond the syntax.
 #[derive(Clone, Copy)]
 struct Strict<'e> {
     depth_left: usize,
@@ -60,7 +60,7 @@ impl Strict<'_> {
         E::custom("")
     }
 
-    /// The reader of what is within.
+    /// Returns a reader for the next level.
     fn inner<E: serde::de::Error>(self) -> Result<Self, E> {
         match self.depth_left.checked_sub(1) {
             Some(depth_left) => Ok(Self { depth_left, ..self }),
@@ -142,7 +142,7 @@ mod tests {
         }
         check(r#" {"a":[1,-2,0.5,"x",true,null],"b":{}} "#, Ok(r#"{"a":[1,-2,0.5,"x",true,null],"b":{}}"#));
         check(r#"{"a":1,"a":1}"#, Err(JsonError::Duplicate));
-        // The same name, written in another way, at any depth.
+        // The same name in another spelling, at any depth.
         check(r#"{"b":[{"a":1,"\u0061":2}]}"#, Err(JsonError::Duplicate));
         check("{} {}", Err(JsonError::Syntax));
         check(r#"{"a":1,}"#, Err(JsonError::Syntax));

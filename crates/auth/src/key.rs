@@ -1,4 +1,4 @@
-//! Keys that verify signatures. Each is of one kind, and verifies the algorithms of this kind only.
+//! Keys that verify signatures. Each key has one kind, and verifies only the algorithms of this kind.
 
 use crate::algorithm::Algorithm;
 use crate::material::{KeyError, Material};
@@ -8,21 +8,22 @@ use ring::signature::{self, RsaParameters, RsaPublicKeyComponents, UnparsedPubli
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest secret, in bytes.
+/// Maximum length of a secret in bytes.
 const SECRET_BYTES_MAX: usize = 1024;
 
 /// A key of an issuer, which verifies signatures.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// Its name among the keys of the issuer.
+    /// The key's id among the issuer's keys.
     id: Option<Arc<str>>,
-    /// The only algorithm that it is for, if the issuer said so.
+    /// The only allowed algorithm, if the issuer restricts the key to one.
     only: Option<Algorithm>,
     material: Material,
     hmac: Option<Prepared>,
 }
 
-/// A secret as HMAC with SHA-256, 384 and 512 begins with it, so that no token pays for that again. It follows from the material.
+/// The initial states of HMAC with SHA-256, 384 and 512, so that they aren't computed per token. They follow
+/// from the material.
 #[derive(Clone)]
 struct Prepared(Arc<[hmac::Key; 3]>);
 
@@ -51,7 +52,7 @@ impl Prepared {
 }
 
 impl fmt::Debug for Key {
-    /// Without the key itself.
+    /// Omits the key material.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:?})", self.id)
     }
@@ -66,7 +67,8 @@ impl Key {
         Self { id: id.map(Into::into), only, material, hmac }
     }
 
-    /// A secret that the server shares with the issuer, for HS256 and, if it is long enough, HS384 and HS512.
+    /// Makes a key from a secret that the server shares with the issuer, for HS256 and, if it is long enough,
+    /// HS384 and HS512.
     ///
     /// # Errors
     /// [`KeyError::SecretLength`].
@@ -77,25 +79,25 @@ impl Key {
         Ok(Self::new(id, None, Material::Secret(secret.into())))
     }
 
-    /// A public key in PEM: RSA with 2,048 to 8,192 bits, P-256, P-384 or Ed25519.
+    /// Reads a public key in PEM: RSA with 2,048 to 8,192 bits, P-256, P-384 or Ed25519.
     ///
     /// # Errors
-    /// It isn't one.
+    /// The text is no such key.
     pub fn public(id: Option<&str>, pem: &str) -> Result<Self, KeyError> {
         spki::public_key(pem).map(|material| Self::new(id, None, material))
     }
 
-    /// Its name among the keys of the issuer.
+    /// Returns the key's id among the issuer's keys.
     pub fn id(&self) -> Option<&str> {
         self.id.as_deref()
     }
 
-    /// Whether it is a secret that the server shares with the issuer.
+    /// Returns `true` for a secret that the server shares with the issuer.
     pub fn is_secret(&self) -> bool {
         matches!(self.material, Material::Secret(_))
     }
 
-    /// Whether signatures of this algorithm can be verified by it.
+    /// Returns `true` if the key can verify signatures with this algorithm.
     pub fn is_for(&self, algorithm: Algorithm) -> bool {
         use Algorithm::{EdDsa, Es256, Es384, Hs256, Hs384, Hs512, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
         let fits = match &self.material {
@@ -111,7 +113,8 @@ impl Key {
         fits && self.only.is_none_or(|only| only == algorithm)
     }
 
-    /// Whether this is the key's signature of `message`. `false` for any algorithm that the key isn't for.
+    /// Returns `true` if this is the key's signature of `message`. `false` for every algorithm that the key
+    /// isn't for.
     pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.is_for(algorithm) {
             return false;
@@ -135,7 +138,7 @@ impl Key {
         verified.is_ok()
     }
 
-    /// The tag of a message, if the key is a secret for this algorithm.
+    /// Computes the tag of a message if the key is a secret for this algorithm.
     pub(crate) fn tag(&self, algorithm: Algorithm, message: &[u8]) -> Option<hmac::Tag> {
         let key = self.prepared(algorithm).filter(|_| self.is_for(algorithm))?;
         Some(hmac::sign(key, message))

@@ -1,7 +1,8 @@
 //! Keys that an issuer publishes: a JWK Set (RFC 7517; RFC 8037 for Ed25519).
 //!
-//! Keys that can't verify a token are left out: those for encryption, of unknown kinds, and secrets, which nobody publishes. A set
-//! without any key is an error, so that an issuer's mistake doesn't replace keys that work.
+//! Keys that can't verify a token are skipped: encryption keys, keys of unknown kinds, and secrets, which
+//! must never be published. A set without any usable key is an error, so that an issuer's mistake doesn't
+//! replace working keys.
 
 use crate::algorithm::Algorithm;
 use crate::json;
@@ -11,23 +12,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-/// Largest JWK Set, in bytes.
+/// Maximum size of a JWK Set in bytes.
 pub const KEY_SET_BYTES_MAX: usize = 256 << 10;
-/// Most keys in a JWK Set.
+/// Maximum number of keys in a JWK Set.
 pub const KEYS_MAX: usize = 128;
-/// Longest key id, in bytes.
+/// Maximum length of a key id in bytes.
 pub(crate) const KEY_ID_BYTES_MAX: usize = 256;
 
-/// Why a JWK Set isn't accepted. The issuer is at fault.
+/// Reason for refusing a JWK Set. The issuer is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// It has more than [`KEY_SET_BYTES_MAX`] bytes.
+    /// The set has more than [`KEY_SET_BYTES_MAX`] bytes.
     #[error("the JWK Set is larger than 256 KiB")]
     TooLarge,
-    /// It isn't an object with an array `keys`.
+    /// The text isn't an object with an array `keys`.
     #[error("this is not a JWK Set: {0}")]
     Malformed(&'static str),
-    /// It has more than [`KEYS_MAX`] keys.
+    /// The set has more than [`KEYS_MAX`] keys.
     #[error("the JWK Set has more than 128 keys")]
     TooMany,
     /// No key can verify a token.
@@ -35,12 +36,12 @@ pub enum KeySetError {
     NoKeys,
 }
 
-/// The keys of an issuer that can verify tokens.
+/// An issuer's keys that can verify tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet {
     /// The keys, in the issuer's order.
     pub keys: Vec<Key>,
-    /// Keys that were left out.
+    /// Number of skipped keys.
     pub skipped: usize,
 }
 
@@ -48,7 +49,7 @@ impl KeySet {
     /// Reads a JWK Set.
     ///
     /// # Errors
-    /// It isn't one, is beyond a bound, or has no key that can verify a token.
+    /// The text isn't a JWK Set, exceeds a limit, or has no key that can verify a token.
     pub fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         if text.len() > KEY_SET_BYTES_MAX {
             return Err(KeySetError::TooLarge);
@@ -66,7 +67,7 @@ impl KeySet {
     }
 }
 
-/// One JWK, if it can verify tokens.
+/// Reads one JWK; `None` if it can't verify tokens.
 fn key(jwk: &Map<String, Value>) -> Option<Key> {
     let text = |name| jwk.get(name).and_then(Value::as_str);
     let number = |name| URL_SAFE_NO_PAD.decode(text(name)?).ok();

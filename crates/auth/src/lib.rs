@@ -1,24 +1,27 @@
-//! Who a client is, and what it may do: JSON Web Tokens, permissions and revocations. No I/O: bytes and the time go in,
-//! decisions come out.
+//! Authentication and authorization: JSON Web Tokens, permissions and revocations. No I/O: bytes and the time
+//! go in, decisions come out.
 //!
 //! | question | type |
 //! |---|---|
-//! | Is this token genuine, and meant for us, now? | [`Unverified`], [`Issuer`], [`Key`] |
+//! | Is this token genuine, valid now, and meant for this server? | [`Unverified`], [`Issuer`], [`Key`] |
 //! | Which keys does an issuer publish? | [`KeySet`] |
 //! | May this client subscribe to this topic? | [`Permissions`] |
-//! | Was the token revoked since? | [`Revocations`] |
+//! | Was the token revoked? | [`Revocations`] |
 //! | Was this token verified before? | [`TokenCache`] |
 //!
-//! Tokens are compact JWS (RFC 7515) with JSON claims (RFC 7519), verified by `ring`. The crate `jsonwebtoken` isn't used: its
-//! providers are aws-lc, a second cryptographic library, and RustCrypto's, which contains `rsa` (RUSTSEC-2023-0071). With a provider
-//! of our own, what is left of it is less than what is checked here: bounds of size and depth, duplicate members, `crit`, `typ`.
+//! Tokens are compact JWS (RFC 7515) with JSON claims (RFC 7519), verified by `ring`. The crate
+//! `jsonwebtoken` isn't used: its providers are aws-lc, a second cryptographic library, and RustCrypto's,
+//! which contains `rsa` (RUSTSEC-2023-0071). With a provider of our own, it would check less than this crate
+//! does: limits of size and depth, duplicate members, `crit`, `typ`.
 //!
 //! **Invariants.**
 //!
-//! - A key verifies the algorithms of its kind only, and no other: a public key never serves as a secret (RFC 8725, section 2.1).
+//! - A key verifies only the algorithms of its kind: a public key never serves as a secret (RFC 8725, section
+//!   2.1).
 //! - A key belongs to an issuer. The same key id of another issuer is another key.
-//! - Nothing in a token that isn't verified is used, but to find the issuer and the key by comparison.
-//! - What isn't permitted is refused. A claim's value never widens a pattern: it is compared with a segment, as text.
+//! - Unverified parts of a token are only used to find the issuer and the key by comparison.
+//! - Actions that aren't permitted are refused. A claim's value never widens a pattern: it is compared with a
+//!   segment, as text.
 #![forbid(unsafe_code)]
 
 mod actions;

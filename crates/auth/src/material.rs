@@ -1,32 +1,32 @@
-//! What keys consist of.
+//! Key material.
 
 use std::sync::Arc;
 
-/// Why something isn't a key.
+/// Reason why a text or JWK isn't a usable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// A secret that can be guessed.
+    /// The secret is short enough to be guessed, or too long.
     #[error(
         "a secret needs 32 to 1,024 bytes, as many as the hash of its algorithm (HS256: 32); `openssl rand -hex 32` makes one"
     )]
     SecretLength,
-    /// Not PEM, or of something else.
+    /// The text isn't PEM, or has another label.
     #[error(
         "expected a public key in PEM (-----BEGIN PUBLIC KEY-----); `openssl pkey -pubout -in KEY` and \
              `openssl x509 -pubkey -noout -in CERTIFICATE` write one"
     )]
     NotPem,
-    /// A private key, which only the issuer should have.
+    /// The text is a private key, which only the issuer should have.
     #[error(
         "this is a private key, which only the issuer needs; `openssl pkey -pubout -in KEY` writes the public key"
     )]
     Private,
-    /// A kind of key that no supported algorithm has.
+    /// No supported algorithm uses keys of this kind.
     #[error("expected a key for RSA (2,048 to 8,192 bits), P-256, P-384 or Ed25519")]
     Unsupported,
 }
 
-/// What a key consists of. The kind decides which algorithms it verifies.
+/// The material of a key. Its kind determines the algorithms that it verifies.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Material {
     Secret(Arc<[u8]>),
@@ -37,7 +37,7 @@ pub(crate) enum Material {
 }
 
 impl Material {
-    /// Of a modulus and an exponent, big-endian.
+    /// Makes an RSA key from a modulus and an exponent, big-endian.
     pub(crate) fn rsa(n: &[u8], e: &[u8]) -> Option<Self> {
         fn trim(number: &[u8]) -> &[u8] {
             let zeros = number.iter().take_while(|byte| **byte == 0).count();
@@ -48,12 +48,12 @@ impl Material {
             .then(|| Self::Rsa { n: n.into(), e: e.into() })
     }
 
-    /// Of an uncompressed point (SEC 1, section 2.3.3).
+    /// Makes a P-256 key from an uncompressed point (SEC 1, section 2.3.3).
     pub(crate) fn p256(point: &[u8]) -> Option<Self> {
         (point.len() == 65 && point[0] == 4).then(|| Self::P256(point.into()))
     }
 
-    /// Of an uncompressed point.
+    /// Makes a P-384 key from an uncompressed point.
     pub(crate) fn p384(point: &[u8]) -> Option<Self> {
         (point.len() == 97 && point[0] == 4).then(|| Self::P384(point.into()))
     }

@@ -7,36 +7,36 @@
 //! | text | itself |
 //! | `*` | any one segment that isn't empty |
 //! | `{claim}`, also with text around it | the claim's value, if that is one segment |
-//! | `**`, at the end | the rest of the name, which isn't empty |
+//! | `**`, at the end | the non-empty rest of the name |
 //!
-//! A claim's value is compared with the segment as text: it never stands for a wildcard, and a value with a separator matches nothing.
-//! Therefore a user whose name is `7:admin` gains nothing by `user:{sub}`.
+//! A claim's value is compared with the segment as text: it never acts as a wildcard, and a value with a
+//! separator matches no segment. Therefore a user named `7:admin` gains no permission from `user:{sub}`.
 
 use crate::attributes::Attributes;
 use std::fmt;
 
-/// Longest pattern, in bytes. No name of a topic is longer.
+/// Maximum length of a pattern in bytes. No topic has a longer name.
 pub(crate) const PATTERN_BYTES_MAX: usize = 256;
 
-/// Why a text isn't a pattern.
+/// Reason why a text isn't a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It has no characters, or too many.
+    /// The text is empty or too long.
     #[error("a pattern has 1 to 256 bytes")]
     Length,
-    /// A brace stands alone.
+    /// A brace is unpaired.
     #[error("{0:?} has a {{ without a }}, or a }} without a {{")]
     Brace(String),
-    /// Braces without a name between them.
-    #[error("{0:?} has no name of a claim between {{ and }}")]
+    /// A pair of braces has no name between them.
+    #[error("{0:?} has no claim name between {{ and }}")]
     NoClaim(String),
-    /// Two claims in a segment could be divided in several ways.
+    /// A segment has two claims, which could be split in several ways.
     #[error("{0:?} has two claims in one segment; separate them with / or :")]
     TwoClaims(String),
-    /// `*` in a text.
-    #[error("{0:?} has a * beside other characters: * stands for a whole segment, between / or :")]
+    /// A `*` stands next to other characters.
+    #[error("{0:?} has a * next to other characters: * stands for a whole segment, between / or :")]
     Star(String),
-    /// `**` elsewhere.
+    /// A `**` isn't at the end.
     #[error("{0:?} has ** before its end; write * for each segment")]
     Rest(String),
 }
@@ -44,17 +44,17 @@ pub enum PatternError {
 /// A segment, with the separator that follows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
-    /// Text, with its separator.
+    /// Literal text, with its separator.
     Text(Box<str>),
-    /// `*`.
+    /// `*`: any non-empty segment.
     Any(End),
     /// `{claim}`, with the text before and after it.
     Claim { before: Box<str>, claim: Box<str>, after: Box<str>, end: End },
-    /// `**`.
+    /// `**`: the rest of the name.
     Rest,
 }
 
-/// The separator after a segment, or none at the end.
+/// The separator after a segment; `None` at the end.
 pub(crate) type End = Option<char>;
 
 /// A pattern of topics.
@@ -80,12 +80,12 @@ pub(crate) fn is_separator(c: char) -> bool {
     c == '/' || c == ':'
 }
 
-/// The segments of a topic's name, each with its separator.
+/// Iterates over the segments of a topic's name, each with its separator.
 pub(crate) fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split_inclusive(is_separator)
 }
 
-/// A segment of a topic's name without its separator, and that.
+/// Splits a segment of a topic's name into its text and its separator.
 pub(crate) fn split(part: &str) -> (&str, End) {
     match part.strip_suffix(is_separator) {
         Some(text) => (text, part.chars().next_back()),
@@ -97,7 +97,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem of the text.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if !(1..=PATTERN_BYTES_MAX).contains(&text.len()) {
             return Err(PatternError::Length);
@@ -108,7 +108,7 @@ impl Pattern {
                 '{' | '}' if in_braces == (c == '{') => return Err(PatternError::Brace(text.into())),
                 '{' => in_braces = true,
                 '}' => in_braces = false,
-                // The name of a claim may have separators, as that of a URL has.
+                // The name of a claim may contain separators, such as a URL.
                 c if is_separator(c) && !in_braces => {
                     segments.push(segment(text, &text[start..at], Some(c))?);
                     start = at + 1;
@@ -125,12 +125,12 @@ impl Pattern {
         Ok(Self { text: text.into(), segments })
     }
 
-    /// Whether a name matches, for a client with these attributes.
+    /// Returns `true` if a name matches, for a client with these attributes.
     pub fn matches(&self, name: &str, attributes: Option<&Attributes>) -> bool {
         self.matches_by(name, &|claim, value| has(attributes, claim, value))
     }
 
-    /// The same, where `has` says whether a claim has a value.
+    /// Like [`Self::matches`], with a function that returns whether a claim has a value.
     pub(crate) fn matches_by(&self, name: &str, has: &dyn Fn(&str, &str) -> bool) -> bool {
         let mut rest = name;
         for segment in &self.segments {
@@ -148,7 +148,8 @@ impl Pattern {
 }
 
 impl Segment {
-    /// Whether a segment of a name, with its separator, matches. `**` is not for a single segment.
+    /// Returns `true` if a segment of a name, with its separator, matches. `**` never matches a single
+    /// segment.
     pub(crate) fn matches(&self, part: &str, has: &dyn Fn(&str, &str) -> bool) -> bool {
         let (value, found) = split(part);
         match self {
@@ -163,7 +164,7 @@ impl Segment {
     }
 }
 
-/// Whether a claim of a client has this value. Anonymous clients have no claims.
+/// Returns `true` if a client's claim has this value. Anonymous clients have no claims.
 pub(crate) fn has(attributes: Option<&Attributes>, claim: &str, value: &str) -> bool {
     attributes.is_some_and(|attributes| attributes.values(claim).any(|own| own == value))
 }
@@ -185,7 +186,7 @@ fn segment(text: &str, part: &str, end: End) -> Result<Segment, PatternError> {
             Ok(Segment::Text(text))
         };
     };
-    // Braces are in pairs.
+    // Braces are paired here.
     let (claim, after) = rest.split_once('}').unwrap_or((rest, ""));
     if after.contains('{') {
         return Err(PatternError::TwoClaims(part.into()));
@@ -236,7 +237,7 @@ mod tests {
         check("**", &["a", "a/b"], &[""]);
         check("*", &["a"], &["a/b", "a/", ""]);
         check("a/", &["a/"], &["a", "a/b"]);
-        // No value is more than itself.
+        // A value matches as text only.
         check("x/{bad}", &[], &["x/a/b", "x/a", "x/"]);
         check("x/{star}", &["x/*"], &["x/a"]);
         check("x/{none}", &[], &["x/", "x"]);
@@ -247,7 +248,7 @@ mod tests {
         assert!(!Pattern::parse("user/{sub}").unwrap().matches("user/42", None));
     }
 
-    /// Keys of feeds may have the characters of patterns.
+    /// Keys of feeds may contain the special characters of patterns.
     #[test]
     fn names_are_texts_and_no_patterns() {
         let attributes = Attributes::parse(r#"{"sub":"42","name":"S\u00e3o Paulo","star":"*"}"#).unwrap();
@@ -283,11 +284,11 @@ mod tests {
         check("user/{sub", "a { without a }");
         check("user/sub}", "a { without a }");
         check("user/{{sub}}", "a { without a }");
-        check("user/{}", "no name of a claim");
+        check("user/{}", "no claim name");
         check("{a}{b}", "two claims");
-        check("match-*", "a * beside other characters");
-        check("{a}*", "a * beside other characters");
+        check("match-*", "a * next to other characters");
+        check("{a}*", "a * next to other characters");
         check("**/a", "** before its end");
-        check("***", "a * beside other characters");
+        check("***", "a * next to other characters");
     }
 }

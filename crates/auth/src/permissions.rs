@@ -1,4 +1,4 @@
-//! Rules that say which clients may do what with which topics. What no rule allows is refused. Rules add up.
+//! Rules that permit clients to act on topics. An action is refused unless a rule allows it. Rules add up.
 
 use crate::actions::{Action, Actions, Recipients};
 use crate::attributes::Attributes;
@@ -7,7 +7,7 @@ use crate::tree::Tree;
 use std::collections::HashMap;
 use std::fmt;
 
-/// The namespace of rooms that don't name one.
+/// The namespace of rooms in rules without a namespace.
 const MAIN_NAMESPACE: &str = "/";
 
 /// A topic, by name.
@@ -17,9 +17,9 @@ pub enum Topic<'a> {
     Feed(&'a str),
     /// A room.
     Room {
-        /// Its namespace.
+        /// The room's namespace.
         namespace: &'a str,
-        /// Its name.
+        /// The room's name.
         name: &'a str,
     },
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Topic<'_> {
     }
 }
 
-/// A rule: some clients may do something with some topics.
+/// A rule: it allows some clients some actions on some topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(crate) feeds: Vec<Pattern>,
@@ -45,11 +45,11 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for feeds and rooms: `topics` are patterns of both, and of rooms only if there is a `namespace`. Without one, rooms are
-    /// those of `/`.
+    /// Makes a rule for feeds and rooms. `topics` are patterns for both, or only for rooms if there is a
+    /// `namespace`. Without a `namespace`, rooms are those of `/`.
     ///
     /// # Errors
-    /// A pattern is wrong, or there is none.
+    /// A pattern is malformed, or there is no pattern.
     pub fn new<S: AsRef<str>>(
         topics: &[S],
         feeds: &[S],
@@ -73,7 +73,7 @@ impl Rule {
         Ok(Self { feeds, rooms, namespace: namespace.unwrap_or(MAIN_NAMESPACE).into(), allow, to })
     }
 
-    /// The patterns for a topic.
+    /// Returns the patterns for a topic.
     pub(crate) fn patterns(&self, topic: Topic<'_>) -> &[Pattern] {
         match topic {
             Topic::Feed(_) => &self.feeds,
@@ -82,13 +82,13 @@ impl Rule {
         }
     }
 
-    /// All patterns.
+    /// Iterates over all patterns.
     pub fn all_patterns(&self) -> impl Iterator<Item = &Pattern> {
         self.feeds.iter().chain(&self.rooms)
     }
 }
 
-/// Rules, compiled.
+/// Compiled rules.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions {
     rules: Vec<Rule>,
@@ -99,7 +99,7 @@ pub struct Permissions {
 #[derive(Clone, Debug, Default)]
 struct Namespace {
     tree: Tree,
-    /// Whether a rule for it is for anonymous clients.
+    /// `true` if a rule for the namespace applies to anonymous clients.
     anyone: bool,
 }
 
@@ -118,28 +118,29 @@ impl Permissions {
         Self { rules, feeds, rooms }
     }
 
-    /// The rules, in their order.
+    /// Returns the rules in order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// All that a client may do with a topic. `None`: the client is anonymous.
+    /// Returns all actions that a client may take on a topic. `attributes` is `None` for an anonymous client.
     pub fn actions(&self, attributes: Option<&Attributes>, topic: Topic<'_>) -> Actions {
         let (tree, name) = match topic {
             Topic::Feed(key) => (Some(&self.feeds), key),
             Topic::Room { namespace, name } => (self.rooms.get(namespace).map(|rooms| &rooms.tree), name),
         };
         let Some(tree) = tree else { return Actions::default() };
-        // The name that is empty is that of all sockets of a namespace: only `**` stands for it.
+        // The empty name is the room of all sockets of a namespace: only `**` matches it.
         if name.is_empty() { tree.everything(attributes) } else { tree.actions(name, attributes) }
     }
 
-    /// Whether a client may do something with a topic.
+    /// Returns `true` if a client may take an action on a topic.
     pub fn allows(&self, attributes: Option<&Attributes>, action: Action, topic: Topic<'_>) -> bool {
         self.actions(attributes, topic).has(action)
     }
 
-    /// Whether a client may connect to a namespace: to `/`, and to those that a rule for the client names.
+    /// Returns `true` if a client may connect to a namespace: to `/`, and to each namespace in a rule for the
+    /// client.
     pub fn allows_namespace(&self, attributes: Option<&Attributes>, namespace: &str) -> bool {
         let named = || self.rooms.get(namespace).is_some_and(|rooms| attributes.is_some() || rooms.anyone);
         namespace == MAIN_NAMESPACE || named()

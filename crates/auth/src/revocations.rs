@@ -1,35 +1,36 @@
-//! Tokens that are void before they end.
+//! Tokens that are revoked before they expire.
 //!
-//! An entry is kept until the last token that it can concern is over, and no longer: tokens are bounded in time
-//! ([`Issuer::lifetime_seconds_max`](crate::Issuer::lifetime_seconds_max)). At the bound, further entries are refused, because
-//! forgetting one would let somebody in again.
+//! An entry is kept until the last token that it may concern has expired: the validity of tokens is limited
+//! ([`Issuer::lifetime_seconds_max`](crate::Issuer::lifetime_seconds_max)). A full list refuses further
+//! entries, because dropping one would readmit a revoked client.
 //!
-//! Lists of several nodes are merged: the same entries in any order, any number of times, make the same list.
+//! Lists of several nodes can be merged: the same entries in any order, any number of times, give the same
+//! list.
 
 use crate::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Bytes that the allocator adds to each name.
+/// Allocator overhead of each name in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Which tokens an entry concerns.
+/// The tokens that an entry concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Subject {
-    /// Those of a user, by issuer and subject.
+    /// The tokens of a user, by issuer and subject.
     User(Box<str>, Box<str>),
-    /// The one with this id, by issuer and id.
+    /// The token with this id, by issuer and id.
     Token(Box<str>, Box<str>),
-    /// All of an issuer.
+    /// All tokens of an issuer.
     Issuer(Box<str>),
-    /// All.
+    /// All tokens.
     All,
 }
 
 impl Subject {
-    /// Approximate size of its entry in memory.
+    /// Returns the approximate size of its entry in memory, in bytes.
     fn bytes(&self) -> usize {
         let names = match self {
             Self::User(issuer, name) | Self::Token(issuer, name) => {
@@ -38,25 +39,25 @@ impl Subject {
             Self::Issuer(issuer) => issuer.len() + ALLOCATION_BYTES,
             Self::All => 0,
         };
-        // Nodes of the tree are half full at least.
+        // Nodes of the tree are at least half full.
         2 * (size_of::<Self>() + size_of::<Kept>()) + names
     }
 }
 
-/// An entry of the list: tokens that are void. Serialised for other nodes.
+/// An entry of the list: revoked tokens. Serialized for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Revocation {
     subject: Subject,
-    /// Tokens that were issued before this time, in seconds since 1970.
+    /// Tokens that were issued before this time are revoked, in seconds since 1970.
     issued_before: u64,
 }
 
-/// The list has as many entries as it may have. Nothing was added.
+/// The list is full. The entry was not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the list of revocations is full")]
 pub struct Full;
 
-/// A token, as the list refers to it.
+/// The token's data to which the list refers.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenFacts<'a> {
     /// `iss`.
@@ -70,23 +71,23 @@ pub struct TokenFacts<'a> {
 }
 
 impl Revocation {
-    /// The tokens of a user that were issued before a time.
+    /// Revokes the tokens of a user that were issued before a time.
     pub fn user(issuer: &str, subject: &str, issued_before: u64) -> Self {
         Self { subject: Subject::User(issuer.into(), subject.into()), issued_before }
     }
 
-    /// One token.
+    /// Revokes one token.
     pub fn token(issuer: &str, token_id: &str) -> Self {
         Self { subject: Subject::Token(issuer.into(), token_id.into()), issued_before: u64::MAX }
     }
 
-    /// All tokens of an issuer, or of all issuers, that were issued before a time.
+    /// Revokes all tokens of an issuer, or of all issuers, that were issued before a time.
     pub fn issued_before(issuer: Option<&str>, time: u64) -> Self {
         let subject = issuer.map_or(Subject::All, |issuer| Subject::Issuer(issuer.into()));
         Self { subject, issued_before: time }
     }
 
-    /// The issuer; `None`: all.
+    /// Returns the issuer; `None` for all issuers.
     pub fn issuer(&self) -> Option<&str> {
         match &self.subject {
             Subject::User(issuer, _) | Subject::Token(issuer, _) | Subject::Issuer(issuer) => Some(issuer),
@@ -94,22 +95,22 @@ impl Revocation {
         }
     }
 
-    /// The user, if it concerns one.
+    /// Returns the user, if the entry concerns one.
     pub fn subject(&self) -> Option<&str> {
         if let Subject::User(_, subject) = &self.subject { Some(subject) } else { None }
     }
 
-    /// The token's id, if it concerns one.
+    /// Returns the token's id, if the entry concerns one token.
     pub fn token_id(&self) -> Option<&str> {
         if let Subject::Token(_, id) = &self.subject { Some(id) } else { None }
     }
 
-    /// Tokens issued before this time, in seconds since 1970. `None`: whenever they were issued.
+    /// Returns the time before which the tokens were issued, in seconds since 1970. `None` for any time.
     pub fn time(&self) -> Option<u64> {
         (self.issued_before < u64::MAX).then_some(self.issued_before)
     }
 
-    /// Whether it concerns a token.
+    /// Returns `true` if the entry concerns a token.
     pub fn concerns(&self, token: TokenFacts<'_>) -> bool {
         let is_meant = match &self.subject {
             Subject::User(issuer, subject) => **issuer == *token.issuer && **subject == *token.subject,
@@ -125,11 +126,11 @@ impl Revocation {
     }
 }
 
-/// What is kept of an entry besides its subject.
+/// The data of an entry besides its subject.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     issued_before: u64,
-    /// No token that it concerns is valid from here on, in seconds since 1970.
+    /// Time after which no token that it concerns is valid, in seconds since 1970.
     until: u64,
 }
 
@@ -140,17 +141,17 @@ pub struct Revocations {
     /// The exclusive or of the entries' hashes.
     digest: u64,
     entries_max: usize,
-    /// How long an entry is kept, in seconds.
+    /// Time for which an entry is kept, in seconds.
     lifetime_seconds: u64,
-    /// No entry ends earlier, in seconds since 1970.
+    /// A time before which no entry ends, in seconds since 1970.
     due_at: u64,
-    /// Approximate size of the entries.
+    /// Approximate size of the entries in bytes.
     bytes: usize,
 }
 
 impl Revocations {
-    /// A list of at most `entries_max` entries, each kept for `lifetime_seconds`: the longest time that a token can be valid, with the
-    /// leeway for its issuer's clock.
+    /// Makes a list of at most `entries_max` entries. Each is kept for `lifetime_seconds`: the maximum
+    /// validity of a token plus the leeway for its issuer's clock.
     pub fn new(entries_max: usize, lifetime_seconds: u64) -> Self {
         Self { all: BTreeMap::new(), digest: 0, entries_max, lifetime_seconds, due_at: u64::MAX, bytes: 0 }
     }
@@ -158,16 +159,16 @@ impl Revocations {
     /// Adds an entry, or renews it.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if the list is full.
     pub fn add(&mut self, revocation: Revocation, now: u64) -> Result<(), Full> {
         self.merge(revocation, u64::MAX, now).map(|_| ())
     }
 
-    /// Adds an entry of another list, where it is kept until a time. Here it is kept for its lifetime at most. Returns whether it
-    /// concerns more tokens than before.
+    /// Adds an entry of another list, which keeps the entry `until` a time. This list keeps it for its lifetime
+    /// at most. Returns `true` if the list concerns more tokens than before.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if the list is full.
     pub fn merge(&mut self, revocation: Revocation, until: u64, now: u64) -> Result<bool, Full> {
         let Revocation { subject, issued_before } = revocation;
         if until <= now {
@@ -179,7 +180,7 @@ impl Revocations {
                 return Err(Full);
             }
         }
-        // A time in the future concerns tokens that don't exist yet.
+        // A time in the future concerns tokens that will be issued until then.
         let latest = if issued_before < u64::MAX { issued_before.max(now) } else { now };
         let until = until.min(latest.saturating_add(self.lifetime_seconds));
         let mut digest = hash(&subject, issued_before);
@@ -199,12 +200,13 @@ impl Revocations {
         Ok(true)
     }
 
-    /// The same number for the same entries, whatever the times until which they are kept.
+    /// Returns a number that is the same for the same entries, regardless of the times until which they are
+    /// kept.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// Whether a token is void.
+    /// Returns `true` if a token is revoked.
     pub fn is_revoked(&self, token: TokenFacts<'_>) -> bool {
         let TokenFacts { issuer, subject, token_id, issued_at } = token;
         self.is_user_revoked(issuer, subject, issued_at)
@@ -212,7 +214,8 @@ impl Revocations {
             || token_id.is_some_and(|id| self.concerns(&Subject::Token(issuer.into(), id.into()), issued_at))
     }
 
-    /// Whether an entry concerns a user whom somebody else than a token has named since a time, in seconds since 1970.
+    /// Returns `true` if an entry concerns a user that was verified by means other than a token, at a time in
+    /// seconds since 1970.
     pub fn is_user_revoked(&self, issuer: &str, subject: &str, since: u64) -> bool {
         !self.all.is_empty()
             && (self.concerns(&Subject::Issuer(issuer.into()), since)
@@ -223,7 +226,7 @@ impl Revocations {
         self.all.get(subject).is_some_and(|kept| issued_at < kept.issued_before)
     }
 
-    /// Forgets entries that concern no valid token any more. Looks at none before the first of them ends.
+    /// Removes entries that no longer concern a valid token. Visits no entries before the first of them ends.
     pub fn expire(&mut self, now: u64) {
         if now < self.due_at {
             return;
@@ -243,12 +246,12 @@ impl Revocations {
         (self.due_at, self.bytes) = (due_at, bytes);
     }
 
-    /// The entries in order, each with the time until which it is kept, in seconds since 1970.
+    /// Iterates over the entries in order, each with the time until which it is kept, in seconds since 1970.
     pub fn iter(&self) -> impl Iterator<Item = (Revocation, u64)> {
         self.iter_after(None)
     }
 
-    /// The entries that follow one, which needn't be there.
+    /// Iterates over the entries after a given one, which needn't be in the list.
     pub fn iter_after(&self, after: Option<&Revocation>) -> impl Iterator<Item = (Revocation, u64)> {
         let begin = after.map_or(Bound::Unbounded, |entry| Bound::Excluded(&entry.subject));
         self.all.range((begin, Bound::Unbounded)).map(|(subject, kept)| {
@@ -256,25 +259,25 @@ impl Revocations {
         })
     }
 
-    /// Approximate size of the entries in memory.
+    /// Returns the approximate size of the entries in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 }
 
-/// A hash that is the same on all nodes.
+/// Computes a hash that is the same on all nodes.
 fn hash(subject: &Subject, issued_before: u64) -> u64 {
-    // Texts are quoted: two entries never have the same text.
+    // Texts are quoted, so different entries have different texts.
     Digest::of(&format!("{subject:?} {issued_before}")).number()
 }
 
@@ -319,11 +322,11 @@ mod tests {
         let mut list = list(&[Revocation::user("i", "a", 1000), Revocation::token("i", "t")], 1000);
         list.add(Revocation::issued_before(None, 1500), 1000).unwrap();
         assert_eq!(list.add(Revocation::user("i", "b", 1), 1000), Err(Full));
-        // One that is there is renewed.
+        // An existing entry is renewed.
         list.add(Revocation::user("i", "a", 1050), 1050).unwrap();
         list.expire(1000 + LIFETIME - 1);
         assert_eq!(list.len(), 3);
-        // The end of one makes room for another.
+        // The end of an entry makes space for another one.
         list.add(Revocation::user("i", "b", 1), 1000 + LIFETIME).unwrap();
         let mut left: Vec<_> = list.iter().collect();
         left.sort();
@@ -336,7 +339,7 @@ mod tests {
         assert!(list.bytes() > 3 * size_of::<Subject>());
         list.expire(1600);
         assert!(list.is_empty() && list.bytes() == 0);
-        // Later entries end, too.
+        // Later entries end too.
         list.add(Revocation::user("i", "c", 1), 1600).unwrap();
         list.expire(1600 + LIFETIME);
         assert!(list.is_empty());
@@ -373,7 +376,7 @@ mod tests {
         for (at, (entry, _)) in all.iter().enumerate() {
             assert_eq!(expect.iter_after(Some(entry)).collect::<Vec<_>>(), all[at + 1..]);
         }
-        // What is over is forgotten, and not known by its digest.
+        // An ended entry is removed, and no longer part of the digest.
         let mut list = expect;
         list.expire(1_000 + LIFETIME);
         assert_eq!((list.len(), list.digest()), (0, 0));

@@ -1,4 +1,4 @@
-//! Makes tokens, for development and tests. Issuers make those of real users.
+//! Signs tokens, for development and tests. Real users get theirs from an issuer.
 
 use crate::algorithm::Algorithm;
 use crate::key::Key;
@@ -9,19 +9,19 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Map, Value, json};
 
-/// Why nothing can be signed.
+/// Reason why a token can't be signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// It isn't a secret, or too short a one.
+    /// The key is not a secret, or too short.
     #[error("this key is no secret for this algorithm")]
     NoSecret,
-    /// It isn't the private key.
+    /// The text is not a P-256 private key.
     #[error(
         "expected a private key for P-256 in PEM (-----BEGIN PRIVATE KEY-----); \
              `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256` makes one"
     )]
     NoPrivateKey,
-    /// The system's source of random numbers failed.
+    /// The system's random source failed.
     #[error("the system has no random numbers")]
     Random,
 }
@@ -38,7 +38,7 @@ enum Kind {
 }
 
 impl SigningKey {
-    /// A secret, with HS256, HS384 or HS512.
+    /// Makes a signing key from a secret, with HS256, HS384 or HS512.
     ///
     /// # Errors
     /// [`SignError::NoSecret`].
@@ -49,7 +49,7 @@ impl SigningKey {
         Ok(Self { id: key.id().map(Into::into), kind: Kind::Secret(key.clone(), algorithm) })
     }
 
-    /// A private key in PEM (PKCS #8), with ES256.
+    /// Reads a private key in PEM (PKCS #8), for ES256.
     ///
     /// # Errors
     /// [`SignError::NoPrivateKey`].
@@ -59,7 +59,7 @@ impl SigningKey {
         Ok(Self { id: id.map(Into::into), kind: Kind::Es256(pair.map_err(|_| SignError::NoPrivateKey)?) })
     }
 
-    /// The public part of a key pair, as a JWK.
+    /// Returns the public part of a key pair as a JWK.
     pub fn public_jwk(&self) -> Option<Value> {
         let Kind::Es256(pair) = &self.kind else { return None };
         let (x, y) = pair.public_key().as_ref().get(1..)?.split_at_checked(32)?;
@@ -71,7 +71,7 @@ impl SigningKey {
         Some(jwk)
     }
 
-    /// Signs claims. Nothing about them is checked.
+    /// Signs claims without checking them.
     ///
     /// # Errors
     /// [`SignError::Random`].

@@ -9,14 +9,14 @@ const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OBJECT_ID: u8 = 0x06;
 
-// RFC 3279, RFC 5480 and RFC 8410.
+// Object identifiers of RFC 3279, RFC 5480 and RFC 8410.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 const P384: &[u8] = &[0x2b, 0x81, 0x04, 0x00, 0x22];
 const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 
-/// The bytes of the first PEM block with this label, such as `PUBLIC KEY`.
+/// Returns the bytes of the first PEM block with this label, such as `PUBLIC KEY`.
 pub(crate) fn pem(text: &str, label: &str) -> Option<Vec<u8>> {
     let (_, rest) = text.split_once(&format!("-----BEGIN {label}-----"))?;
     let (body, _) = rest.split_once(&format!("-----END {label}-----"))?;
@@ -63,7 +63,8 @@ fn parse(der: &[u8]) -> Option<Material> {
     }
 }
 
-/// The content of the DER element with this tag, and what follows it. Lengths have at most three bytes.
+/// Splits off the content of the DER element with this tag. Returns it, and the bytes after the element.
+/// Lengths have at most three bytes.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.split_first()?;
     let (length, rest) = rest.split_first()?;

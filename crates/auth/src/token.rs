@@ -1,7 +1,7 @@
-//! A compact JWS whose payload is claims (RFC 7515, section 3.1; RFC 7519; RFC 8725 for what to refuse).
+//! A compact JWS with claims as its payload (RFC 7515, section 3.1; RFC 7519; RFC 8725 for tokens to refuse).
 //!
-//! The order of checks: size, structure, issuer, algorithm, key, signature, audience, times, other claims. What is reported about a
-//! claim was signed by the issuer, but for `iss`.
+//! Order of checks: size, structure, issuer, algorithm, key, signature, audience, times, other claims. All
+//! reported claims except `iss` have been signed by the issuer.
 
 use crate::algorithm::Algorithm;
 use crate::claims::{Claims, Registered};
@@ -15,29 +15,29 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Longest token, in bytes.
+/// Maximum size of a token in bytes.
 pub const TOKEN_BYTES_MAX: usize = 8192;
-/// Keys that are tried for a token that names none.
+/// Maximum number of keys that are tried for a token without a key id.
 const TRIES_MAX: usize = 4;
-/// Types that claim sets for access have (RFC 7519, section 5.1; RFC 9068, section 2.1). A token of another type, such as
-/// `logout+jwt`, is meant for something else (RFC 8725, section 3.11).
+/// Types of claim sets for access (RFC 7519, section 5.1; RFC 9068, section 2.1). A token of another type,
+/// such as `logout+jwt`, has another purpose (RFC 8725, section 3.11).
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// A token that has the form of one, and nothing else is known of it.
+/// A well-formed token. Its content is not verified.
 pub struct Unverified<'a> {
     algorithm: Algorithm,
     key_id: Option<String>,
     claims: Map<String, Value>,
-    /// The header and the claims, as they are signed.
+    /// The signed part: header and claims.
     message: &'a [u8],
     signature: Vec<u8>,
 }
 
 impl<'a> Unverified<'a> {
-    /// Reads a token.
+    /// Parses a token.
     ///
     /// # Errors
-    /// It is too long, has another form, or its header asks for what isn't supported.
+    /// The token is too long or malformed, or its header requires an unsupported feature.
     pub fn parse(text: &'a str) -> Result<Self, Refused> {
         if text.len() > TOKEN_BYTES_MAX {
             return Err(Refused::TooLong);
@@ -54,17 +54,18 @@ impl<'a> Unverified<'a> {
         Ok(Self { algorithm, key_id, claims, message: message.as_bytes(), signature: decode(signature)? })
     }
 
-    /// Who claims to have issued it: to be compared with issuers that are known, and for nothing else.
+    /// Returns the claimed issuer. Only use it to find a configured issuer by comparison.
     ///
     /// # Errors
-    /// [`Refused::Claim`]: it doesn't say.
+    /// [`Refused::Claim`] if the token names no issuer.
     pub fn issuer(&self) -> Result<&str, Refused> {
         let missing = Refused::Claim { claim: "iss", problem: "is missing" };
         self.claims.get("iss").and_then(Value::as_str).ok_or(missing)
     }
 
-    /// Which of the issuer's keys may have signed it: those with its key id, and those without an id. A token without a key id may be
-    /// signed by any key, but only the first four for its algorithm are tried.
+    /// Iterates over the issuer's keys that may have signed the token: those with its key id, and those
+    /// without an id. A token without a key id may be signed by any key, but only the first four keys for its
+    /// algorithm are tried.
     pub fn candidates<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = &'k Key> {
         let named = |key: &&Key| match (&self.key_id, key.id()) {
             (Some(named), Some(id)) => named == id,
@@ -73,23 +74,24 @@ impl<'a> Unverified<'a> {
         keys.iter().filter(|key| key.is_for(self.algorithm)).filter(named).take(TRIES_MAX)
     }
 
-    /// Whether a key that isn't among these may have signed it: none of them has the key id that it names.
+    /// Returns `true` if a key that isn't in `keys` may have signed the token: none of them has the token's
+    /// key id.
     pub fn may_have_other_key(&self, keys: &[Key]) -> bool {
         !keys.iter().any(|key| key.id().is_some() && key.id() == self.key_id.as_deref())
     }
 
-    /// CPU time that [`Self::verify`] takes for signatures by these keys, approximately.
+    /// Returns the approximate CPU time that [`Self::verify`] takes with these keys.
     pub fn verification_time(&self, issuer: &Issuer, keys: &[Key]) -> Duration {
         let is_tried = issuer.algorithms.contains(&self.algorithm);
         let tries = if is_tried { self.candidates(keys).count() } else { 0 };
         self.algorithm.verification_time() * tries as u32
     }
 
-    /// Verifies it, as of `now` (seconds since 1970), by the keys of its issuer.
+    /// Verifies the token at the time `now` (seconds since 1970) with the keys of its issuer.
     ///
     /// # Errors
-    /// The token isn't genuine, isn't meant for this server, or not for now. [`Refused::Key`]: the issuer may have a key that isn't
-    /// among `keys` yet.
+    /// The token isn't genuine, isn't meant for this server, or isn't valid now. [`Refused::Key`] means that
+    /// the issuer may have a key that isn't in `keys` yet.
     pub fn verify(self, issuer: &Issuer, keys: &[Key], now: u64) -> Result<Claims, Refused> {
         if self.issuer()? != &*issuer.name {
             return Err(Refused::Issuer);
@@ -112,7 +114,7 @@ impl<'a> Unverified<'a> {
 }
 
 fn read_header(header: &Map<String, Value>) -> Result<(Algorithm, Option<String>), Refused> {
-    // Extensions that a recipient must understand (RFC 7515, section 4.1.11): none is supported.
+    // No critical extension (RFC 7515, section 4.1.11) is supported.
     if header.contains_key("crit") {
         return Err(Refused::Header(
             "the token's header has critical extensions (crit), which are not supported",

@@ -1,12 +1,12 @@
-//! Patterns as a tree of their segments, so that a name is compared with few of them: texts are looked up, and only wildcards and
-//! claims are tried one after another.
+//! Patterns as a tree of their segments, so that a name is compared with few of them: literal texts are
+//! looked up, and only wildcards and claims are tried one by one.
 
 use crate::actions::{Actions, Recipients};
 use crate::attributes::Attributes;
 use crate::pattern::{Pattern, Segment, has, parts};
 use std::collections::HashMap;
 
-/// What is allowed, to two kinds of clients.
+/// Allowed actions, for users and for all clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Allowed {
     users: Actions,
@@ -26,15 +26,15 @@ impl Allowed {
     }
 }
 
-/// Where the names are that begin with the same segments.
+/// A node for all names that begin with the same segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// What is allowed with the name that ends here.
+    /// Actions that are allowed on the name that ends here.
     here: Allowed,
-    /// What is allowed with names that go on.
+    /// Actions that are allowed on all longer names.
     beyond: Allowed,
     texts: HashMap<Box<str>, Self>,
-    /// Wildcards and claims.
+    /// Child nodes for wildcards and claims.
     others: Vec<(Segment, Self)>,
 }
 
@@ -58,12 +58,12 @@ impl Tree {
         node.here.add(actions, to);
     }
 
-    /// What a client may do with all names: the patterns `**`.
+    /// Returns the actions that a client may take on all names: the patterns `**`.
     pub(crate) fn everything(&self, attributes: Option<&Attributes>) -> Actions {
         self.beyond.of(attributes)
     }
 
-    /// All that a client may do with a name. Visits each node at most once.
+    /// Returns all actions that a client may take on a name. Visits each node at most once.
     pub(crate) fn actions(&self, name: &str, attributes: Option<&Attributes>) -> Actions {
         let Some(part) = parts(name).next() else { return self.here.of(attributes) };
         let rest = &name[part.len()..];

@@ -1,12 +1,12 @@
-//! Deltas between the versions of a document, the files of a folder in the order of their names.
+//! Computes deltas between the versions of a document: the files of a folder in the order of their names.
 //!
-//! `cargo run --release --example delta -- figures FOLDER` prints how long patches are and what they cost.
+//! `cargo run --release --example delta -- figures FOLDER` prints the sizes of the patches and their cost.
 //!
-//! `cargo run --example delta -- cases [FOLDER]` prints patches for other implementations to apply, one case a
-//! line, `{"name","old","new","patch"}`: of random documents, of the folder's versions one by one, and of all its
-//! steps joined.
+//! `cargo run --example delta -- cases [FOLDER]` prints patches for other implementations to apply, one case
+//! per line, `{"name","old","new","patch"}`: of random documents, of the folder's versions one by one, and of
+//! all its steps joined.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program to be looked at")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "an example for people")]
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn main() {
     }
 }
 
-/// The versions without whitespace.
+/// Reads the versions and removes their whitespace.
 fn versions(folder: &Path) -> Vec<Vec<u8>> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
@@ -101,7 +101,7 @@ fn cases(folder: Option<&Path>) {
         Delta::Patch(patch) => patch,
         Delta::Snapshot => panic!("a snapshot"),
     };
-    // Also where nobody would send them.
+    // Makes patches even if a snapshot would be shorter.
     let willing = differ(100_000);
     for seed in 0..RANDOM_CASES {
         let (old, new) = generate::pair(seed);

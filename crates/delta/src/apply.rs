@@ -1,5 +1,5 @@
-//! Applies a JSON Patch (RFC 6902), all six operations, to a document. For tests, tools and our own clients: it
-//! builds the whole value, and is no part of the hot path.
+//! Applies a JSON Patch (RFC 6902), with all six operations, to a document. For tests, tools and our own
+//! clients: it builds the complete value, and is no part of the hot path.
 
 use super::hash::{Keys, Seed};
 use super::tape::{Kind, NodeId, Parsed};
@@ -7,34 +7,35 @@ use super::text::ParseError;
 use super::value::{Value, string};
 use stentor_json::DEPTH_MAX;
 
-/// What applying may take.
+/// Limits for applying a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplyLimits {
-    /// Values in the document, and in the patch, all levels counted.
+    /// Number of values in the document, and in the patch, on all levels.
     pub values_max: usize,
-    /// Bytes of the document, with all that the patch puts in or copies; what it takes out isn't subtracted.
+    /// Size of the document in bytes, including all values that the patch adds or copies. Removed values
+    /// aren't subtracted.
     pub bytes_max: usize,
 }
 
 impl Default for ApplyLimits {
-    /// 2²⁰ values, 64 MiB.
+    /// Returns 2²⁰ values and 64 MiB.
     fn default() -> Self {
         Self { values_max: 1 << 20, bytes_max: 64 << 20 }
     }
 }
 
-/// Why a patch couldn't be applied. Numbers count the patch's operations from 0.
+/// Reason why a patch couldn't be applied. Numbers count the patch's operations from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// The document isn't JSON or breaks a limit.
+    /// The document isn't JSON or exceeds a limit.
     Document(ParseError),
-    /// The patch isn't JSON or breaks a limit.
+    /// The patch isn't JSON or exceeds a limit.
     Patch(ParseError),
-    /// The patch isn't an array of operations that RFC 6902 knows, with what they need.
+    /// The patch isn't an array of complete RFC 6902 operations.
     Malformed(usize),
-    /// There is nothing where the operation wants something: the patch is for another document.
+    /// The operation's path doesn't exist: the patch is for another document.
     Missing(usize),
-    /// A `test` found another value: the patch is for another document.
+    /// A `test` operation found another value: the patch is for another document.
     Different(usize),
     /// The document became larger than [`ApplyLimits::bytes_max`] or deeper than [`DEPTH_MAX`].
     TooLarge(usize),
@@ -45,9 +46,9 @@ impl std::fmt::Display for ApplyError {
         match self {
             Self::Document(error) => write!(f, "the document: {error}"),
             Self::Patch(error) => write!(f, "the patch: {error}"),
-            Self::Malformed(at) => write!(f, "operation {at} is none of RFC 6902"),
-            Self::Missing(at) => write!(f, "operation {at} finds nothing at its path"),
-            Self::Different(at) => write!(f, "operation {at} finds another value"),
+            Self::Malformed(at) => write!(f, "operation {at} is malformed (RFC 6902)"),
+            Self::Missing(at) => write!(f, "operation {at} has a path that does not exist"),
+            Self::Different(at) => write!(f, "operation {at} found a different value"),
             Self::TooLarge(at) => write!(f, "operation {at} makes the document too large"),
         }
     }
@@ -55,13 +56,13 @@ impl std::fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// The document after the patch, without whitespace; members are sorted by name.
+/// Returns the document after the patch, without whitespace, members sorted by name.
 ///
 /// # Errors
 ///
-/// See [`ApplyError`]; nothing is applied in part.
+/// See [`ApplyError`]. The patch is applied completely or not at all.
 pub fn apply(document: &[u8], patch: &[u8], limits: ApplyLimits) -> Result<Vec<u8>, ApplyError> {
-    // Hashes are made and not looked at.
+    // Parsing makes hashes, which aren't used here.
     let keys = Keys::new(Seed([0, 0]));
     let parsed = Parsed::parse(document, &keys, limits.values_max).map_err(ApplyError::Document)?;
     let patch = Parsed::parse_patch(patch, &keys, limits.values_max).map_err(ApplyError::Patch)?;
@@ -83,7 +84,7 @@ struct Patched {
     root: Value,
     bytes: usize,
     bytes_max: usize,
-    /// Which operation is carried out.
+    /// Index of the current operation.
     at: usize,
 }
 
@@ -176,7 +177,7 @@ impl Patched {
         }
     }
 
-    /// Notes what is about to be put in.
+    /// Counts a value that is about to be inserted.
     fn grow(&mut self, path: &[Box<[u8]>], value: &Value) -> Result<(), ApplyError> {
         let (bytes, depth) = value.size();
         self.bytes += bytes + path.last().map_or(0, |name| name.len());
@@ -190,7 +191,7 @@ impl Patched {
 /// Reads a JSON Pointer (RFC 6901).
 fn pointer(text: &[u8]) -> Option<Pointer> {
     let mut tokens = text.split(|&byte| byte == b'/');
-    // Before the first slash there must be nothing.
+    // The text before the first slash must be empty.
     tokens.next().filter(|first| first.is_empty())?;
     tokens.map(unescaped).collect()
 }
@@ -211,7 +212,7 @@ fn unescaped(token: &[u8]) -> Option<Box<[u8]>> {
     Some(out.into())
 }
 
-/// An array index as RFC 6901, section 4 wants it: digits without leading zeros.
+/// Reads an array index as RFC 6901, section 4 requires: digits without leading zeros.
 fn index(token: &[u8]) -> Option<usize> {
     if token.is_empty() || !token.iter().all(u8::is_ascii_digit) || (token.len() > 1 && token[0] == b'0') {
         return None;

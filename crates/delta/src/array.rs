@@ -1,9 +1,9 @@
-//! Arrays, by content: which element of the old array became which of the new one.
+//! Matches the elements of two arrays by content.
 //!
-//! Equal elements at both ends stay. For what is between, plans are made and the one that promises the shortest
-//! patch is taken: elements matched by an identity (`identity`), or by equality (`matching`), in the order they
-//! stand or with moves. Elements left over between two that stay are matched with each other, by likeness. A plan
-//! is only a proposal: whatever it says, `order` writes operations that are right.
+//! Equal elements at both ends stay. For the elements between them, several plans are made, and the plan with
+//! the shortest estimated patch is used: elements matched by an identity (`identity`) or by equality
+//! (`matching`), in order or with moves. Unmatched elements between two kept ones are matched with each other
+//! by similarity. A plan is only a proposal: for every plan, `order` writes correct operations.
 
 use super::matching::{self, Pair};
 use super::tape::{Kind, NodeId};
@@ -11,24 +11,24 @@ use super::text;
 use super::walk::Walk;
 use super::write::{ADD_BYTES, MOVE_BYTES, REMOVE_BYTES, REPLACE_BYTES, TooLong};
 
-/// How many pairs of left-over elements are looked at to find the likeliest; with more, they are matched as they
-/// come.
+/// Maximum number of pairs of unmatched elements that are compared for similarity. With more pairs, the
+/// elements are matched in order.
 const ALIGNMENT_CELLS_MAX: usize = 2500;
 
-/// Estimated bytes of a change inside a value, besides its path: an operation with a short value.
+/// Estimated size in bytes of a change inside a value, without its path: an operation with a short value.
 const CHANGE_BYTES: usize = REPLACE_BYTES + 16;
 
-/// Members or elements beyond which likeness isn't judged by looking at each.
+/// Number of members or elements above which similarity isn't estimated one by one.
 const LIKENESS_MEMBERS_MAX: usize = 64;
 
-/// Elements of both arrays that belong together.
+/// A matching of the elements of two arrays.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// New places rise.
+    /// The pairs, in ascending order of the new positions.
     pub(crate) pairs: Vec<Pair>,
-    /// For each pair whether it keeps its place; the old places of those that do rise.
+    /// `true` for each pair that keeps its place. The old positions of these pairs ascend.
     pub(crate) kept: Vec<bool>,
-    /// What it will cost in bytes, roughly.
+    /// Estimated size of the resulting operations in bytes.
     pub(crate) bytes: usize,
 }
 
@@ -67,7 +67,7 @@ impl Walk<'_> {
             |of: &super::Parsed<'_>, ids: &[NodeId]| ids.iter().map(|&id| of.hash(id)).collect::<Vec<_>>();
         let (old_hashes, new_hashes) = (hashes(self.old, olds), hashes(self.new, news));
         let in_order = if olds.len() * news.len() <= ALIGNMENT_CELLS_MAX {
-            // Few enough to weigh them: which of two elements stays depends on their length.
+            // There are few enough elements to weigh them: their lengths decide which of two elements stays.
             let places = |ids: &[NodeId]| (0..ids.len() as u32).collect::<Vec<_>>();
             let mut pairs = self.align(&places(olds), &places(news), olds, news);
             pairs.retain(|&(i, j)| old_hashes[i as usize] == new_hashes[j as usize]);
@@ -86,7 +86,7 @@ impl Walk<'_> {
         plans.into_iter().min_by_key(|plan| plan.bytes).unwrap_or_default()
     }
 
-    /// Equal elements outside the common subsequence: they changed places.
+    /// Pairs equal elements outside the common subsequence: they were moved.
     fn moved(&mut self, in_order: &[Pair], old_hashes: &[u64], new_hashes: &[u64]) -> Vec<Pair> {
         self.work.charge(old_hashes.len() + new_hashes.len());
         let left_over = |hashes: &[u64], taken: Vec<u32>| -> (Vec<u32>, Vec<u64>) {
@@ -104,8 +104,8 @@ impl Walk<'_> {
         pairs.into_iter().map(|(i, j)| (old_places[i as usize], new_places[j as usize])).collect()
     }
 
-    /// Makes a plan of pairs whose new places rise: the most of them keep their places, and what is left over
-    /// between those is matched.
+    /// Makes a plan from pairs whose new positions ascend: as many of them as possible keep their places, and
+    /// the unmatched elements between those are matched.
     pub(crate) fn complete(&mut self, pairs: Vec<Pair>, olds: &[NodeId], news: &[NodeId]) -> Plan {
         self.work.charge(olds.len() + news.len() + pairs.len() * 4);
         let kept = matching::rising_places(&pairs);
@@ -135,7 +135,7 @@ impl Walk<'_> {
         plan
     }
 
-    /// Matches elements in their order so that the changes cost the least.
+    /// Matches elements in order so that the total cost of the changes is minimal.
     fn align(
         &mut self,
         old_places: &[u32],
@@ -148,7 +148,8 @@ impl Walk<'_> {
         if m * n == 1 || m * n > ALIGNMENT_CELLS_MAX || !self.work.allows(m * n * 4) {
             return as_they_come();
         }
-        // `cost[i][j]` is the least for the first `i` and `j`; every element left alone costs an operation.
+        // `cost[i][j]` is the minimum for the first `i` and `j` elements; every unmatched element costs an
+        // operation.
         let new = self.new;
         let removal = REMOVE_BYTES + self.writer.path_len();
         let insertion = ADD_BYTES + self.writer.path_len();
@@ -184,7 +185,7 @@ impl Walk<'_> {
         pairs
     }
 
-    /// What a plan will cost in bytes, roughly.
+    /// Estimates the size of a plan's operations in bytes.
     fn estimate(&mut self, plan: &Plan, olds: &[NodeId], news: &[NodeId]) -> usize {
         let path = self.writer.path_len() + 2;
         let removed = olds.len() - plan.pairs.len();
@@ -202,7 +203,7 @@ impl Walk<'_> {
         bytes
     }
 
-    /// What it will cost in bytes to make one value of the other, roughly: it looks one level down.
+    /// Estimates the size of the change from one value to the other in bytes. Looks one level down.
     fn difference(&mut self, old: NodeId, new: NodeId) -> usize {
         self.work.charge(1);
         if self.old.hash(old) == self.new.hash(new) {
@@ -232,7 +233,7 @@ impl Walk<'_> {
             self.work.charge(1);
             let name = self.new.name(b);
             let change = CHANGE_BYTES + path + name.len() + 1;
-            // Mostly members come in the same order.
+            // Members usually come in the same order.
             let beside = olds.next().filter(|&a| text::equal(self.old.name(a), name));
             let a = beside.or_else(|| {
                 let mut members = self.old.children(old).take(LIKENESS_MEMBERS_MAX);

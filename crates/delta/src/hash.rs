@@ -1,24 +1,24 @@
-//! A keyed 64-bit hash of JSON values, built bottom up while a text is parsed.
+//! A keyed 64-bit hash of JSON values, computed bottom-up while a text is parsed.
 //!
-//! Multiply and fold, as wyhash does, but every block meets a secret: there is no input that meets zero for all
-//! keys. Nothing rests on its strength: equal hashes are confirmed by a comparison before a patch relies on
-//! them, and no running time depends on their spread. An attacker who makes two values collide gets a longer
-//! patch.
+//! It multiplies and folds as wyhash does, but every block is combined with a secret, so no input gives zero
+//! for all keys. Correctness doesn't depend on its strength: equal hashes are confirmed by a comparison
+//! before a patch relies on them, and no running time depends on their distribution. An attacker who makes
+//! two values collide gets a longer patch.
 
 use crate::number::Number;
 
-/// What makes hashes unpredictable: draw it at random when the process starts.
+/// The seed that makes hashes unpredictable. Draw it at random when the process starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub [u64; 2]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     keys: [u64; 4],
-    /// All ones; tests clear bits to make values collide.
+    /// All ones. Tests clear bits to make values collide.
     mask: u64,
 }
 
-/// Each kind of value opens with its own tag, so that `"1"` and `1` differ.
+/// Each kind of value starts with its own tag, so that `"1"` and `1` differ.
 #[derive(Clone, Copy)]
 pub(crate) enum Tag {
     Null = 1,
@@ -35,7 +35,8 @@ fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ (wide >> 64) as u64
 }
 
-/// Expands a seed into keys (SplitMix64; Steele, Lea, Flood 2014). It is part of the hash, not a source of randomness.
+/// Expands a seed into keys (SplitMix64; Steele, Lea, Flood 2014). This is part of the hash, not a source of
+/// randomness.
 fn next_key(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +48,7 @@ fn word(bytes: &[u8; 8]) -> u64 {
     u64::from_le_bytes(*bytes)
 }
 
-/// All of up to 16 bytes in two words, some of them twice. Texts of equal length give equal words only if they
+/// Reads up to 16 bytes as two words, which may overlap. Texts of equal length give equal words only if they
 /// are equal.
 fn tail(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
@@ -66,18 +67,18 @@ impl Keys {
         Self { keys, mask: u64::MAX }
     }
 
-    /// Keys under which only the bits of `mask` are left of a hash.
+    /// Makes keys that keep only the bits of `mask` in a hash.
     #[cfg(test)]
     pub(crate) fn weakened(seed: Seed, mask: u64) -> Self {
         Self { mask, ..Self::new(seed) }
     }
 
-    /// The hash of a literal, and what arrays and objects start from.
+    /// Returns the hash of a literal, which is also the initial hash of arrays and objects.
     pub(crate) fn tag(&self, tag: Tag) -> u64 {
         fold(self.keys[0] ^ tag as u64, self.keys[1]) & self.mask
     }
 
-    /// The hash of a string (decoded) or of a member's name.
+    /// Returns the hash of a string (decoded) or of a member's name.
     pub(crate) fn string(&self, bytes: &[u8]) -> u64 {
         let [k0, k1, k2, k3] = self.keys;
         let mut hash = k0 ^ Tag::String as u64;
@@ -88,7 +89,7 @@ impl Keys {
         }
         let (low, high) = tail(rest);
         hash = fold(low ^ k1, high ^ k2 ^ hash);
-        // The length tells which bytes were read twice, and a tail of zeros from its padding.
+        // The length determines which bytes were read twice, and distinguishes a tail of zeros from padding.
         fold(hash ^ k3, bytes.len() as u64 ^ k1) & self.mask
     }
 
@@ -102,7 +103,7 @@ impl Keys {
         fold(digits ^ self.keys[1], scale ^ self.keys[2] ^ Tag::Number as u64) & self.mask
     }
 
-    /// Joins the hash of what came before with the next one; the order matters.
+    /// Combines the hash of the previous parts with the next one. The order matters.
     pub(crate) fn chain(&self, before: u64, next: u64) -> u64 {
         fold(before ^ self.keys[3], next ^ self.keys[2]).wrapping_add(next) & self.mask
     }

@@ -1,8 +1,9 @@
-//! Which member tells the objects of an array apart.
+//! Selects the member that identifies the objects of an array.
 //!
-//! A member will do if every object of both arrays has it, as a string or a number, and no two of one array
-//! share its value. Names that the caller gave come first, then names that mean identity in most APIs; those are
-//! taken at their word. Any other member only counts if matching by it promises the shortest patch.
+//! A member qualifies if every object of both arrays has it as a string or a number, and no two objects of
+//! one array share its value. Names that the caller configured come first, then names that usually denote an
+//! identity in APIs; both are trusted. Any other member is used only if matching by it gives the shortest
+//! estimated patch.
 
 use super::Options;
 use super::array::Plan;
@@ -11,18 +12,18 @@ use super::tape::{Kind, NodeId, Parsed};
 use super::text;
 use super::walk::Walk;
 
-/// How many members are tried.
+/// Maximum number of members that are tried.
 const CANDIDATES_MAX: usize = 8;
 
-/// Names that mean identity, the best first.
+/// Names that denote an identity, in order of preference.
 const KNOWN: [&str; 8] = ["id", "_id", "uuid", "guid", "uid", "key", "slug", "code"];
 
-/// How far a name is to be trusted; the lowest first.
+/// The reason for trusting a name, the most trusted first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Trust {
     Given(usize),
     Known(usize),
-    /// Like `matchId` or `match_id`.
+    /// A name that ends like `matchId` or `match_id`.
     Ending,
     Found,
 }
@@ -30,11 +31,11 @@ enum Trust {
 struct Candidate<'a> {
     name: &'a [u8],
     trust: Trust,
-    /// The member's hashes in the old elements and the new ones.
+    /// The member's hashes in the old elements and in the new ones.
     hashes: [Vec<u64>; 2],
 }
 
-/// Whether a name means identity.
+/// Returns `true` if a name denotes an identity.
 pub(crate) fn is_trusted(options: &Options, raw: &[u8]) -> bool {
     trust(options, raw) < Trust::Found
 }
@@ -52,7 +53,7 @@ fn trust(options: &Options, raw: &[u8]) -> Trust {
 }
 
 impl Walk<'_> {
-    /// Whether both values are objects with the same value of a member that is trusted.
+    /// Returns `true` if both values are objects with the same value of a trusted member.
     pub(crate) fn is_identified(&mut self, old: NodeId, new: NodeId) -> bool {
         if self.old.kind(old) != Kind::Object || self.new.kind(new) != Kind::Object {
             return false;
@@ -66,7 +67,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The best plan by identity, and whether it is so by a name that is trusted.
+    /// Returns the best plan by identity, and `true` if the identity's name is trusted.
     pub(crate) fn by_identity(&mut self, olds: &[NodeId], news: &[NodeId]) -> (Option<Plan>, bool) {
         let mut best: Option<Plan> = None;
         let new = self.new;
@@ -92,7 +93,7 @@ impl Walk<'_> {
         (best, false)
     }
 
-    /// The members that every element has as a string or a number, the most trusted first.
+    /// Returns the members that every element has as a string or a number, the most trusted first.
     fn candidates<'n>(
         &mut self,
         olds: &[NodeId],
@@ -121,7 +122,7 @@ impl Walk<'_> {
                 for id in parsed.children(element) {
                     self.work.charge(1);
                     let name = parsed.name(id);
-                    // Those that follow found theirs already, or were given up.
+                    // Candidates that follow have found their member already, or were dropped.
                     let same = |candidate: &&mut Candidate<'_>| text::equal(candidate.name, name);
                     if may_identify(parsed.kind(id))
                         && let Some(candidate) = candidates.iter_mut().find(same)
@@ -140,7 +141,8 @@ fn may_identify(kind: Kind) -> bool {
     matches!(kind, Kind::String | Kind::Number)
 }
 
-/// The pairs of equal values, unless one stands twice in the same array; the new places rise.
+/// Returns the pairs of equal values in ascending order of the new positions, unless a value occurs twice in
+/// one array.
 fn unique_pairs(old: &[u64], new: &[u64]) -> Option<Vec<Pair>> {
     let unique = |hashes: &[u64]| {
         let mut sorted = hashes.to_vec();

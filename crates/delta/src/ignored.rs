@@ -1,26 +1,28 @@
-//! Places whose change alone is no change of a document.
+//! Ignored places: a change at these places alone doesn't count as a change of the document.
 //!
-//! A place is a JSON Pointer (RFC 6901) in which `*` stands for every member of an object and for every element of an array. A value at
-//! such a place may change, appear and disappear.
+//! A place is a JSON Pointer (RFC 6901) in which `*` stands for every member of an object and for every
+//! element of an array. A value at such a place may change, appear and disappear.
 //!
-//! Two functions find out whether a document has changed elsewhere. [`Ignored::judge`] reads a patch, which costs little, but a patch that
-//! replaces, adds or moves what contains such a place leaves it unsure. [`Walk::differs`] compares two parsed documents, and is always sure.
+//! Two functions determine whether a document has changed elsewhere. [`Ignored::judge`] reads a patch, which
+//! is cheap, but gives no definite answer if the patch replaces, adds or moves a value that contains an
+//! ignored place. [`Walk::differs`] compares two parsed documents, and is always exact.
 //!
-//! Invariant: there are at most [`Ignored::POINTERS_MAX`] pointers, so that a set of them fits into a [`PointerSet`].
+//! Invariant: there are at most [`Ignored::POINTERS_MAX`] pointers, so that a set of them fits into a
+//! [`PointerSet`].
 
 use super::tape::{Kind, NodeId};
 use super::text;
 use super::walk::Walk;
 use std::borrow::Cow;
 
-/// Places whose changes are ignored. The default has none.
+/// Places whose changes are ignored. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(Vec<Vec<Segment>>);
 
-/// A part of a pointer, between slashes.
+/// A segment of a pointer, between slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
-    /// `*`
+    /// `*`: any member or element.
     Any,
     /// A member's name, or an element's index.
     Part {
@@ -32,20 +34,20 @@ enum Segment {
     },
 }
 
-/// Why a pointer is refused.
+/// Reason for refusing a pointer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PointerError {
-    /// This many are too many.
+    /// There are too many pointers: this many.
     TooMany(usize),
-    /// The length of one in bytes.
+    /// A pointer is too long: this many bytes.
     TooLong(usize),
-    /// It isn't empty, and doesn't begin with a slash.
+    /// A pointer isn't empty and doesn't begin with a slash.
     NoSlash(String),
-    /// It has a `~` without `0` or `1` after it.
+    /// A `~` isn't followed by `0` or `1`.
     Tilde(String),
-    /// It has a `*` beside other characters.
+    /// A `*` stands next to other characters.
     Star(String),
-    /// It is the whole document, or all of its members.
+    /// A pointer covers the complete document or all of its members.
     Everything(String),
 }
 
@@ -78,7 +80,7 @@ impl std::fmt::Display for PointerError {
 
 impl std::error::Error for PointerError {}
 
-/// Pointers, one bit each.
+/// A set of pointers, one bit each.
 #[derive(Clone, Copy)]
 pub(crate) struct PointerSet(u32);
 
@@ -89,19 +91,19 @@ pub(crate) enum Part<'a> {
     Index(usize),
 }
 
-/// Where a patch changes a document. The order is that of precedence, for a patch with several operations.
+/// Where a patch changes a document. Of a patch's operations, the smallest verdict counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
-    /// Also elsewhere than at ignored places.
+    /// The patch also changes places that aren't ignored.
     Changed,
-    /// Perhaps only there.
+    /// The patch possibly changes ignored places only.
     Unsure,
-    /// Only there.
+    /// The patch changes ignored places only.
     Ignored,
 }
 
 impl Ignored {
-    /// Most pointers.
+    /// Maximum number of pointers.
     pub const POINTERS_MAX: usize = 32;
     /// Maximum length of a pointer in bytes.
     pub const POINTER_BYTES_MAX: usize = 256;
@@ -110,7 +112,7 @@ impl Ignored {
     ///
     /// # Errors
     ///
-    /// The first one that is wrong, or their number.
+    /// The first wrong pointer, or too many of them.
     pub fn parse(pointers: &[String]) -> Result<Self, PointerError> {
         if pointers.len() > Self::POINTERS_MAX {
             return Err(PointerError::TooMany(pointers.len()));
@@ -118,13 +120,13 @@ impl Ignored {
         pointers.iter().map(|pointer| parse(pointer)).collect::<Result<_, _>>().map(Self)
     }
 
-    /// All pointers.
+    /// Returns the set of all pointers.
     fn all(&self) -> PointerSet {
         PointerSet(self.0.iter().fold(0, |set, _| set << 1 | 1))
     }
 
-    /// The pointers of `set` that lead on to this child, after their first `depth` segments led to its parent. `None` if a pointer ends
-    /// there.
+    /// Returns the pointers of `set` that continue to this child, after their first `depth` segments led to
+    /// its parent. `None` if a pointer ends there.
     fn below(&self, set: PointerSet, depth: usize, part: Part<'_>) -> Option<PointerSet> {
         let name = match part {
             Part::Name(raw) => text::decoded(raw),
@@ -147,7 +149,7 @@ impl Ignored {
         Some(below)
     }
 
-    /// Where a patch of our own changes a document.
+    /// Determines where one of our patches changes a document.
     pub(crate) fn judge(&self, patch: &[u8]) -> Verdict {
         match std::str::from_utf8(patch) {
             Ok("[]") => Verdict::Ignored,
@@ -173,7 +175,7 @@ impl Ignored {
                 let verdicts = self.0.iter().map(|pointer| judge_path(pointer, path));
                 verdicts.max().unwrap_or(Verdict::Changed)
             }
-            // Further elements of an array have other indices after any other operation.
+            // Any other operation shifts the indices of later elements.
             "op" if value != "\"replace\"" => Verdict::Unsure,
             _ => Verdict::Ignored,
         });
@@ -181,17 +183,17 @@ impl Ignored {
     }
 }
 
-/// Whether a path, as it stands between quotes in a patch, is at or below a pointer's place.
+/// Determines whether a path, as it stands between quotes in a patch, is at or below a pointer's place.
 fn judge_path(pointer: &[Segment], path: &str) -> Verdict {
     let mut tokens = path.split('/').skip(1);
     let mut verdict = Verdict::Ignored;
     for segment in pointer {
-        // Without a further token, the value there contains the place.
+        // Without a further token, the path's value contains the place.
         let Some(found) = tokens.next() else { return Verdict::Unsure };
         match segment {
             Segment::Any => {}
             Segment::Part { token, .. } if **token == *found.as_bytes() => {}
-            // Indices in a patch are those after its earlier operations.
+            // Indices in a patch refer to the array after the earlier operations.
             Segment::Part { index: Some(_), .. } if found.bytes().all(|b| b.is_ascii_digit()) => {
                 verdict = Verdict::Unsure;
             }
@@ -234,12 +236,13 @@ fn part(name: &str) -> Segment {
 }
 
 impl Walk<'_> {
-    /// Whether the documents, which differ, differ elsewhere than at ignored places.
+    /// Returns `true` if the documents, which differ, differ at other than ignored places.
     pub(crate) fn differ(&mut self) -> bool {
         self.differs(0, 0, self.options.ignored.all(), 0)
     }
 
-    /// Whether two values, which differ, differ elsewhere. These pointers lead to them with their first `depth` segments.
+    /// Returns `true` if two different values differ at other than ignored places. The first `depth` segments
+    /// of these pointers lead to the values.
     fn differs(&mut self, old: NodeId, new: NodeId, pointers: PointerSet, depth: usize) -> bool {
         let kind = self.old.kind(old);
         if pointers.0 == 0 || kind != self.new.kind(new) {

@@ -1,11 +1,12 @@
-//! Joins consecutive patches to one, as texts, for a client that is several versions behind.
+//! Joins consecutive patches into one, as texts, for a client that is several versions behind.
 
 use std::collections::BTreeSet;
 
-/// One patch that does what these do one after the other, without values that a later `replace` overwrites. Each must
-/// be a JSON array without whitespace around it, as [`Delta::Patch`](super::Delta::Patch) is: `None` if one isn't.
+/// Joins patches into one with the same effect, without values that a later `replace` overwrites. Each must
+/// be a JSON array without whitespace around it, like [`Delta::Patch`](super::Delta::Patch). `None` if one
+/// isn't.
 ///
-/// Takes time linear in their bytes, apart from finding each path in a sorted set.
+/// Takes time linear in their size, apart from finding each path in a sorted set.
 pub fn join<'p>(patches: impl IntoIterator<Item = &'p [u8]>) -> Option<Vec<u8>> {
     let array = |patch| std::str::from_utf8(patch).ok()?.strip_prefix('[')?.strip_suffix(']');
     let mut patches: Vec<&str> = patches.into_iter().map(array).collect::<Option<_>>()?;
@@ -16,10 +17,11 @@ pub fn join<'p>(patches: impl IntoIterator<Item = &'p [u8]>) -> Option<Vec<u8>> 
     Some(["[", &parts.join(","), "]"].concat().into_bytes())
 }
 
-/// The operations without each `replace` whose path a later one replaces again. In between there are only operations
-/// that replace something beside that path: any other may move what the path points at, or need the value.
+/// Returns the operations without each `replace` whose path a later one replaces again. Only operations that
+/// replace values at other paths may stand in between: any other operation might move the path's target, or
+/// need its value.
 fn needed<'p>(operations: &[&'p str]) -> Vec<&'p str> {
-    // Paths that are replaced further on. None of them leads through another.
+    // Paths that are replaced later. No path is a prefix of another one.
     let mut replaced: BTreeSet<&str> = BTreeSet::new();
     let mut needed = Vec::with_capacity(operations.len());
     for operation in operations.iter().rev() {
@@ -45,7 +47,8 @@ fn needed<'p>(operations: &[&'p str]) -> Vec<&'p str> {
     needed
 }
 
-/// The path of a `replace` as `write` writes it, unless the path has an escape, which can be spelled in several ways.
+/// Returns the path of a `replace` as `write` writes it, unless the path has an escape, which has several
+/// spellings.
 fn replace_path(operation: &str) -> Option<&str> {
     let (path, _) = operation.strip_prefix(r#"{"op":"replace","path":""#)?.split_once('"')?;
     (!path.contains('\\')).then_some(path)

@@ -16,24 +16,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Values are compared as JavaScript compares them: the last of duplicate names wins, the order of names and the spelling
-//! have no meaning. Only numbers are more than JavaScript's doubles: they are equal if their exact decimal values are, so that a
-//! change in the last of 19 digits is a change. Values in a patch keep their spelling, without whitespace.
+//! Values are compared as in JavaScript: the last of duplicate names counts; the order of names and the
+//! spelling don't matter. Numbers are the exception: they are equal if their exact decimal values are, not
+//! their doubles, so that a change in the last of 19 digits counts. Values in a patch keep their spelling,
+//! without whitespace.
 //!
-//! Applying a patch to the old value always gives the new one: equal hashes are confirmed by comparison before anything
-//! is left out. Patches consist of `add`, `remove`, `replace` and `move`. There is no `test`, because receivers know
-//! their version by its offset. There is no `copy`, because nothing searches for equal values across the document.
+//! Applying a patch to the old value always gives the new one: equal hashes are confirmed by comparison
+//! before a value is left out of a patch. Patches consist of `add`, `remove`, `replace` and `move`. There is
+//! no `test`, because receivers know their version by its offset. There is no `copy`, because equal values
+//! elsewhere in the document aren't searched for.
 //!
-//! **Bounds.** Both documents are parsed for one comparison. A parsed document takes 24 bytes per value (a value takes at
-//! least two bytes of text, usually 13 to 20), for at most [`Options::values_max`] values. Matching two arrays in which
-//! everything differs takes about as much again. In total, real documents take two to three times their texts, the densest
-//! ones (`[0,1,…`) 26 times. Time is counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts.
-//! When they are spent, values that still differ are replaced as a whole. Documents are nested at most [`DEPTH_MAX`]
-//! levels deep.
+//! **Bounds.** Both documents are parsed for one comparison. A parsed document takes 24 bytes per value (a
+//! value takes at least two bytes of text, usually 13 to 20), for at most [`Options::values_max`] values.
+//! Matching two completely different arrays takes about as much again. In total, real documents take two to
+//! three times the size of their texts, the densest ones (`[0,1,…`) 26 times. Time is counted in steps, at
+//! most [`Options::steps_per_byte`] for each byte of both texts. Once they are used up, values that still
+//! differ are replaced as a whole. Documents are nested at most [`DEPTH_MAX`] levels deep.
 //!
-//! **Modules.** `lockstep` compares two texts as far as it can without parsing them. For the rest, `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
-//! `identity` and `matching` decide how; `ignored` finds changes that are none; `order` turns an array's plan into operations and `write` writes them; `apply`
-//! is the receiver's side; `join` joins patches.
+//! **Modules.** `lockstep` compares two texts as far as possible without parsing them. For the rest, `tape`
+//! is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements, guided by
+//! `identity` and `matching`; `ignored` detects changes that don't count; `order` turns an array's plan into
+//! operations and `write` writes them. `apply` applies patches, `join` joins them.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -70,23 +73,24 @@ use std::borrow::Cow;
 use walk::{Walk, Work};
 use write::Writer;
 
-/// How documents are compared.
+/// Options of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Names of members that tell the objects of an array apart, tried in this order before `id` and its like.
+    /// Names of members that identify the objects of an array, tried in this order before `id` and similar
+    /// names.
     pub identity: Vec<String>,
-    /// Places whose change alone is none. They change together with the rest of the document.
+    /// Places whose changes alone don't count. They are sent together with other changes.
     pub ignored: Ignored,
     /// A patch is used if it is shorter than this percentage of the new document without whitespace.
     pub patch_percent_max: u32,
-    /// How many values a document may have, all levels counted.
+    /// Maximum number of values in a document, on all levels.
     pub values_max: usize,
     /// Steps (a few nanoseconds each) allowed for each byte of both texts.
     pub steps_per_byte: u32,
 }
 
 impl Default for Options {
-    /// No names, no places, 100 %, 2²⁰ values, 16 steps.
+    /// Returns no names, no places, 100 %, 2²⁰ values, 16 steps.
     fn default() -> Self {
         Self {
             identity: Vec::new(),
@@ -98,10 +102,10 @@ impl Default for Options {
     }
 }
 
-/// What to send to a receiver of the old document.
+/// The delta for a receiver of the old document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// The value is the same, but for what [`Options::ignored`] names.
+    /// The value is the same, except at places of [`Options::ignored`].
     Unchanged,
     /// A JSON Patch: an array of operations.
     Patch(Vec<u8>),
@@ -109,25 +113,25 @@ pub enum Delta {
     Snapshot,
 }
 
-/// A delta, and what it took.
+/// A delta and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diff {
-    /// What to send.
+    /// The delta.
     pub delta: Delta,
-    /// Steps spent on the comparison, parsing aside.
+    /// Steps spent on the comparison, without parsing.
     pub steps: u64,
 }
 
-/// A document's new version.
+/// A new version of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update<'t> {
     /// The text without whitespace.
     pub text: Cow<'t, [u8]>,
-    /// The delta from the version before.
+    /// The delta from the previous version.
     pub diff: Diff,
 }
 
-/// Compares documents. Holds no state but its options.
+/// Compares documents. Its only state are its options.
 #[derive(Clone, Debug)]
 pub struct Differ {
     options: Options,
@@ -135,29 +139,30 @@ pub struct Differ {
 }
 
 impl Differ {
-    /// With the seed of the hashes. Patches of the same two documents may differ with it only where hashes of
-    /// different values happen to be equal.
+    /// Makes a differ. `seed` seeds the hashes. Patches of the same two documents differ by seed only if
+    /// hashes of different values collide.
     pub fn new(options: Options, seed: Seed) -> Self {
         Self { options, keys: Keys::new(seed) }
     }
 
-    /// Reads one JSON value (RFC 8259, in UTF-8, without a byte order mark).
+    /// Parses one JSON value (RFC 8259, in UTF-8, without a byte order mark).
     ///
     /// # Errors
     ///
-    /// The text is no JSON, is nested too deep or has too many values.
+    /// The text isn't JSON, is nested too deep or has too many values.
     pub fn parse<'t>(&self, text: &'t [u8]) -> Result<Parsed<'t>, ParseError> {
         Parsed::parse(text, &self.keys, self.options.values_max)
     }
 
-    /// The new version of a document, given the text of the one before, if there is one, as this returned it.
+    /// Returns the new version of a document. `old` is the text that this function returned for the previous
+    /// version, if there is one.
     ///
-    /// The same as [`parse`](Self::parse) and [`diff`](Self::diff), in less time: what both texts have in common isn't
-    /// parsed. The patch may differ from theirs.
+    /// Does the same as [`parse`](Self::parse) and [`diff`](Self::diff) in less time: the common parts of
+    /// both texts aren't parsed. The patch may differ from theirs.
     ///
     /// # Errors
     ///
-    /// As those of [`parse`](Self::parse).
+    /// The same as for [`parse`](Self::parse).
     pub fn update<'t>(&self, old: Option<&[u8]>, new: &'t [u8]) -> Result<Update<'t>, ParseError> {
         let Some(old) = old else {
             let diff = Diff { delta: Delta::Snapshot, steps: 0 };
@@ -190,17 +195,17 @@ impl Differ {
         Ok(Update { text: parsed.into_minified(), diff })
     }
 
-    /// Of a new document of so many bytes.
+    /// Returns the maximum size of a patch for a new document of this size.
     fn patch_bytes_max(&self, bytes: usize) -> usize {
         let percent = self.options.patch_percent_max as usize;
         (bytes.saturating_mul(percent) / 100).saturating_sub(1)
     }
 
-    /// What makes `new` of `old`.
+    /// Returns the delta from `old` to `new`.
     ///
     /// # Panics
     ///
-    /// One of the documents was parsed by a differ with another seed.
+    /// If one of the documents was parsed by a differ with another seed.
     pub fn diff(&self, old: &Parsed<'_>, new: &Parsed<'_>) -> Diff {
         assert!(*old.keys() == self.keys && *new.keys() == self.keys, "parsed with another seed");
         let work = Work::for_bytes(&self.options, old.minified().len() + new.minified().len());

@@ -1,20 +1,21 @@
-//! Compares two versions of a document text against text, without parsing what they have in common.
+//! Compares two versions of a document text against text, without parsing their common parts.
 //!
-//! Both texts are without whitespace, and the old one was checked. What follows the same bytes in the same place is JSON in
-//! the one if it is in the other, so equal text needs no check: it is passed in blocks, and only its brackets and commas
-//! are looked at, because they tell where in the document a difference is. Where the texts differ there are two ways:
+//! Both texts are without whitespace, and the old one was checked. After the same bytes at the same place,
+//! text is JSON in one version if it is in the other, so equal text needs no check: it is skipped in blocks,
+//! and only its brackets and commas are read, because they locate a difference within the document. Where the
+//! texts differ, there are two cases:
 //!
-//! 1. A value was replaced by another one. It is read in both texts, and the comparison goes on behind it.
-//! 2. Anything else: members or elements were added, removed or moved. The innermost array or object is parsed in both
-//!    texts and compared by [`Walk`], as whole documents are.
+//! 1. A value was replaced by another one. It is read in both texts, and the comparison continues after it.
+//! 2. Any other difference: members or elements were added, removed or moved. The innermost array or object
+//!    is parsed in both texts and compared by [`Walk`], like complete documents.
 //!
-//! The same is done with an array in which several elements changed, if they may have changed places, and with an object
-//! that has names twice. Where the root itself is affected, or too much text would be parsed more than once, this module gives
-//! up: the documents are compared as a whole.
+//! The second case also applies to an array in which several elements changed, if they may have been moved,
+//! and to an object with duplicate names. If the root itself is affected, or too much text would be parsed
+//! more than once, this module gives up, and the complete documents are compared.
 //!
-//! Invariants: `old[..at]` and `new[..new_at]` have the same open arrays and objects, with the same number of parts before
-//! the current one; `commas` has a place for each of these parts but the first, and `members` for each changed member; what `writer` has
-//! from `frame.written` on belongs to the frame.
+//! Invariants: `old[..at]` and `new[..new_at]` have the same open arrays and objects, with the same number of
+//! parts before the current one. `commas` has an entry for each of these parts but the first, and `members`
+//! for each changed member. The output of `writer` from `frame.written` on belongs to the frame.
 
 mod close;
 
@@ -27,35 +28,35 @@ use super::walk::{Walk, Work};
 use super::write::{PathMark, Token, Writer};
 use stentor_json::{BLOCK_BYTES, DEPTH_MAX, Strings, Visitor, mask};
 
-/// Why the documents must be compared as a whole.
+/// Reason why the complete documents must be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsure {
     /// The new text has whitespace.
     Space,
-    /// Anything else, also that it isn't JSON.
+    /// Any other reason, including text that isn't JSON.
     Other,
 }
 
 /// An open array or object.
 #[derive(Clone, Copy)]
 struct Frame {
-    /// Where it begins in both texts.
+    /// Start of the array or object in both texts.
     start: usize,
     new_start: usize,
     is_object: bool,
-    /// Lengths, before it, of the lists in [`Lockstep`] and of the patch.
+    /// Lengths of the lists in [`Lockstep`] and of the patch before the frame began.
     commas: usize,
     members: usize,
     written: usize,
-    /// Parts that changed; of an array also the last one's index, and whether some were neighbours.
+    /// Number of changed parts. Of an array also the index of the last one, and whether some were neighbors.
     changed: usize,
     last_changed: usize,
     has_neighbours: bool,
-    /// Whether every changed element is an object that kept its identity.
+    /// `true` if every changed element is an object that kept its identity.
     is_identified: bool,
 }
 
-/// A comparison under way.
+/// A running comparison.
 pub(crate) struct Lockstep<'a> {
     options: &'a Options,
     keys: &'a Keys,
@@ -63,29 +64,29 @@ pub(crate) struct Lockstep<'a> {
     new: &'a [u8],
     at: usize,
     new_at: usize,
-    /// Where, in the old text, the token begins that follows the last bracket, comma or changed value.
+    /// Start, in the old text, of the token after the last bracket, comma or changed value.
     token: usize,
-    /// Whether a value ends there.
+    /// `true` if a value ends there.
     after_value: bool,
     frames: Vec<Frame>,
-    /// The commas of all open frames, in the old text.
+    /// Positions of the commas of all open frames, in the old text.
     commas: Vec<u32>,
-    /// The place before the name of each changed member of an open frame, in the old text.
+    /// Position before the name of each changed member of an open frame, in the old text.
     members: Vec<u32>,
     writer: Writer,
-    /// Bytes that may still be parsed.
+    /// Number of bytes that may still be parsed.
     parse_bytes: usize,
     work: Work,
 }
 
-/// The patch from `old` to `new`, perhaps with no operations, and the steps it took.
+/// Returns the patch from `old` to `new`, possibly without operations, and the steps that it took.
 pub(crate) fn compare(
     options: &Options,
     keys: &Keys,
     old: &[u8],
     new: &[u8],
 ) -> Result<(Writer, u64), Unsure> {
-    // A value takes two bytes at least.
+    // A value takes at least two bytes.
     let may_exceed = |text: &[u8]| {
         text.len() / 2 >= options.values_max && tape::opens_and_commas(text) >= options.values_max
     };
@@ -112,7 +113,7 @@ pub(crate) fn compare(
     Ok((lockstep.writer, lockstep.work.done))
 }
 
-/// Counts whitespace, and nothing else.
+/// Counts whitespace; ignores all other parts.
 struct Spaces(usize);
 
 impl Visitor for Spaces {
@@ -137,7 +138,7 @@ impl<'a> Lockstep<'a> {
         }
     }
 
-    /// Goes on to where the texts differ, or end.
+    /// Skips equal text up to the next difference, or the end.
     fn pass_equal(&mut self) -> Result<(), Unsure> {
         let mut strings = Strings::default();
         let mut padded = [b' '; BLOCK_BYTES];
@@ -165,7 +166,7 @@ impl<'a> Lockstep<'a> {
         }
     }
 
-    /// Where a place of the equal text is in the new document.
+    /// Maps a position of the equal text to the new document.
     fn in_new(&self, place: usize) -> usize {
         place + self.new_at - self.at
     }
@@ -205,7 +206,7 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// The texts differ at `at`, in what follows `token`.
+    /// Handles a difference at `at`, in the text after `token`.
     fn difference(&mut self) -> Result<(), Unsure> {
         let (old_byte, new_byte) = (self.old.get(self.at), self.new.get(self.new_at));
         if self.after_value {
@@ -239,7 +240,7 @@ impl<'a> Lockstep<'a> {
         self.go_on(end, new_end)
     }
 
-    /// Goes on after a value, which ends in text that wasn't compared yet, if the old text was checked.
+    /// Continues after a value, whose end wasn't compared yet, if the old text was checked.
     fn go_on(&mut self, end: usize, new_end: usize) -> Result<(), Unsure> {
         if end < self.at || new_end < self.new_at {
             return Err(Unsure::Other);
@@ -249,12 +250,12 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// The end of the value at `start` of the old text.
+    /// Returns the end of the value at `start` of the old text.
     fn old_end(&self, start: usize) -> Result<usize, Unsure> {
         stentor_json::scan(self.old, start, DEPTH_MAX, &mut Spaces(0)).map_err(|_| Unsure::Other)
     }
 
-    /// The end of the value at `start` of the new text, which is checked.
+    /// Returns the end of the value at `start` of the new text, and checks the value.
     fn new_end(&self, start: usize) -> Result<usize, Unsure> {
         let mut spaces = Spaces(0);
         let end = stentor_json::scan(self.new, start, DEPTH_MAX - self.frames.len(), &mut spaces);
@@ -266,7 +267,7 @@ impl<'a> Lockstep<'a> {
         Ok(end)
     }
 
-    /// Elements were appended to an array, which ends in the old text.
+    /// Handles elements that were appended to an array, which ends in the old text.
     fn appended(&mut self) -> Result<(), Unsure> {
         let mut index = self.elements() + 1;
         let mark = self.push_path(false)?;
@@ -280,7 +281,7 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// The last elements of an array were removed; it ends in the new text.
+    /// Handles the removal of an array's last elements. The array ends in the new text.
     fn truncated(&mut self) -> Result<(), Unsure> {
         let first = self.elements() + 1;
         let mut index = first;
@@ -296,12 +297,12 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// Commas so far in the innermost array or object: the index of its current part.
+    /// Returns the number of commas so far in the innermost array or object: the index of its current part.
     fn elements(&self) -> usize {
         self.commas.len() - self.frames.last().map_or(0, |frame| frame.commas)
     }
 
-    /// Compares the innermost array or object by parsing it.
+    /// Parses and compares the innermost array or object.
     fn container(&mut self) -> Result<(), Unsure> {
         let frame = self.frames.pop().ok_or(Unsure::Other)?;
         let (end, new_end) = (self.old_end(frame.start)?, self.new_end(frame.new_start)?);
@@ -309,7 +310,7 @@ impl<'a> Lockstep<'a> {
         self.go_on(end, new_end)
     }
 
-    /// Compares what was `frame` by parsing it.
+    /// Parses and compares the value of `frame`.
     fn parse(&mut self, frame: Frame, end: usize, new_end: usize) -> Result<(), Unsure> {
         if self.frames.is_empty() {
             return Err(Unsure::Other);
@@ -340,7 +341,7 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// Notes that the current part of the innermost array or object changed.
+    /// Records that the current part of the innermost array or object changed.
     fn mark_changed(&mut self, is_identified: bool) {
         let index = self.elements();
         let Some(frame) = self.frames.last_mut() else { return };
@@ -377,13 +378,15 @@ impl<'a> Lockstep<'a> {
 }
 
 impl Frame {
-    /// Whether an array's elements so far are matched as they stand, even if others follow in only one of the texts.
+    /// Returns `true` if an array's elements so far are matched in place, even if only one text has further
+    /// elements.
     fn is_followed(&self) -> bool {
         !self.is_object && (self.changed == 0 || self.is_identified)
     }
 }
 
-/// The name of the member after the comma or bracket at `before`, between its quotes, and where its colon is.
+/// Returns the name of the member after the comma or bracket at `before`, between its quotes, and the
+/// position of its colon.
 fn name(text: &[u8], before: usize) -> Result<(&[u8], usize), Unsure> {
     let start = before + 1;
     let end = stentor_json::scan(text, start, 0, &mut Spaces(0)).map_err(|_| Unsure::Other)?;
@@ -393,7 +396,7 @@ fn name(text: &[u8], before: usize) -> Result<(&[u8], usize), Unsure> {
     }
 }
 
-/// Whether two values are the same, if neither has parts.
+/// Returns `true` if two values are equal, provided that neither has parts.
 fn same_scalar(old: &[u8], new: &[u8]) -> bool {
     match (old, new) {
         _ if old == new => true,

@@ -1,22 +1,23 @@
-//! Which of two sequences' items belong together. The items are hashes; equal ones are the same item here.
+//! Matches the items of two sequences. Items are hashes; equal hashes are the same item here.
 //!
-//! All answers are pairs of places, in the old sequence and the new one. Nothing is quadratic: the exact search
-//! ends at [`EDITS_MAX`] edits or where the work allowed ends, and then only items that are unique in both
-//! sequences hold it together.
+//! All results are pairs of positions, in the old sequence and in the new one. The time isn't quadratic: the
+//! exact search stops at [`EDITS_MAX`] edits or when the allowed work is used up; then only items that are
+//! unique in both sequences are used as anchors.
 
 use super::walk::Work;
 
-/// A place in the old sequence and one in the new.
+/// A position in the old sequence and one in the new sequence.
 pub(crate) type Pair = (u32, u32);
 
-/// How many insertions and removals the exact search follows; its memory is half the square of it.
+/// Maximum number of insertions and removals that the exact search follows. Its memory is half the square of
+/// it.
 const EDITS_MAX: usize = 256;
 
-/// What sorting an item is taken to cost, however many there are.
+/// Estimated cost of sorting an item in steps, for any number of items.
 pub(crate) const SORT_STEPS: usize = 16;
 
-/// A longest common subsequence, or a good common one; both places rise. Works as `diff` does: what is unique
-/// on both sides may cut the rest into pieces.
+/// Returns a longest common subsequence, or a good common one, in ascending order of both positions. Like
+/// `diff`, it may split the sequences at items that are unique on both sides.
 pub(crate) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
     if let Some(pairs) = shortest_edit(old, new, work) {
         return pairs;
@@ -42,8 +43,8 @@ pub(crate) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
     pairs
 }
 
-/// Myers' greedy algorithm (1986): for each number of edits, how far each diagonal is reached. Nothing where
-/// it takes more than [`EDITS_MAX`] edits or more work than is left.
+/// Runs Myers' greedy algorithm (1986): for each number of edits, it computes how far each diagonal reaches.
+/// Returns `None` if it takes more than [`EDITS_MAX`] edits or more work than is left.
 fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>> {
     let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     work.charge(prefix + 1);
@@ -53,7 +54,7 @@ fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>>
     if m == 0 || n == 0 {
         return Some(pairs);
     }
-    // `rounds[d][k]` is how far into the old sequence `d` edits lead on the diagonal `2k - d`.
+    // `rounds[d][k]` is the position in the old sequence that `d` edits reach on the diagonal `2k - d`.
     let mut rounds: Vec<Vec<u32>> = Vec::new();
     for d in 0..=EDITS_MAX.min((m + n) as usize) {
         let mut reached: Vec<u32> = Vec::with_capacity(d + 1);
@@ -64,7 +65,7 @@ fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>>
                 None => 0,
                 Some(last) => step(last, k).0,
             };
-            // Off the edge there is nothing, but neighbours may come from there.
+            // A position past the edge isn't valid, but neighbors may continue from it.
             while x < m && x - diagonal < n && x >= diagonal {
                 if rest_of_old[x as usize] != rest_of_new[(x - diagonal) as usize] {
                     break;
@@ -90,9 +91,10 @@ fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>>
     None
 }
 
-/// Where the diagonal with number `k` begins, given how far the last round came, and whether by a removal.
+/// Returns the start of the diagonal with number `k` from the positions of the last round, and `true` for a
+/// removal.
 fn step(last: &[u32], k: usize) -> (isize, bool) {
-    // A removal comes from the diagonal below, an insertion from the one above.
+    // A removal comes from the diagonal below, an insertion from the diagonal above.
     let removal = k.checked_sub(1).map(|below| last[below] as isize + 1);
     let insertion = last.get(k).map(|&x| x as isize);
     match (removal, insertion) {
@@ -103,7 +105,7 @@ fn step(last: &[u32], k: usize) -> (isize, bool) {
     }
 }
 
-/// Goes back through the rounds and appends the pairs that were passed.
+/// Walks back through the rounds and appends the matched pairs.
 fn trace(rounds: &[Vec<u32>], prefix: u32, m: isize, n: isize, pairs: &mut Vec<Pair>) {
     let from = pairs.len();
     let (mut x, mut y) = (m, n);
@@ -124,14 +126,14 @@ fn trace(rounds: &[Vec<u32>], prefix: u32, m: isize, n: isize, pairs: &mut Vec<P
     pairs[from..].reverse();
 }
 
-/// Places sorted by hash.
+/// Returns the positions sorted by hash.
 fn sorted(hashes: &[u64]) -> Vec<(u64, u32)> {
     let mut places: Vec<_> = hashes.iter().zip(0..).map(|(&hash, place)| (hash, place)).collect();
     places.sort_unstable();
     places
 }
 
-/// The items that stand once in each sequence; the new places rise.
+/// Returns the items that occur once in each sequence, in ascending order of the new positions.
 fn unique_in_both(old: &[u64], new: &[u64]) -> Vec<Pair> {
     let (old, new) = (sorted(old), sorted(new));
     let mut pairs = Vec::new();
@@ -154,8 +156,8 @@ fn unique_in_both(old: &[u64], new: &[u64]) -> Vec<Pair> {
     pairs
 }
 
-/// Pairs items that are alike, wherever they stand: the first with the first, the second with the second. The
-/// new places rise.
+/// Pairs equal items regardless of their positions: the first with the first, the second with the second. The
+/// new positions ascend.
 pub(crate) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
     let (old, new) = (sorted(old), sorted(new));
     let mut pairs = Vec::new();
@@ -175,16 +177,17 @@ pub(crate) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
     pairs
 }
 
-/// The pairs of a longest selection in which the old places rise as well, given pairs whose new places rise.
+/// Returns the longest selection of pairs whose old positions ascend as well, from pairs whose new positions
+/// ascend.
 pub(crate) fn rising(pairs: &[Pair]) -> Vec<Pair> {
     let kept = rising_places(pairs);
     pairs.iter().zip(kept).filter_map(|(&pair, kept)| kept.then_some(pair)).collect()
 }
 
-/// For each pair whether it is in the selection of [`rising`]. Patience sorting.
+/// Returns `true` for each pair that is in the selection of [`rising`]. Uses patience sorting.
 pub(crate) fn rising_places(pairs: &[Pair]) -> Vec<bool> {
     const NONE: u32 = u32::MAX;
-    // For each length of a selection, the pair that ends it lowest.
+    // For each length of a selection, the pair with the lowest end.
     let mut ends: Vec<u32> = Vec::new();
     let mut before: Vec<u32> = Vec::with_capacity(pairs.len());
     for (&(old, _), place) in pairs.iter().zip(0..) {

@@ -1,13 +1,13 @@
-//! Numbers by their exact decimal values. JSON bounds neither their size nor their precision (RFC 8259, section 6), and documents
-//! have identifiers of 19 digits, which a double can't tell apart.
+//! Exact decimal values of numbers. JSON bounds neither their size nor their precision (RFC 8259, section 6),
+//! and documents have identifiers of 19 digits, which a double can't distinguish.
 
 use std::borrow::Cow;
 
-/// Significant digits that always fit into 64 bits.
+/// Number of significant digits that always fit into 64 bits.
 const SMALL_DIGITS_MAX: usize = 19;
 
-/// A number in its one form: digits without zeros at either end, times a power of ten. Two numbers are equal if their exact values
-/// are. Zero has no sign.
+/// A number in canonical form: digits without zeros at either end, times a power of ten. Two numbers are
+/// equal if their exact values are. Zero has no sign.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Number<'t> {
     /// `digits` has at most [`SMALL_DIGITS_MAX`] digits.
@@ -21,12 +21,13 @@ pub(crate) enum Number<'t> {
         digits: Cow<'t, [u8]>,
         exponent: i64,
     },
-    /// The spelling, because the exponent has more than 64 bits.
+    /// The original spelling, if the exponent has more than 64 bits.
     Spelling(&'t [u8]),
 }
 
 impl<'t> Number<'t> {
-    /// Reads a number that the scanner has passed, in time linear in its length: it is never expanded.
+    /// Reads a number that the scanner has accepted, in time linear in its length. The number is never
+    /// expanded.
     pub(crate) fn of(text: &'t [u8]) -> Self {
         let (is_negative, unsigned) = match text {
             [b'-', rest @ ..] => (true, rest),
@@ -38,7 +39,7 @@ impl<'t> Number<'t> {
         let (fraction, exponent) = if rest.is_empty() { (rest, Some(0)) } else { split(rest) };
         let fraction = without_trailing_zeros(fraction);
         let whole = without_leading_zeros(whole);
-        // Zeros that are no digits of the form: a power of ten.
+        // Trailing and leading zeros, which become part of the power of ten.
         let (whole, fraction, power) = if fraction.is_empty() {
             let digits = without_trailing_zeros(whole);
             (digits, fraction, (whole.len() - digits.len()) as i64)
@@ -66,7 +67,7 @@ impl<'t> Number<'t> {
     }
 }
 
-/// Fraction and exponent: `.5e3`, `.5` or `e3`. No exponent if it has more than 64 bits.
+/// Splits fraction and exponent: `.5e3`, `.5` or `e3`. `None` for an exponent of more than 64 bits.
 fn split(text: &[u8]) -> (&[u8], Option<i64>) {
     let exponent_at = text.iter().position(|byte| matches!(byte, b'e' | b'E')).unwrap_or(text.len());
     let (fraction, exponent) = text.split_at(exponent_at);
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// Beyond 64 bits, an exponent is only equal to its own spelling.
+    /// An exponent of more than 64 bits only equals its own spelling.
     #[test]
     fn large_exponents_are_compared_as_text() {
         let of = |text: &'static str| Number::of(text.as_bytes());

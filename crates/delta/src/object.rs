@@ -1,4 +1,4 @@
-//! Objects: members are matched by name, and a member that only changed its name is moved.
+//! Matches the members of objects by name. A member whose name alone changed is moved.
 
 use super::tape::{NodeId, Parsed};
 use super::text;
@@ -18,7 +18,7 @@ fn by_name(parsed: &Parsed<'_>, members: &mut [NodeId]) {
 }
 
 impl Walk<'_> {
-    /// Matches members by name. Mostly they come in the same order; where they don't, the rest is sorted.
+    /// Matches members by name. They usually come in the same order; the others are sorted.
     pub(crate) fn members(&mut self, old: NodeId, new: NodeId) -> Members {
         let (mut olds, mut news) = (self.old.children(old), self.new.children(new));
         let mut members = Members { both: Vec::new(), removed: Vec::new(), added: Vec::new() };
@@ -57,7 +57,7 @@ impl Walk<'_> {
                 Ordering::Equal => members.both.extend(a.next().zip(b.next())),
             }
         }
-        // Patches come in the order of the documents.
+        // Patches follow the order of the documents.
         members.removed.sort_unstable();
         members.added.sort_unstable();
         members.both.sort_unstable_by_key(|&(_, new)| new);
@@ -94,12 +94,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A member that no path may name can only change together with its object.
+    /// Checks a member's name. A member that no path may name can only change together with its object.
     fn may_name(&self, name: &[u8]) -> Result<(), TooLong> {
         if self.writer.may_name(name) { Ok(()) } else { Err(TooLong) }
     }
 
-    /// Takes out the removed members whose value was added under another name: a `move` is shorter than a
+    /// Takes the removed members whose value was added under another name: a `move` is shorter than a
     /// `remove` and an `add`, whatever the value.
     fn renamed(&mut self, members: &mut Members) -> Vec<(NodeId, NodeId)> {
         let (removed, added) = (&members.removed, &members.added);

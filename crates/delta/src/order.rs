@@ -1,17 +1,17 @@
 //! Writes the operations that carry out a plan for an array.
 //!
-//! First what goes is removed, from behind. Then the new array is built from its front: what keeps its place is
-//! passed, what is new is added behind the element before it, what moves is moved there. In between, the array
-//! is made of elements that are *settled* (where they belong, relative to each other) and of *waiting* ones,
-//! which will move and stand where they stood. A waiting element stands after everything that was put between
-//! it and the kept element before it. From that, every place follows by counting.
+//! First, elements are removed from the back to the front. Then the new array is built from the front: kept
+//! elements are skipped, new ones are added after their predecessor, and moved ones are moved there.
+//! Meanwhile the array consists of *placed* elements (in their final relative order) and *waiting* ones,
+//! which will move and are still at their old positions. A waiting element stands after all elements that
+//! were inserted between it and the kept element before it. Every position follows from that by counting.
 
 use super::array::Plan;
 use super::tape::NodeId;
 use super::walk::Walk;
 use super::write::{Token, TooLong};
 
-/// Counts the waiting elements before a place of the old array: a Fenwick tree.
+/// Counts the waiting elements before a position of the old array: a Fenwick tree.
 #[derive(Default)]
 struct Waiting(Vec<u32>);
 
@@ -35,7 +35,7 @@ impl Waiting {
 }
 
 impl Walk<'_> {
-    /// `olds` and `news` begin at place `from` of both arrays.
+    /// Writes the operations. `olds` and `news` begin at position `from` of both arrays.
     pub(crate) fn carry_out(
         &mut self,
         plan: &Plan,
@@ -81,15 +81,17 @@ impl Walk<'_> {
     }
 }
 
-/// The array while it is built, as far as places must be counted. Stays empty where nothing moves: then nothing
-/// waits, and what is built stands in front.
+/// The array during its construction, as far as positions must be counted. Empty if no element moves: then no
+/// element waits, and the finished part is at the front.
 #[derive(Default)]
 struct Row {
     waiting: Waiting,
-    /// For each old place, how many kept elements stand before it, and the new place of the first one behind it.
+    /// For each old position: the number of kept elements before it, and the new position of the first kept
+    /// element after it.
     kept: Vec<(usize, usize)>,
-    /// The old place of the last kept element that was passed, and how many were.
+    /// The old position of the last kept element that was skipped.
     last_passed: u32,
+    /// Number of kept elements that were skipped.
     passed: usize,
 }
 
@@ -124,18 +126,17 @@ impl Row {
         self.passed += 1;
     }
 
-    /// Waiting elements before the one that was settled last.
+    /// Returns the number of waiting elements before the last placed one.
     fn waiting_before_next(&self) -> usize {
         self.waiting.before(self.last_passed)
     }
 
-    /// Takes a waiting element out, when `settled` are settled; gives where it stands.
-    fn take(&mut self, place: u32, settled: usize) -> usize {
+    /// Removes a waiting element when `placed` elements are placed. Returns its position.
+    fn take(&mut self, place: u32, placed: usize) -> usize {
         let (kept_before, first_behind) = self.kept[place as usize];
-        // Settled are those up to the kept element behind it, if that was passed; else all, and kept elements
-        // that weren't passed yet stand before it too.
-        let in_front =
-            if first_behind < settled { first_behind } else { settled + kept_before - self.passed };
+        // The placed elements up to the kept element after it, if that one was skipped. Otherwise all placed
+        // elements, and kept elements that weren't skipped yet stand before it too.
+        let in_front = if first_behind < placed { first_behind } else { placed + kept_before - self.passed };
         let place_now = in_front + self.waiting.before(place);
         self.waiting.change(place, -1);
         place_now

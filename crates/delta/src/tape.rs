@@ -1,8 +1,9 @@
-//! A document while it is compared: its text, and a flat tape with one entry per value.
+//! A parsed document: its text, and a flat tape with one entry per value.
 //!
-//! The entries lie in the order of the text; an array's or object's children follow it. An entry says where the
-//! value's text is and holds the hash of its whole subtree, so that equal subtrees are found without a look
-//! inside. Names have no entries: in text without whitespace a name stands right before its value.
+//! The entries are in the order of the text; an array's or object's children follow it. An entry has the
+//! position of the value's text and the hash of its complete subtree, so that equal subtrees are found
+//! without descending into them. Names have no entries: in text without whitespace a name stands right before
+//! its value.
 //!
 //! Invariants: `0 <= start < end <= text.len()` of the text without whitespace; `i < next <= nodes.len()`;
 //! children lie in `i + 1..next`; at most [`DEPTH_MAX`] levels, so that code that walks a tape may recurse.
@@ -13,15 +14,15 @@ use super::text::{self, ParseError};
 use std::borrow::Cow;
 use stentor_json::{DEPTH_MAX, Scalar, Visitor};
 
-/// The name of what has none: array elements and the root.
+/// The name of values without one: array elements and the root.
 const NAMELESS: u32 = 0x7fff_ffff;
-/// Set in `name` where a later member of the object has the same name, and wins.
+/// Set in `name` if a later member of the object has the same name, and takes precedence.
 const SHADOWED: u32 = 0x8000_0000;
 
-/// Names a value: its place on the tape.
+/// Identifies a value: its position on the tape.
 pub(crate) type NodeId = u32;
 
-/// Bytes of one entry: what a document costs besides its text, per value.
+/// Size of one entry in bytes: the cost of a document per value, in addition to its text.
 pub(crate) const NODE_BYTES: usize = 24;
 const _: () = assert!(size_of::<Node>() == NODE_BYTES);
 
@@ -32,12 +33,12 @@ struct Node {
     end: u32,
     /// The entry after this value's last child.
     next: u32,
-    /// Where the name's opening quote is; [`NAMELESS`]; and [`SHADOWED`].
+    /// Position of the name's opening quote, or [`NAMELESS`]; may include [`SHADOWED`].
     name: u32,
 }
 
-/// A document made ready to be compared. Costs `NODE_BYTES` per value, and a copy of the text if it has
-/// whitespace; made for one comparison, not to be kept.
+/// A document that is ready for a comparison. Costs `NODE_BYTES` per value, and a copy of the text if it has
+/// whitespace. Made for one comparison, not to be kept.
 #[derive(Debug)]
 pub struct Parsed<'t> {
     text: Cow<'t, [u8]>,
@@ -59,7 +60,7 @@ impl<'t> Parsed<'t> {
         Self::parse_nested(text, keys, values_max, DEPTH_MAX)
     }
 
-    /// A patch may be two levels deeper than the values in it.
+    /// Parses a patch, which may be two levels deeper than the values in it.
     pub(crate) fn parse_patch(text: &'t [u8], keys: &Keys, values_max: usize) -> Result<Self, ParseError> {
         Self::parse_nested(text, keys, values_max, DEPTH_MAX + 2)
     }
@@ -79,8 +80,8 @@ impl<'t> Parsed<'t> {
         let mut builder = Builder {
             text,
             skipped: 0,
-            // One value, one more with each comma and with what stands first in an array or object. Commas in
-            // strings make it too many; those entries are never touched.
+            // One value, and one more for each comma and each opening bracket. Commas in strings make the
+            // number too large; the surplus entries are never touched.
             nodes: Vec::with_capacity(values_max.min(1 + opens_and_commas(text))),
             values_max,
             keys,
@@ -105,7 +106,7 @@ impl<'t> Parsed<'t> {
         Ok(Self { text, nodes, keys: *keys })
     }
 
-    /// The text without whitespace.
+    /// Returns the text without whitespace.
     pub fn minified(&self) -> &[u8] {
         &self.text
     }
@@ -114,12 +115,12 @@ impl<'t> Parsed<'t> {
         self.text
     }
 
-    /// Whether the text had no whitespace.
+    /// Returns `true` if the original text had no whitespace.
     pub(crate) fn is_minified(&self) -> bool {
         matches!(self.text, Cow::Borrowed(_))
     }
 
-    /// Bytes that this costs besides the text it was made from.
+    /// Returns the memory in bytes that this takes in addition to the original text.
     pub fn owned_bytes(&self) -> usize {
         let copy = if let Cow::Owned(copy) = &self.text { copy.capacity() } else { 0 };
         copy + self.nodes.capacity() * NODE_BYTES
@@ -137,19 +138,19 @@ impl<'t> Parsed<'t> {
         self.node(id).hash
     }
 
-    /// The value's text, without whitespace.
+    /// Returns the value's text, without whitespace.
     pub(crate) fn raw(&self, id: NodeId) -> &[u8] {
         let node = self.node(id);
         &self.text[node.start as usize..node.end as usize]
     }
 
-    /// Length of the value's text in bytes.
+    /// Returns the length of the value's text in bytes.
     pub(crate) fn len(&self, id: NodeId) -> usize {
         let node = self.node(id);
         (node.end - node.start) as usize
     }
 
-    /// What stands between the quotes of a member's name.
+    /// Returns the text between the quotes of a member's name.
     pub(crate) fn name(&self, id: NodeId) -> &[u8] {
         let node = self.node(id);
         // `"name":value`
@@ -166,13 +167,13 @@ impl<'t> Parsed<'t> {
         }
     }
 
-    /// The elements of an array or the members of an object, but for those that a later member of the same name
-    /// hides.
+    /// Iterates over the elements of an array or the members of an object, without those that a later member
+    /// of the same name shadows.
     pub(crate) fn children(&self, id: NodeId) -> Children<'_> {
         Children { nodes: &self.nodes, at: id + 1, end: self.node(id).next }
     }
 
-    /// The member of this name.
+    /// Finds the member with this name.
     pub(crate) fn member(&self, object: NodeId, name: &[u8]) -> Option<NodeId> {
         self.children(object).find(|&id| text::equal(self.name(id), name))
     }
@@ -201,9 +202,9 @@ impl Iterator for Children<'_> {
     }
 }
 
-/// How many values there are besides the first, at the most.
+/// Returns an upper bound for the number of values besides the first.
 pub(crate) fn opens_and_commas(text: &[u8]) -> usize {
-    // In runs that a byte can count, so that the compiler does many at once.
+    // Counts in runs whose count fits into a byte, so that the compiler processes many bytes at once.
     let count = |run: &[u8]| {
         let counts = run.iter().map(|&byte| u8::from((byte == b',') | (byte == b'[') | (byte == b'{')));
         usize::from(counts.sum::<u8>())
@@ -215,25 +216,25 @@ struct Member {
     name_hash: u64,
     hash: u64,
     id: NodeId,
-    /// Between the quotes, in the text as it came.
+    /// Position of the text between the quotes in the original text.
     name: (u32, u32),
 }
 
-/// An array or object whose end hasn't come.
+/// An unfinished array or object.
 struct Open {
     id: NodeId,
-    /// Of an array: its elements so far.
+    /// For an array: the hash of its elements so far.
     hash: u64,
-    /// Of an object: where its members begin, and the name of the member that comes next.
+    /// For an object: the start of its members, and the name of the next member.
     members: Option<(usize, Name)>,
 }
 
 #[derive(Clone, Copy)]
 struct Name {
     hash: u64,
-    /// In the text without whitespace.
+    /// Position in the text without whitespace.
     place: u32,
-    /// Between the quotes, in the text as it came.
+    /// Start of the text between the quotes in the original text.
     start: u32,
     end: u32,
 }
@@ -241,13 +242,13 @@ struct Name {
 /// Builds the tape of a text while it is scanned.
 struct Builder<'t, 'k> {
     text: &'t [u8],
-    /// Bytes of whitespace so far.
+    /// Number of whitespace bytes so far.
     skipped: usize,
     nodes: Vec<Node>,
     values_max: usize,
     keys: &'k Keys,
     open: Vec<Open>,
-    /// The members of all open objects, a stack.
+    /// The members of all open objects, as a stack.
     members: Vec<Member>,
     unescaped: Vec<u8>,
 }
@@ -311,12 +312,12 @@ impl Visitor for Builder<'_, '_> {
 }
 
 impl Builder<'_, '_> {
-    /// Where `at` is in the text without whitespace. Below 2³¹, as the text is.
+    /// Maps `at` to its position in the text without whitespace. Below 2³¹, like the text's length.
     fn place(&self, at: usize) -> u32 {
         (at - self.skipped) as u32
     }
 
-    /// Notes a value's hash and end, and that its parent has it.
+    /// Records a value's hash and end, and adds it to its parent.
     #[inline]
     fn finish(&mut self, id: NodeId, hash: u64, end: usize) {
         let (end, next) = (self.place(end), self.nodes.len() as NodeId);
@@ -332,7 +333,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// The hash of the string `text[start..end]`, quotes included.
+    /// Returns the hash of the string `text[start..end]`, quotes included.
     #[inline]
     fn string(&mut self, start: usize, end: usize, is_escaped: bool) -> u64 {
         let raw = &self.text[start + 1..end - 1];
@@ -344,7 +345,8 @@ impl Builder<'_, '_> {
         self.keys.string(&self.unescaped)
     }
 
-    /// The hash of the members from `from` on, whatever their order; marks those that later ones hide.
+    /// Returns the hash of the members from `from` on, independent of their order, and marks shadowed
+    /// members.
     fn close_object(&mut self, from: usize) -> u64 {
         if self.members.len() == from {
             return self.keys.tag(Tag::Object);
@@ -352,7 +354,7 @@ impl Builder<'_, '_> {
         let text = self.text;
         let name = |member: &Member| &text[member.name.0 as usize..member.name.1 as usize];
         let members = &mut self.members[from..];
-        // Of equal hashes the names decide, so that hidden members are neighbours under any hash.
+        // Names break ties between equal hashes, so that duplicate members are neighbors under any hash.
         members.sort_unstable_by(|a, b| {
             let names = || text::compare(name(a), name(b));
             a.name_hash.cmp(&b.name_hash).then_with(names).then(a.id.cmp(&b.id))

@@ -1,4 +1,4 @@
-//! What only the inside can be asked: that nothing rests on hashes being different.
+//! Tests that need internals: correctness doesn't depend on different values having different hashes.
 
 use super::hash::Keys;
 use super::walk::STEPS_FREE;
@@ -7,7 +7,7 @@ use super::*;
 #[path = "../tests/delta/generate.rs"]
 mod generate;
 
-/// Under hashes of so few bits, patches are right all the same.
+/// With hashes of only a few bits, patches are still correct.
 #[test]
 fn equal_hashes_of_different_values_do_no_harm() {
     for mask in [0, 1, 7] {

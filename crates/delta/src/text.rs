@@ -1,18 +1,18 @@
-//! The meaning that strings have for JavaScript.
+//! The meaning of strings in JavaScript.
 //!
-//! A string's meaning is a sequence of UTF-16 units that may hold surrogates without a partner; it is kept as
-//! WTF-8, in which those take three bytes each. The functions that read a *raw* string take what stands between
-//! its quotes, and rely on the scanner having passed it.
+//! A string's meaning is a sequence of UTF-16 units that may contain unpaired surrogates. It is stored as
+//! WTF-8, in which each of these takes three bytes. Functions that take a *raw* string expect the text
+//! between its quotes, already accepted by the scanner.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-/// Why a text can't be compared.
+/// Reason why a text can't be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// It isn't one JSON value, or is nested too deep.
+    /// The text isn't one JSON value, or is nested too deep.
     NotJson(stentor_json::Error),
-    /// It has more values than [`Options::values_max`](super::Options::values_max), or 2 GiB and more.
+    /// The text has more values than [`Options::values_max`](super::Options::values_max), or at least 2 GiB.
     TooLarge,
 }
 
@@ -33,7 +33,7 @@ impl std::fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// What a raw string means, in WTF-8.
+/// Decodes a raw string to WTF-8.
 pub(crate) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.contains(&b'\\') {
         return Cow::Borrowed(raw);
@@ -43,18 +43,17 @@ pub(crate) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Whether two raw strings mean the same.
+/// Returns `true` if two raw strings have the same meaning.
 pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a == b || ((a.contains(&b'\\') || b.contains(&b'\\')) && decoded(a) == decoded(b))
 }
 
-/// An order of raw strings in which equal ones are those that mean the same.
+/// Orders raw strings. Strings with the same meaning are equal.
 pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if a == b { Ordering::Equal } else { decoded(a).cmp(&decoded(b)) }
 }
 
-/// Appends WTF-8 as a reference token of a JSON Pointer (RFC 6901, section 3), as it stands between a JSON string's
-/// quotes.
+/// Appends WTF-8 as a reference token of a JSON Pointer (RFC 6901, section 3), escaped for a JSON string.
 pub(crate) fn write_pointer_token(decoded: &[u8], out: &mut Vec<u8>) {
     for part in decoded.split_inclusive(|byte| matches!(byte, b'~' | b'/')) {
         let (plain, escape): (_, &[u8]) = match part {

@@ -1,11 +1,11 @@
-//! A JSON value to work on: what a patch is applied to. Equality is that of the whole crate.
+//! A JSON value that can be modified: a patch is applied to it. Equality is that of the whole crate.
 
 use super::number::Number;
 use super::tape::{Kind, NodeId, Parsed};
 use super::text;
 use std::collections::BTreeMap;
 
-/// A value and all below it. Numbers and literals are kept as they were spelled, strings and names decoded.
+/// A value and its subtree. Numbers and literals keep their spelling, strings and names are decoded.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Literal(Box<[u8]>),
@@ -71,7 +71,7 @@ impl Value {
         }
     }
 
-    /// Bytes that it takes, roughly, and the levels below it.
+    /// Returns its approximate size in bytes, and the number of levels below it.
     pub(crate) fn size(&self) -> (usize, usize) {
         let sum = |(bytes, depth): (usize, usize), (more, deeper): (usize, usize)| {
             (bytes + more, depth.max(deeper + 1))
@@ -87,7 +87,7 @@ impl Value {
     }
 }
 
-/// What a string means, in WTF-8.
+/// Decodes a string to WTF-8.
 pub(crate) fn string(parsed: &Parsed<'_>, id: NodeId) -> Box<[u8]> {
     let raw = parsed.raw(id);
     text::decoded(&raw[1..raw.len() - 1]).into()

@@ -1,16 +1,16 @@
-//! Goes down two documents at once and writes what differs.
+//! Descends two documents in parallel and writes their differences.
 //!
-//! At each pair of values that differ there are two ways: go on below, or put the new value in the old one's
-//! place. The walk tries the first, with the length of the second as its limit; where it reaches that, what was
-//! written is taken back. So no part of a patch is longer than the value it makes, and what is written in vain
-//! stays in proportion to what is written.
+//! At each pair of different values there are two ways: descend further, or replace the old value with the
+//! new one. The walk tries the first, with the size of the second as its limit; if it reaches the limit, its
+//! output is discarded. So no part of a patch is longer than the value that it produces, and discarded output
+//! stays in proportion to the kept output.
 
 use super::number::Number;
 use super::tape::{Kind, NodeId, Parsed};
 use super::write::{REPLACE_BYTES, Token, TooLong, Writer};
 use super::{Options, text};
 
-/// Steps done, of steps allowed. A step is about what one comparison of hashes or names costs: a few
+/// Steps taken, and steps allowed. A step is about the cost of one comparison of hashes or names: a few
 /// nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
@@ -18,27 +18,27 @@ pub(crate) struct Work {
     pub(crate) max: u64,
 }
 
-/// Steps allowed on top, so that small documents aren't short of them.
+/// Additional steps, so that small documents have enough of them.
 pub(crate) const STEPS_FREE: u64 = 10_000;
 
 impl Work {
-    /// What both texts together are allowed.
+    /// Returns the steps allowed for both texts together.
     pub(crate) fn for_bytes(options: &Options, bytes: usize) -> Self {
         Self { done: 0, max: STEPS_FREE + bytes as u64 * u64::from(options.steps_per_byte) }
     }
 
-    /// Notes steps that were done or are about to be.
+    /// Counts steps that were taken or are about to be.
     pub(crate) fn charge(&mut self, steps: usize) {
         self.done += steps as u64;
     }
 
-    /// Whether this many more steps are allowed.
+    /// Returns `true` if this many more steps are allowed.
     pub(crate) fn allows(&self, steps: usize) -> bool {
         self.done + steps as u64 <= self.max
     }
 }
 
-/// Bytes that are compared in about the time of one step.
+/// Number of bytes that are compared in about the time of one step.
 const BYTES_PER_STEP: usize = 16;
 
 pub(crate) struct Walk<'a> {
@@ -50,8 +50,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the values are equal, for certain: equal hashes are only a hint. Beyond the work allowed only
-    /// equal spellings count, which makes a patch longer, never wrong.
+    /// Returns `true` if the values are certainly equal; equal hashes are only a hint. Beyond the allowed
+    /// work, only equal spellings count, which makes a patch longer but never wrong.
     pub(crate) fn same(&mut self, old: NodeId, new: NodeId) -> bool {
         self.work.charge(1);
         if self.old.hash(old) != self.new.hash(new) {
@@ -108,7 +108,7 @@ impl Walk<'_> {
             && members.both.iter().all(|&(a, b)| self.same_value(a, b))
     }
 
-    /// Writes what makes `new` of `old`; they differ, and the path is theirs.
+    /// Writes the operations that turn `old` into `new`, which differ and are at the current path.
     pub(crate) fn value(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
         let from = self.writer.len();
         let own = limit.min(from + REPLACE_BYTES + self.writer.path_len() + self.new.len(new));
@@ -128,7 +128,7 @@ impl Walk<'_> {
         self.writer.replace(self.new.raw(new), limit)
     }
 
-    /// Writes below the path what makes `new` of `old`, unless they are the same.
+    /// Writes the operations, below the current path, that turn `old` into `new`, unless they are equal.
     pub(crate) fn below(
         &mut self,
         at: Token<'_>,

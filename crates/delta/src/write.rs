@@ -1,31 +1,31 @@
-//! Writes the operations of a patch, inside limits that callers set and may take back to.
+//! Writes the operations of a patch, within limits that callers set and at which they may discard output.
 
 use super::text;
 
-/// What was to be written is longer than the alternative: whoever set the limit goes back and takes that.
+/// The output exceeds the alternative: the caller that set the limit discards it and uses the alternative.
 #[derive(Debug)]
 pub(crate) struct TooLong;
 
-/// The bytes that an operation takes besides its paths and its value.
+/// Size of an operation in bytes, without its paths and its value.
 pub(crate) const ADD_BYTES: usize = br#"{"op":"add","path":"","value":},"#.len();
 pub(crate) const REPLACE_BYTES: usize = br#"{"op":"replace","path":"","value":},"#.len();
 pub(crate) const REMOVE_BYTES: usize = br#"{"op":"remove","path":""},"#.len();
 pub(crate) const MOVE_BYTES: usize = br#"{"op":"move","from":"","path":""},"#.len();
 
-/// A patch in the making, and the path of the value that is being looked at.
+/// An unfinished patch, and the path of the current value.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    /// `[`, and operations, each with a comma behind it.
+    /// `[`, and operations, each followed by a comma.
     out: Vec<u8>,
-    /// A JSON Pointer as it stands between a string's quotes.
+    /// A JSON Pointer, escaped for a JSON string.
     path: Vec<u8>,
 }
 
-/// Where a path ended before a token was appended.
+/// Length of a path before a token was appended.
 #[derive(Clone, Copy)]
 pub(crate) struct PathMark(usize);
 
-/// A token of a path: the place of an element, or a member's name between its quotes.
+/// A token of a path: the index of an element, or a member's name between its quotes.
 #[derive(Clone, Copy)]
 pub(crate) enum Token<'a> {
     Index(usize),
@@ -37,7 +37,7 @@ impl Writer {
         Self { out: vec![b'['], path: Vec::new() }
     }
 
-    /// Length of the patch so far. Limits are compared with this.
+    /// Returns the length of the patch so far. Limits refer to this length.
     pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
@@ -72,16 +72,16 @@ impl Writer {
         self.path.truncate(mark.0);
     }
 
-    /// The value at the path becomes this. In an object `add` would say the same in four bytes less; but `replace`
-    /// says what happened, and fails where there is nothing to replace.
+    /// Replaces the value at the path. In an object, `add` has the same effect in four bytes less; but
+    /// `replace` states the intent, and fails if there is no value to replace.
     pub(crate) fn replace(&mut self, value: &[u8], limit: usize) -> Result<(), TooLong> {
-        // PyPI jsonpatch refuses to replace a member called `-`, as if it were the end of an array.
+        // PyPI jsonpatch refuses to replace a member named `-`, which it reads as the end of an array.
         let op: &[u8] = if self.path.ends_with(b"/-") { b"add" } else { b"replace" };
         let parts = [b"{\"op\":\"", op, b"\",\"path\":\"", &self.path, b"\",\"value\":", value, b"},"];
         append(&mut self.out, limit, &parts)
     }
 
-    /// A value is put in at this token below the path.
+    /// Adds a value at this token below the path.
     pub(crate) fn add(&mut self, at: Token<'_>, value: &[u8], limit: usize) -> Result<(), TooLong> {
         let mark = self.push(at);
         let parts = [b"{\"op\":\"add\",\"path\":\"", &self.path[..], b"\",\"value\":", value, b"},"];
@@ -97,7 +97,7 @@ impl Writer {
         written
     }
 
-    /// What is at one token below the path goes to another.
+    /// Moves the value at one token below the path to another token.
     pub(crate) fn shift(&mut self, from: Token<'_>, to: Token<'_>, limit: usize) -> Result<(), TooLong> {
         let mark = self.push(to);
         let mut source = Vec::with_capacity(24);
@@ -115,8 +115,9 @@ impl Writer {
         written
     }
 
-    /// Whether the path may be used. `fast-json-patch`, which most browsers would use, refuses what could reach a
-    /// prototype: `__proto__` anywhere, and `prototype` right below `constructor`.
+    /// Returns `true` if a path may contain this name. `fast-json-patch`, the most common library in
+    /// browsers, refuses names that could reach a prototype: `__proto__` anywhere, and `prototype` right
+    /// below `constructor`.
     pub(crate) fn may_name(&self, name: &[u8]) -> bool {
         match &*text::decoded(name) {
             b"__proto__" => false,
@@ -150,7 +151,7 @@ fn write_token(token: Token<'_>, path: &mut Vec<u8>) {
     }
 }
 
-/// Nothing is written where not all fits.
+/// Appends all parts or, if they don't fit, none.
 fn append(out: &mut Vec<u8>, limit: usize, parts: &[&[u8]]) -> Result<(), TooLong> {
     let len: usize = parts.iter().map(|part| part.len()).sum();
     if out.len() + len > limit {

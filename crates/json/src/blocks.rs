@@ -1,9 +1,9 @@
-//! Text in blocks of 64 bytes, for code that passes over much of it: a bit for each byte.
+//! Text in blocks of 64 bytes with a bit for each byte, for code that skips over much text.
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: usize = 64;
 
-/// The bytes of `block` that `is` selects, the first one in the lowest bit.
+/// Returns the bytes of `block` that `is` selects as bits. The first byte is the lowest bit.
 ///
 /// Inlined, so that the compiler compares 16 bytes at once.
 #[inline(always)]
@@ -14,7 +14,7 @@ pub fn mask(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> u64 {
     }
     let (words, _) = selected.as_chunks::<8>();
     words.iter().rev().fold(0, |mask, word| {
-        // One bit of each byte, another one each, and their sum in the highest byte.
+        // Keeps one distinct bit per byte; the multiplication sums them in the highest byte.
         let bits = u64::from_le_bytes(*word) & 0x8040_2010_0804_0201;
         mask << 8 | bits.wrapping_mul(0x0101_0101_0101_0101) >> 56
     })
@@ -25,12 +25,12 @@ pub fn mask(block: &[u8; BLOCK_BYTES], is: impl Fn(u8) -> bool) -> u64 {
 pub struct Strings {
     /// All ones if the next block begins inside a string.
     carried: u64,
-    /// Whether an escape continues in the next block.
+    /// `true` if an escape continues in the next block.
     is_escaped: bool,
 }
 
 impl Strings {
-    /// The bytes that are in strings, opening quotes included, closing ones not.
+    /// Returns the bytes inside strings, with opening and without closing quotes.
     #[inline(always)]
     pub fn inside(&mut self, block: &[u8; BLOCK_BYTES]) -> u64 {
         let mut quotes = mask(block, |byte| byte == b'"');
@@ -47,7 +47,7 @@ impl Strings {
         inside
     }
 
-    /// The bytes after backslashes that aren't escaped themselves.
+    /// Returns the bytes after backslashes that aren't escaped themselves.
     #[cold]
     fn escaped(&mut self, mut backslashes: u64) -> u64 {
         let mut escaped = u64::from(self.is_escaped);

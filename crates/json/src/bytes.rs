@@ -1,11 +1,11 @@
-//! Eight bytes at a time: which of them are of interest.
+//! Searches eight bytes at a time.
 //!
-//! Each function marks bytes by their high bit. The lowest mark is exact. A borrow may set wrong marks above it, so only
-//! the lowest one counts.
+//! Each function marks bytes by their high bit. The lowest mark is exact. A borrow may set wrong marks above
+//! it, so only the lowest one counts.
 
 const HIGH_BITS: u64 = splat(0x80);
 
-/// The byte, eight times.
+/// Repeats a byte eight times.
 pub(crate) const fn splat(byte: u8) -> u64 {
     0x0101_0101_0101_0101 * byte as u64
 }
@@ -25,7 +25,7 @@ pub(crate) const fn special(word: u64) -> u64 {
     below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')
 }
 
-/// The place of the lowest mark; 8 without one.
+/// Returns the position of the lowest mark; 8 without a mark.
 pub(crate) const fn first(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }

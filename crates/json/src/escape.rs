@@ -1,29 +1,30 @@
-//! Writing strings.
+//! Writes strings.
 //!
-//! Text without anything to escape is found eight bytes at a time and copied in one piece. Writing is linear in the
-//! text's length.
+//! Text without characters to escape is found eight bytes at a time and copied in one piece. Writing is
+//! linear in the text's length.
 
 use super::bytes::{equal, special};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// What is escaped in a string besides quotes, backslashes and control characters. It depends on the string's way to
-/// its reader.
+/// The characters that are escaped in addition to quotes, backslashes and control characters. They depend on
+/// how the string travels to its reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Escaping {
-    /// Nothing else, as in `JSON.stringify`.
+    /// No others, as in `JSON.stringify`.
     Json,
     /// U+2028 and U+2029, which end a line in JavaScript before 2019.
     Script,
-    /// The characters that old browsers change in transit, which the SockJS specification lists: U+200C–200F,
+    /// The characters that old browsers change in transit, as listed in the SockJS specification:
+    /// U+200C–200F,
     /// U+2028–202F, U+2060–206F, U+FFF0–FFFF.
     SockJs,
-    /// As `SockJs`, and `%` as `%25`: SockJS clients pass an event stream's data through `decodeURI`.
+    /// Like `SockJs`, and `%` as `%25`: SockJS clients pass an event stream's data through `decodeURI`.
     SockJsEventStream,
-    /// As `SockJs`, within a JavaScript string: every backslash is doubled, every quote escaped.
+    /// Like `SockJs`, within a JavaScript string: every backslash is doubled, every quote escaped.
     SockJsScript,
-    /// As `SockJsScript`, within an HTML script element: `<` becomes `\u003c`, so that nothing ends the element or
-    /// changes how its end is found.
+    /// Like `SockJsScript`, within an HTML script element: `<` becomes `\u003c`, so that no text ends the
+    /// element or changes how its end is found.
     SockJsHtmlScript,
 }
 
@@ -45,13 +46,13 @@ pub fn write_escaped(out: &mut Vec<u8>, text: &str, escaping: Escaping) {
     }
 }
 
-/// Appends WTF-8, as [`unescape_to_wtf8`](super::unescape_to_wtf8) decodes it, as a raw string: without quotes. Half a
-/// surrogate pair is escaped, so that the result is UTF-8.
+/// Appends WTF-8, as decoded by [`unescape_to_wtf8`](super::unescape_to_wtf8), as a raw string without
+/// quotes. An unpaired surrogate is escaped, so that the result is UTF-8.
 pub fn write_wtf8(out: &mut Vec<u8>, text: &[u8]) {
     Writer::<SURROGATES>::raw(out, text);
 }
 
-/// Bits of [`Writer`]'s rules: escapes are escaped once more.
+/// Rule bit of [`Writer`]: escapes are escaped once more.
 const NESTED: u8 = 1;
 /// U+2028 and U+2029 are escaped.
 const LINES: u8 = 2;
@@ -64,8 +65,8 @@ const LESS_THAN: u8 = 16;
 /// Surrogates are escaped.
 const SURROGATES: u8 = 32;
 
-/// How far from something to escape the next one is looked for byte by byte. Measured on JSON documents, where there is
-/// one every five bytes.
+/// Number of bytes after an escaped character that are searched one by one. Measured on JSON documents with
+/// an escaped character every five bytes.
 const NEAR_BYTES: usize = 16;
 
 /// Writes strings under these rules.
@@ -76,7 +77,7 @@ impl<const RULES: u8> Writer<RULES> {
         RULES & rule != 0
     }
 
-    /// Whether a byte may begin something to escape.
+    /// `true` for a byte that may start a character to escape.
     const SUSPECT: [bool; 256] = {
         let mut suspect = [false; 256];
         let mut byte = 0;
@@ -94,7 +95,7 @@ impl<const RULES: u8> Writer<RULES> {
         suspect
     };
 
-    /// Marks the suspects of eight bytes. The lowest mark is exact.
+    /// Marks the suspect bytes among eight. The lowest mark is exact.
     #[inline]
     fn find(word: u64) -> u64 {
         let mut found = special(word);
@@ -124,7 +125,7 @@ impl<const RULES: u8> Writer<RULES> {
     }
 
     fn raw(out: &mut Vec<u8>, bytes: &[u8]) {
-        // Everything before `copied` is written; up to `at` all is plain.
+        // The text before `copied` is written; the text up to `at` needs no escapes.
         let (mut copied, mut at) = (0, 0);
         while at < bytes.len() {
             while let Some(word) = bytes[at..].first_chunk::<8>() {
@@ -133,7 +134,7 @@ impl<const RULES: u8> Writer<RULES> {
                 }
                 at += 8;
             }
-            // Where there is one thing to escape there are mostly others: look at single bytes for a while.
+            // Characters to escape usually come in groups, so single bytes are examined for a while.
             let mut end = bytes.len().min(at + NEAR_BYTES);
             while at < end {
                 if !Self::SUSPECT[usize::from(bytes[at])] {
@@ -149,7 +150,7 @@ impl<const RULES: u8> Writer<RULES> {
         out.extend_from_slice(&bytes[copied..]);
     }
 
-    /// Writes the character at the start of `rest`, a suspect. Returns its length.
+    /// Writes the character at the start of `rest`, which begins with a suspect byte. Returns its length.
     fn suspect(out: &mut Vec<u8>, rest: &[u8]) -> usize {
         match *rest {
             [b'"', ..] => {
@@ -160,7 +161,7 @@ impl<const RULES: u8> Writer<RULES> {
                 Self::backslash(out);
                 Self::backslash(out);
             }
-            // All three begin characters of three bytes.
+            // All three start characters of three bytes.
             [first @ (0xe2 | 0xed | 0xef), second, third, ..] => {
                 match Self::forbidden(first, second, third) {
                     Some(unit) => Self::unit(out, unit),
@@ -181,7 +182,7 @@ impl<const RULES: u8> Writer<RULES> {
         1
     }
 
-    /// The UTF-16 unit of these bytes, if the rules escape it.
+    /// Returns the UTF-16 unit of these bytes if the rules escape it.
     fn forbidden(first: u8, second: u8, third: u8) -> Option<u16> {
         let (base, is_forbidden) = match (first, second, third) {
             (0xe2, 0x80, 0xa8..=0xa9) => (0x2000, Self::has(LINES | TRANSIT)),

@@ -17,19 +17,20 @@
 //! | read strings | [`RawString`], [`string()`], [`unescape`], [`string_is`] |
 //! | write strings | [`write_string`], [`write_escaped`] |
 //! | remove whitespace | [`minify()`], [`minify_to`], [`without_space`] |
-//! | pass over much checked text | [`mask`], [`Strings`] |
+//! | skip over much checked text | [`mask`], [`Strings`] |
 //!
 //! Decisions:
-//! * The scanner accepts what `JSON.parse` accepts: numbers of any size, duplicate names, escaped halves of surrogate
-//!   pairs. Arrays and objects may be nested [`DEPTH_MAX`] levels deep.
-//! * The scanner is our own because it runs over every event of every client. It bounds the depth, reports where values
-//!   end and where a text is wrong, and never allocates. It takes 0.7× the time of serde_json's `IgnoredAny` for an
-//!   event of 64 bytes and 0.8× for one of 1 kB (`crates/wire/benches/socketio_timing.rs`). Property tests compare
-//!   the two.
-//! * The crate doesn't interpret numbers and builds no values. Equality of values is `stentor-delta`'s concern.
+//! * The scanner accepts the same texts as `JSON.parse`: numbers of any size, duplicate names, escaped
+//!   unpaired surrogates. Arrays and objects may be nested [`DEPTH_MAX`] levels deep.
+//! * The scanner is our own because it runs over every event of every client. It bounds the depth, reports
+//!   the ends of values and the position of an error, and never allocates. It takes 0.7× the time of
+//!   serde_json's `IgnoredAny` for an event of 64 bytes and 0.8× for one of 1 kB
+//!   (`crates/wire/benches/socketio_timing.rs`). Property tests compare the two.
+//! * The crate doesn't interpret numbers and builds no values. Equality of values is `stentor-delta`'s
+//!   concern.
 //!
-//! Invariant: functions that expect checked text accept any other text as well, without a panic and in linear time. The
-//! result then has no meaning.
+//! Invariant: functions that expect checked text accept any other text as well, without a panic and in linear
+//! time. The result is then meaningless.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -54,12 +55,12 @@ pub use string::{RawString, replace_lone_surrogates, string, string_is, unescape
 /// Maximum depth of arrays and objects; `[]` has depth 1.
 pub const DEPTH_MAX: usize = 128;
 
-/// Why a text isn't a JSON value. The author of the text is at fault. Offsets are in bytes.
+/// Reason why a text isn't a JSON value. The author of the text is at fault. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The text isn't UTF-8 from this offset.
     Utf8(usize),
-    /// The byte at this offset can't stand there.
+    /// The byte at this offset isn't allowed there.
     Unexpected(usize),
     /// The text ends before its value does.
     Incomplete,

@@ -1,23 +1,23 @@
-//! Texts without whitespace, and how deep they are nested.
+//! Removes whitespace, and measures the depth of nesting.
 
 use super::blocks::{BLOCK_BYTES, Strings, mask};
 use super::scan::{Check, end_of_text, is_space, scan, skip_space, string_end};
 use super::{DEPTH_MAX, Error};
 use std::ops::Range;
 
-/// What JavaScript's `Response.json` skips at the start of a text.
+/// The byte order mark that JavaScript's `Response.json` skips at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The text after a byte order mark, if there is one.
+/// Returns the text after a byte order mark, if it has one.
 pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
-/// Checks that `text` is one JSON value in UTF-8, perhaps after a byte order mark, and removes whitespace in place.
-/// Numbers and strings keep their spelling.
+/// Checks that `text` is one JSON value in UTF-8, optionally after a byte order mark, and removes whitespace
+/// in place. Numbers and strings keep their spelling.
 ///
 /// # Errors
-/// `text` is something else, or is nested deeper than [`DEPTH_MAX`].
+/// `text` isn't one JSON value, or is nested deeper than [`DEPTH_MAX`].
 pub fn minify(mut text: Vec<u8>) -> Result<Vec<u8>, Error> {
     if let Err(error) = std::str::from_utf8(&text) {
         return Err(Error::Utf8(error.valid_up_to()));
@@ -25,7 +25,7 @@ pub fn minify(mut text: Vec<u8>) -> Result<Vec<u8>, Error> {
     let mut read = text.len() - without_byte_order_mark(&text).len();
     let end = scan(&text, read, DEPTH_MAX, &mut Check)?;
     end_of_text(&text, end)?;
-    // Invariant: `write <= read <= text.len()`; what lies before `write` is the minified text so far.
+    // Invariant: `write <= read <= text.len()`; `text[..write]` is the minified text so far.
     let mut write = 0;
     while let Some(run) = next_run(&text, read) {
         read = run.end;
@@ -38,7 +38,7 @@ pub fn minify(mut text: Vec<u8>) -> Result<Vec<u8>, Error> {
     Ok(text)
 }
 
-/// Appends `text`, which has been checked, without whitespace.
+/// Appends `text`, which must be checked JSON, without whitespace.
 pub fn minify_to(out: &mut Vec<u8>, text: &[u8]) {
     let mut at = 0;
     while let Some(run) = next_run(text, at) {
@@ -47,7 +47,7 @@ pub fn minify_to(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The next bytes from `at` on without whitespace between tokens; `None` at the end.
+/// Returns the next run of bytes from `at` on without whitespace between tokens; `None` at the end.
 fn next_run(text: &[u8], at: usize) -> Option<Range<usize>> {
     let start = skip_space(text, at);
     let mut end = start;
@@ -61,12 +61,13 @@ fn next_run(text: &[u8], at: usize) -> Option<Range<usize>> {
     (start < end).then_some(start..end)
 }
 
-/// `text` without whitespace outside of strings. Nothing else is checked: the result is the minified text, and JSON, exactly
-/// if `text` is JSON. `None` if there is whitespace where none may be, as in `1 2`.
+/// Returns `text` without whitespace outside strings. Makes no other checks: the result is JSON, and the
+/// minified text, exactly if `text` is JSON. `None` if whitespace separates two tokens that need a comma or
+/// colon, as in `1 2`.
 pub fn without_space(text: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut strings = Strings::default();
-    // Where the bytes that are kept began, if the last one was.
+    // Start of the current run of kept bytes, if the last byte was kept.
     let mut kept_from = None;
     let mut padded;
     for (number, part) in text.chunks(BLOCK_BYTES).enumerate() {
@@ -80,7 +81,7 @@ pub fn without_space(text: &[u8]) -> Option<Vec<u8>> {
             }
         };
         let spaces = mask(block, is_space) & !strings.inside(block);
-        // Where runs of kept bytes begin and end.
+        // The starts and ends of runs of kept bytes.
         let mut edges = spaces ^ (spaces << 1 | u64::from(kept_from.is_none()));
         while edges != 0 {
             let at = start + edges.trailing_zeros() as usize;
@@ -107,7 +108,7 @@ fn is_structural(byte: u8) -> bool {
     matches!(byte, b'{' | b'}' | b'[' | b']' | b',' | b':')
 }
 
-/// How deep arrays and objects are nested in `text`, which has been checked: 0 for a scalar, 1 for `[]`.
+/// Returns the depth of nesting in `text`, which must be checked JSON: 0 for a scalar, 1 for `[]`.
 pub fn depth(text: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0usize, 0);
     let mut at = 0;

@@ -1,12 +1,13 @@
-//! Numbers as JavaScript writes them, so that each has one name.
+//! Formats numbers as JavaScript does, so that each has one name.
 
 use std::borrow::Cow;
 
-/// Digits of the greatest whole number that JavaScript writes without an exponent.
+/// Number of digits of the largest whole number that JavaScript writes without an exponent.
 const WHOLE_DIGITS_MAX: usize = 21;
 
-/// A number's text as of JavaScript's `String(number)`: `5` for `5`, `5.0` and `5e0` (ECMA-262, `Number::toString`). Whole numbers of up to
-/// 21 digits keep all of them, where JavaScript knows only the first 17. `None`: `text` is no number of JSON.
+/// Returns a number's text as JavaScript's `String(number)` does: `5` for `5`, `5.0` and `5e0` (ECMA-262,
+/// `Number::toString`). Whole numbers of up to 21 digits keep all digits, while JavaScript keeps only the
+/// first 17. `None` if `text` isn't a JSON number.
 pub fn number_text(text: &str) -> Option<Cow<'_, str>> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if !digits.starts_with(|first: char| first.is_ascii_digit()) {
@@ -21,14 +22,14 @@ pub fn number_text(text: &str) -> Option<Cow<'_, str>> {
         return Some(Cow::Borrowed("0"));
     }
     if number.is_infinite() {
-        // As of `JSON.parse`.
+        // As `JSON.parse` does.
         return Some(Cow::Borrowed(if number > 0.0 { "Infinity" } else { "-Infinity" }));
     }
-    // The shortest digits that mean this number, `-1.25e-7`.
+    // The shortest digits that denote this number, such as `-1.25e-7`.
     let shortest = format!("{:e}", number.abs());
     let (mantissa, exponent) = shortest.split_once('e')?;
     let digits = mantissa.replace('.', "");
-    // Place of the point, after so many digits.
+    // Position of the decimal point, in digits.
     let point = exponent.parse::<i32>().ok()? + 1;
     let count = i32::try_from(digits.len()).ok()?;
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or(0));

@@ -4,7 +4,8 @@ use super::scan::{skip_space, value_end};
 use super::string::{string, string_is};
 use std::borrow::Cow;
 
-/// The values of a list `1,"two",[3]` (the text between an array's brackets), as text. The list has been checked.
+/// Iterates over the values of a list `1,"two",[3]` (the text between an array's brackets), as text. The list
+/// must be checked.
 pub fn elements(list: &str) -> Elements<'_> {
     Elements { list, at: 0 }
 }
@@ -13,7 +14,7 @@ pub fn elements(list: &str) -> Elements<'_> {
 #[derive(Debug, Clone)]
 pub struct Elements<'a> {
     list: &'a str,
-    /// `list[at..]` is still to come.
+    /// The unread rest is `list[at..]`.
     at: usize,
 }
 
@@ -32,8 +33,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The members of an object `{"name":value}`, both as text, the name without its quotes but still escaped. The object
-/// has been checked. Empty if the text isn't an object.
+/// Iterates over the members of an object `{"name":value}`, both parts as text. The name is without its
+/// quotes, but still escaped. The object must be checked. Empty if the text isn't an object.
 pub fn members(object: &str) -> Members<'_> {
     let bytes = object.as_bytes();
     let start = skip_space(bytes, 0);
@@ -65,13 +66,13 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// The value of an object's member, as text. The last of several members with the same name counts, as in `JSON.parse`.
-/// The object has been checked.
+/// Returns the value of an object's member, as text. The last of several members with the same name counts,
+/// as in `JSON.parse`. The object must be checked.
 pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     members(object).filter(|(raw, _)| string_is(raw, name)).last().map(|(_, value)| value)
 }
 
-/// The value of an object's member that is a string.
+/// Returns the value of an object's member if it is a string.
 pub fn string_member<'a>(object: &'a str, name: &str) -> Option<Cow<'a, str>> {
     member(object, name).and_then(string)
 }

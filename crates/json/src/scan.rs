@@ -1,9 +1,9 @@
-//! The scanner: it finds where a value ends, checks its syntax, and reports every value to a [`Visitor`].
+//! The scanner: finds the end of a value, checks its syntax, and reports every value to a [`Visitor`].
 
 use super::bytes::{first, special};
 use super::{DEPTH_MAX, Error};
 
-/// Maximum depth that [`scan`] can be asked for.
+/// Maximum of the depth limit of [`scan`].
 pub const LEVELS_MAX: usize = 64 * WORDS;
 const WORDS: usize = 3;
 const _: () = assert!(DEPTH_MAX <= LEVELS_MAX);
@@ -17,25 +17,25 @@ pub enum Scalar {
     False,
     /// `true`
     True,
-    /// A number, whatever its size.
+    /// A number of any size.
     Number,
     /// A string.
     String {
-        /// Whether it has escapes.
+        /// `true` if the string has escapes.
         is_escaped: bool,
     },
 }
 
-/// Receives what [`scan`] finds, in the order of the text. For each value: [`value`](Self::value), then either
-/// [`scalar`](Self::scalar), or [`open`](Self::open), the parts, and [`close`](Self::close). In an object,
-/// [`name`](Self::name) comes before each value. `at`, `start` and `end` are offsets in the text.
+/// Receives the parts that [`scan`] finds, in the order of the text. For each value: [`value`](Self::value),
+/// then either [`scalar`](Self::scalar), or [`open`](Self::open), the parts, and [`close`](Self::close). In
+/// an object, [`name`](Self::name) comes before each value. `at`, `start` and `end` are offsets in the text.
 ///
 /// Calls that a visitor doesn't need compile to nothing.
 pub trait Visitor {
-    /// What ends the scan early: an error of the text or of the visitor.
+    /// The error that ends the scan early: an error of the text or of the visitor.
     type Error: From<Error>;
 
-    /// A value begins.
+    /// A value begins at `at`.
     ///
     /// # Errors
     /// The visitor ends the scan.
@@ -76,25 +76,25 @@ pub trait Visitor {
     }
 }
 
-/// Only checks.
+/// A visitor that ignores all calls, for checks only.
 pub(crate) struct Check;
 
 impl Visitor for Check {
     type Error = Error;
 }
 
-/// Whether JSON knows this byte as whitespace.
+/// Returns `true` if JSON treats this byte as whitespace.
 #[inline]
 pub fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// The place of the first byte from `at` on that isn't whitespace.
+/// Returns the position of the first byte from `at` on that isn't whitespace.
 #[inline]
 pub fn skip_space(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(0..=b' ') => skip_spaces(bytes, at),
-        // Programs write none.
+        // Programs usually write no whitespace.
         _ => at,
     }
 }
@@ -107,27 +107,27 @@ fn skip_spaces(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// `text` without whitespace at its start.
+/// Returns `text` without leading whitespace.
 pub fn trim_start(text: &str) -> &str {
     text.trim_start_matches([' ', '\t', '\n', '\r'])
 }
 
-/// Checks that `text` is one value, with nothing but whitespace around it.
+/// Checks that `text` is one value, optionally with whitespace around it.
 ///
 /// # Errors
-/// `text` is something else, or is nested deeper than [`DEPTH_MAX`].
+/// `text` isn't one value, or is nested deeper than [`DEPTH_MAX`].
 pub fn check(text: &str) -> Result<(), Error> {
     end_of_text(text.as_bytes(), value_end(text, 0)?)
 }
 
-/// Checks that nothing but whitespace follows `end`.
+/// Checks that only whitespace follows `end`.
 pub(crate) fn end_of_text(bytes: &[u8], end: usize) -> Result<(), Error> {
     let end = skip_space(bytes, end);
     if end >= bytes.len() { Ok(()) } else { Err(Error::Unexpected(end)) }
 }
 
-/// The end of the value that begins, perhaps after whitespace, at `start`: the offset after its last byte. What follows
-/// isn't checked, except that a number includes as many bytes as possible.
+/// Returns the end of the value that begins, optionally after whitespace, at `start`: the offset after its
+/// last byte. The text after it isn't checked, but a number extends as far as possible.
 ///
 /// # Errors
 /// No value begins at `start`, or it is nested deeper than [`DEPTH_MAX`].
@@ -138,7 +138,7 @@ pub fn value_end(text: &str, start: usize) -> Result<usize, Error> {
 /// The open arrays and objects.
 struct Nesting {
     depth: usize,
-    /// Whether the innermost one is an object.
+    /// `true` if the innermost one is an object.
     in_object: bool,
     /// A bit for each level: 1 for an object, 0 for an array.
     objects: [u64; WORDS],
@@ -164,8 +164,8 @@ impl Nesting {
     }
 }
 
-/// Reports to `visitor` what is in the value that begins, perhaps after whitespace, at `start`. Returns where the value
-/// ends, as [`value_end`]. The text is UTF-8. `depth_max` is at most [`LEVELS_MAX`].
+/// Reports the parts of the value that begins, optionally after whitespace, at `start` to `visitor`. Returns
+/// the end of the value, like [`value_end`]. The text must be UTF-8. `depth_max` is at most [`LEVELS_MAX`].
 ///
 /// # Errors
 /// No value begins at `start`, it is nested deeper than `depth_max`, or the visitor ends the scan.
@@ -225,7 +225,7 @@ pub fn scan<V: Visitor>(
             }
             _ => return Err(unexpected(bytes, at).into()),
         }
-        // A value has ended. So may the containers around it.
+        // A value has ended. The containers around it may end too.
         loop {
             if nesting.depth == 0 {
                 return Ok(at);
@@ -252,7 +252,7 @@ pub fn scan<V: Visitor>(
     }
 }
 
-/// As [`skip_space`], and tells the visitor.
+/// Like [`skip_space`], but reports the whitespace to the visitor.
 #[inline]
 fn skip<V: Visitor>(bytes: &[u8], at: usize, visitor: &mut V) -> usize {
     let end = skip_space(bytes, at);
@@ -262,13 +262,13 @@ fn skip<V: Visitor>(bytes: &[u8], at: usize, visitor: &mut V) -> usize {
     end
 }
 
-/// The error where the byte at `at`, if there is one, can't stand.
+/// Returns the error for the byte at `at`, or for the end of the text.
 #[cold]
 fn unexpected(bytes: &[u8], at: usize) -> Error {
     if at < bytes.len() { Error::Unexpected(at) } else { Error::Incomplete }
 }
 
-/// The place after a member's name and its colon.
+/// Returns the position after a member's name and its colon.
 #[inline(always)]
 fn name_end<V: Visitor>(bytes: &[u8], at: usize, visitor: &mut V) -> Result<usize, Error> {
     if bytes.get(at) != Some(&b'"') {
@@ -307,7 +307,7 @@ fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
     Ok(at)
 }
 
-/// The place after one digit or more.
+/// Returns the position after one or more digits.
 fn digits_end(bytes: &[u8], start: usize) -> Result<usize, Error> {
     let mut at = start;
     while bytes.get(at).is_some_and(u8::is_ascii_digit) {
@@ -316,8 +316,9 @@ fn digits_end(bytes: &[u8], start: usize) -> Result<usize, Error> {
     if at > start { Ok(at) } else { Err(unexpected(bytes, at)) }
 }
 
-/// The place after the string whose opening quote is at `at`, and whether it has escapes. Always inlined, as
-/// [`name_end`]: otherwise checking an event takes 8 % longer (`crates/wire/benches/socketio_timing.rs`).
+/// Returns the position after the string whose opening quote is at `at`, and whether it has escapes. Always
+/// inlined, like [`name_end`]: otherwise checking an event takes 8 % longer
+/// (`crates/wire/benches/socketio_timing.rs`).
 #[inline(always)]
 pub(crate) fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error> {
     let (mut at, mut is_escaped) = (at + 1, false);
@@ -342,7 +343,7 @@ pub(crate) fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error
     }
 }
 
-/// The place after an escape; `at` is the one after its backslash.
+/// Returns the position after an escape; `at` is the position after its backslash.
 fn escape_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
     match bytes.get(at) {
         Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 1),

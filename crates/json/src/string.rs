@@ -1,36 +1,36 @@
-//! Reading strings.
+//! Decodes strings.
 //!
-//! A *raw* string is what stands between the quotes, escapes included. Its meaning is a sequence of UTF-16 units, in
-//! which a surrogate may lack its partner. Where the result is UTF-8, such a surrogate becomes U+FFFD, as in JavaScript's
-//! `TextEncoder`. WTF-8 keeps it, in three bytes.
+//! A *raw* string is the text between the quotes, escapes included. Its meaning is a sequence of UTF-16
+//! units, which may contain unpaired surrogates. If the result is UTF-8, an unpaired surrogate becomes
+//! U+FFFD, as in JavaScript's `TextEncoder`. WTF-8 keeps it, in three bytes.
 
 use super::Error;
 use super::bytes::{equal, first};
 use super::scan::string_end;
 use std::borrow::Cow;
 
-/// The text of a value that is a string, `None` for another value. The value has been checked.
+/// Returns the text of a string value, `None` for another value. The value must be checked.
 pub fn string(value: &str) -> Option<Cow<'_, str>> {
     value.strip_prefix('"')?.strip_suffix('"').map(unescape)
 }
 
-/// The text of a raw string, which has been checked.
+/// Returns the text of a raw string, which must be checked.
 pub fn unescape(raw: &str) -> Cow<'_, str> {
     RawString { raw, is_escaped: memchr::memchr(b'\\', raw.as_bytes()).is_some() }.unescape()
 }
 
-/// Whether a raw string, which has been checked, means `text`.
+/// Returns `true` if a raw string, which must be checked, means `text`.
 pub fn string_is(raw: &str, text: &str) -> bool {
     raw == text || (raw.contains('\\') && rest_after(raw.as_bytes(), text.as_bytes()) == Some(b""))
 }
 
-/// Appends what a raw string means, in WTF-8. It has been checked.
+/// Appends the meaning of a raw string, which must be checked, in WTF-8.
 pub fn unescape_to_wtf8(out: &mut Vec<u8>, raw: &[u8]) {
     decode(out, raw, |code| code);
 }
 
-/// Replaces escaped surrogates without a partner by U+FFFD, in a text that has been checked. Other parsers than JavaScript's refuse
-/// them. The length stays the same.
+/// Replaces escaped unpaired surrogates with U+FFFD in a checked text. Parsers other than JavaScript's refuse
+/// them. The length is unchanged.
 pub fn replace_lone_surrogates(text: &mut [u8]) {
     let mut at = 0;
     while let Some(found) = memchr::memchr(b'\\', &text[at..]) {
@@ -44,7 +44,7 @@ pub fn replace_lone_surrogates(text: &mut [u8]) {
     }
 }
 
-/// A string as it is written in a text, without its quotes. Its escapes are well-formed.
+/// A string as written in a text, without its quotes. Its escapes are well-formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawString<'a> {
     raw: &'a str,
@@ -52,10 +52,11 @@ pub struct RawString<'a> {
 }
 
 impl<'a> RawString<'a> {
-    /// Reads the string whose opening quote `text` begins with. Returns it and the text after it.
+    /// Reads the string that `text` begins with. Returns it and the text after it.
     ///
     /// # Errors
-    /// `text` begins with something else, or the string has a control character or an escape that JSON doesn't know.
+    /// `text` doesn't begin with a quote, or the string has a control character or an escape that JSON
+    /// doesn't know.
     pub fn read(text: &'a str) -> Result<(Self, &'a str), Error> {
         if !text.starts_with('"') {
             return Err(if text.is_empty() { Error::Incomplete } else { Error::Unexpected(0) });
@@ -64,18 +65,18 @@ impl<'a> RawString<'a> {
         Ok((RawString { raw: &text[1..end - 1], is_escaped }, &text[end..]))
     }
 
-    /// The text, if nothing in it is escaped.
+    /// Returns the text if it has no escapes.
     pub fn as_plain(self) -> Option<&'a str> {
         (!self.is_escaped).then_some(self.raw)
     }
 
-    /// Whether the text begins with `prefix`, however it is escaped.
+    /// Returns `true` if the text begins with `prefix`, however it is escaped.
     pub fn starts_with(self, prefix: &str) -> bool {
         self.raw.starts_with(prefix)
             || (self.is_escaped && rest_after(self.raw.as_bytes(), prefix.as_bytes()).is_some())
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn unescape(self) -> Cow<'a, str> {
         if !self.is_escaped {
             return Cow::Borrowed(self.raw);
@@ -85,7 +86,7 @@ impl<'a> RawString<'a> {
         Cow::Owned(text)
     }
 
-    /// The text, in `scratch` if something is escaped.
+    /// Returns the text, in `scratch` if it has escapes.
     pub fn unescape_in<'s>(self, scratch: &'s mut String) -> &'s str
     where
         'a: 's,
@@ -102,16 +103,16 @@ impl<'a> RawString<'a> {
         out.clear();
         let replaced = u32::from(char::REPLACEMENT_CHARACTER);
         decode(&mut out, self.raw.as_bytes(), |code| if is_surrogate(code) { replaced } else { code });
-        // Whole characters were appended, so this succeeds.
+        // Only complete characters were appended, so this succeeds.
         *text = String::from_utf8(out).unwrap_or_default();
     }
 }
 
-/// Appends what a raw string means. `map` decides what becomes of a code point, in particular of half a surrogate pair.
+/// Appends the meaning of a raw string. `map` maps each code point, in particular unpaired surrogates.
 fn decode(out: &mut Vec<u8>, raw: &[u8], map: impl Fn(u32) -> u32) {
     out.reserve(raw.len());
     let mut rest = raw;
-    // Eight bytes are copied, then those from a backslash on are taken back.
+    // Copies eight bytes, then removes those from a backslash on.
     while let Some(word) = rest.first_chunk::<8>() {
         out.extend_from_slice(word);
         let found = equal(u64::from_le_bytes(*word), b'\\');
@@ -137,7 +138,7 @@ fn decode(out: &mut Vec<u8>, raw: &[u8], map: impl Fn(u32) -> u32) {
     }
 }
 
-/// What is left of a raw string after a beginning that means `text`; `None` if it begins otherwise.
+/// Returns the rest of a raw string after a start that means `text`; `None` if it starts differently.
 fn rest_after<'r>(mut raw: &'r [u8], mut text: &[u8]) -> Option<&'r [u8]> {
     while let [byte, after @ ..] = text {
         let [next, raw_after @ ..] = raw else { return None };
@@ -155,7 +156,8 @@ fn rest_after<'r>(mut raw: &'r [u8], mut text: &[u8]) -> Option<&'r [u8]> {
     Some(raw)
 }
 
-/// The code point that the escape at the start of `raw` means, two escapes for a surrogate pair; and what follows.
+/// Returns the code point of the escape at the start of `raw` (two escapes for a surrogate pair), and the
+/// text after it.
 fn escape(raw: &[u8]) -> (u32, &[u8]) {
     escape_after_backslash(raw.get(1..).unwrap_or_default())
 }
@@ -174,7 +176,7 @@ fn escape_after_backslash(raw: &[u8]) -> (u32, &[u8]) {
     (code, rest)
 }
 
-/// The code point whose digits follow; and what is behind it.
+/// Returns the code point with these digits, and the text after it.
 fn unicode(digits: &[u8]) -> (u32, &[u8]) {
     let Some((high, rest)) = unit(digits) else { return (u32::from(char::REPLACEMENT_CHARACTER), &[]) };
     if (0xd800..0xdc00).contains(&high)
@@ -185,7 +187,7 @@ fn unicode(digits: &[u8]) -> (u32, &[u8]) {
     (high, rest)
 }
 
-/// The UTF-16 unit of four hexadecimal digits, and what is behind them.
+/// Returns the UTF-16 unit with four hexadecimal digits, and the text after them.
 fn unit(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (digits, rest) = bytes.split_first_chunk::<4>()?;
     let unit = digits.iter().try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?));

@@ -28,7 +28,7 @@ fn good_texts_are_accepted() {
     }
 }
 
-/// Texts that JSON.parse and serde_json refuse, and where they are wrong.
+/// Texts that JSON.parse and serde_json refuse, and the positions of their errors.
 #[test]
 fn bad_texts_are_refused_with_the_place() {
     fn check_error(text: &str, expect: Error) {
@@ -59,7 +59,7 @@ fn bad_texts_are_refused_with_the_place() {
     assert_eq!(check("\u{feff}1"), Err(Unexpected(0)));
     compare("\u{feff}1");
     assert_eq!(minify(b"\"\xff\"".to_vec()), Err(Error::Utf8(1)));
-    // No prefix of a text that needs its last byte is a whole one.
+    // No proper prefix of a text that needs its last byte is valid.
     let text = r#"{"a\u00e9\"":[1.5e-3,true,false,null,{"b":[]},"\ud83d\ude00"],"c":-0}"#;
     for end in 0..text.len() {
         check_error(&text[..end], Incomplete);
@@ -105,7 +105,7 @@ fn depths() {
     check(&"[".repeat(100_000), 100_000);
 }
 
-/// The calls that a visitor receives.
+/// The sequence of calls that a visitor receives.
 #[test]
 fn visitors_see_every_part() {
     struct Log(String);
@@ -141,7 +141,8 @@ fn visitors_see_every_part() {
     );
 }
 
-/// Every ASCII character, at every place of strings of different lengths: strings are read by eight bytes.
+/// Every ASCII character, at every position of strings of different lengths, because strings are read eight
+/// bytes at a time.
 #[test]
 fn strings_end_where_serde_ends_them() {
     for len in 0..20 {
@@ -167,11 +168,11 @@ fn depth_is_bounded() {
         assert_eq!(check(&text(most + 1)), too_deep);
         assert_eq!(check(&text(1_000_000)), too_deep);
     }
-    // Siblings don't add up.
+    // The depths of siblings don't add up.
     assert_eq!(check(&format!("[{}[]]", "[[]],".repeat(1000))), Ok(()));
     let siblings = format!("[{},{}]", nested("[", "]", 127), nested("[", "]", 128));
     assert_eq!(check(&siblings), Err(Error::TooDeep(2 * 127 + 2 + 127)));
-    // Objects and arrays in turn keep apart what they are, at every level that can be asked for.
+    // Alternating objects and arrays keep their kinds, at every possible level.
     for levels in [1, 63, 64, 65, 127, 128, 129, LEVELS_MAX - 1, LEVELS_MAX] {
         for first in [0, 1] {
             let is_object = |level: usize| (level + first).is_multiple_of(2);
@@ -182,7 +183,7 @@ fn depth_is_bounded() {
             let text = [opens.as_bytes(), b"1", &closes].concat();
             assert_eq!(scan(&text, 0, levels, &mut crate::scan::Check), Ok(text.len()));
             assert!(matches!(scan(&text, 0, levels - 1, &mut crate::scan::Check), Err(Error::TooDeep(_))));
-            // Each closing bracket is the wrong one once.
+            // Each closing bracket is wrong once.
             for level in 0..levels {
                 let mut wrong = text.clone();
                 let at = opens.len() + 1 + level;
@@ -248,7 +249,7 @@ fn strings_are_read() {
         assert!(string_is(raw, text));
         assert!(!string_is(raw, &format!("{text}x")));
         assert!(!string_is(&format!("{raw}x"), text));
-        // In every length of a surrounding, since eight bytes are read at once.
+        // With surroundings of every length, because eight bytes are read at once.
         for (before, after) in (0..10).flat_map(|before| (0..10).map(move |after| (before, after))) {
             let around = |text: &str| format!("{}{text}{}", "a".repeat(before), "b".repeat(after));
             assert_eq!(unescape(&around(raw)), around(text), "{raw}");
@@ -257,7 +258,7 @@ fn strings_are_read() {
     assert!(matches!(unescape("plain"), Cow::Borrowed(_)));
     assert_eq!(string("1"), None);
     assert_eq!(string("\""), None);
-    // Not checked before: no panic.
+    // Unchecked text causes no panic.
     for raw in ["\\", "\\u", "\\u12", "\\u12€", "\\ud83d\\u", "\\ud83d\\u12"] {
         unescape(raw);
         string_is(raw, "text");
@@ -299,7 +300,7 @@ fn strings_are_written() {
     assert_eq!(str::from_utf8(&out).unwrap(), "\"\u{2027}\\u2028\\u2029\u{202a}\"");
 }
 
-/// Half a surrogate pair stays what it is in WTF-8.
+/// WTF-8 keeps unpaired surrogates.
 #[test]
 fn wtf8_keeps_surrogates() {
     for (raw, decoded, written) in [
@@ -321,7 +322,7 @@ fn wtf8_keeps_surrogates() {
     }
 }
 
-/// Text that is JSON or nearly so.
+/// Generates JSON and almost valid JSON.
 fn nearly_json() -> impl Strategy<Value = String> {
     let token = prop_oneof![
         8 => prop::sample::select(vec![
@@ -333,7 +334,7 @@ fn nearly_json() -> impl Strategy<Value = String> {
     prop::collection::vec(token, 0..24).prop_map(|tokens| tokens.concat())
 }
 
-/// Any value, written with some white space.
+/// Generates any value, with some whitespace.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
@@ -358,7 +359,7 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// Only for text that is known to be JSON with no brackets in strings.
+/// Counts brackets. Only for JSON without brackets in strings.
 fn brackets(text: &str) -> usize {
     let (mut now, mut most) = (0usize, 0);
     for byte in text.bytes() {
@@ -372,7 +373,7 @@ fn brackets(text: &str) -> usize {
     most
 }
 
-/// Ours and serde_json's say the same.
+/// Compares our scanner with serde_json's.
 fn compare(text: &str) {
     assert_eq!(check(text).is_ok(), serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text:?}");
 }
@@ -389,7 +390,7 @@ proptest! {
     fn json_is_judged_as_by_serde(text in json(), at in any::<prop::sample::Index>(), put in any::<char>()) {
         prop_assert_eq!(check(&text), Ok(()));
         prop_assert_eq!(value_end(&format!("{text} ,"), 0), Ok(text.len()));
-        // One character changed, taken out, put in, and the text cut off.
+        // Variants with one character changed, removed or inserted, and truncated texts.
         let chars: Vec<char> = text.chars().collect();
         let at = at.index(chars.len());
         let (before, after) = (chars[..at].iter().collect::<String>(), chars[at + 1..].iter().collect::<String>());
@@ -399,7 +400,7 @@ proptest! {
         compare(&before);
     }
 
-    /// Whatever the text is: without its whitespace it is JSON exactly if it was.
+    /// Text without its whitespace is JSON exactly if the text is.
     #[test]
     fn text_without_space_is_minified(text in json(), at in any::<prop::sample::Index>(), put in "[ \n\t\"\\\\{}\\[\\],:1ax]{0,3}") {
         let at = text.floor_char_boundary(at.index(text.len() + 1));
@@ -450,7 +451,7 @@ proptest! {
         let mut out = Vec::new();
         write_escaped(&mut out, &text, Escaping::Script);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
-        // All escaped.
+        // Every character is escaped.
         let escaped: String = written.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
         prop_assert_eq!(unescape(&escaped), written.as_str());
         prop_assert!(string_is(&escaped, &written));

@@ -1,6 +1,6 @@
 //! Tokens and permissions.
 
-// Tests may panic; clippy knows only functions marked as such.
+// Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
 mod permissions;

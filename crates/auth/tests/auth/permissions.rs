@@ -1,4 +1,4 @@
-//! Permissions: what is allowed, and how that is explained. The compiled rules and the patterns one by one agree.
+//! Permissions: decisions and their explanations. The compiled rules agree with the patterns one by one.
 
 use proptest::prelude::*;
 use stentor_auth::{Action, Actions, Attributes, Pattern, Permissions, Recipients, Rule, Topic};
@@ -12,7 +12,7 @@ fn room(name: &str) -> Topic<'_> {
 }
 
 #[test]
-fn what_no_rule_allows_is_refused() {
+fn actions_without_a_rule_are_refused() {
     let chat = Actions::parse(&["publish"]).unwrap();
     let permissions = Permissions::new(vec![
         rule(&["user/{sub}", "user:{sub}"], &["subscribe", "presence"], Recipients::Users),
@@ -80,13 +80,11 @@ fn decisions_are_explained() {
             .starts_with("1: org/{org.id}/{sub} doesn't match: the claim org.id is 7;")
     );
     assert!(explain(Some(r#"{"sub":"42"}"#), "org/7/42").contains("the client has no claim org.id"));
-    assert!(
-        explain(None, "org/7").starts_with("2: org/** matches, but clients without a token are left out")
-    );
+    assert!(explain(None, "org/7").starts_with("2: org/** matches, but not for clients without a token"));
     assert_eq!(explain(Some(ada), "nothing"), "");
 }
 
-/// Names and values of few characters, so that they meet.
+/// Generates names and values of few characters, so that they often coincide.
 fn name() -> impl Strategy<Value = String> {
     "[ab*{}/:]{1,6}"
 }
@@ -133,7 +131,8 @@ proptest! {
         prop_assert_eq!(explanation.rules_that_allow(Action::Subscribe).next().is_some(), allowed);
     }
 
-    /// Whatever a claim's value is, `{x}` matches one name at most, and `user/{x}` no name with another number of segments.
+    /// For any value of a claim, `{x}` matches at most one name, and `user/{x}` matches no name with another
+    /// number of segments.
     #[test]
     fn values_never_widen_patterns(value in name(), topic in name()) {
         let attributes = Attributes::parse(&serde_json::json!({"x": value}).to_string()).unwrap();

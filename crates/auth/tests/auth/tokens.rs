@@ -1,4 +1,4 @@
-//! Tokens: which are accepted, and why others are not.
+//! Tokens: accepted ones, and the reasons for refusing others.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,7 +30,7 @@ fn claims() -> Value {
     json!({"iss": ISSUER, "sub": "42", "aud": "stentor", "iat": 1_700_000_000, "exp": 1_700_003_600})
 }
 
-/// A token with this header and these claims, signed with HS256, whatever the header says.
+/// Makes a token with this header and these claims, signed with HS256 regardless of the header.
 fn token(header: &str, claims: &str) -> String {
     let message = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, SECRET);
@@ -46,7 +46,7 @@ fn vectors() -> Value {
     serde_json::from_str(include_str!("../vectors.json")).unwrap()
 }
 
-/// Why the claims of [`claims`], changed in this way, are refused.
+/// Returns the reason why the changed claims of [`claims`] are refused.
 fn refused(change: impl Fn(&mut Value)) -> String {
     let mut claims = claims();
     change(&mut claims);
@@ -72,7 +72,7 @@ fn every_algorithm_verifies_and_no_other_key_does() {
         if !algorithm.is_secret() {
             verify(token, &of_pem).unwrap();
         }
-        // Any other byte of the signature, or of the claims, is noticed.
+        // A change of any byte of the signature or the claims is detected.
         let dots: Vec<_> = token.match_indices('.').map(|(at, _)| at).collect();
         for at in [dots[0] + 9, dots[1] + 5] {
             let other = if &token[at..=at] == "A" { "B" } else { "A" };
@@ -89,7 +89,7 @@ fn every_algorithm_verifies_and_no_other_key_does() {
                 "{name}"
             );
         }
-        // An issuer that may not use it.
+        // An issuer that may not use the algorithm.
         let strict = Issuer {
             algorithms: Algorithm::ALL.into_iter().filter(|a| *a != algorithm).collect(),
             ..issuer()
@@ -161,11 +161,11 @@ fn headers_are_read_strictly() {
     check(r#"{"alg":"HS256","kid":"other"}"#, "no such key");
     check(r#"["alg"]"#, "header is not a JSON object");
     check("HS256", "header is not JSON");
-    // A key or an address of a key in the token is ignored.
+    // A key, or the URL of a key, in the token is ignored.
     check(r#"{"alg":"HS256","jku":"http://127.0.0.1:1/","jwk":{"kty":"oct","k":"AA"}}"#, "accepted");
 }
 
-/// The public key of an issuer, in any form, is no secret (RFC 8725, section 2.1).
+/// The public key of an issuer, in any form, isn't accepted as a secret (RFC 8725, section 2.1).
 #[test]
 fn public_keys_are_not_secrets() {
     let vectors = vectors();
@@ -218,14 +218,14 @@ fn tokens_have_a_form_and_a_size() {
             "{text}"
         );
     }
-    // The last character has bits that mean nothing: any other character with the same meaning is refused.
+    // The last character has unused bits: another character with the same meaning is refused.
     let same = match signature.chars().last().unwrap() {
         c @ ('A'..='Y' | 'a'..='y' | '0'..='8') => char::from(c as u8 + 1),
         _ => 'B',
     };
     let malleable = format!("{message}.{}{same}", &signature[..signature.len() - 1]);
     assert!(verify(&malleable, &[secret()]).is_err());
-    // No signature at all.
+    // A missing signature.
     assert_eq!(verify(&format!("{message}."), &[secret()]).unwrap_err(), Refused::Signature);
     let padded = |bytes: usize| {
         let mut claims = claims();
@@ -249,7 +249,8 @@ fn times_are_exact_but_for_the_issuers_clock() {
     assert_eq!(at("iat", NOW + 30), "");
     assert_eq!(at("iat", NOW + 31), "the token was issued in the future (iat)");
     assert_eq!(at("exp", 1_700_003_601), "the token is valid for longer than the server allows (exp)");
-    // One that doesn't say would be as old as the server is told, and could outlast its revocation.
+    // A token without `iat` would count as being as old as the server assumes, and could outlive its
+    // revocation.
     let undated = refused(|claims| _ = claims.as_object_mut().unwrap().remove("iat"));
     assert_eq!(undated, "the token's claim iat is missing");
     // Fractions are rounded down, which is never later.
@@ -269,7 +270,7 @@ fn issuer_and_audience_are_compared() {
     let set = |claim: &str, value: Value| refused(|claims| claims[claim] = value.clone());
     assert_eq!(set("iss", "https://id.test".into()), "the token's issuer (iss) is not accepted");
     assert_eq!(set("iss", 7.into()), "the token's claim iss is missing");
-    let other = "the token's audience (aud) is another one";
+    let other = "the token is for another audience (aud)";
     assert_eq!(set("aud", json!(["a", "stentor"])), "");
     for wrong in
         [json!("Stentor"), json!(["a"]), json!([]), json!([["stentor"]]), json!({"stentor": 1}), json!(null)]
@@ -277,7 +278,7 @@ fn issuer_and_audience_are_compared() {
         assert_eq!(set("aud", wrong), other);
     }
     assert_eq!(refused(|claims| _ = claims.as_object_mut().unwrap().remove("aud")), other);
-    // Without a name of its own, the server accepts tokens that are for anybody.
+    // A server without a configured audience accepts tokens without an audience.
     let open = Issuer { audience: None, ..issuer() };
     let verify = |claims: Value| {
         let token = token(r#"{"alg":"HS256"}"#, &claims.to_string());
@@ -309,14 +310,17 @@ fn claims_are_read() {
         (json!(7), "invalid type"),
         (json!({"alow": []}), "unknown field `alow`"),
         (json!({"allow": [{"topics": ["a"]}]}), "missing field `allow`"),
-        (json!({"allow": [{"topics": ["a"], "allow": ["write"]}]}), "allow[0]: \"write\" can't be allowed"),
-        (json!({"allow": [{"topics": ["a"], "allow": []}]}), "allow[0]: allow names nothing"),
+        (json!({"allow": [{"topics": ["a"], "allow": ["write"]}]}), "allow[0]: \"write\" is not an action"),
+        (json!({"allow": [{"topics": ["a"], "allow": []}]}), "allow[0]: allow is empty"),
         (json!({"allow": [{"topics": [], "allow": ["publish"]}]}), "names no topics"),
-        (json!({"allow": [{"topics": ["a*"], "allow": ["publish"]}]}), "a * beside other characters"),
+        (json!({"allow": [{"topics": ["a*"], "allow": ["publish"]}]}), "a * next to other characters"),
         (json!({"join": [7]}), "invalid type"),
     ] {
         let text = stentor(grants);
-        assert!(text.starts_with("the token's claim stentor is wrong: ") && text.contains(expect), "{text}");
+        assert!(
+            text.starts_with("the token's claim stentor is invalid: ") && text.contains(expect),
+            "{text}"
+        );
     }
     for (claim, value) in
         [("sub", json!("")), ("sub", json!(42)), ("sub", json!("a\nb")), ("jti", json!("x".repeat(257)))]
@@ -338,13 +342,13 @@ fn several_keys_allow_rotation() {
     let keys = [key(Some("old"), 1), key(Some("new"), 2)];
     verify(&sign(Some("old"), 1), &keys).unwrap();
     verify(&sign(Some("new"), 2), &keys).unwrap();
-    // A token without a key id may be signed by any key, one with an id by this one only.
+    // A token without a key id may be signed by any key; a token with an id only by that key.
     verify(&sign(None, 2), &keys).unwrap();
     assert_eq!(verify(&sign(Some("old"), 2), &keys).unwrap_err(), Refused::Signature);
     assert_eq!(verify(&sign(Some("third"), 1), &keys).unwrap_err(), Refused::Key);
-    // A key without an id may have any.
+    // A key without an id may have any id.
     verify(&sign(Some("third"), 1), &[key(None, 1)]).unwrap();
-    // Only so many are tried.
+    // The number of tried keys is limited.
     let many: Vec<_> = (0..10).map(|byte| key(None, byte)).collect();
     verify(&sign(None, 3), &many).unwrap();
     assert_eq!(verify(&sign(None, 4), &many).unwrap_err(), Refused::Signature);
@@ -402,7 +406,7 @@ fn keys_of_the_configuration_are_checked() {
     assert_eq!(Key::public(None, private), Err(KeyError::Private));
     let other = "-----BEGIN PUBLIC KEY-----\nMAAA\n-----END PUBLIC KEY-----\n";
     assert_eq!(Key::public(None, other), Err(KeyError::Unsupported));
-    // Short secrets are for short hashes only.
+    // Short secrets only work with short hashes.
     let short = Key::secret(None, &[1; 32]).unwrap();
     assert!(short.is_for(Algorithm::Hs256) && !short.is_for(Algorithm::Hs384));
     assert_eq!(format!("{:?}", Key::secret(Some("a"), SECRET).unwrap()), "Key(Some(\"a\"))");

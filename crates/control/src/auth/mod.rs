@@ -1,11 +1,13 @@
-//! Who clients are and what they may do: the data plane's [`Authenticator`], by tokens and rules of `stentor-auth`.
+//! Authentication and authorization of clients: the data plane's [`Authenticator`], by tokens and rules of
+//! `stentor-auth`.
 //!
-//! [`Auth`] is made before both planes, because the data plane asks it from its first connection. It answers on the threads of the
-//! cores, without waiting: from the cache of verified tokens, or by verifying a signature. A token whose key isn't known yet waits for a
-//! fetch of its issuer's keys ([`schedule`]), which the task of [`Auth::run`] makes; then the data plane receives the answer as a
-//! command.
+//! [`Auth`] is made before both planes, because the data plane uses it from its first connection. It answers
+//! on the threads of the cores, without waiting: from the cache of verified tokens, or by verifying a
+//! signature. A token whose key is unknown waits for a fetch of its issuer's keys ([`schedule`]), made by the
+//! task of [`Auth::run`]. The data plane then receives the answer as a command.
 //!
-//! **Invariant.** A URL is never made of a token: keys come from the configured ones, and belong to their issuer. No log line, message
+//! **Invariant.** A URL is never derived from a token: keys come from configured URLs, and belong to their
+//! issuer. Log lines, messages and metrics contain no token and no part of a token.
 //! or metric has a token or a part of one.
 
 mod authorizer;
@@ -43,13 +45,13 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at};
 
-/// Parts of the cache, each with a lock of its own, so that cores seldom wait for each other.
+/// Number of parts of the cache. Each has its own lock, so that cores rarely wait for each other.
 const SHARDS: usize = 16;
-/// Approximate size of a verified token, besides its text: the identity with its claims.
+/// Approximate size of a verified token without its text: the identity with its claims.
 const IDENTITY_BYTES: usize = 1024;
-/// Refusals of a kind are logged once within this many seconds.
+/// Refusals of one kind are logged at most once within this many seconds.
 const LOG_SECONDS: u64 = 60;
-/// How often revocations that have ended are looked for.
+/// Interval at which ended revocations are removed.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts or refuses tokens, and decides what clients may do. Made by [`Auth::new`], run by [`Control::start`](crate::Control::start).
@@ -58,38 +60,38 @@ pub struct Auth {
     permissions: Arc<SharedPermissions>,
     anonymous: Arc<Identity>,
     cache: [Mutex<Shard>; SHARDS],
-    /// Changes before the cache is cleared: what was verified before isn't kept.
+    /// Changes before the cache is cleared: a token that was verified before the change isn't stored.
     cache_epoch: AtomicU64,
     revocations: RwLock<Revoked>,
     generation: AtomicU64,
-    /// The settings were replaced.
+    /// Notified when the settings were replaced.
     replaced: Notify,
-    /// Issuers of former settings, for whose keys clients may still wait.
+    /// Issuers of earlier settings, for whose keys clients may still wait.
     former: Mutex<Vec<Arc<IssuerState>>>,
-    /// When a refusal of each kind was logged last, in seconds since 1970.
+    /// Time of the last logged refusal of each kind, in seconds since 1970.
     logged: [AtomicU64; Refused::LABELS.len()],
     pub(crate) metrics: AuthMetrics,
 }
 
-/// What [`Auth::replace`] replaces, besides the permissions.
+/// The settings that [`Auth::replace`] replaces, without the permissions.
 #[derive(Default)]
 struct Settings {
     allow_anonymous: bool,
     issuers: Issuers,
 }
 
-/// The list of revocations, charged.
+/// The list of revocations, with its charge.
 struct Revoked {
     list: Revocations,
     charge: Charge,
 }
 
-/// Why a token isn't verified.
+/// Reason why a token isn't verified.
 enum Failure {
     Refused(Refused),
-    /// Its issuer may have published another key since, by which it is accepted.
+    /// The issuer may have published another key since that verifies the token.
     OtherKey(Refused, Arc<IssuerState>),
-    /// This turn has too little time left for its signature.
+    /// The remaining time of this turn is too short to verify the signature.
     Postponed,
 }
 
@@ -124,16 +126,16 @@ impl Settings {
     }
 }
 
-/// Whether the keys of an issuer may come from a URL.
+/// Checks whether the keys of an issuer may come from a URL.
 ///
 /// # Errors
-/// What is expected: without TLS, anybody on the way could replace them.
+/// The expected form: without TLS, an attacker on the network could replace the keys.
 pub fn check_jwks_url(url: &str) -> Result<(), &'static str> {
     fetch::parse_url(url).map(|_| ())
 }
 
 impl AuthOptions {
-    /// Reports whether [`Auth::new`] would accept these options. Files that they name are read.
+    /// Reports whether [`Auth::new`] would accept these options. Reads the files that they name.
     ///
     /// # Errors
     /// [`Error::Setting`].
@@ -143,7 +145,7 @@ impl AuthOptions {
 }
 
 impl Auth {
-    /// Opens no connection yet. Memory is charged to `ledger`.
+    /// Makes the authenticator without opening connections. Charges memory to `ledger`.
     ///
     /// # Errors
     /// [`Error::Setting`].
@@ -174,11 +176,12 @@ impl Auth {
         }))
     }
 
-    /// Replaces issuers, permissions, and whether anonymous clients are accepted. Keys that were fetched stay, if their issuer stays as
-    /// it is. What was decided before is void: [`Authenticator::generation`]. Other options apply from the next start on.
+    /// Replaces issuers, permissions, and whether anonymous clients are accepted. Issuers that are unchanged
+    /// keep their fetched keys. Earlier decisions become invalid: [`Authenticator::generation`]. Other
+    /// options apply from the next start on.
     ///
     /// # Errors
-    /// [`Error::Setting`]; nothing has changed then.
+    /// [`Error::Setting`]; the settings are unchanged then.
     pub fn replace(&self, options: &AuthOptions) -> Result<(), Error> {
         let settings = Settings::new(options, &self.settings())?;
         let settings = Arc::new(settings);
@@ -195,14 +198,14 @@ impl Auth {
         Ok(())
     }
 
-    /// Fetches keys and forgets old revocations until `stop` is set.
+    /// Fetches keys and removes ended revocations until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,
         plane: Arc<dyn DataPlane>,
         hooks: Option<Arc<Hooks>>,
         mut stop: watch::Receiver<bool>,
     ) {
-        // Dropping the set ends the tasks.
+        // Dropping the set aborts the tasks.
         let mut tasks = JoinSet::new();
         let mut fetching: Vec<(Arc<IssuerState>, Arc<Notify>)> = Vec::new();
         let mut expiry = interval_at(Instant::now() + EXPIRY_INTERVAL, EXPIRY_INTERVAL);
@@ -236,7 +239,7 @@ impl Auth {
         }
     }
 
-    /// Fetches keys of an issuer until it is no longer configured, or no longer in this way.
+    /// Fetches keys of an issuer until its configuration changes or is removed.
     async fn fetch_keys(
         self: Arc<Self>,
         issuer: Arc<IssuerState>,
@@ -263,7 +266,7 @@ impl Auth {
     async fn answer(&self, plane: &dyn DataPlane, hooks: Option<&Arc<Hooks>>, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
-            // This thread serves no connections.
+            // This thread serves no connections, so it has unlimited time.
             let mut work = SignatureWork::new(Duration::MAX);
             let answer = match self.verify(&client.token, None, now, &mut work) {
                 Ok(identity) => self.accept(identity),
@@ -271,13 +274,13 @@ impl Auth {
                 Err(Failure::OtherKey(error, _) | Failure::Refused(error)) => Err(self.refuse(&error)),
                 Err(Failure::Postponed) => Err(self.unavailable()),
             };
-            // If the core's inbox is full, the client is refused with `unavailable` after a while.
+            // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
             match hooks {
                 // A later check may still refuse an accepted client.
                 Some(hooks) => hooks.identify(client.ticket, answer),
                 None => _ = plane.identify(client.ticket, answer),
             }
-            // Each takes the time of a signature.
+            // Each answer takes the time of a signature.
             tokio::task::yield_now().await;
         }
     }
@@ -298,7 +301,7 @@ impl Auth {
         }
     }
 
-    /// Verifies a token, if there is time for its signature, and keeps the result by its digest.
+    /// Verifies a token if there is time for its signature, and caches the result by its digest.
     fn verify(
         &self,
         token: &str,
@@ -331,7 +334,7 @@ impl Auth {
         let bytes = IDENTITY_BYTES + 4 * token.len();
         let kept = identity.clone();
         let mut shard = self.shard(digest);
-        // Otherwise the keys by which it was verified may be gone, and this shard has been cleared already.
+        // Otherwise its key may have been removed, and this shard may have been cleared already.
         if self.cache_epoch.load(Ordering::Acquire) == epoch {
             shard.change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
         }
@@ -360,7 +363,7 @@ impl Auth {
         })
     }
 
-    /// Accepts an identity that isn't revoked.
+    /// Accepts an identity unless it is revoked.
     fn accept(&self, identity: Arc<Identity>) -> Result<Arc<Identity>, Denial> {
         if self.is_revoked(&identity) {
             self.metrics.refuse("revoked");
@@ -369,7 +372,7 @@ impl Auth {
         Ok(identity)
     }
 
-    /// Counts and logs that a token is refused.
+    /// Counts and logs the refusal of a token.
     fn refuse(&self, error: &Refused) -> Denial {
         let label = error.label();
         self.metrics.refuse(label);
@@ -378,9 +381,9 @@ impl Auth {
             let before = logged.load(Ordering::Relaxed);
             let is_due = now >= before + LOG_SECONDS;
             if is_due && logged.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                // The text of an error about grants may repeat the token's.
+                // The text of an error about grants may quote the token.
                 let error: &dyn fmt::Display = if matches!(error, Refused::Grants(_)) {
-                    &"the token's claim stentor is wrong"
+                    &"the token's claim stentor is invalid"
                 } else {
                     error
                 };
@@ -393,14 +396,14 @@ impl Auth {
         Denial::new(error.code(), error.to_string())
     }
 
-    /// The keys of a token's issuer aren't there.
+    /// Refuses a client because the keys of its token's issuer are unknown.
     fn unavailable(&self) -> Denial {
         self.metrics.refuse("unavailable");
         let message = "the keys of the token's issuer are not known yet; try again later";
         Denial { retry: true, ..Denial::new("unavailable", message) }
     }
 
-    /// The only issuer, if there is one only.
+    /// Returns the issuer if there is exactly one.
     pub(crate) fn only_issuer(&self) -> Option<Arc<str>> {
         self.settings().issuers.only().cloned()
     }
@@ -408,19 +411,20 @@ impl Auth {
     /// Adds an entry to the list of revocations.
     ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`] if the list is full.
     pub(crate) fn revoke(&self, revocation: Revocation) -> Result<(), Full> {
         self.change_revocations(unix_seconds(), |list, now| list.add(revocation, now))
     }
 
-    /// The list of revocations, each with the time until which it is kept, in seconds since 1970.
+    /// Returns the list of revocations, each with the time until which it is kept, in seconds since 1970.
     pub(crate) fn revocations(&self) -> Vec<(Revocation, u64)> {
         let mut all: Vec<_> = self.change_revocations(unix_seconds(), |list, _| list.iter().collect());
         all.sort();
         all
     }
 
-    /// Forgets what has ended by `now`, in seconds since 1970, changes the list, and accounts for it.
+    /// Removes entries that have ended by `now` (seconds since 1970), applies a change to the list, and
+    /// updates its charge.
     fn change_revocations<T>(&self, now: u64, change: impl FnOnce(&mut Revocations, u64) -> T) -> T {
         let mut revoked = self.revocations.write().unwrap_or_else(PoisonError::into_inner);
         let Revoked { list, charge } = &mut *revoked;
@@ -433,7 +437,7 @@ impl Auth {
 }
 
 impl Shard {
-    /// Changes the cache, and accounts for it.
+    /// Applies a change to the cache, and updates its charge.
     fn change(&mut self, metrics: &AuthMetrics, change: impl FnOnce(&mut TokenCache<Arc<Identity>>)) {
         let before = self.tokens.bytes() as i64;
         change(&mut self.tokens);
@@ -444,7 +448,7 @@ impl Shard {
 }
 
 impl Auth {
-    /// The answer to a client that presents a token. Pending: it waits for a fetch.
+    /// Answers a client that presents a token. Pending means that it waits for a fetch.
     fn check(&self, ticket: Ticket, token: &str, work: &mut SignatureWork) -> Authentication {
         let now = unix_seconds();
         let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
@@ -502,7 +506,7 @@ impl Authenticator for Auth {
         let is_token_revoked = token_principal.as_ref().is_some_and(|Principal { issuer, subject }| {
             list.is_revoked(TokenFacts { issuer, subject, token_id: token_id.as_deref(), issued_at })
         });
-        // A hook may have named another user than the token.
+        // A hook may have set another user than the token.
         let named = principal.as_ref().filter(|_| principal != token_principal);
         is_token_revoked
             || named.is_some_and(|user| list.is_user_revoked(&user.issuer, &user.subject, issued_at))

@@ -12,7 +12,7 @@ fn operations_do_what_the_rfc_says() {
     };
     let missing = Err(ApplyError::Missing(0));
     let malformed = Err(ApplyError::Malformed(0));
-    // Examples of RFC 6902, appendix A, and their edges.
+    // Examples of RFC 6902, appendix A, and edge cases.
     check(r#"{"b":2}"#, r#"{"op":"add","path":"/a","value":1}"#, Ok(r#"{"a":1,"b":2}"#));
     check(r#"{"a":2}"#, r#"{"op":"add","path":"/a","value":1}"#, Ok(r#"{"a":1}"#));
     check("[1,3]", r#"{"op":"add","path":"/1","value":2}"#, Ok("[1,2,3]"));

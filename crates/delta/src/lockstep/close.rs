@@ -1,18 +1,18 @@
-//! What is known of an array or object only at its end: whether comparing its parts as they stand was right.
+//! The check at the end of an array or object: whether comparing its parts in place was right.
 
 use super::{Frame, Lockstep, Unsure, name};
 use crate::identity;
 use crate::write::REPLACE_BYTES;
 
-/// Arrays with less text than this are parsed rather than taken on trust.
+/// Arrays with less text than this, in bytes, are parsed rather than trusted.
 const TRUSTED_BYTES_MIN: usize = 4096;
-/// Of such an array, one of so many elements may have changed.
+/// Of a trusted array, at most one in this many elements may have changed.
 const TRUSTED_SHARE: usize = 8;
-/// Changed members of an object beyond which its names are sorted, instead of compared with each.
+/// Number of changed members above which an object's names are sorted instead of compared pairwise.
 const COMPARED_NAMES_MAX: usize = 8;
 
 impl Lockstep<'_> {
-    /// The array or object ends at `end`, with changes in it.
+    /// Ends an array or object with changes at `end`.
     #[cold]
     #[inline(never)]
     pub(super) fn close(&mut self, frame: Frame, end: usize) -> Result<(), Unsure> {
@@ -30,7 +30,7 @@ impl Lockstep<'_> {
         self.members.truncate(frame.members);
         let new_len = new_end - frame.new_start;
         if self.writer.len() - frame.written > REPLACE_BYTES + new_len {
-            // As `Walk::value` does: the whole value, if that is shorter.
+            // Like `Walk::value`: replaces the complete value if that is shorter.
             let mark = self.push_path(true)?;
             if self.writer.len() - frame.written > REPLACE_BYTES + self.writer.path_len() + new_len {
                 self.writer.truncate(frame.written);
@@ -43,8 +43,9 @@ impl Lockstep<'_> {
         Ok(())
     }
 
-    /// Whether each element of an array is the one that was in its place before. It is if [`Walk`](super::Walk) would find
-    /// the same: by identity, or because all but one element between those that stay has no other.
+    /// Returns `true` if each element of an array corresponds to the old one in its place. That is the case
+    /// if [`Walk`](super::Walk) would find the same: by identity, or because at most one element between two
+    /// kept ones is unmatched.
     fn is_in_place(&self, frame: &Frame, end: usize) -> bool {
         let count = self.commas.len() - frame.commas + 1;
         let is_isolated = || {
@@ -55,12 +56,12 @@ impl Lockstep<'_> {
         frame.changed <= 1 || frame.is_identified || is_isolated()
     }
 
-    /// The place before each member of an object that has ended.
+    /// Iterates over the position before each member of an object that has ended.
     fn places<'s>(&'s self, frame: &Frame) -> impl Iterator<Item = usize> + use<'s> {
         [frame.start].into_iter().chain(self.commas[frame.commas..].iter().map(|comma| *comma as usize))
     }
 
-    /// Whether no other member has the name of one that changed.
+    /// Returns `true` if the name of each changed member is unique in the object.
     fn has_unique_names(&self, frame: &Frame) -> Result<bool, Unsure> {
         let is_escaped = |name: &[u8]| name.contains(&b'\\');
         let changed = &self.members[frame.members..];
@@ -85,11 +86,11 @@ impl Lockstep<'_> {
                 return Ok(false);
             }
         }
-        // Each of them found itself.
+        // Each changed member found only itself.
         Ok(found == changed.len())
     }
 
-    /// Whether an object has a member that tells it from others of an array, and has kept its value.
+    /// Returns `true` if an object has an identifying member whose value is unchanged.
     fn keeps_identity(&self, frame: &Frame) -> Result<bool, Unsure> {
         let mut changed = self.members[frame.members..].iter().peekable();
         for place in self.places(frame) {

@@ -1,10 +1,11 @@
-//! Which differences are found without parsing the documents, and which are left to a comparison of the whole.
+//! Differences that are found without parsing the documents, and differences that require a comparison of the
+//! complete documents.
 
 use super::{Unsure, compare};
 use crate::hash::Keys;
 use crate::{Delta, Differ, Options, Seed};
 
-/// A list of objects that is too large to be parsed on suspicion.
+/// Makes a list of objects that is too large to be parsed as a precaution.
 fn list(of: impl Fn(usize) -> String) -> String {
     let elements: Vec<String> = (0..200).map(of).collect();
     format!("{{\"list\":[{}],\"last\":[1,2]}}", elements.join(","))
@@ -16,7 +17,7 @@ fn lockstep(old: &str, new: &str) -> Result<String, Unsure> {
     Ok(String::from_utf8(writer.finish()).unwrap())
 }
 
-/// The operations are those that a comparison of the parsed documents finds.
+/// Checks that the operations equal those of a comparison of the parsed documents.
 #[track_caller]
 fn check(old: &str, new: &str) {
     let differ = Differ::new(Options { patch_percent_max: 100_000, ..Options::default() }, Seed([1, 2]));
@@ -30,7 +31,7 @@ fn check(old: &str, new: &str) {
 }
 
 #[test]
-fn what_stays_in_place_is_compared_in_place() {
+fn unmoved_values_are_compared_in_place() {
     let long = "a long text, so that a patch is worth it";
     let object = |inner: &str| format!(r#"{{"a":"{long}","b":[{inner}],"c":{{"d":"{long}"}}}}"#);
     check(&object("1"), &object("1"));
@@ -44,19 +45,19 @@ fn what_stays_in_place_is_compared_in_place() {
     check(&object(r#"{"x":[1,2]}"#), &object("true"));
     check(&object("[]"), &object("{}"));
     check(&object("[[[1]]]"), &object("[[[2]]]"));
-    // Elements that are only in one text.
+    // Elements that only one text has.
     check(&object("1,2"), &object("1,2,3,[4]"));
     check(&object("1,2,[3],4"), &object("1,2"));
     check(&object(""), &object("1"));
     check(&object("1"), &object(""));
     check(&object("1,2,3"), &object("0,1,2,3"));
-    // A shorter way is to replace the array.
+    // Replacing the array is shorter.
     check(&object("1,2,3,4"), &object("5,6,7,8"));
-    // Members that are only in one text.
+    // Members that only one text has.
     check(&object(r#"{"x":1,"y":2}"#), &object(r#"{"x":1,"z":3,"y":2}"#));
     check(&object(r#"{"x":1,"y":2}"#), &object(r#"{"y":2}"#));
     check(&object(r#"{"x":1,"y":2}"#), &object(r#"{"y":3,"x":1}"#));
-    // Of equal names the last one counts.
+    // The last of duplicate names counts.
     check(&object(r#"{"x":1,"x":2}"#), &object(r#"{"x":3,"x":2}"#));
     check(&object(r#"{"x":1,"\u0078":2}"#), &object(r#"{"x":3,"\u0078":2}"#));
     check(&object(r#"{"a/~":1}"#), &object(r#"{"a/~":2}"#));
@@ -84,7 +85,7 @@ fn elements_are_matched_by_identity_or_by_what_stays_around_them() {
 }
 
 #[test]
-fn what_is_not_json_is_left_to_the_parser() {
+fn malformed_text_is_left_to_the_parser() {
     let old = r#"{"a":[1,{"b":"xy"}],"c":null}"#;
     let check = |new: &str, expect| assert_eq!(lockstep(old, new), Err(expect), "{new}");
     for cut in 0..old.len() {
@@ -103,14 +104,14 @@ fn what_is_not_json_is_left_to_the_parser() {
     let keys = Keys::new(Seed([1, 2]));
     let broken = compare(&Options::default(), &keys, br#"["ab"]"#, b"[\"a\xff\"]").map(|_| ());
     assert_eq!(broken, Err(Unsure::Other));
-    // As deep as documents may be, and deeper.
+    // The maximum depth of documents, and more.
     let nested = |depth: usize, inner: &str| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(lockstep(&nested(127, "1"), &nested(127, "[]")).is_ok());
     assert_eq!(lockstep(&nested(127, "1"), &nested(127, "[[]]")), Err(Unsure::Other));
     assert_eq!(lockstep(&nested(128, "1"), &nested(128, "[]")), Err(Unsure::Other));
 }
 
-/// A change is reported wherever blocks of text begin.
+/// A change is found at every offset within a block of text.
 #[test]
 fn changes_are_found_at_every_offset() {
     for padding in 0..130 {
@@ -119,7 +120,7 @@ fn changes_are_found_at_every_offset() {
             format!(r#"{{"{fill}\\":"\"{{[,{fill}\\\\","b":["x{fill}y",{{"c":{x},"d":"{fill}"}}],"e":{x}}}"#)
         };
         for (old, new) in [("1", "2"), ("1", "10"), (r#""\\""#, r#""\"""#), ("[1,2]", "[1,2,3]")] {
-            // An escape in a name of the root leaves the root's own changes to the parser.
+            // An escape in one of the root's names leaves changes of the root to the parser.
             assert_eq!(lockstep(&text(old), &text(new)), Err(Unsure::Other));
             let text = |x| text(x).replace(r#"\\":"#, r#"":"#);
             check(&text(old), &text(new));

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The length of a longest common subsequence, by the textbook.
+/// Returns the length of a longest common subsequence, by the textbook algorithm.
 fn length(old: &[u64], new: &[u64]) -> usize {
     let mut row = vec![0; new.len() + 1];
     for a in old {
@@ -42,14 +42,14 @@ fn common_subsequences_are_longest() {
 }
 
 #[test]
-fn what_is_too_long_for_the_exact_search_is_held_by_what_is_unique() {
-    // Two thousand edits, and a unique item after every tenth.
+fn long_sequences_are_anchored_at_unique_items() {
+    // Two thousand edits, and a unique item after every tenth edit.
     let side = |own: u64| (0..1000).map(|i| if i % 10 == 9 { i } else { own + i }).collect::<Vec<u64>>();
     let (old, new) = (side(10_000), side(20_000));
     let pairs = common(&old, &new, &mut work(u64::MAX));
     assert_common(&old, &new, &pairs);
     assert_eq!(pairs.len(), 100);
-    // Without work there is no answer, and little is done.
+    // Without allowed work there is no result, and almost no work is done.
     let mut spent = work(0);
     assert_eq!(common(&old, &new, &mut spent), []);
     assert!(spent.done < 100, "{}", spent.done);

@@ -48,7 +48,7 @@ fn the_tape_tells_where_everything_is() {
 }
 
 #[test]
-fn what_is_not_json_or_too_large_is_refused() {
+fn malformed_and_too_large_texts_are_refused() {
     use stentor_json::Error;
     let check = |text: &str, expect| assert_eq!(parse(text).map(|_| ()), Err(expect), "{text}");
     let not_json = |text: &str, expect| check(text, ParseError::NotJson(expect));

@@ -1,17 +1,19 @@
-//! A gate on instructions: what an update costs that changes little, counted by valgrind's cachegrind. No time is measured.
+//! An upper bound on instructions: the cost of an update with few changes, counted by valgrind's cachegrind.
+//! Time isn't measured.
 //!
-//! This program runs itself with more and with less of the work, and divides the difference. Unoptimised code is counted, as
-//! in `lab/program/tests/lab/counts.rs`, so a figure says nothing about how fast a release is; but a pass too many over the text shows.
+//! This program runs itself with more work and with less work, and divides the difference. It counts
+//! unoptimized code, like `lab/program/tests/lab/counts.rs`, so the figures don't show the speed of a release
+//! build; but an additional pass over the text shows.
 
 use std::process::Command;
 use stentor_delta::{Delta, Differ, Options, Seed};
 
-/// Instructions beyond these fail the test. They are those of 2026-11-23, and a tenth.
+/// The test fails above this number of instructions: the count of 2026-11-23, plus a tenth.
 const SMALL_MAX: u64 = 1_710_000;
 const LARGE_MAX: u64 = 53_000_000;
 const SAME_MAX: u64 = 52_000_000;
 
-/// Tells the process that is counted what to do: bytes, changed values, repetitions.
+/// Environment variable with the work of the counted process: bytes, changed values, repetitions.
 const WORK: &str = "STENTOR_DELTA_WORK";
 
 fn document(bytes: usize, changed: usize) -> String {

@@ -1,18 +1,18 @@
-//! Documents from a seed: a random one, and what became of it. Names repeat and collide, strings have every kind
-//! of escape, numbers every spelling, and the second text is formatted in another way.
+//! Generates documents from a seed: a random one, and its next version. Names repeat and collide, strings
+//! have every kind of escape, numbers every spelling, and the second text is formatted differently.
 
 use fastrand::Rng;
 
 #[derive(Clone)]
 pub(crate) enum Json {
-    /// As it is written.
+    /// A scalar as text.
     Scalar(String),
     Array(Vec<Json>),
-    /// Names as they are written, between quotes.
+    /// Members. Names are written as text, between quotes.
     Object(Vec<(String, Json)>),
 }
 
-/// Some are the same in another spelling.
+/// Some are equal in another spelling.
 const SCALARS: [&str; 24] = [
     "null",
     "true",
@@ -57,7 +57,7 @@ const NAMES: [&str; 16] = [
     "__proto__",
     "name",
 ];
-/// What Rust's usual parsers refuse.
+/// Strings that Rust's usual parsers refuse.
 const LONELY: [&str; 4] = ["\"\\ud83d\"", "\"\\ude00\\ud83d\"", "\"x\\ud800y\"", "\"\\udfff\""];
 
 fn scalar(random: &mut Rng, lonely: bool) -> Json {
@@ -74,7 +74,7 @@ pub(crate) fn value(random: &mut Rng, depth: usize, lonely: bool) -> Json {
         0..3 => scalar(random, lonely),
         3 => Json::Array((0..random.usize(..12)).map(|_| value(random, depth - 1, lonely)).collect()),
         4 => {
-            // Objects of one shape, told apart by a member.
+            // Objects of one shape, identified by a member.
             let (name, more) = (random.choice(NAMES).unwrap(), random.choice(NAMES).unwrap());
             let element = |i: usize, random: &mut Rng| {
                 let id = (name.to_owned(), Json::Scalar(format!("{}", 100 + i)));
@@ -94,7 +94,7 @@ fn name(random: &mut Rng, lonely: bool) -> String {
     if lonely && random.usize(..20) == 0 { "\\ud83d".into() } else { random.choice(NAMES).unwrap().into() }
 }
 
-/// Changes something somewhere.
+/// Makes a change at a random place.
 pub(crate) fn mutate(json: &mut Json, random: &mut Rng, lonely: bool) {
     match json {
         Json::Array(elements) if !elements.is_empty() => {
@@ -164,7 +164,7 @@ pub(crate) fn write(json: &Json, random: &mut Rng, spaces: bool, out: &mut Strin
     space(random, out);
 }
 
-/// Two versions of a document. One seed in four has surrogates without a partner.
+/// Makes two versions of a document. One seed in four has unpaired surrogates.
 pub(crate) fn pair(seed: u64) -> (String, String) {
     let mut random = Rng::with_seed(seed);
     let lonely = random.usize(..4) == 0;

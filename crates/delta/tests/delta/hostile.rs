@@ -1,10 +1,10 @@
-//! Documents made to be expensive. Costs are counted in steps, which don't depend on the machine.
+//! Documents that are made to be expensive. Costs are counted in steps, which don't depend on the machine.
 
 use crate::{diff, differ};
 use std::fmt::Write;
 use stentor_delta::{ApplyLimits, DEPTH_MAX, Delta, Differ, Options, ParseError, Seed, apply};
 
-/// What the default options allow, and what was under way when it was spent.
+/// Maximum with the default options, plus the work in progress when the limit is reached.
 const STEPS_PER_BYTE_MAX: u64 = 24;
 
 fn check(name: &str, old: &str, new: &str) {
@@ -19,7 +19,7 @@ fn check(name: &str, old: &str, new: &str) {
     }
 }
 
-/// `[…]` of about a megabyte.
+/// Makes an array of about a megabyte.
 fn array(count: usize, element: impl Fn(usize) -> String) -> String {
     let mut out = String::from("[");
     for i in 0..count {
@@ -122,7 +122,7 @@ fn large_objects_take_linear_time() {
 }
 
 #[test]
-fn a_long_path_is_not_repeated_for_ever() {
+fn long_paths_are_not_repeated_without_limit() {
     let name = "n".repeat(300_000);
     let document = |by: usize| format!("{{\"{name}\":{}}}", array(50_000, |i| (i * by).to_string()));
     check("long path", &document(1), &document(2));
@@ -154,7 +154,7 @@ fn deep_documents_are_refused_or_served() {
     check("deep and bare", &deep("[1]", 0), &deep("[2]", 0));
     let wide = |by: usize| deep(&array(50_000, |i| (i * by).to_string()), 3);
     check("deep and wide", &wide(1), &wide(3));
-    // The largest value a patch can hold is as deep as a document, below the root.
+    // The deepest value in a patch is as deep as a document, below the root.
     let below = |inner: &str| format!("{{\"x\":\"{}\",\"a\":{inner}}}", "x".repeat(900));
     let nested = "[".repeat(DEPTH_MAX - 1) + &"]".repeat(DEPTH_MAX - 1);
     check("a deep value comes", &below("[1]"), &below(&nested));
@@ -162,8 +162,8 @@ fn deep_documents_are_refused_or_served() {
 }
 
 #[test]
-fn what_is_spent_is_spent() {
-    // With next to no work allowed, the answer is longer, and right.
+fn without_work_left_patches_are_longer_and_correct() {
+    // With almost no work allowed, the patch is longer, and still correct.
     let options = Options { steps_per_byte: 0, patch_percent_max: 200, ..Options::default() };
     let poor = Differ::new(options, Seed([5, 6]));
     let list = |by: usize| format!("{{\"a\":1,\"list\":{}}}", array(100_000, |i| (i * by).to_string()));
@@ -182,7 +182,7 @@ fn too_many_values_are_refused() {
 
 #[test]
 fn memory_follows_the_text() {
-    // The densest text there is: a value per two bytes.
+    // The densest possible text: a value per two bytes.
     for (text, factor_max) in
         [(array(100_000, |_| "0".into()), 18), (array(20_000, |i| format!("\"element {i}\"")), 3)]
     {

@@ -1,4 +1,5 @@
-//! Ignored places: a change of nothing else is none, whatever the documents are.
+//! Ignored places: changes of other places count, changes of ignored places alone don't, whatever the
+//! documents.
 
 use crate::generate;
 use crate::random::equal;
@@ -15,7 +16,7 @@ fn ignoring(texts: &[&str]) -> Differ {
     Differ::new(Options { ignored, patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
 }
 
-/// Whether the document has changed, by an update and by a comparison of parsed documents.
+/// Returns `true` if the document has changed, by an update and by a comparison of parsed documents.
 fn has_changed(differ: &Differ, old: &str, new: &str) -> bool {
     let (before, after) = (differ.parse(old.as_bytes()).unwrap(), differ.parse(new.as_bytes()).unwrap());
     let update = differ.update(Some(before.minified()), new.as_bytes()).unwrap().diff.delta;
@@ -44,10 +45,10 @@ fn only_changes_elsewhere_count() {
     check(at, r#"{"at":1}"#, "{}", SAME);
     check(at, r#"{"at":1,"at":2}"#, r#"{"at":3}"#, SAME);
     check(at, r#"{"\u0061t":1}"#, r#"{"at":2}"#, SAME);
-    // A member that takes the other one's value is moved.
+    // A member that takes another member's value is moved.
     check(&["/a", "/b"], r#"{"a":[1,2,3],"c":1}"#, r#"{"b":[1,2,3],"c":1}"#, SAME);
     check(&["/a"], r#"{"a":[1,2,3],"c":1}"#, r#"{"b":[1,2,3],"c":1}"#, CHANGED);
-    // In short objects with several changes the whole object is replaced.
+    // In short objects with several changes the complete object is replaced.
     let both = &["/i/*/a", "/i/*/b"];
     check(both, r#"{"i":[{"a":1,"b":1,"c":1}]}"#, r#"{"i":[{"a":2,"b":2,"c":1}]}"#, SAME);
     check(both, r#"{"i":[{"a":1,"b":1,"c":1}]}"#, r#"{"i":[{"a":2,"b":2,"c":2}]}"#, CHANGED);
@@ -55,7 +56,7 @@ fn only_changes_elsewhere_count() {
     check(both, r#"{"i":[{"a":1},{"a":2}]}"#, r#"{"i":[{"a":1}]}"#, CHANGED);
     check(both, r#"{"i":{"x":{"a":1},"y":{"b":1}}}"#, r#"{"i":{"x":{"a":2},"y":{}}}"#, SAME);
     check(both, r#"{"i":{"x":{"a":1}}}"#, r#"{"i":{"y":{"a":1}}}"#, CHANGED);
-    // Only indices identify elements.
+    // Elements are identified by index only.
     check(&["/0/a"], r#"[{"a":1},{"a":1}]"#, r#"[{"a":2},{"a":1}]"#, SAME);
     check(&["/0/a"], r#"[{"a":1},{"a":1}]"#, r#"[{"a":1},{"a":2}]"#, CHANGED);
     check(&["/00/a"], r#"[{"a":1},2]"#, r#"[{"a":2},2]"#, CHANGED);
@@ -103,7 +104,7 @@ fn wrong_pointers_are_refused() {
     assert_eq!(error.to_string(), "at most 32 pointers are allowed, found 33");
 }
 
-/// A value without what is at the ends of these paths. Arrays become objects, so that elements keep their indices.
+/// Removes the values at the ends of these paths. Arrays become objects, so that elements keep their indices.
 fn stripped(value: &Value, paths: &[Vec<String>]) -> Value {
     let members: Vec<(String, &Value)> = match value {
         Value::Array(elements) => elements.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
@@ -148,6 +149,6 @@ fn random_documents_change_elsewhere_exactly_if_the_rest_differs() {
         changed += usize::from(found);
         ignored += usize::from(!found && !equal(&before, &after));
     }
-    // The generator must not have gone dull.
+    // The generator must still cover both cases.
     assert!(ignored > 50 && changed > 200, "{ignored} {changed}");
 }

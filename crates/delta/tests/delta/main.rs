@@ -1,10 +1,10 @@
-//! Deltas: which operations come, that they are right, what they cost, and what hostile documents can't do.
+//! Deltas: their operations, correctness and cost, and resistance to hostile documents.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
     clippy::print_stdout,
-    reason = "a test, and it says what it skips and found; clippy knows only functions marked so"
+    reason = "tests that print skipped cases and results; clippy only recognizes functions marked as tests"
 )]
 
 mod counts;
@@ -22,7 +22,7 @@ fn differ() -> Differ {
     Differ::new(Options::default(), Seed([1, 2]))
 }
 
-/// The delta of two texts, and the steps it took.
+/// Returns the delta of two texts, and the steps that it took.
 fn diff(differ: &Differ, old: &str, new: &str) -> (Delta, u64) {
     let (old, new) = (differ.parse(old.as_bytes()).unwrap(), differ.parse(new.as_bytes()).unwrap());
     let diff = differ.diff(&old, &new);

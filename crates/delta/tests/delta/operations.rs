@@ -1,9 +1,9 @@
-//! Which operations come.
+//! The operations of patches.
 
 use crate::{diff, differ};
 use stentor_delta::{Delta, Differ, Options, Seed, join};
 
-/// The patch between two values, at `/d` of documents so large that a snapshot is never shorter.
+/// Returns the patch between two values, at `/d` of documents so large that a snapshot is never shorter.
 fn patch(differ: &Differ, old: &str, new: &str) -> String {
     let document = |value: &str| format!("{{\"pad\":\"{}\",\"d\":{value}}}", "x".repeat(9000));
     match diff(differ, &document(old), &document(new)).0 {
@@ -16,14 +16,14 @@ fn check(old: &str, new: &str, expect: &[&str]) {
     assert_eq!(patch(&differ(), old, new), format!("[{}]", expect.join(",")));
 }
 
-/// An array of four long strings, by letters.
+/// Makes an array of long strings, one per letter.
 fn long(letters: &str) -> String {
     let elements: Vec<_> =
         letters.chars().map(|letter| format!("\"{}\"", letter.to_string().repeat(60))).collect();
     format!("[{}]", elements.join(","))
 }
 
-/// An array of objects: an identity, then a score and some ballast that tells nothing.
+/// Makes an array of objects: an identity, a score, and padding that is equal in all objects.
 fn games(name: &str, games: &[(u32, u32)]) -> String {
     let ballast = "the same in all".repeat(5);
     let game = |(id, score): &(u32, u32)| {
@@ -61,7 +61,7 @@ fn elements_of_an_array_cost_one_operation_each() {
 }
 
 #[test]
-fn what_changed_in_an_identified_object_is_one_path() {
+fn a_change_in_an_identified_object_is_one_path() {
     for name in ["id", "matchId", "nr"] {
         let list = |of: &[(u32, u32)]| games(name, of);
         let old = list(&[(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
@@ -80,8 +80,8 @@ fn what_changed_in_an_identified_object_is_one_path() {
 }
 
 #[test]
-fn a_configured_identity_is_believed() {
-    // By `a`, which is as unique, the elements stay where they are and everything else changes.
+fn a_configured_identity_is_trusted() {
+    // Matched by `a`, which is unique too, the elements stay in place and all other members change.
     let ballast = "x".repeat(200);
     let element =
         |a: u32, b: u32| format!("{{\"a\":{a},\"id\":{a},\"b\":{b},\"c\":{b},\"d\":\"{ballast}\"}}");
@@ -96,8 +96,8 @@ fn a_configured_identity_is_believed() {
 }
 
 #[test]
-fn without_identity_the_likeliest_elements_belong_together() {
-    // Nothing tells them apart but the goal in the middle, and everything was inserted at once.
+fn without_identity_similar_elements_are_matched() {
+    // Only the goal in the middle distinguishes them, and all elements were inserted at once.
     let goal = |name: &str, minute: u32| {
         format!("{{\"name\":\"{name} {name} {name}\",\"team\":\"{}\",\"minute\":{minute}}}", name.repeat(9))
     };
@@ -124,7 +124,7 @@ fn members_are_matched_by_name() {
     );
     check(",\"a\":[1, 2]", ",\"b\":[1,2]", &[r#"{"op":"move","from":"/d/a","path":"/d/b"}"#]);
     check(",\"a\":1,\"a\":2", ",\"a\":3,\"\\u0061\":4", &[r#"{"op":"replace","path":"/d/a","value":4}"#]);
-    // RFC 6901, section 5, and beyond.
+    // RFC 6901, section 5, and further names.
     check("", ",\"\":1", &[r#"{"op":"add","path":"/d/","value":1}"#]);
     check("", ",\"a/b\":1", &[r#"{"op":"add","path":"/d/a~1b","value":1}"#]);
     check("", ",\"m~n\":1", &[r#"{"op":"add","path":"/d/m~0n","value":1}"#]);
@@ -147,8 +147,8 @@ fn values_keep_their_spelling() {
 }
 
 #[test]
-fn the_shorter_way_is_taken() {
-    // Three members of a small object cost more than the object.
+fn the_shorter_patch_is_used() {
+    // Changing three members of a small object costs more than the object.
     check(
         r#"{"a":1,"b":2,"c":3}"#,
         r#"{"a":4,"b":5,"c":6}"#,
@@ -156,7 +156,7 @@ fn the_shorter_way_is_taken() {
     );
     check("[0,2,4]", "[1,3,4]", &[r#"{"op":"replace","path":"/d","value":[1,3,4]}"#]);
     check("[0,2]", "[2,0]", &[r#"{"op":"move","from":"/d/1","path":"/d/0"}"#]);
-    // Two short values that change places: two replacements are shorter than two moves.
+    // Two short values that swap places: two replacements are shorter than two moves.
     let list = |a: u32, b: u32| format!("[{},{a},{},{b},{}]", long("ab"), long("cd"), long("ef"));
     let replace = |at: u32, value: u32| format!(r#"{{"op":"replace","path":"/d/{at}","value":{value}}}"#);
     check(&list(1, 2), &list(2, 1), &[&replace(1, 2), &replace(3, 1)]);
@@ -164,7 +164,7 @@ fn the_shorter_way_is_taken() {
 
 #[test]
 fn no_path_leads_through_a_prototype() {
-    // npm fast-json-patch refuses such paths, so the object around is replaced.
+    // npm fast-json-patch refuses such paths, so the surrounding object is replaced.
     for (old, new) in [
         (r#"{"x":{"__proto__":1}}"#, r#"{"x":{"__proto__":2}}"#),
         (r#"{"x":{"__proto__":{"y":1}}}"#, r#"{"x":{"__proto__":{"y":2}}}"#),
@@ -220,7 +220,7 @@ fn a_snapshot_where_a_patch_is_not_shorter() {
         assert_eq!(diff(&Differ::new(options, Seed([1, 2])), old, new).0, expect, "{percent} %");
     };
     check(100, Delta::Patch(patch.into()));
-    // As long as so many percent of the document, then shorter.
+    // A patch of exactly this percentage of the document isn't used, a shorter one is.
     let percent = patch.len() * 100 / new.len();
     check(percent, Delta::Snapshot);
     check(percent + 2, Delta::Patch(patch.into()));
@@ -248,7 +248,7 @@ fn joined_patches_replace_each_value_once() {
     check(&[&[a1, b3], &[a2]], &[b3, a2]);
     check(&[&[a1], &[b3], &[a2], &[a1]], &[b3, a1]);
     check(&[&[other1], &[a1], &[other2]], &[a1, other2]);
-    // What is between needs the value, or may move it.
+    // The operations in between need the value, or may move it.
     for between in [replace("/a/b", 3), replace("", 3), replace("/\\u0061", 3), add()] {
         check(&[&[a1], &[&between], &[a2]], &[a1, &between, a2]);
     }

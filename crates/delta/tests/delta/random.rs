@@ -1,15 +1,15 @@
-//! Random documents: whatever the delta is, applying it to the old document gives the new one. The crate
-//! `json-patch` applies as well, wherever its parser takes the documents.
+//! Random documents: applying a delta to the old document gives the new one. The crate `json-patch` applies
+//! the patches as well, if its parser accepts the documents.
 
 use crate::generate;
 use crate::{diff, differ};
 use serde_json::Value;
 use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join};
 
-/// Two seconds unoptimised.
+/// Takes two seconds without optimization.
 const SEEDS: u64 = 1000;
 
-/// Snapshots only where a patch can't be, so that patches are made of all pairs.
+/// Makes patches for all pairs, except where a patch is impossible.
 fn willing() -> Differ {
     Differ::new(Options { patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
 }
@@ -55,12 +55,12 @@ fn applying_a_delta_gives_the_new_version() {
                 .unwrap_or_else(|error| panic!("{error} by {text}: {}", says()));
             assert!(equal(&old, &new), "{text}: {}", says());
         }
-        // Where it isn't shorter than the document, the document is sent.
+        // A delta that isn't shorter than the document is sent as the document.
         let whole = differ().parse(new.as_bytes()).unwrap().minified().len();
         let expect = if patch.len() < whole { Delta::Patch(patch) } else { Delta::Snapshot };
         assert_eq!(diff(&differ(), &old, &new).0, expect, "{}", says());
     }
-    // The generator must not have gone dull.
+    // The generator must still cover these cases.
     assert!(patches > SEEDS / 2 && oracles > SEEDS / 4 && moves > 50, "{patches} {oracles} {moves}");
 }
 
@@ -82,7 +82,8 @@ fn joined_patches_do_all_steps() {
     }
 }
 
-/// Operations of all kinds on few paths, so that many replace what earlier ones have replaced or moved.
+/// Operations of all kinds on few paths, so that many replace values that earlier ones have replaced or
+/// moved.
 #[test]
 fn joined_patches_leave_out_only_what_is_replaced_later() {
     let document = br#"{"a":{"b":1,"c":{"d":2}},"e":[1,[2,3],{"f":4}],"g":0,"~1":5}"#;
@@ -108,7 +109,7 @@ fn joined_patches_leave_out_only_what_is_replaced_later() {
                 _ => format!(r#"{{"op":"replace","path":"{path}","value":{value}}}"#),
             };
             let patch = format!("[{operation}]").into_bytes();
-            // Only what another server could have sent.
+            // Only patches that another server could have sent.
             if let Ok(after) = apply(&made, &patch, ApplyLimits::default()) {
                 (made, applied) = (after, applied + 1);
                 patches.push(patch);
@@ -122,7 +123,7 @@ fn joined_patches_leave_out_only_what_is_replaced_later() {
     assert!(applied > 5 * SEEDS && joined_bytes < all_bytes * 9 / 10, "{applied} {joined_bytes} {all_bytes}");
 }
 
-/// The seed chooses hashes, and nothing else may follow from it.
+/// The seed only selects hashes; patches don't depend on it.
 #[test]
 fn patches_do_not_depend_on_the_seed() {
     for seed in 0..500 {

@@ -1,4 +1,4 @@
-//! Updates: text against text, beside a comparison of the parsed documents.
+//! Updates, compared with a comparison of the parsed documents.
 
 use crate::diff;
 use crate::generate::{self, Json, mutate, value, write};
@@ -15,7 +15,7 @@ fn minified(text: &str) -> String {
     String::from_utf8(willing().parse(text.as_bytes()).unwrap().minified().to_vec()).unwrap()
 }
 
-/// The lengths of both patches, that of an update and that of parsed documents.
+/// Returns the lengths of both patches: of an update, and of parsed documents.
 fn check(differ: &Differ, old: &str, new: &str) -> (usize, usize) {
     let old = minified(old);
     let says = || format!("old {old}\nnew {new}");
@@ -53,7 +53,7 @@ fn updates_give_the_new_version() {
     );
 }
 
-/// Many elements, few changes: what documents of feeds are like.
+/// Many elements and few changes, like the documents of feeds.
 #[test]
 fn updates_of_large_documents_give_the_new_version() {
     let (mut lengths, mut references) = (0, 0);
@@ -66,7 +66,7 @@ fn updates_of_large_documents_give_the_new_version() {
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn malformed_text_is_refused() {
     let old = r#"{"a":[1,2,{"b":null}],"c":"d"}"#;
     for cut in 0..old.len() {
         let new = &old[..cut];
@@ -76,7 +76,7 @@ fn what_is_not_json_is_refused() {
             let expect = willing().parse(new.as_bytes()).is_ok();
             assert_eq!(willing().update(Some(old.as_bytes()), new.as_bytes()).is_ok(), expect, "{new}");
         }
-        // Whitespace may only be where tokens end.
+        // Whitespace may only follow a complete token.
         let new = format!("{new} {}", &old[cut..]);
         assert_eq!(
             willing().update(Some(old.as_bytes()), new.as_bytes()).is_ok(),
@@ -86,7 +86,7 @@ fn what_is_not_json_is_refused() {
     }
 }
 
-/// What isn't JSON as the old text, which isn't promised, neither panics nor loops.
+/// An old text that isn't JSON violates the contract, but causes neither a panic nor an endless loop.
 #[test]
 fn an_old_text_that_was_not_checked_does_no_harm() {
     let text = r#"{"a":[1,2,{"b":null}],"c":"d\"e"}"#;
@@ -99,7 +99,8 @@ fn an_old_text_that_was_not_checked_does_no_harm() {
     }
 }
 
-/// Two versions of a document with long arrays, of which little changed. They are written alike, but for one in four.
+/// Makes two versions of a document with long arrays and few changes. Both are formatted alike, except for
+/// one seed in four.
 fn large_pair(seed: u64) -> (String, String) {
     let mut random = Rng::with_seed(seed);
     let has_id = random.bool();

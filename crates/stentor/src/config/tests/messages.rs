@@ -1,9 +1,9 @@
-//! Messages of the configuration: every mistake and every warning, exactly.
+//! Messages of the configuration: the exact text of every mistake and every warning.
 
 use super::{ISSUER, file};
 use crate::config::Sources;
 
-/// Words of [`CASES`] that stand for lines of a file.
+/// Abbreviations in [`CASES`] for lines of a file.
 const SHORTHANDS: [(&str, &str); 5] = [
     ("FEED", "[[feeds]]\nname = \"a\"\nurl = \"http://a\""),
     ("HOOK", "[[hooks]]\nname = \"a\"\nurl = \"http://h\"\non = [\"event\"]"),
@@ -15,9 +15,9 @@ const SHORTHANDS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Each case is a line with the lines of `stentor.toml`, variables of the environment (`$NAME=value`) and flags, between ` | `.
-/// The indented lines below it are what is said, with the number of the line that it is about. A case without them is accepted
-/// without a warning.
+/// Each case is a line with the lines of `stentor.toml`, environment variables (`$NAME=value`) and flags,
+/// separated by ` | `. The indented lines below it are the expected messages, with the number of the line
+/// that they concern. A case without them is accepted without a warning.
 const CASES: &str = r##"
 # Unknown keys and sections.
 [server] |  |  | lisen = 5
@@ -515,13 +515,13 @@ ISSUER | [[permissions]] | topics = ["a"] | allow = ["subscribe"]
 ISSUER | [[permissions]] | topics = ["a"]
   5: this permission has no "allow"
 ISSUER | [[permissions]] | topics = ["a"] | allow = []
-  7: [[permissions]] number 1: allow names nothing; expected subscribe, publish, presence or history
+  7: [[permissions]] number 1: allow is empty; expected subscribe, publish, presence or history
 ISSUER | [[permissions]] | topics = ["a"] | allow = ["read"]
-  7: [[permissions]] number 1: "read" can't be allowed; expected subscribe, publish, presence or history
+  7: [[permissions]] number 1: "read" is not an action; expected subscribe, publish, presence or history
 ISSUER | [[permissions]] | allow = ["publish"]
   6: [[permissions]] number 1: names no topics, feeds or rooms
 ISSUER | [[permissions]] | rooms = ["user-*"] | allow = ["publish"]
-  7: [[permissions]] number 1: "user-*" has a * beside other characters: * stands for a whole segment, between / or :
+  7: [[permissions]] number 1: "user-*" has a * next to other characters: * stands for a whole segment, between / or :
 ISSUER | [[permissions]] | rooms = ["a"] | allow = ["publish"] | to = "all"
   8: to in [[permissions]]: expected "users" or "anyone", found "all"
 ISSUER | [[permissions]] | rooms = ["user-{sub}", "user-{sub}-private"] | allow = ["subscribe"]
@@ -533,7 +533,7 @@ ISSUER | [[permissions]] | rooms = ["user-{sub}", "user-{sub}-private"] | allow 
   2: publish in [rooms] and [[permissions]] with "publish" exclude each other: publish = true allows every client to publish to every room; remove it
 "##;
 
-/// Messages of a case, one a line.
+/// Returns the messages of a case, one per line.
 fn said(case: &'static str) -> Vec<String> {
     let (mut text, mut flags, mut variables) = (Vec::new(), Vec::new(), Vec::new());
     for part in case.split(" | ") {
