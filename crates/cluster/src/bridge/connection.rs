@@ -6,40 +6,36 @@
 use super::inbox::{Arrived, Kind};
 use super::shards::{Changes, Shard};
 use super::{Adapter, Bridge};
-use crate::engine::redis::link::{Backoff, Link};
+use crate::engine::PROBE_INTERVAL;
+use crate::engine::common::{Backoff, Probe};
+use crate::engine::redis::link::Link;
 use crate::engine::redis::publisher;
-use crate::engine::{PROBE_INTERVAL, SILENCE_MAX};
 use crate::metrics::count;
 use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use tokio::time::Instant;
 
 /// Takes what arrives on one connection.
 pub(super) struct Pushes {
     bridge: Arc<Bridge>,
     shard: Arc<Shard>,
-    /// What a former connection still delivers is dropped.
+    /// Late messages of a former connection are dropped.
     is_replaced: AtomicBool,
-    probed_at: Mutex<Instant>,
+    probe: Probe,
 }
 
 impl Pushes {
     pub(super) fn new(bridge: Arc<Bridge>, shard: Arc<Shard>) -> Arc<Self> {
         let is_replaced = AtomicBool::new(false);
-        Arc::new(Self { bridge, shard, is_replaced, probed_at: Mutex::new(Instant::now()) })
-    }
-
-    fn silence(&self) -> std::time::Duration {
-        self.probed_at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        Arc::new(Self { bridge, shard, is_replaced, probe: Probe::default() })
     }
 
     fn receive(&self, pattern: Option<&[u8]>, channel: &[u8], payload: Vec<u8>) {
         if channel == self.bridge.probe.as_bytes() {
-            *self.probed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            self.probe.handle_arrival();
             return;
         }
         let Some((namespace, kind)) = self.bridge.kind_of(pattern, channel, &payload) else { return };
@@ -74,7 +70,7 @@ impl AsyncPushSender for Pushes {
 }
 
 impl Bridge {
-    /// What a message is. `None`: it concerns nobody here, or is this node's own.
+    /// The kind of a message. `None`: no session of this node needs it, or this node sent it.
     ///
     /// Whether a room has members is asked later: a request before the message may have sessions join it.
     fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
@@ -165,9 +161,7 @@ impl Bridge {
                     let sent = async {
                         // A message to a channel without shards would go to all nodes of a cluster.
                         if shard.endpoint.is_none() {
-                            if pushes.silence() > SILENCE_MAX {
-                                return Err(format!("nothing arrived for {} s", SILENCE_MAX.as_secs()));
-                            }
+                            pushes.probe.begin()?;
                             let mut pipeline = Pipeline::new();
                             pipeline.cmd("PUBLISH").arg(&*self.probe).arg("");
                             link.send(&pipeline).await?;
@@ -243,7 +237,7 @@ impl Bridge {
                 Ok(mut link) => {
                     backoff = Backoff::default();
                     self.publishes.store(true, Ordering::Relaxed);
-                    let reason = publisher::serve(&self.outgoing, &mut link).await;
+                    let reason = publisher::serve(&self.outgoing, self.publish_with, &mut link).await;
                     self.publishes.store(false, Ordering::Relaxed);
                     tracing::debug!(
                         prefix = self.prefix,
@@ -260,7 +254,7 @@ impl Bridge {
 
     /// Publishes a payload, as soon as there is a connection. Returns whether there is room.
     pub(super) fn send(&self, channel: String, payload: Bytes) -> bool {
-        self.outgoing.push(&self.limits, channel, payload).is_ok()
+        self.outgoing.push(channel, payload).is_ok()
     }
 }
 

@@ -5,8 +5,8 @@
 //!  cores ◄── CommandInbox::receive ── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
 //! ```
 //!
-//! A shared namespace travels by this way only, between nodes of Stentor as well: they are servers among others. What arrives
-//! is a stranger's: it is bounded, reaches only the namespaces that are configured, and what is refused is counted by reason.
+//! A shared namespace travels by this way only, between nodes of Stentor as well: they are servers among others. Messages from
+//! other servers are bounded and reach only the configured namespaces. Refused ones are counted by reason.
 //!
 //! [`crate::socketio`] has the formats.
 
@@ -29,7 +29,8 @@ mod shards;
 pub use broker::{Bridges, Connections};
 pub use plane::{BridgedPlane, alone};
 
-use crate::engine::redis::publisher::Outgoing;
+use crate::engine::common::Outgoing;
+use crate::engine::redis::publisher::Publish;
 use crate::engine::redis::server::Server;
 use crate::engine::{Address, ConnectError, Identity, Limits};
 use crate::metrics::count;
@@ -58,7 +59,7 @@ pub struct Options {
     pub address: Address,
     /// Certificates to trust, in PEM, if it speaks TLS. `None`: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// What the node identifies itself by in TLS, if Redis asks for it.
+    /// The node's certificate for TLS, if Redis asks for one.
     pub identity: Option<Identity>,
     /// Whether to wait until Redis can be reached, instead of failing.
     pub wait: bool,
@@ -87,8 +88,8 @@ pub struct Bridge {
     namespaces: Vec<Arc<Namespace>>,
     /// The channel over which the node proves that messages arrive.
     probe: Arc<str>,
-    limits: Limits,
     outgoing: Outgoing,
+    publish_with: Publish,
     inbox: Inbox,
     pending: Pending,
     questions: Questions,
@@ -123,7 +124,7 @@ impl Bridge {
         let namespaces = options.namespaces.iter();
         let namespaces = namespaces.map(|name| Namespace::new(options, name, is_only(name)).map(Arc::new));
         let namespaces = namespaces.collect::<Result<_, _>>().map_err(|e| ConnectError(e.to_string()))?;
-        let publish = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
+        let command = if options.adapter == Adapter::Sharded { "SPUBLISH" } else { "PUBLISH" };
         let (questions, receiver) = mpsc::channel(QUESTIONS_MAX);
         Ok(Arc::new(Self {
             prefix: options.prefix.clone(),
@@ -132,8 +133,8 @@ impl Bridge {
             adapter: options.adapter,
             namespaces,
             probe: format!("{}-probe#{:016x}", options.prefix, fastrand::u64(..)).into(),
-            limits: options.limits,
-            outgoing: Outgoing::new(ledger.clone(), publish, b""),
+            outgoing: Outgoing::new(ledger.clone(), &options.limits),
+            publish_with: Publish { command, prefix: b"" },
             inbox: Inbox::new(&options.limits, ledger.clone()),
             pending: Pending::default(),
             questions: (questions, Mutex::new(Some(receiver))),

@@ -6,8 +6,9 @@
 use super::Bridge;
 use super::protocol::Published;
 use crate::engine::PROBE_INTERVAL;
-use crate::engine::redis::address::Endpoint;
+use crate::engine::common::Endpoint;
 use crate::engine::redis::link::Sender;
+use crate::engine::redis::publisher::take_batch;
 use crate::engine::redis::slots::Owners;
 use redis::{Pipeline, Value};
 use std::collections::{HashMap, HashSet};
@@ -47,7 +48,7 @@ struct State {
     is_complete: bool,
 }
 
-/// What has changed since the last time.
+/// Changes since the last call.
 pub(super) enum Changes {
     /// Anything may have.
     All,
@@ -106,7 +107,7 @@ impl Shard {
         (added, removed)
     }
 
-    /// What changes if just these channels are to be subscribed.
+    /// Changes that lead to subscriptions of just these channels.
     pub(super) fn changes_to(&self, wanted: impl Iterator<Item = Arc<str>>) -> HashMap<Arc<str>, bool> {
         let subscribed = self.state().subscribed.clone();
         let mut changes: HashMap<_, _> = subscribed.into_iter().map(|channel| (channel, false)).collect();
@@ -222,7 +223,7 @@ impl Bridge {
                 }
                 Err(_) => {}
             }
-            // Those that have ended.
+            // Removes tasks that have ended.
             while tasks.try_join_next().is_some() {}
             has_moved |= timeout(PROBE_INTERVAL, self.shards.moved.notified()).await.is_ok();
             sleep(MOVED_DELAY).await;
@@ -234,9 +235,7 @@ impl Bridge {
         self.publishes.store(true, Ordering::Relaxed);
         let mut is_reported = false;
         loop {
-            let mut batch = Vec::new();
-            let taken = self.outgoing.take_each(|channel, payload| batch.push((channel, payload)));
-            let Some((count, bytes)) = taken else {
+            let Some((mut batch, permit)) = take_batch(&self.outgoing) else {
                 self.outgoing.added().await;
                 continue;
             };
@@ -266,7 +265,7 @@ impl Bridge {
                 is_reported = false;
             }
             self.counters.not_sent.fetch_add(not_sent as u64, Ordering::Relaxed);
-            self.outgoing.done(count, bytes);
+            drop(permit);
         }
     }
 
@@ -291,7 +290,9 @@ impl Bridge {
                 continue;
             };
             let mut pipeline = Pipeline::with_capacity(messages.len());
-            messages.iter().for_each(|(channel, payload)| self.outgoing.add(&mut pipeline, channel, payload));
+            messages
+                .iter()
+                .for_each(|(channel, payload)| self.publish_with.add(&mut pipeline, channel, payload));
             sent.spawn(async move { (sender.send(&pipeline).await, messages) });
         }
         while let Some(Ok((result, messages))) = sent.join_next().await {

@@ -17,17 +17,17 @@ pub struct ConnectOptions {
     pub wait: bool,
     /// Certificates to trust, in PEM, if the engine speaks TLS. `None`: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// What the node identifies itself by in TLS, if the engine asks for it.
+    /// The node's certificate for TLS, if the engine asks for one.
     pub identity: Option<Identity>,
-    /// A file that says who connects, for NATS.
+    /// A file with a user's credentials, for NATS.
     pub credentials_file: Option<PathBuf>,
-    /// Bounds of what is held.
+    /// Bounds of the queues.
     pub limits: Limits,
-    /// Where what is held counts.
+    /// Charged for the memory of queues.
     pub ledger: Arc<Ledger>,
 }
 
-/// Why an engine can't be used, for people. No secrets.
+/// The reason why an engine can't be used, for people. No secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConnectError(pub String);

@@ -1,16 +1,16 @@
 //! The queue of events between an engine and its node.
 //!
-//! If the node takes them too slowly, all waiting messages are dropped, and the node sees a lost connection in their place: what
-//! it missed, it missed, and it fills the gap as after any other loss. So one slow node never slows an engine's connection
-//! down until the engine's server closes it for all others that share it.
+//! If the node takes events too slowly, all waiting messages are dropped. The node sees a lost connection in their place and reads the
+//! missed messages, as after any other loss. So a slow node never slows its connection to the engine down until the server closes it.
 
+use super::common::locked;
 use super::{Event, Limits};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
-/// Why the node sees a lost connection.
+/// The reason of the lost connection that the node sees.
 const TOO_SLOW: &str = "the node takes messages too slowly; those that waited were dropped";
 
 #[derive(Default)]
@@ -25,7 +25,7 @@ struct Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// What waits. Changed while the queue is locked.
+    /// Size of the queued events. Changes only while `queue` is locked.
     charge: Charge,
     changed: Notify,
     messages_max: usize,
@@ -34,7 +34,7 @@ struct Shared {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 }
 
@@ -66,7 +66,7 @@ pub fn events(limits: &Limits, ledger: &Arc<Ledger>) -> (EventSender, EventRecei
     (EventSender(Arc::new(Sender(shared.clone()))), EventReceiver(shared))
 }
 
-/// What an event counts. Those that aren't messages are few.
+/// Bytes charged for an event. Only messages are charged: there are few other events.
 fn bytes_of(event: &Event) -> usize {
     match event {
         Event::Message { payload, .. } => size_of::<Event>() + payload.len(),

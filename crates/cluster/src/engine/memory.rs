@@ -2,15 +2,16 @@
 //!
 //! [`Bus`] is the engine's server without time, tasks or chance of its own, so that a simulation can drive it.
 
+use super::common::locked;
 use super::{
     Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FEED_CHANGES_BYTES_MAX,
-    FEED_CHANGES_MAX, FeedLog, HEAD_TTL, History, Lease, Limits, PAYLOAD_BYTES_MAX, Reply, Request, Version,
-    events,
+    FEED_CHANGES_MAX, FeedLog, HEAD_TTL, History, Lease, Limits, Reply, Request, Version, check_size, events,
+    failed,
 };
 use crate::NodeId;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use stentor_edge::Ledger;
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
@@ -59,12 +60,12 @@ struct Feed {
     log: Option<FeedLog>,
 }
 
-/// What all nodes have in common.
+/// The state that all nodes share.
 #[derive(Debug, Default)]
 pub struct Bus {
     interest: HashMap<NodeId, HashSet<Channel>>,
     rooms: HashMap<Room, RoomLog>,
-    /// Of the server that isn't the primary.
+    /// Rooms of the server that isn't the primary.
     former_rooms: HashMap<Room, RoomLog>,
     feeds: HashMap<Key, Feed>,
     /// Feeds of the server that isn't the primary: a replica, or a former primary.
@@ -390,7 +391,7 @@ impl Memory {
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Bus) -> R) -> R {
@@ -421,9 +422,7 @@ impl Drop for MemoryEngine {
 
 impl Engine for MemoryEngine {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(EngineError::too_large());
-        }
+        check_size(payload.len())?;
         self.memory.with(|bus| bus.publish(&channel, &payload));
         Ok(())
     }
@@ -433,11 +432,11 @@ impl Engine for MemoryEngine {
     }
 
     fn request(&self, request: Request) -> Answer {
-        if request.largest_payload() > PAYLOAD_BYTES_MAX {
-            return Box::pin(std::future::ready(Err(EngineError::too_large())));
+        if let Err(error) = check_size(request.largest_payload()) {
+            return failed(error);
         }
         if self.memory.server().cut_off.contains(&self.node) {
-            return Box::pin(std::future::ready(Err(EngineError::Unavailable("cut off".into()))));
+            return failed(EngineError::Unavailable("cut off".into()));
         }
         // Tokio's clock, which tests can stop.
         let now = tokio::time::Instant::now().into_std();

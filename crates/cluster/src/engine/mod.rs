@@ -1,21 +1,22 @@
-//! Engines: what carries messages between nodes, and keeps what must survive a node.
+//! Engines carry messages between nodes, and keep the state that must survive a node.
 //!
 //! [`Engine`] is the contract; `tests/contract` checks it for each implementation. In short:
 //!
 //! - **Messages** on a channel reach each node that is interested in it at most once, those of one node in the order in
 //!   which it published them. A node receives its own.
-//! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. Those of one node arrive in the
-//!   order of their offsets. Of several nodes that append at the same time, a later one may arrive first: NATS publishes what it has stored
-//!   without holding the others back. Whatever makes offsets start anew, or go back, draws a new epoch.
+//! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. Messages of one node arrive in
+//!   the order of their offsets. If several nodes append at the same time, a later message may arrive first: NATS publishes each message
+//!   as soon as it is stored. When offsets start anew, or go back, the room has a new epoch.
 //! - **Interest** is a level. The engine keeps the set of channels itself, and establishes all of it again after a lost
-//!   connection. Then, and not before, it reports [`Event::Connected`]. What was published in between may be lost.
+//!   connection. Then, and not before, it reports [`Event::Connected`]. Messages in between may be lost.
 //! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every
 //!   [`PROBE_INTERVAL`], that messages still arrive. A connection that doesn't deliver for [`SILENCE_MAX`] is replaced.
-//! - **Nothing grows.** What waits in either direction is bounded ([`Limits`]), and charged to the process's [ledger](stentor_edge::Ledger).
+//! - **Bounds.** The queues in both directions are bounded ([`Limits`]), and charged to the process's [ledger](stentor_edge::Ledger).
 //!   A node that takes its events too slowly sees a lost connection.
 //!
 //! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.
 
+pub(crate) mod common;
 mod connect;
 mod events;
 pub mod memory;
@@ -28,17 +29,17 @@ pub use stentor_cluster_settings::{Address, Identity, Kind};
 
 use crate::NodeId;
 use bytes::Bytes;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room, Topic};
+use tokio::time::{Instant, timeout_at};
 
 /// How often an engine checks each of its connections.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 /// A connection on which nothing arrived for this long is replaced.
 pub const SILENCE_MAX: Duration = Duration::from_secs(6);
-/// What a message takes at most, in general, from one server to the next one of a cluster of servers.
+/// Longest time, in general, that a message takes from one server of a cluster to another one.
 const SERVERS_DELAY: Duration = Duration::from_millis(50);
 /// How long the term of a feed without a log outlasts its lease. Later terms are greater by the clock.
 pub const TERM_TTL: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ pub const FEED_CHANGES_MAX: usize = 1_024;
 /// Maximum size of these changes together.
 pub const FEED_CHANGES_BYTES_MAX: usize = 16 << 20;
 
-/// Bounds of what an engine holds.
+/// Bounds of an engine's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Messages that wait to be published.
@@ -79,7 +80,7 @@ impl Limits {
     }
 }
 
-/// What waits for an engine's server, for metrics.
+/// Messages and requests that wait for an engine's server, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Messages that wait to be published, and those that are on their way.
@@ -105,7 +106,7 @@ impl Default for Limits {
     }
 }
 
-/// Where messages go.
+/// The receivers of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
     /// To the nodes that have subscribers of a topic.
@@ -128,7 +129,7 @@ impl From<Key> for Channel {
     }
 }
 
-/// What an engine reports.
+/// An event that an engine reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A message arrived.
@@ -140,11 +141,11 @@ pub enum Event {
         /// The content.
         payload: Bytes,
     },
-    /// All interest is established, at the start or again. What was published before may have been missed.
+    /// All interest is established, at the start or again. Earlier messages may have been missed.
     Connected,
     /// The connection is lost. The engine tries to connect again.
     Disconnected {
-        /// Why, for people. No secrets.
+        /// The reason, for people. No secrets.
         reason: Arc<str>,
     },
 }
@@ -163,13 +164,13 @@ pub struct Lease {
 pub struct Version {
     /// Greater than the position before in the same epoch, or of a new epoch; or the same, if only the feed's state has changed.
     pub position: Position,
-    /// What leads to it from the version before: published to all nodes that are interested, and kept in the log.
+    /// The change from the version before. It is published to all interested nodes, and kept in the log.
     pub change: Bytes,
     /// The whole document, if the log is to begin anew with it. Otherwise the change is appended.
     pub base: Option<Bytes>,
 }
 
-/// What an engine keeps of a feed.
+/// The log of a feed in an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedLog {
     /// The term of the holder who wrote it.
@@ -200,7 +201,7 @@ pub struct History {
     pub truncated: bool,
 }
 
-/// A question or a task for an engine.
+/// A request to an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Appends a message to the history of a room, and publishes it. Answered by [`Reply::Position`].
@@ -331,7 +332,7 @@ pub enum Reply {
     Heads(Vec<Option<Position>>),
     /// The lease, if it is held.
     Lease(Option<Lease>),
-    /// What is kept of a feed, if anything.
+    /// The log of a feed, if there is one.
     Feed(Option<FeedLog>),
     /// The nodes that are alive, with their records.
     Nodes(Vec<(NodeId, Bytes)>),
@@ -341,7 +342,7 @@ pub enum Reply {
     Done,
 }
 
-/// Why an engine didn't do something.
+/// The reason why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The engine can't be reached, or didn't answer in time. Whether the request had an effect is unknown.
@@ -353,19 +354,40 @@ pub enum EngineError {
     /// Another node holds the lease, or holds a later term.
     #[error("the lease was lost")]
     Fenced,
-    /// As much waits as may ([`Limits`]). The request had no effect.
+    /// The queue is full ([`Limits`]). The request had no effect.
     #[error("too much waits for the engine")]
     Full,
 }
 
 impl EngineError {
-    /// A message is larger than [`PAYLOAD_BYTES_MAX`].
-    pub(crate) fn too_large() -> Self {
-        Self::Refused("the message is too large".into())
+    fn connection_lost() -> Self {
+        Self::Unavailable("the connection was lost".into())
     }
 }
 
-/// What an engine answers, later.
+/// Refuses messages that are larger than [`PAYLOAD_BYTES_MAX`].
+fn check_size(bytes: usize) -> Result<(), EngineError> {
+    match bytes > PAYLOAD_BYTES_MAX {
+        true => Err(EngineError::Refused("the message is too large".into())),
+        false => Ok(()),
+    }
+}
+
+/// The answer to a request that an engine doesn't make.
+fn failed(error: EngineError) -> Answer {
+    Box::pin(std::future::ready(Err(error)))
+}
+
+/// Limits the time of a request.
+async fn in_time<T>(
+    deadline: Instant,
+    work: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    let result = timeout_at(deadline, work).await;
+    result.unwrap_or_else(|_| Err(EngineError::Unavailable("it took too long".into())))
+}
+
+/// The later answer to a request.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Reply, EngineError>> + Send>>;
 
 /// One node's connection to an engine. Its [`Event`]s arrive in the [`EventReceiver`] that it was made with.
@@ -387,7 +409,7 @@ pub trait Engine: Send + Sync {
         HEAD_TTL
     }
 
-    /// Whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
+    /// Sets whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
     /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.
     fn set_interest(&self, channel: Channel, is_interested: bool);
 
@@ -396,7 +418,7 @@ pub trait Engine: Send + Sync {
     /// message.
     fn request(&self, request: Request) -> Answer;
 
-    /// What waits for the server.
+    /// Messages and requests that wait for the server.
     fn waiting(&self) -> Waiting {
         Waiting::default()
     }

@@ -42,6 +42,7 @@ macro_rules! contract {
     ($($fixture:tt)+) => {
         $crate::contract! { $($fixture)+ =>
             messages::messages_of_a_node_arrive_in_order_also_at_itself,
+            messages::a_publishers_messages_arrive_in_order_over_rooms,
             messages::interest_is_a_level,
             messages::payloads_of_any_size_up_to_the_maximum,
             messages::names_are_arbitrary,

@@ -1,13 +1,14 @@
 //! Requests to the server, and commands that are written as soon as possible.
 
 use super::protocol::{self, Incoming};
+use crate::engine::common::locked;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use tokio::sync::oneshot;
 
 #[derive(Default)]
 struct State {
-    /// Counts connections: what was begun on a former one is lost.
+    /// Counts connections. Requests of former ones are lost.
     connection: u64,
     commands: VecDeque<Vec<u8>>,
     /// A report among them.
@@ -17,30 +18,26 @@ struct State {
     drawn: u64,
 }
 
-/// What waits to be written, or for an answer. Bounded by the requests of the node ([`super::permits`]).
+/// Commands to be written, and requests without an answer. Bounded by the permits of the node's requests.
 #[derive(Default)]
 pub(super) struct Calls(Mutex<State>);
 
 impl Calls {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A new connection, or none: everything on the one before is lost.
+    /// The connection is lost, or a new one begins. Pending requests are dropped.
     pub(super) fn begin(&self) -> u64 {
-        let state = &mut *self.state();
+        let state = &mut *locked(&self.0);
         *state = State { connection: state.connection + 1, drawn: state.drawn, ..State::default() };
         state.connection
     }
 
     /// Writes a command on the connection that there is.
     pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
-        self.state().commands.push_back(command.into());
+        locked(&self.0).commands.push_back(command.into());
     }
 
     /// Writes a report about this node, unless one waits already: that one is published after all questions so far.
     pub(super) fn report(&self, command: Vec<u8>) {
-        let state = &mut *self.state();
+        let state = &mut *locked(&self.0);
         if !std::mem::replace(&mut state.has_report, true) {
             state.commands.push_back(command);
         }
@@ -56,13 +53,13 @@ impl Calls {
         payload: &[&[u8]],
     ) -> oneshot::Receiver<Incoming> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *self.state();
+        let state = &mut *locked(&self.0);
         if state.connection == connection {
             state.drawn += 1;
             let mut command = Vec::new();
             protocol::publish(&mut command, subject, &format!("{inbox}.{}", state.drawn), headers, payload);
             state.commands.push_back(command);
-            // Nobody waits for these any more.
+            // The callers have stopped waiting.
             if state.answers.len() >= 1_024 && state.drawn.is_multiple_of(1_024) {
                 state.answers.retain(|_, answer| !answer.is_closed());
             }
@@ -74,7 +71,7 @@ impl Calls {
     /// Waits until the server has done all that was written before.
     pub(super) fn ping(&self, connection: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
-        let state = &mut *self.state();
+        let state = &mut *locked(&self.0);
         if state.connection == connection {
             state.commands.push_back(b"PING\r\n".into());
             state.pongs.push_back(sender);
@@ -84,7 +81,7 @@ impl Calls {
 
     /// Appends commands until `to` has about `bytes_max` bytes.
     pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         // If it waits on, there may be two.
         state.has_report = false;
         while to.len() < bytes_max
@@ -95,14 +92,14 @@ impl Calls {
     }
 
     pub(super) fn handle_pong(&self) {
-        let pong = self.state().pongs.pop_front();
+        let pong = locked(&self.0).pongs.pop_front();
         // The caller may have stopped waiting.
         let _ = pong.map(|pong| pong.send(()));
     }
 
     pub(super) fn handle_answer(&self, message: Incoming) {
         let id = message.subject.rsplit_once('.').and_then(|(_, id)| id.parse::<u64>().ok());
-        let answer = id.and_then(|id| self.state().answers.remove(&id));
+        let answer = id.and_then(|id| locked(&self.0).answers.remove(&id));
         let _ = answer.map(|answer| answer.send(message));
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is stored under a name.
+/// The message of a name.
 #[derive(Debug, Serialize, Deserialize)]
 struct Claim {
     owner: String,
@@ -19,7 +19,7 @@ struct Claim {
     ttl_ms: u64,
 }
 
-/// What this node knows of a name.
+/// This node's knowledge of a name.
 #[derive(Default)]
 pub(super) struct ClaimState {
     observed: Observed,

@@ -1,18 +1,17 @@
-//! The connection to the server: it publishes, asks and receives. It is replaced when it is lost or silent.
+//! The connection to the server, which publishes, requests and receives. It is replaced when it is lost or silent.
 
 use super::Shared;
 use super::jetstream::{META, Session};
-use super::link::{self, Info, Link, Stream};
-use super::outgoing::Written;
-use super::parts::{Assembled, PART_BYTES_MAX};
+use super::link::{self, Info, Link};
+use super::parts::{self, Assembled, PART_BYTES_MAX};
 use super::protocol::{self, Incoming, Op};
 use super::records::QUESTION;
-use crate::engine::redis::Backoff;
+use crate::engine::common::{Backoff, Change, Permit, Stream, Taken};
 use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
+use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use stentor_hub::{Epoch, Position, Topic};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot};
@@ -24,12 +23,12 @@ const BATCH_BYTES_MAX: usize = 256 << 10;
 const INBOX: u64 = 1;
 const PROBE: u64 = 2;
 const RECORDS: u64 = 3;
-/// What a stored message may have besides a part.
+/// Maximum size of a stored message besides its part.
 const HEADERS_BYTES_MAX: usize = 4_096;
 
-/// Runs for as long as the engine. `first`: where the result of the first attempt is awaited.
+/// Keeps a connection for as long as the engine runs. `first` receives the result of the first attempt.
 pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<Result<(), String>>>) {
-    let hosts = shared.servers.hosts.len();
+    let hosts = shared.servers.endpoints.len();
     let mut attempt = fastrand::usize(..hosts);
     let mut failures = 0;
     let mut backoff = Backoff::default();
@@ -52,11 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<R
             let _ = first.send(Err(reason));
             return;
         }
-        if shared.is_lost.swap(true, Ordering::Relaxed) {
-            tracing::debug!(reason, "no connection to NATS");
-        } else {
-            tracing::warn!(reason, "the connection to NATS is lost");
-        }
+        shared.outages.begin((), &reason);
         backoff.wait().await;
     }
 }
@@ -72,14 +67,14 @@ async fn serve(
 ) -> String {
     let Link { info, stream, received } = link;
     shared.interest.begin();
-    shared.outgoing.begin();
+    shared.outgoing.restart();
     shared.state().assembly.clear();
-    shared.state().probed_at = Instant::now();
+    shared.probe.reset();
     let connection = shared.calls.begin();
     let part_bytes_max = info.max_payload.saturating_sub(HEADERS_BYTES_MAX).clamp(1, PART_BYTES_MAX);
     let own = [
         (format!("{}.*", shared.inbox), INBOX),
-        (shared.probe.clone(), PROBE),
+        (shared.probe_subject.clone(), PROBE),
         (shared.names.records(), RECORDS),
     ];
     for (subject, sid) in own {
@@ -125,9 +120,7 @@ async fn establish(
         return "the connection was lost".into();
     }
     shared.session.send_replace(Some(session.clone()));
-    if shared.is_lost.swap(false, Ordering::Relaxed) {
-        tracing::info!("the connection to NATS is back");
-    }
+    shared.outages.end(&());
     shared.events.send(Event::Connected);
     shared.wake.notify_one();
     if let Some(first) = first.take() {
@@ -176,7 +169,7 @@ async fn receive(
     }
 }
 
-/// What a stored message says about itself, as far as followers need it.
+/// The fields of a stored message's header that followers need.
 #[derive(Deserialize)]
 struct Meta {
     /// The position, if it is one of a room's history, or a version.
@@ -188,10 +181,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
     let now = Instant::now();
     match message.sid {
         INBOX => return shared.calls.handle_answer(message),
-        PROBE => {
-            shared.state().probed_at = now;
-            return;
-        }
+        PROBE => return shared.probe.handle_arrival(),
         RECORDS => {
             if let Some(answer) = shared.records.handle(now, message.payload) {
                 shared.answer_with_record(&answer);
@@ -200,7 +190,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         }
         _ => {}
     }
-    let Some(channel) = shared.interest.channel(message.sid) else { return };
+    let Some(channel) = shared.interest.channel_of(message.sid) else { return };
     if let Channel::Topic(Topic::Feed(key)) = &channel
         && let Some(sequence) = message.header("Nats-Sequence").and_then(|sequence| sequence.parse().ok())
     {
@@ -247,17 +237,21 @@ async fn transmit(
     let mut batch = Vec::new();
     loop {
         batch.clear();
-        let mut written = Written::default();
-        // What is asked or published takes effect after the interest that was set before.
-        if shared.interest.take(&shared.names, &mut batch, BATCH_BYTES_MAX) {
+        // Requests and messages take effect after the interest that was set before.
+        let mut permit = None;
+        if subscribe(shared, &mut batch) {
             shared.calls.take(&mut batch, BATCH_BYTES_MAX);
             // Not before the node knows that it receives again.
             if shared.session.borrow().is_some() {
-                written = shared.outgoing.take(&mut batch, BATCH_BYTES_MAX, part_bytes_max);
+                permit = Some(publish(shared, &mut batch, part_bytes_max));
             }
         }
         if batch.is_empty() {
-            shared.wake.notified().await;
+            tokio::select! {
+                () = shared.wake.notified() => {}
+                () = shared.interest.changed() => {}
+                () = shared.outgoing.added() => {}
+            }
             continue;
         }
         let result = async {
@@ -265,7 +259,7 @@ async fn transmit(
             write.flush().await
         };
         let result = result.await;
-        shared.outgoing.done(written);
+        drop(permit);
         if let Err(error) = result {
             return error.to_string();
         }
@@ -275,16 +269,52 @@ async fn transmit(
     }
 }
 
-/// Sends this node messages over the connection that is to deliver them.
+/// Appends commands for changed interest. Returns `true` if the batch has room for more.
+fn subscribe(shared: &Shared, batch: &mut Vec<u8>) -> bool {
+    shared.interest.take(|Change { channel, id, is_wanted }| {
+        let has_room = batch.len() < BATCH_BYTES_MAX;
+        if has_room {
+            // Writing to a vector can't fail.
+            let _ = match is_wanted {
+                true => write!(batch, "SUB {} {id}\r\n", shared.names.channel(channel)),
+                false => write!(batch, "UNSUB {id}\r\n"),
+            };
+        }
+        has_room
+    })
+}
+
+/// Appends commands for messages. They count until the permit is dropped.
+fn publish(shared: &Shared, batch: &mut Vec<u8>, part_bytes_max: usize) -> Permit {
+    shared.outgoing.take(|message| {
+        if batch.len() >= BATCH_BYTES_MAX {
+            return Taken::Nothing;
+        }
+        let total = message.payload.len();
+        if total <= part_bytes_max {
+            protocol::publish(batch, &message.channel, "", "", &[parts::WHOLE, &message.payload]);
+            return Taken::Whole;
+        }
+        let (id, written) = message.progress.get_or_insert_with(|| (fastrand::u64(..), 0));
+        let rest = &message.payload[*written..];
+        let part = &rest[..rest.len().min(part_bytes_max)];
+        let is_last = part.len() == rest.len();
+        protocol::publish(batch, &message.channel, "", "", &[&parts::start(*id, total, is_last), part]);
+        *written += part.len();
+        if is_last { Taken::Whole } else { Taken::Part }
+    })
+}
+
+/// Sends this node messages over the connection that delivers them.
 async fn probe(shared: &Arc<Shared>) -> String {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     loop {
         interval.tick().await;
-        if shared.state().probed_at.elapsed() > SILENCE_MAX {
-            return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
+        if let Err(reason) = shared.probe.begin() {
+            return reason;
         }
         let mut probe = Vec::new();
-        protocol::publish(&mut probe, &shared.probe, "", "", &[]);
+        protocol::publish(&mut probe, &shared.probe_subject, "", "", &[]);
         shared.calls.command(probe);
         shared.wake.notify_one();
     }

@@ -1,6 +1,7 @@
 //! Files with a user's credentials, as `nsc` writes them: a JWT, which is shown, and the seed of an Ed25519 key, which signs.
 //! <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/jwt>
 
+use crate::engine::common::crc16;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::Ed25519KeyPair;
@@ -9,7 +10,7 @@ use std::path::Path;
 /// Length of an encoded seed: two bytes that say what it is of, 32 of the seed, and two of a checksum.
 const SEED_BYTES: usize = 36;
 
-/// Who connects, and how that is proven.
+/// A user's token, and the key that proves it.
 pub(super) struct Credentials {
     pub(super) jwt: String,
     key: Ed25519KeyPair,
@@ -42,7 +43,7 @@ impl Credentials {
     }
 }
 
-/// What is between `-----BEGIN NAME-----` and the next line of dashes.
+/// The text between `-----BEGIN NAME-----` and the next line of dashes.
 fn block<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(&format!("BEGIN {name}"))?;
     rest.lines().skip(1).map(str::trim).find(|line| !line.is_empty()).filter(|line| !line.starts_with('-'))
@@ -66,14 +67,4 @@ fn base32(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
-}
-
-/// CRC-16/XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc & 0x8000 {
-            0 => crc << 1,
-            _ => (crc << 1) ^ 0x1021,
-        })
-    })
 }

@@ -1,4 +1,4 @@
-//! What is stored for one name, as a chain: each message says what the state is after it, and which messages before it are to be read.
+//! The messages of one name form a chain: each has the state after it, and the sequences of the messages before it that are to be read.
 //!
 //! Content that is larger than the server takes at once is stored in parts, each a link of the chain that changes nothing.
 
@@ -20,13 +20,13 @@ pub(super) fn add_recent(recent: &mut Vec<u64>, sequence: u64) {
     recent.insert(0, sequence);
 }
 
-/// What to store.
+/// An entry to store.
 pub(super) struct Entry<'a> {
     pub(super) subject: &'a str,
     /// The newest message on the subject. Zero: there is none.
     pub(super) expected: u64,
     pub(super) idempotency_key: Option<&'a str>,
-    /// What parts say.
+    /// The header of all parts but the last one.
     pub(super) part_meta: String,
     pub(super) content: &'a [u8],
 }

@@ -1,10 +1,10 @@
 //! Feeds: the lease and the log of each on one subject.
 //!
-//! Each message says who holds the lease and what the log is made of, and is stored only if nothing else was stored since its writer
-//! looked. So whoever acquires the lease fences the holder before: nothing that it sends later is stored. A holder goes by its own
-//! clock from when it asked, the others by theirs from when they saw the newest message: it ends for the holder first.
+//! Each message names the holder of the lease and the parts of the log. It is stored only if its writer knows the newest message. So a
+//! node that acquires the lease fences the former holder, whose later messages are refused. A holder measures the lease by its own clock
+//! from its request on, other nodes by theirs from the arrival of the newest message: the lease ends for the holder first.
 //!
-//! The log is a document (on a subject of its own, which nobody subscribes to) and the changes since. As messages expire, a holder stores
+//! The log is a document (on a subject of its own, without subscribers) and the changes since. As messages expire, a holder stores
 //! the document again once a day.
 
 use super::Shared;
@@ -19,16 +19,16 @@ use std::time::{Duration, SystemTime};
 use stentor_hub::{Epoch, Key, Position};
 use tokio::time::Instant;
 
-/// What a message says.
+/// The header of a message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Meta {
     /// The generation of what was stored when it was.
     g: String,
-    /// The lease, and how many milliseconds it lasts. Zero: nobody holds it.
+    /// The lease, and how many milliseconds it lasts. Zero: it is free.
     t: u64,
     k: u64,
     x: u64,
-    /// The parts of the log's document. None: there is no log.
+    /// The parts of the log's document. Empty: there is no log.
     b: Vec<u64>,
     /// When it was stored, in seconds since 1970, by the holder's clock.
     a: u64,
@@ -60,7 +60,7 @@ impl Meta {
         self.o.is_some() && !self.base && !self.part
     }
 
-    /// What the next message says, unless it changes something.
+    /// The header of the next message, before its changes.
     fn next(mut self, session: &Session, sequence: u64) -> Self {
         if self.is_change() {
             add_recent(&mut self.p, sequence);
@@ -78,7 +78,7 @@ impl Meta {
     }
 }
 
-/// What the newest message on the subject leads to.
+/// The state after the newest message on the subject.
 #[derive(Clone, Debug)]
 struct Known {
     /// On which connection it was read or stored.
@@ -86,7 +86,7 @@ struct Known {
     sequence: u64,
     /// The next message, unless it changes something.
     next: Meta,
-    /// Whether the newest message can be deleted when there is another one: it tells of the lease only.
+    /// `true`: the newest message has the lease only, and is deleted when there is another one.
     is_spent: bool,
 }
 
@@ -99,7 +99,7 @@ struct Held {
     sequence: u64,
 }
 
-/// What this node knows of a feed.
+/// This node's knowledge of a feed.
 #[derive(Default)]
 pub(super) struct FeedState {
     known: Option<Known>,
@@ -149,7 +149,7 @@ impl Shared {
                 return Ok(Reply::Lease(None));
             }
             let is_spent = newest.is_some() && meta.o.is_none();
-            // What was stored before the server started again may lack its end.
+            // A log from before the server's restart may lack its end.
             let meta = if meta.g == session.generation { meta } else { meta.without_log() };
             let term = meta.t.max(term_seen).saturating_add(1).max(seconds_since_1970() * 1_000);
             let lease = Lease { term, token: fastrand::u64(1..) };
@@ -263,7 +263,7 @@ impl Shared {
                 held.sequence = sequence;
             }
             if let Some(first) = meta.b.first().filter(|_| meta.base) {
-                // What the log doesn't begin with any more.
+                // Messages before the log's new begin.
                 self.purge(session, Stream::Feeds, &subjects.log, known.sequence + 1);
                 self.purge(session, Stream::Feeds, &subjects.base, *first);
             } else if known.is_spent {
@@ -344,7 +344,7 @@ impl Shared {
         Ok(Some(log))
     }
 
-    /// What follows the newest message, if this node holds the lease.
+    /// The state after the newest message, if this node holds the lease.
     async fn known(
         &self,
         session: &Session,
@@ -357,7 +357,7 @@ impl Shared {
             state.held = None;
             return Ok(None);
         }
-        // Whatever happens, it is read again unless what is to be stored is.
+        // Taken: it is set again when the message is stored, and read again otherwise.
         if let Some(known) = state.known.take().filter(|known| known.connection == session.connection) {
             return Ok(Some(known));
         }

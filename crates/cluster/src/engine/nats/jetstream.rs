@@ -1,4 +1,4 @@
-//! What is stored in streams. <https://docs.nats.io/reference/reference-protocols/nats_api_reference>
+//! Streams of JetStream. <https://docs.nats.io/reference/reference-protocols/nats_api_reference>
 
 use super::Shared;
 use super::protocol::{self, Incoming};
@@ -22,22 +22,22 @@ pub(super) const IDLE_TTL: Duration = Duration::from_secs(86_400);
 const MESSAGES_SPARE: i64 = 64;
 /// Copies in a cluster of servers.
 const REPLICAS: usize = 3;
-/// Header of what a node stores, with what it says about it.
+/// The header that nodes add to stored messages.
 pub(super) const META: &str = "Stentor";
 
 /// A connection on which everything is established.
 pub(super) struct Session {
-    /// Of [`super::calls::Calls`].
+    /// Number of the connection in [`super::calls::Calls`].
     pub(super) connection: u64,
-    /// Names the incarnation of what is stored: if it changes, the newest of it may be lost.
+    /// Changes when the newest stored messages may be lost.
     pub(super) generation: String,
     pub(super) part_bytes_max: usize,
     pub(super) established_at: tokio::time::Instant,
-    /// It is to be replaced.
+    /// The connection has to be replaced.
     pub(super) broken: Notify,
 }
 
-/// What the stream of rooms keeps of each: messages, and their age in nanoseconds.
+/// Limits of each room in the stream of rooms: number of messages, and their age in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamLimits {
     /// The connection on which they were read.
@@ -84,7 +84,7 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// What the node that stored it said about it.
+    /// The header that the storing node has added.
     pub(super) fn meta<T: for<'a> Deserialize<'a>>(&self) -> Option<T> {
         serde_json::from_str(protocol::header(&self.headers, META)?).ok()
     }
@@ -148,7 +148,7 @@ impl Shared {
     ) -> Result<Incoming, EngineError> {
         let answer = self.calls.call(session.connection, &self.inbox, subject, headers, payload);
         self.wake.notify_one();
-        let answer = answer.await.map_err(|_| EngineError::Unavailable("the connection was lost".into()))?;
+        let answer = answer.await.map_err(|_| EngineError::connection_lost())?;
         if answer.status() == Some(503) {
             // A stream is gone, or JetStream is: connecting again makes streams.
             session.broken.notify_one();

@@ -2,27 +2,20 @@
 
 use super::address::Servers;
 use super::protocol::{self, Op};
-use crate::engine::redis::{explain_alert, explain_tls};
+use crate::engine::common::{
+    Endpoint, Stream, check_version, connect, encrypt, explain_alert, within_connect_timeout,
+};
 use bytes::BytesMut;
 use serde::Deserialize;
 use serde_json::json;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The oldest server that will do.
-const VERSION_MIN: [u32; 3] = [2, 9, 0];
+const VERSION_MIN: &[u32] = &[2, 9, 0];
 /// The oldest one in a cluster. Those before may store two messages that expect the same one before them
 /// (<https://github.com/nats-io/nats-server/issues/4320>).
-const CLUSTER_VERSION_MIN: [u32; 3] = [2, 9, 21];
-/// How long a connection may take to be established.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
-/// What a server says of itself.
+const CLUSTER_VERSION_MIN: &[u32] = &[2, 9, 21];
+/// A server's description of itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Info {
     /// Drawn anew when the server starts.
@@ -42,7 +35,7 @@ pub(super) struct Info {
 pub(super) struct Link {
     pub(super) info: Info,
     pub(super) stream: Box<dyn Stream>,
-    /// What was received and isn't parsed.
+    /// Received bytes that aren't parsed.
     pub(super) received: BytesMut,
 }
 
@@ -52,31 +45,28 @@ impl Link {
     /// # Errors
     /// Why not, for people. No secrets.
     pub(super) async fn connect(servers: &Servers, attempt: usize) -> Result<Self, String> {
-        let (host, port) = &servers.hosts[attempt % servers.hosts.len()];
-        match timeout(CONNECT_TIMEOUT, Self::open(servers, host, *port)).await {
-            Ok(result) => result.map_err(|reason| format!("{host}:{port}: {reason}")),
-            Err(_) => Err(format!("{host}:{port}: no connection within {} s", CONNECT_TIMEOUT.as_secs())),
-        }
+        let endpoint = &servers.endpoints[attempt % servers.endpoints.len()];
+        within_connect_timeout(endpoint, Self::open(servers, endpoint)).await
     }
 
-    async fn open(servers: &Servers, host: &str, port: u16) -> Result<Self, String> {
-        let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let mut stream: Box<dyn Stream> = Box::new(stream);
+    async fn open(servers: &Servers, endpoint: &Endpoint) -> Result<Self, String> {
+        let mut stream = connect(endpoint, None).await?;
         let mut received = BytesMut::new();
         let info: Info = match next(&mut stream, &mut received).await? {
             Op::Info(info) => serde_json::from_str(&info).map_err(|_| "the server isn't NATS".to_string())?,
             Op::Error(error) => return Err(error),
             _ => return Err("the server doesn't speak NATS's protocol".into()),
         };
-        check_version(&info)?;
+        let (oldest, place) = match info.cluster.is_empty() {
+            true => (VERSION_MIN, ""),
+            false => (CLUSTER_VERSION_MIN, " in a cluster of servers"),
+        };
+        check_version("nats-server", &info.version, oldest, place)?;
         if info.tls_required || servers.requires_tls {
             if !received.is_empty() {
                 return Err("the server sent more than it may before TLS".into());
             }
-            let (connector, name) = servers.tls(host)?;
-            let encrypted = connector.connect(name, stream).await;
-            stream = Box::new(encrypted.map_err(|error| explain_tls(&error))?);
+            stream = encrypt(servers.tls.as_ref().map_err(String::clone)?, &endpoint.host, stream).await?;
         }
         let mut connect = json!({
             "verbose": false, "pedantic": false, "headers": true, "no_responders": true, "protocol": 1,
@@ -97,24 +87,6 @@ impl Link {
             }
         }
     }
-}
-
-/// Refuses servers that are too old.
-fn check_version(info: &Info) -> Result<(), String> {
-    let version = info.version.split(['.', '-']).map_while(|number| number.parse().ok());
-    let version: Vec<u32> = version.chain([0; 3]).take(3).collect();
-    let (least, place) = match info.cluster.is_empty() {
-        true => (VERSION_MIN, ""),
-        false => (CLUSTER_VERSION_MIN, " in a cluster of servers"),
-    };
-    if version < least.to_vec() {
-        let least = least.map(|number| number.to_string()).join(".");
-        return Err(format!(
-            "nats-server {} is too old; Stentor needs {least} or newer{place}",
-            info.version
-        ));
-    }
-    Ok(())
 }
 
 /// Reads until there is a whole operation.

@@ -1,12 +1,12 @@
 //! An engine on NATS: nats-server 2.9 or newer, with JetStream.
 //!
-//! A node has one connection. Messages travel on core NATS; what must survive a node is stored in three streams, which the first node
+//! A node has one connection. Messages travel on core NATS. The state that must survive a node is stored in three streams, which the first node
 //! makes. Servers assign no offsets and run no scripts, so each name (of a room, a feed, a claim) has one subject, on which a message is
-//! stored only if the newest one is the one that the writer knows (`Nats-Expected-Last-Subject-Sequence`). Whoever knows the newest
-//! message knows the state; whoever doesn't is refused, reads, and tries again.
+//! stored only if the newest one is the one that the writer knows (`Nats-Expected-Last-Subject-Sequence`). The newest
+//! message has the state. A writer that doesn't know it is refused, reads it, and tries again.
 //!
-//! The client is our own: `async-nats` has a queue per subscription, so that messages of one node on several channels would lose
-//! their order, and 100,000 rooms would need 600 MB.
+//! The client is our own: `async-nats` has a queue per subscription. Messages of one node on several channels would lose their order
+//! (the contract checks it: `a_publishers_messages_arrive_in_order_over_rooms`), and 100,000 rooms would need 600 MB.
 
 mod address;
 mod calls;
@@ -15,14 +15,11 @@ mod connection;
 mod credentials;
 mod entries;
 mod feeds;
-mod interest;
 mod jetstream;
 mod link;
 mod names;
 mod observed;
-mod outgoing;
 mod parts;
-mod permits;
 mod protocol;
 mod records;
 mod rooms;
@@ -30,9 +27,10 @@ mod snapshot;
 mod terms;
 mod topics;
 
+use super::common::{Interest, Outages, Outgoing, Permits, Probe, locked};
 use super::{
-    Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender, Limits,
-    PAYLOAD_BYTES_MAX, Reply, Request, SERVERS_DELAY, Waiting, events,
+    Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender, Reply,
+    Request, SERVERS_DELAY, Waiting, check_size, events, failed, in_time,
 };
 use crate::NodeId;
 use address::Servers;
@@ -40,46 +38,42 @@ use bytes::Bytes;
 use calls::Calls;
 use claims::ClaimState;
 use feeds::{FeedState, Subjects};
-use interest::Interest;
 use jetstream::{IDLE_TTL, Session, StreamLimits};
 use names::Names;
 use observed::Observed;
-use outgoing::Outgoing;
 use parts::Assembly;
-use permits::{Permit, Permits};
 use records::Records;
 use rooms::RoomState;
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use stentor_hub::{Key, ShrinkingMap, Topic};
 use terms::ReleasedTerms;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 use topics::{Topics, Turn};
 
 /// How long the other nodes have to report to one that has just connected.
 const REPORT_DELAY: Duration = Duration::from_millis(200);
 
-/// What changes with what arrives.
+/// State that arriving messages change.
 struct State {
     assembly: Assembly,
-    probed_at: Instant,
-    /// When something was stored about the feeds that the node is interested in.
+    /// When messages about feeds arrived in which the node is interested.
     seen: ShrinkingMap<Key, Observed>,
 }
 
-/// What the connection and the requests have in common.
+/// State that the connection and the requests share.
 struct Shared {
     servers: Servers,
     names: Names,
-    limits: Limits,
     events: EventSender,
     interest: Interest,
-    outgoing: Outgoing,
+    /// The state of a message in parts: its id, and how many bytes of it are written.
+    outgoing: Outgoing<Option<(u64, usize)>>,
+    permits: Arc<Permits>,
     calls: Calls,
     records: Records,
     rooms: Topics<RoomState>,
@@ -88,20 +82,19 @@ struct Shared {
     released_terms: ReleasedTerms,
     stream_limits: tokio::sync::Mutex<StreamLimits>,
     state: Mutex<State>,
-    /// Where the server answers.
+    /// Prefix of the subjects of the server's answers.
     inbox: String,
-    /// Over which the node proves that messages arrive.
-    probe: String,
-    /// Something is to be written.
+    probe: Probe,
+    probe_subject: String,
+    /// Commands wait to be written.
     wake: Notify,
     session: watch::Sender<Option<Arc<Session>>>,
-    /// Whether an outage was reported.
-    is_lost: AtomicBool,
+    outages: Outages<()>,
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// The connection, as soon as there is one.
@@ -109,7 +102,7 @@ impl Shared {
         let mut session = self.session.subscribe();
         let session = session.wait_for(Option::is_some).await.ok().and_then(|session| session.clone());
         // Its sender lives as long as `self`.
-        session.ok_or_else(|| EngineError::Unavailable("the connection was lost".into()))
+        session.ok_or_else(EngineError::connection_lost)
     }
 
     fn record(&self, record: &[u8]) -> Vec<u8> {
@@ -139,10 +132,10 @@ impl Shared {
         let report = self.records.report(Instant::now(), node, record, ttl);
         self.publish_record(&report);
         sleep_until(session.established_at + REPORT_DELAY).await;
-        // What was reported before has arrived when the server answers.
+        // Earlier reports have arrived when the server answers.
         let answered = self.calls.ping(session.connection);
         self.wake.notify_one();
-        answered.await.map_err(|_| EngineError::Unavailable("the connection was lost".into()))?;
+        answered.await.map_err(|_| EngineError::connection_lost())?;
         Ok(Reply::Nodes(self.records.alive(Instant::now())))
     }
 }
@@ -150,14 +143,14 @@ impl Shared {
 /// A node's connection to NATS.
 pub struct Nats {
     shared: Arc<Shared>,
-    permits: Arc<Permits>,
+    request_timeout: Duration,
     /// Requests may be made on threads that know none.
     runtime: Handle,
     /// It ends with the engine.
     _task: JoinSet<()>,
 }
 
-/// What a request does, when it is connected.
+/// The work of a request, which waits for a connection.
 type Work = Pin<Box<dyn Future<Output = Result<Reply, EngineError>> + Send>>;
 
 impl Nats {
@@ -165,7 +158,8 @@ impl Nats {
     /// runtime.
     ///
     /// # Errors
-    /// What is wrong with the options; or, unless they say to wait, why the servers can't be used. Without the password.
+    /// The mistake in the options; or the reason why the servers can't be used, unless [`ConnectOptions::wait`] is set. Without the
+    /// password.
     pub async fn connect(
         node: NodeId,
         url: &str,
@@ -179,31 +173,32 @@ impl Nats {
             options.credentials_file.as_deref(),
         )
         .map_err(ConnectError)?;
-        let (events, receiver) = events(&options.limits, &options.ledger);
+        let (limits, ledger) = (options.limits, &options.ledger);
+        let (events, receiver) = events(&limits, ledger);
         let shared = Arc::new(Shared {
             servers,
-            limits: options.limits,
             events,
             interest: Interest::default(),
-            outgoing: Outgoing::new(options.ledger.clone()),
+            outgoing: Outgoing::new(ledger.clone(), &limits),
+            permits: Permits::new(ledger.clone(), limits.requests_max, limits.outgoing_bytes_max),
+            outages: Outages::new("NATS"),
+            probe: Probe::default(),
             calls: Calls::default(),
             records: Records::default(),
-            rooms: Topics::new(&options.ledger),
-            feeds: Topics::new(&options.ledger),
-            claims: Topics::new(&options.ledger),
-            released_terms: ReleasedTerms::new(options.ledger.clone()),
+            rooms: Topics::new(ledger),
+            feeds: Topics::new(ledger),
+            claims: Topics::new(ledger),
+            released_terms: ReleasedTerms::new(ledger.clone()),
             stream_limits: tokio::sync::Mutex::default(),
             state: Mutex::new(State {
-                assembly: Assembly::new(options.ledger.clone()),
-                probed_at: Instant::now(),
+                assembly: Assembly::new(ledger.clone()),
                 seen: ShrinkingMap::default(),
             }),
             inbox: names.inbox(node),
-            probe: names.probe(node),
+            probe_subject: names.probe(node),
             names,
             wake: Notify::new(),
             session: watch::Sender::new(None),
-            is_lost: AtomicBool::new(false),
         });
         for channel in [Channel::Node(node), Channel::Nodes] {
             shared.interest.set(channel, true);
@@ -215,8 +210,8 @@ impl Nats {
             let failed = || Err("the connection was lost".into());
             first.await.unwrap_or_else(|_| failed()).map_err(ConnectError)?;
         }
-        let permits = Permits::new(options.ledger.clone());
-        let engine = Self { shared, permits, runtime: Handle::current(), _task: task };
+        let request_timeout = limits.request_timeout;
+        let engine = Self { shared, request_timeout, runtime: Handle::current(), _task: task };
         Ok((engine, receiver))
     }
 
@@ -227,27 +222,34 @@ impl Nats {
         (subjects, turn)
     }
 
-    /// Takes its turn at once, so that requests take effect in the order of the calls.
+    /// Takes the request's turn at once, so that requests take effect in the order of the calls.
     fn work(&self, request: Request) -> Work {
         let shared = self.shared.clone();
+        // Waits for the turn and for a connection.
+        macro_rules! in_turn {
+            ($turn:expr, |$session:ident, $state:ident| $work:expr) => {{
+                let turn = $turn;
+                Box::pin(async move {
+                    #[allow(unused_mut)] // Reads don't change the state.
+                    let (mut $state, $session) = (turn.await, shared.session().await?);
+                    let $session = &$session;
+                    $work.await
+                })
+            }};
+        }
         match request {
             Request::Append { room, payload, idempotency_key, limits } => {
                 let subject = shared.names.room(&room);
-                let turn = shared.rooms.turn(&subject);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
+                in_turn!(shared.rooms.turn(&subject), |session, state| async {
                     let key = idempotency_key.as_deref();
-                    let position =
-                        shared.append(&session, &mut state, &subject, &payload, key, &limits).await;
-                    position.map(Reply::Position)
+                    let appended = shared.append(session, &mut state, &subject, &payload, key, &limits);
+                    appended.await.map(Reply::Position)
                 })
             }
             Request::History { room, since, messages_max, age_max } => {
                 let subject = shared.names.room(&room);
-                let turn = shared.rooms.turn(&subject);
-                Box::pin(async move {
-                    let (_turn, session) = (turn.await, shared.session().await?);
-                    shared.history(&session, &subject, since, messages_max, age_max).await
+                in_turn!(shared.rooms.turn(&subject), |session, _state| {
+                    shared.history(session, &subject, since, messages_max, age_max)
                 })
             }
             Request::Heads { rooms } => {
@@ -262,37 +264,30 @@ impl Nats {
             }
             Request::AcquireLease { key, term_seen, ttl } => {
                 let (subjects, turn) = self.feed(&key);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.acquire(&session, &mut state, &subjects, &key, term_seen, ttl).await
+                in_turn!(turn, |session, state| {
+                    shared.acquire(session, &mut state, &subjects, &key, term_seen, ttl)
                 })
             }
             Request::RenewLease { key, lease, ttl } => {
                 let (subjects, turn) = self.feed(&key);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.renew(&session, &mut state, &subjects, lease, ttl).await
-                })
+                in_turn!(turn, |session, state| shared.renew(session, &mut state, &subjects, lease, ttl))
             }
             Request::ReleaseLease { key, lease, term_ttl } => {
                 let (subjects, turn) = self.feed(&key);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.release(&session, &mut state, &subjects, lease, term_ttl).await
+                in_turn!(turn, |session, state| {
+                    shared.release(session, &mut state, &subjects, lease, term_ttl)
                 })
             }
             Request::StoreVersion { key, lease, version } => {
                 let (subjects, turn) = self.feed(&key);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.store_version(&session, &mut state, &subjects, lease, version).await
+                in_turn!(turn, |session, state| {
+                    shared.store_version(session, &mut state, &subjects, lease, version)
                 })
             }
             Request::LoadFeed { key } => {
                 let (subjects, turn) = self.feed(&key);
-                Box::pin(async move {
-                    let (_turn, session) = (turn.await, shared.session().await?);
-                    shared.load(&session, &subjects).await.map(Reply::Feed)
+                in_turn!(turn, |session, _state| async {
+                    shared.load(session, &subjects).await.map(Reply::Feed)
                 })
             }
             Request::Heartbeat { node, record, ttl } => Box::pin(async move {
@@ -301,10 +296,8 @@ impl Nats {
             }),
             Request::Claim { name, owner, ttl } => {
                 let subject = shared.names.claim(&name);
-                let turn = shared.claims.turn(&subject);
-                Box::pin(async move {
-                    let (mut state, session) = (turn.await, shared.session().await?);
-                    shared.claim(&session, &mut state, &subject, owner, ttl).await
+                in_turn!(shared.claims.turn(&subject), |session, state| {
+                    shared.claim(session, &mut state, &subject, owner, ttl)
                 })
             }
         }
@@ -313,12 +306,8 @@ impl Nats {
 
 impl Engine for Nats {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(EngineError::too_large());
-        }
-        self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)?;
-        self.shared.wake.notify_one();
-        Ok(())
+        check_size(payload.len())?;
+        self.shared.outgoing.push(self.shared.names.channel(&channel), payload)
     }
 
     fn delay_max(&self) -> Duration {
@@ -336,7 +325,6 @@ impl Engine for Nats {
             self.shared.state().seen.remove(key);
         }
         self.shared.interest.set(channel, is_interested);
-        self.shared.wake.notify_one();
     }
 
     fn request(&self, request: Request) -> Answer {
@@ -346,22 +334,19 @@ impl Engine for Nats {
             }
             _ => request.largest_payload(),
         };
-        if request.largest_payload() > PAYLOAD_BYTES_MAX {
-            return Box::pin(std::future::ready(Err(EngineError::too_large())));
+        if let Err(error) = check_size(request.largest_payload()) {
+            return failed(error);
         }
-        let permit = match Permit::new(&self.permits, &self.shared.limits, size_of::<Request>() + bytes) {
+        let permit = match self.shared.permits.acquire(size_of::<Request>() + bytes) {
             Ok(permit) => permit,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Err(error) => return failed(error),
         };
-        let deadline = Instant::now() + self.shared.limits.request_timeout;
+        let deadline = Instant::now() + self.request_timeout;
         let work = self.work(request);
         // Not within the answer, which may be awaited later or never.
         let task = self.runtime.spawn(async move {
             let _permit = permit;
-            match timeout_at(deadline, work).await {
-                Ok(result) => result,
-                Err(_) => Err(EngineError::Unavailable("it took too long".into())),
-            }
+            in_time(deadline, work).await
         });
         Box::pin(async move {
             task.await.unwrap_or_else(|_| Err(EngineError::Unavailable("the request was cancelled".into())))
@@ -370,7 +355,7 @@ impl Engine for Nats {
 
     fn waiting(&self) -> Waiting {
         let (messages, messages_bytes) = self.shared.outgoing.unsent();
-        let (requests, requests_bytes) = self.permits.unanswered();
+        let (requests, requests_bytes) = self.shared.permits.used();
         Waiting { messages, messages_bytes, requests, requests_bytes }
     }
 }

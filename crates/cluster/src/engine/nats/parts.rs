@@ -69,7 +69,7 @@ pub(super) struct Assembly {
     charge: Charge,
 }
 
-/// What a part leads to.
+/// The result of adding a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Assembled {
     /// A whole message.

@@ -1,4 +1,4 @@
-//! NATS's client protocol: what the server sends, and what is sent to it.
+//! NATS's client protocol: operations of the server, and commands to it.
 //! <https://docs.nats.io/reference/reference-protocols/nats-protocol>
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -9,7 +9,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 /// Maximum size of a message: a part (see [`super::parts`]), as JetStream quotes it in JSON.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
-/// What the server sends.
+/// An operation of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Info(String),
@@ -135,7 +135,7 @@ pub(super) fn publish(to: &mut Vec<u8>, subject: &str, reply: &str, headers: &st
 mod tests {
     use super::*;
 
-    /// What is parsed if all arrives at once, and byte by byte.
+    /// Operations parsed if the input arrives at once, and byte by byte.
     fn parse_all(input: &[u8]) -> Result<Vec<Op>, &'static str> {
         let run = |step: usize| {
             let (mut buffer, mut ops) = (BytesMut::new(), Vec::new());

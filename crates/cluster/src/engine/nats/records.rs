@@ -4,10 +4,11 @@
 //! A report is `!`, the node's id and how many milliseconds it lasts, in eight bytes each, and the record; a question is `?`.
 
 use crate::NodeId;
+use crate::engine::common::locked;
 use crate::engine::{NODES_MAX, RECORD_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -28,14 +29,10 @@ struct State {
 pub(super) struct Records(Mutex<State>);
 
 impl Records {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// This node reports. Returns the report for the others.
     pub(super) fn report(&self, now: Instant, node: NodeId, record: Bytes, ttl: Duration) -> Bytes {
         let report = report(node, &record, ttl);
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         state.own = Some(node);
         state.insert(now, node, record, ttl);
         report
@@ -43,7 +40,7 @@ impl Records {
 
     /// A message arrived. Returns what this node answers.
     pub(super) fn handle(&self, now: Instant, mut message: Bytes) -> Option<Bytes> {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         if message == QUESTION {
             let own = state.own?;
             let (record, until) = state.nodes.get(&own)?;
@@ -61,7 +58,7 @@ impl Records {
 
     /// The nodes that are alive, by id.
     pub(super) fn alive(&self, now: Instant) -> Vec<(NodeId, Bytes)> {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         state.nodes.retain(|_, (_, until)| *until > now);
         state.nodes.iter().map(|(node, (record, _))| (*node, record.clone())).collect()
     }
@@ -112,7 +109,7 @@ mod tests {
             records.handle(now, report(NodeId(node), b"{}", MINUTE));
         }
         assert_eq!(records.alive(now).len(), NODES_MAX);
-        // Those that are gone make room.
+        // Dead nodes make room.
         let later = now + MINUTE;
         records.handle(later, report(NodeId(1 << 20), b"{}", MINUTE));
         assert_eq!(records.alive(later), [(NodeId(1 << 20), Bytes::from_static(b"{}"))]);

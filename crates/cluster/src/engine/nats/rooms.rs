@@ -1,9 +1,8 @@
 //! Rooms with history: a subject per room.
 //!
 //! JetStream numbers the messages of a stream, not those of a subject, so the node that appends gives the offset: one more than the newest
-//! message has. It draws an epoch for the first message of a room, and when the newest one was stored before the server started again,
-//! for then later ones may be lost. How much history is kept is said by the newest message, and applied by whoever reads; the stream itself
-//! keeps more.
+//! message has. It draws an epoch for the first message of a room, and when the newest message is from before the server's restart: later
+//! ones may be lost. The newest message has the limits of the history, which readers apply. The stream itself keeps more.
 
 use super::Shared;
 use super::entries::{Entry, add_recent, all};
@@ -21,7 +20,7 @@ use stentor_hub::{Epoch, HistoryLimits, Position};
 /// Maximum number of messages that a read reaches back. It takes a round trip for each 16 of them.
 const MESSAGES_MAX: usize = 4_096;
 
-/// What a message says.
+/// The header of a message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Meta {
     /// The generation of what was stored when it was.
@@ -80,7 +79,7 @@ impl Known {
     }
 }
 
-/// What this node knows of a room.
+/// This node's knowledge of a room.
 #[derive(Default)]
 pub(super) struct RoomState(Option<Known>);
 
@@ -106,7 +105,7 @@ impl Shared {
             BASE64_URL_SAFE_NO_PAD.encode(digest)
         });
         loop {
-            // Whatever happens, it is read again unless this succeeds.
+            // Taken: it is set again when the message is stored, and read again otherwise.
             let known = match state.0.take().filter(|known| known.connection == session.connection) {
                 Some(known) => known,
                 None => {

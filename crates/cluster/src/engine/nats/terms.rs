@@ -4,10 +4,11 @@ use super::Shared;
 use super::entries::all;
 use super::feeds::is_only_term;
 use super::jetstream::{Stream, Which};
+use crate::engine::common::locked;
 use crate::engine::{EngineError, Lease};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::Notify;
@@ -38,13 +39,9 @@ impl ReleasedTerms {
         Self { subjects: Mutex::default(), charge: Charge::new(ledger, Class::Cluster), added: Notify::new() }
     }
 
-    fn subjects(&self) -> MutexGuard<'_, BTreeMap<Place, Lease>> {
-        self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes a subject at this time. Returns `false` if too many others wait.
     pub(super) fn add(&self, at: Instant, subject: &str, lease: Lease) -> bool {
-        let subjects = &mut *self.subjects();
+        let subjects = &mut *locked(&self.subjects);
         let has_room = subjects.len() < RELEASED_MAX;
         if has_room && subjects.insert((at, subject.into()), lease).is_none() {
             self.charge.add(PLACE_BYTES + subject.len());
@@ -55,7 +52,7 @@ impl ReleasedTerms {
 
     /// The subjects whose time has come, up to a maximum; or when the next one's comes.
     fn due(&self, now: Instant) -> Result<Vec<(Place, Lease)>, Option<Instant>> {
-        let subjects = self.subjects();
+        let subjects = locked(&self.subjects);
         let next = subjects.first_key_value().map(|((at, _), _)| *at);
         if next.is_none_or(|at| at > now) {
             return Err(next);
@@ -65,7 +62,7 @@ impl ReleasedTerms {
     }
 
     fn remove(&self, place: &Place) {
-        if self.subjects().remove(place).is_some() {
+        if locked(&self.subjects).remove(place).is_some() {
             self.charge.subtract(PLACE_BYTES + place.1.len());
         }
     }

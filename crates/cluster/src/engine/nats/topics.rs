@@ -1,9 +1,10 @@
 //! Requests about one name take turns: each takes effect before the next one begins.
 
+use crate::engine::common::locked;
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
@@ -15,7 +16,7 @@ const FORGOTTEN_MAX: usize = 4;
 /// Memory for a name besides its text and what is known of it: its places in the table, and the counts of references.
 const PLACE_BYTES: usize = 128;
 
-/// What is known of a name.
+/// Knowledge of a name.
 pub(super) trait Topic: Default + Send + 'static {
     /// Whether it can't be forgotten.
     fn is_needed(&self) -> bool {
@@ -117,7 +118,7 @@ impl<T: Topic> Topics<T> {
     }
 
     fn topic(&self, name: &str) -> Shared<T> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = locked(&self.table);
         if let Some(topic) = table.by_name.get(name) {
             return topic.clone();
         }

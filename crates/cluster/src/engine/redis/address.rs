@@ -1,18 +1,12 @@
-//! Where the servers are, and how to speak to them.
+//! Addresses of the servers, with credentials.
 //!
 //! Several servers are named in one URL as other clients do: `redis+sentinel://host:port,host:port/name` and
 //! `redis+cluster://host:port,host:port`.
 
-use redis::{ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
-use stentor_json::without_byte_order_mark;
-use tokio_rustls::TlsConnector;
-
 use crate::engine::Identity;
+use crate::engine::common::{Endpoint, Login, percent_decoded, tls};
+use std::path::Path;
+use tokio_rustls::TlsConnector;
 
 /// The ports of a server and of a Sentinel, unless the URL names others.
 const PORT: u16 = 6_379;
@@ -22,51 +16,36 @@ const EXPECTED: &str = "expected a URL such as redis://user:password@host:6379/0
                         redis+sentinel://user:password@host:26379,host:26379/name or redis+cluster://user:password@host:6379,host:6379; \
                         rediss for TLS";
 
-/// A server.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Endpoint {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
-        }
-    }
-}
-
 /// How the primary is found.
 #[derive(Debug)]
 pub(super) enum Topology {
-    /// It is this one.
+    /// This server is the primary.
     Standalone(Endpoint),
     /// Sentinels know it by this name.
     Sentinel {
         sentinels: Vec<Endpoint>,
         name: String,
         /// User and password at the Sentinels.
-        login: RedisConnectionInfo,
+        login: Login,
     },
-    /// The nodes of a cluster tell; these are some of them.
+    /// Some nodes of a cluster. Each of them lists the primaries.
     Cluster(Vec<Endpoint>),
 }
 
-/// Where the servers are, with credentials.
+/// Addresses and credentials of the servers.
 pub(super) struct Address {
     pub(super) topology: Topology,
     pub(super) tls: Option<TlsConnector>,
-    /// User, password and database.
-    pub(super) login: RedisConnectionInfo,
+    pub(super) login: Login,
+    /// Number of the database.
+    pub(super) database: u32,
 }
 
 impl Address {
     /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong, without the password.
+    /// The mistake, without the password.
     pub(super) fn parse(
         url: &str,
         ca_file: Option<&Path>,
@@ -82,112 +61,46 @@ impl Address {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let endpoints = |port| hosts.split(',').map(|host| endpoint(host, port)).collect::<Option<Vec<_>>>();
-        let (topology, login) = match kind {
-            "" if query.is_empty() => {
-                let (endpoint, login) = server(&format!("{credentials}@{hosts}/{path}")).ok_or_else(wrong)?;
-                (Topology::Standalone(endpoint), login)
-            }
+        let login = Login::parse(credentials).ok_or_else(wrong)?;
+        let endpoints = |port| Endpoint::parse_list(hosts, port).ok_or_else(wrong);
+        let (topology, database) = match kind {
+            "" if query.is_empty() => match <[_; 1]>::try_from(endpoints(PORT)?) {
+                Ok([endpoint]) => (Topology::Standalone(endpoint), path),
+                Err(_) => return Err(wrong()),
+            },
             "+sentinel" => {
-                let sentinels = endpoints(SENTINEL_PORT).ok_or_else(wrong)?;
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 if name.is_empty() {
                     return Err(wrong());
                 }
-                let (_, login) = server(&format!("{credentials}@host/{database}")).ok_or_else(wrong)?;
-                let sentinel_login = sentinel_login(query).ok_or_else(wrong)?;
-                (Topology::Sentinel { sentinels, name: name.into(), login: sentinel_login }, login)
+                let (sentinels, name) = (endpoints(SENTINEL_PORT)?, name.into());
+                let login = sentinel_login(query).ok_or_else(wrong)?;
+                (Topology::Sentinel { sentinels, name, login }, database)
             }
-            "+cluster" if path.is_empty() && query.is_empty() => {
-                let (_, login) = server(&format!("{credentials}@host")).ok_or_else(wrong)?;
-                (Topology::Cluster(endpoints(PORT).ok_or_else(wrong)?), login)
-            }
+            "+cluster" if path.is_empty() && query.is_empty() => (Topology::Cluster(endpoints(PORT)?), ""),
             _ => return Err(wrong()),
         };
-        Ok(Self { topology, tls, login })
+        let database = if database.is_empty() { Ok(0) } else { database.parse() };
+        Ok(Self { topology, tls, login, database: database.map_err(|_| wrong())? })
     }
-}
 
-/// Parses what follows `redis://`.
-fn server(rest: &str) -> Option<(Endpoint, RedisConnectionInfo)> {
-    let info = format!("redis://{rest}").as_str().into_connection_info().ok()?;
-    let ConnectionAddr::Tcp(host, port) = info.addr() else { return None };
-    let endpoint = Endpoint { host: host.trim_matches(['[', ']']).into(), port: *port };
-    let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    // A user with few permissions isn't allowed to.
-    Some((endpoint, login.set_skip_set_lib_name()))
-}
-
-/// Parses `host` or `host:port`.
-fn endpoint(text: &str, port: u16) -> Option<Endpoint> {
-    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    let (mut endpoint, _) = server(text)?;
-    if !has_port {
-        endpoint.port = port;
+    /// Credentials and database of the primaries.
+    pub(super) fn login(&self) -> (&Login, u32) {
+        (&self.login, self.database)
     }
-    Some(endpoint)
 }
 
 /// Parses `sentinel_user=…&sentinel_password=…`, both optional.
-fn sentinel_login(query: &str) -> Option<RedisConnectionInfo> {
-    let (mut user, mut password) = ("", "");
+fn sentinel_login(query: &str) -> Option<Login> {
+    let mut login = Login::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=')? {
-            ("sentinel_user", value) => user = value,
-            ("sentinel_password", value) => password = value,
+            ("sentinel_user", value) => login.user = percent_decoded(value)?,
+            ("sentinel_password", value) => login.password = Some(percent_decoded(value)?),
             _ => return None,
         }
     }
-    let credentials = if query.is_empty() { String::new() } else { format!("{user}:{password}@") };
-    server(&format!("{credentials}sentinel")).map(|(_, login)| login)
-}
-
-/// What encrypts connections.
-pub(in crate::engine) fn tls(
-    ca_file: Option<&Path>,
-    identity: Option<&Identity>,
-) -> Result<TlsConnector, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    if let Some(file) = ca_file {
-        for certificate in certificates(file)? {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", file.display()))?;
-        }
-    } else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if roots.is_empty() {
-        return Err("there are no certificates to trust: install ca-certificates, or name a CA file".into());
-    }
-    let failed = |error| format!("can't set up TLS: {error}");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(failed)?
-        .with_root_certificates(roots);
-    let config = match identity {
-        None => config.with_no_client_auth(),
-        Some(Identity { certificate_file, key_file }) => {
-            let wrong = |why: &dyn fmt::Display| format!("{}: {why}", key_file.display());
-            let text = std::fs::read(key_file).map_err(|error| wrong(&error))?;
-            let key = PrivateKeyDer::from_pem_slice(without_byte_order_mark(&text))
-                .map_err(|error| wrong(&error))?;
-            config.with_client_auth_cert(certificates(certificate_file)?, key).map_err(failed)?
-        }
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// The certificates of a PEM file, at least one.
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |why: &dyn fmt::Display| format!("{}: {why}", file.display());
-    let text = std::fs::read(file).map_err(|error| wrong(&error))?;
-    let certificates: Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(without_byte_order_mark(&text)).collect();
-    let certificates = certificates.map_err(|error| wrong(&error))?;
-    if certificates.is_empty() {
-        return Err(wrong(&"it has no certificate"));
-    }
-    Ok(certificates)
+    Some(login)
 }
 
 #[cfg(test)]
@@ -201,19 +114,19 @@ mod tests {
     #[test]
     fn urls() {
         for (url, topology, login) in [
-            ("redis://user:p%40ss@example.com:7000/3", "example.com:7000", (3, Some("user"), Some("p@ss"))),
-            ("redis://[::1]", "[::1]:6379", (0, None, None)),
+            ("redis://user:p%40ss@example.com:7000/3", "example.com:7000", (3, "user", Some("p@ss"))),
+            ("redis://[::1]", "[::1]:6379", (0, "", None)),
             (
                 "redis+sentinel://:pass@one,two:5000,[::1]/main/4",
                 "main at one:26379 two:5000 [::1]:26379",
-                (4, None, Some("pass")),
+                (4, "", Some("pass")),
             ),
             (
                 "redis+sentinel://user:pass@one/main?sentinel_user=s&sentinel_password=p%40ss",
                 "main at one:26379 as s:p@ss",
-                (0, Some("user"), Some("pass")),
+                (0, "user", Some("pass")),
             ),
-            ("redis+cluster://:pass@one,two:1", "cluster of one:6379 two:1", (0, None, Some("pass"))),
+            ("redis+cluster://:pass@one,two:1", "cluster of one:6379 two:1", (0, "", Some("pass"))),
         ] {
             let address = parse(url).unwrap();
             let list = |endpoints: &[Endpoint]| {
@@ -222,15 +135,15 @@ mod tests {
             let shown = match &address.topology {
                 Topology::Standalone(endpoint) => endpoint.to_string(),
                 Topology::Sentinel { sentinels, name, login } => {
-                    let (user, password) = (login.username(), login.password());
-                    let login = user.zip(password).map(|(user, password)| format!(" as {user}:{password}"));
+                    let Login { user, password } = login;
+                    let login = password.as_ref().map(|password| format!(" as {user}:{password}"));
                     format!("{name} at {}{}", list(sentinels), login.unwrap_or_default())
                 }
                 Topology::Cluster(seeds) => format!("cluster of {}", list(seeds)),
             };
             assert_eq!(shown, topology);
-            let settings = &address.login;
-            assert_eq!((settings.db(), settings.username(), settings.password()), login);
+            let Login { user, password } = &address.login;
+            assert_eq!((address.database, &**user, password.as_deref()), login);
         }
     }
 
@@ -247,6 +160,9 @@ mod tests {
             "redis+sentinel://host/name?secret=1",
             "redis+cluster://:secret@host/1",
             "redis+other://:secret@host",
+            "redis://:secret@host/x",
+            "redis://:secret@one,two",
+            "redis://:secret%4@host",
         ] {
             let error = parse(bad).err().unwrap();
             assert!(error.contains("expected a URL") && !error.contains("secret"), "{bad}: {error}");

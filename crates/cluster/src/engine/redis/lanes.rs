@@ -1,19 +1,18 @@
 //! Requests that wait: a queue for each primary, one without a cluster.
 
-use super::Shared;
-use super::address::Endpoint;
 use super::link::Sender;
 use super::receiver::Replies;
 use super::scripts::Call;
 use super::slots::{Owners, Ranges};
 use crate::engine::EngineError;
+use crate::engine::common::{Endpoint, locked};
 use redis::Value;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use stentor_edge::{Charge, Class, Ledger};
+use std::sync::{Arc, Mutex};
+use stentor_edge::Ledger;
 use tokio::sync::{Notify, oneshot};
 
-/// What a request is answered with: a reply per call.
+/// The answer to a request: a reply per call.
 pub(super) type Outcome = Result<Replies, EngineError>;
 
 pub(super) struct Job {
@@ -21,11 +20,7 @@ pub(super) struct Job {
     pub(super) reply: oneshot::Sender<Outcome>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What waits for one primary.
+/// The queue of one primary.
 #[derive(Default)]
 pub(super) struct Lane {
     /// `None`: there is one primary.
@@ -39,7 +34,7 @@ pub(super) struct Lane {
 impl Lane {
     fn push(&self, job: Job) {
         let mut jobs = locked(&self.jobs);
-        // Nobody waits for these any more: they took too long, and so they don't count as waiting.
+        // Callers have stopped waiting for requests that took too long, and their permits are released.
         while jobs.front().is_some_and(|job| job.reply.is_closed()) {
             jobs.pop_front();
         }
@@ -59,42 +54,8 @@ impl Lane {
 /// The requests of a node.
 pub(super) struct Requests {
     lanes: Mutex<Owners<Lane>>,
-    /// Requests without an answer.
-    unanswered: Mutex<usize>,
-    /// Their size. Changed while their number is locked.
-    charge: Charge,
     /// Slots are elsewhere.
     pub(super) moved: Notify,
-}
-
-/// The right to have one more request without an answer.
-pub(super) struct Permit {
-    shared: Arc<Shared>,
-    bytes: usize,
-}
-
-impl Permit {
-    pub(super) fn new(shared: &Arc<Shared>, calls: &[Call]) -> Result<Self, EngineError> {
-        let bytes: usize = calls.iter().map(Call::size).sum();
-        let (requests, limits) = (&shared.requests, &shared.limits);
-        let mut unanswered = locked(&requests.unanswered);
-        let is_full = *unanswered >= limits.requests_max
-            || (*unanswered > 0 && requests.charge.bytes() + bytes > limits.outgoing_bytes_max);
-        if is_full {
-            return Err(EngineError::Full);
-        }
-        *unanswered += 1;
-        requests.charge.add(bytes);
-        Ok(Self { shared: shared.clone(), bytes })
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let requests = &self.shared.requests;
-        *locked(&requests.unanswered) -= 1;
-        requests.charge.subtract(self.bytes);
-    }
 }
 
 /// The calls of a request for one lane, with their numbers. `None`: for no lane.
@@ -102,44 +63,30 @@ type Part = (Option<Arc<Lane>>, Vec<usize>, Vec<Call>);
 
 /// The calls of a request, with the lanes that make them.
 pub(super) struct Pending {
-    /// The numbers of the calls, and what answers them.
+    /// The numbers of the calls, and their later answer.
     parts: Vec<(Vec<usize>, oneshot::Receiver<Outcome>)>,
     calls: usize,
 }
 
 impl Pending {
-    /// The replies in the order of the calls. `None`: a connection was lost.
-    pub(super) async fn replies(self, ledger: &Arc<Ledger>) -> Option<Outcome> {
+    /// The replies in the order of the calls.
+    pub(super) async fn replies(self, ledger: &Arc<Ledger>) -> Outcome {
         let mut all = Replies::new(ledger);
         all.values = vec![Value::Nil; self.calls];
         for (numbers, answer) in self.parts {
-            match answer.await.ok()? {
-                Ok(replies) => {
-                    let values = all.take(replies);
-                    numbers.into_iter().zip(values).for_each(|(number, value)| all.values[number] = value);
-                }
-                Err(error) => return Some(Err(error)),
-            }
+            let replies = answer.await.map_err(|_| EngineError::connection_lost())??;
+            let values = all.take(replies);
+            numbers.into_iter().zip(values).for_each(|(number, value)| all.values[number] = value);
         }
-        Some(Ok(all))
+        Ok(all)
     }
 }
 
 impl Requests {
     /// `is_cluster`: there are no lanes before [`Self::assign`].
-    pub(super) fn new(ledger: Arc<Ledger>, is_cluster: bool) -> Self {
+    pub(super) fn new(is_cluster: bool) -> Self {
         let lanes = if is_cluster { Owners::default() } else { Owners::only(Lane::default()) };
-        Self {
-            lanes: Mutex::new(lanes),
-            unanswered: Mutex::default(),
-            charge: Charge::new(ledger, Class::Cluster),
-            moved: Notify::new(),
-        }
-    }
-
-    /// Requests without an answer, and their size in bytes.
-    pub(super) fn unanswered(&self) -> (usize, usize) {
-        (*locked(&self.unanswered), self.charge.bytes())
+        Self { lanes: Mutex::new(lanes), moved: Notify::new() }
     }
 
     /// The lane of the only primary.
@@ -184,7 +131,7 @@ impl Requests {
         pending
     }
 
-    /// What sends to this primary, if it has slots and is connected.
+    /// The sender to this primary, if it has slots and is connected.
     pub(super) fn sender(&self, endpoint: &Endpoint) -> Option<Sender> {
         let lane = locked(&self.lanes).at(endpoint).cloned();
         lane.and_then(|lane| locked(&lane.sender).clone())

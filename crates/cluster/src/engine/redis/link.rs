@@ -1,25 +1,22 @@
 //! A connection to a primary.
 
-use super::address::Endpoint;
-use super::connection::{Commands, Connection, explain, text};
-use super::receiver::Replies;
+use super::connection::Connection;
+use super::receiver::{Commands, Replies};
 use super::scripts::KnownScripts;
 use super::server::Server;
+use super::values::{explain, text};
 use crate::engine::PAYLOAD_BYTES_MAX;
+use crate::engine::common::{Endpoint, check_version, within_connect_timeout};
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
 
 /// The oldest server that will do: it has exclusive ranges of streams, and `GET` within `SET`.
-const VERSION_MIN: (u32, u32) = (6, 2);
+const VERSION_MIN: &[u32] = &[6, 2];
 /// The oldest cluster: its nodes tell about the links between them.
-const CLUSTER_VERSION_MIN: (u32, u32) = (7, 0);
+const CLUSTER_VERSION_MIN: &[u32] = &[7, 0];
 /// The largest message, with what precedes it.
 const BULK_BYTES_MIN: usize = PAYLOAD_BYTES_MAX + 1_024;
-/// How long a connection may take to be established.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a primary. It ends when it is dropped.
 pub(crate) struct Link {
@@ -58,11 +55,7 @@ impl Link {
         endpoint: Endpoint,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let place = endpoint.to_string();
-        match timeout(CONNECT_TIMEOUT, Self::open(server, endpoint, pushes)).await {
-            Ok(result) => result.map_err(|reason| format!("{place}: {reason}")),
-            Err(_) => Err(format!("{place}: no connection within {} s", CONNECT_TIMEOUT.as_secs())),
-        }
+        within_connect_timeout(&endpoint.clone(), Self::open(server, endpoint, pushes)).await
     }
 
     async fn open(
@@ -70,8 +63,8 @@ impl Link {
         endpoint: Endpoint,
         pushes: Option<Arc<dyn AsyncPushSender>>,
     ) -> Result<Self, String> {
-        let connection =
-            Connection::open(server.connecting(), endpoint, &server.address.login, pushes).await?;
+        let login = server.address.login();
+        let connection = Connection::open(server.connecting(), endpoint, login, pushes).await?;
         let mut link = Self {
             server: server.clone(),
             connection,
@@ -80,15 +73,10 @@ impl Link {
         };
         let info = link.info(&["server", "replication"]).await?;
         let version = field(&info, "redis_version").unwrap_or_default();
-        let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
-        let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         let is_cluster = server.is_cluster();
-        let (oldest, kind) =
+        let (oldest, place) =
             if is_cluster { (CLUSTER_VERSION_MIN, " in a cluster") } else { (VERSION_MIN, "") };
-        if (major, minor) < oldest {
-            let (major, minor) = oldest;
-            return Err(format!("Redis {version} is too old; Stentor needs {major}.{minor} or newer{kind}"));
-        }
+        check_version("Redis", version, oldest, place)?;
         // Valkey has the second one.
         let mode = field(&info, "redis_mode").or_else(|| field(&info, "server_mode"));
         if !is_cluster && mode == Some("cluster") {
@@ -103,7 +91,7 @@ impl Link {
     /// messages are lost with it.
     async fn check_sizes(&self) -> Result<(), String> {
         // A user with few permissions isn't allowed to ask.
-        if self.server.address.login.username().is_some() {
+        if !self.server.address.login.user.is_empty() {
             return Ok(());
         }
         let mut pipeline = Pipeline::new();
@@ -145,7 +133,7 @@ impl Link {
                 links.sort_unstable();
                 Ok(links)
             }
-            Some(Value::ServerError(error)) => Err(explain(error.into())),
+            Some(Value::ServerError(error)) => Err(explain(error)),
             _ => Err("the server isn't Redis".into()),
         }
     }
@@ -158,16 +146,16 @@ impl Link {
         }
         let replies = self.send(&pipeline).await?;
         if let Some(Value::ServerError(error)) = replies.first() {
-            return Err(explain(error.clone().into()));
+            return Err(explain(error.clone()));
         }
         Ok(replies.into_iter().filter_map(text).collect())
     }
 
-    /// What sends commands over this connection.
+    /// The sender of commands over this connection.
     pub(crate) fn sender(&self) -> Sender {
         Sender {
             host: self.connection.endpoint.host.clone(),
-            commands: self.connection.commands(),
+            commands: self.connection.commands.clone(),
             replication_id: self.replication_id.clone(),
             known_scripts: self.known_scripts.clone(),
         }
@@ -181,14 +169,14 @@ impl Link {
     /// Subscribes to patterns.
     pub(crate) async fn subscribe_patterns(&self, patterns: &[String]) -> Result<(), String> {
         let patterns: Vec<&str> = patterns.iter().map(|pattern| &**pattern).collect();
-        self.connection.subscribe("PSUBSCRIBE", &patterns).await
+        self.connection.commands.subscribe("PSUBSCRIBE", &patterns).await
     }
 
     /// Subscribes to channels, or unsubscribes.
     pub(crate) async fn subscribe(&self, channels: &[Arc<str>], is_interested: bool) -> Result<(), String> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let command = if is_interested { "SUBSCRIBE" } else { "UNSUBSCRIBE" };
-        self.connection.subscribe(command, &channels).await
+        self.connection.commands.subscribe(command, &channels).await
     }
 
     /// Subscribes to sharded channels, or unsubscribes. Returns the replies of the server, of which each subscription has one.
@@ -197,7 +185,7 @@ impl Link {
         channels: &[Arc<str>],
         is_interested: bool,
     ) -> Result<Vec<Value>, String> {
-        self.connection.subscribe_sharded(channels, is_interested).await
+        self.connection.commands.subscribe_sharded(channels, is_interested).await
     }
 
     /// Waits until the connection is lost.
@@ -252,16 +240,4 @@ fn incoming_link(link: Value) -> Option<(String, i64)> {
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-}
-
-/// Waits longer after each failure, up to five seconds, at random, so that not all nodes come back at once.
-#[derive(Default)]
-pub(crate) struct Backoff(u32);
-
-impl Backoff {
-    pub(crate) async fn wait(&mut self) {
-        let longest = 100 << self.0.min(6);
-        self.0 = (self.0 + 1).min(6);
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(longest / 2..=longest.min(5_000)))).await;
-    }
 }

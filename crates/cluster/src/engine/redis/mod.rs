@@ -12,11 +12,12 @@
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
 //! A feed that never had a document expires soon after its lease.
 
-pub(crate) mod address;
+mod address;
 mod connection;
 mod lanes;
 pub(crate) mod link;
 mod meter;
+mod names;
 pub(crate) mod publisher;
 mod receiver;
 mod replies;
@@ -25,35 +26,28 @@ mod scripts;
 pub(crate) mod server;
 pub(crate) mod slots;
 mod subscriber;
+mod values;
 
-mod names;
-
+use super::common::{Backoff, Endpoint, Interest, Outages, Outgoing, Permits, Probe};
 use super::{
     Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
-    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, HEAD_TTL, Limits, PAYLOAD_BYTES_MAX, Request, SERVERS_DELAY,
-    TERM_TTL, Waiting, events,
+    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, HEAD_TTL, Limits, Request, SERVERS_DELAY, TERM_TTL, Waiting,
+    check_size, events, failed, in_time,
 };
 use crate::NodeId;
-use address::Endpoint;
-pub(super) use address::tls;
 use bytes::Bytes;
-pub(super) use connection::{explain_alert, explain_tls};
-use lanes::{Permit, Requests};
-pub(super) use link::Backoff;
+use lanes::Requests;
 use link::Link;
-pub(super) use names::ChannelName;
 use names::Names;
-use publisher::Outgoing;
 use redis::aio::AsyncPushSender;
 use scripts::{Call, Script};
 use server::Server;
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Room;
-use subscriber::{Inbox, Interest};
+use subscriber::Inbox;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// How long an idempotency key is kept.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
@@ -62,7 +56,7 @@ const IDLE_TTL: Duration = Duration::from_secs(86_400);
 /// Redis counts milliseconds; longer times are this long.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Why a connection is opened.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Publish,
@@ -70,57 +64,41 @@ enum Role {
     Subscribe,
 }
 
-/// What the connections have in common.
+/// State that the connections share.
 struct Shared {
     server: Arc<Server>,
     names: Names,
     limits: Limits,
     events: EventSender,
     interest: Interest,
-    /// The channel over which the node proves that messages arrive.
-    probe: Arc<str>,
+    /// The channel of the probe.
+    probe_channel: Arc<str>,
+    probe: Probe,
     outgoing: Outgoing,
     requests: Requests,
-    /// Which connections are lost: for what, and of a cluster to which primary.
-    lost: Mutex<HashSet<(Role, Option<Endpoint>)>>,
+    permits: Arc<Permits>,
+    /// By role; of a cluster, also by primary.
+    outages: Outages<(Role, Option<Endpoint>)>,
 }
 
 impl Shared {
-    /// Connects to the primary, or to this one of a cluster, however long it takes.
-    async fn connect(&self, role: Role, to: Option<&Endpoint>, inbox: Option<&Arc<Shared>>) -> Link {
+    /// Connects to a primary, or to this one of a cluster. Tries until it succeeds.
+    async fn connect(&self, role: Role, to: Option<Endpoint>, inbox: Option<&Arc<Shared>>) -> Link {
         let mut backoff = Backoff::default();
         loop {
             let inbox = inbox.map(|shared| Inbox::begin(shared.clone()) as Arc<dyn AsyncPushSender>);
-            let opened = match to {
+            let opened = match &to {
                 Some(endpoint) => Link::to(&self.server, endpoint.clone(), inbox).await,
                 None => Link::connect(&self.server, inbox).await,
             };
             match opened {
                 Ok(link) => {
-                    self.restored(role, to);
+                    self.outages.end(&(role, to));
                     return link;
                 }
-                Err(reason) => self.lost(role, to, &reason),
+                Err(reason) => self.outages.begin((role, to.clone()), &reason),
             }
             backoff.wait().await;
-        }
-    }
-
-    /// A connection is lost, or can't be opened. Reported once per outage.
-    fn lost(&self, role: Role, to: Option<&Endpoint>, reason: &str) {
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        if lost.is_empty() {
-            tracing::warn!(reason, "the connection to Redis is lost");
-        } else {
-            tracing::debug!(reason, ?role, "no connection to Redis");
-        }
-        lost.insert((role, to.cloned()));
-    }
-
-    fn restored(&self, role: Role, to: Option<&Endpoint>) {
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        if lost.remove(&(role, to.cloned())) && lost.is_empty() {
-            tracing::info!("the connection to Redis is back");
         }
     }
 }
@@ -128,7 +106,7 @@ impl Shared {
 /// A node's connection to Redis.
 pub struct Redis {
     shared: Arc<Shared>,
-    /// They end with the engine.
+    /// End with the engine.
     _tasks: JoinSet<()>,
 }
 
@@ -138,7 +116,8 @@ impl Redis {
     /// Called within a tokio runtime.
     ///
     /// # Errors
-    /// What is wrong with the options; or, unless they say to wait, why the server can't be used. Without the password.
+    /// The mistake in the options; or the reason why the server can't be used, unless [`ConnectOptions::wait`] is set. Without the
+    /// password.
     pub async fn connect(
         node: NodeId,
         url: &str,
@@ -150,18 +129,19 @@ impl Redis {
         let server = Server::parse(url, ca_file, identity, options.ledger.clone());
         let server = Arc::new(server.map_err(ConnectError)?);
         let (events, receiver) = events(&options.limits, &options.ledger);
-        let requests = Requests::new(options.ledger.clone(), server.is_cluster());
+        let (limits, ledger) = (options.limits, &options.ledger);
         let shared = Arc::new(Shared {
-            server,
-            limits: options.limits,
+            limits,
             events,
             interest: Interest::default(),
-            probe: names.probe(node).into(),
+            probe_channel: names.probe(node).into(),
+            probe: Probe::default(),
             names,
-            // Without a position.
-            outgoing: Outgoing::new(options.ledger.clone(), "PUBLISH", b":"),
-            requests,
-            lost: Mutex::default(),
+            outgoing: Outgoing::new(ledger.clone(), &limits),
+            requests: Requests::new(server.is_cluster()),
+            server,
+            permits: Permits::new(ledger.clone(), limits.requests_max, limits.outgoing_bytes_max),
+            outages: Outages::new("Redis"),
         });
         let engine = Self { shared: shared.clone(), _tasks: JoinSet::new() };
         for channel in [Channel::Node(node), Channel::Nodes] {
@@ -276,10 +256,8 @@ fn ms(time: Duration) -> u128 {
 
 impl Engine for Redis {
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(EngineError::too_large());
-        }
-        self.shared.outgoing.push(&self.shared.limits, self.shared.names.channel(&channel), payload)
+        check_size(payload.len())?;
+        self.shared.outgoing.push(self.shared.names.channel(&channel), payload)
     }
 
     fn delay_max(&self) -> Duration {
@@ -291,13 +269,13 @@ impl Engine for Redis {
     }
 
     fn request(&self, request: Request) -> Answer {
-        if request.largest_payload() > PAYLOAD_BYTES_MAX {
-            return Box::pin(std::future::ready(Err(EngineError::too_large())));
+        if let Err(error) = check_size(request.largest_payload()) {
+            return failed(error);
         }
         let calls = self.calls(&request);
-        let permit = match Permit::new(&self.shared, &calls) {
+        let permit = match self.shared.permits.acquire(calls.iter().map(Call::size).sum()) {
             Ok(permit) => permit,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
+            Err(error) => return failed(error),
         };
         let deadline = Instant::now() + self.shared.limits.request_timeout;
         let shared = self.shared.clone();
@@ -308,25 +286,24 @@ impl Engine for Redis {
         };
         Box::pin(async move {
             let _permit = permit;
-            let answered = timeout_at(deadline, async {
+            let mut replies = in_time(deadline, async {
                 if let (Some(channel), Some(calls)) = (awaited, calls) {
                     shared.interest.established(&channel).await;
                     answer = Some(shared.requests.push(calls));
                 }
-                answer?.replies(&shared.server.ledger).await
-            });
-            match answered.await {
-                Ok(Some(Ok(mut replies))) => replies::decode(&request, std::mem::take(&mut replies.values)),
-                Ok(Some(Err(error))) => Err(error),
-                Ok(None) => Err(EngineError::Unavailable("the connection was lost".into())),
-                Err(_) => Err(EngineError::Unavailable("it took too long".into())),
-            }
+                match answer {
+                    Some(pending) => pending.replies(&shared.server.ledger).await,
+                    None => Err(EngineError::connection_lost()),
+                }
+            })
+            .await?;
+            replies::decode(&request, std::mem::take(&mut replies.values))
         })
     }
 
     fn waiting(&self) -> Waiting {
         let (messages, messages_bytes) = self.shared.outgoing.unsent();
-        let (requests, requests_bytes) = self.shared.requests.unanswered();
+        let (requests, requests_bytes) = self.shared.permits.used();
         Waiting { messages, messages_bytes, requests, requests_bytes }
     }
 }

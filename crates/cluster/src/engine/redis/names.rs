@@ -5,30 +5,8 @@
 
 use crate::NodeId;
 use crate::engine::Channel;
+use crate::engine::common::ChannelName;
 use stentor_hub::{Key, Room, Topic};
-
-/// A channel whose names aren't copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::engine) enum ChannelName<'a> {
-    Room { namespace: &'a str, name: &'a str },
-    Feed(&'a str),
-    Node(NodeId),
-    Nodes,
-}
-
-impl<'a> From<&'a Channel> for ChannelName<'a> {
-    fn from(channel: &'a Channel) -> Self {
-        match channel {
-            // Nothing is published on a channel for presence alone.
-            Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => {
-                Self::Room { namespace: room.namespace(), name: room.name() }
-            }
-            Channel::Topic(Topic::Feed(key)) => Self::Feed(key.as_str()),
-            Channel::Node(node) => Self::Node(*node),
-            Channel::Nodes => Self::Nodes,
-        }
-    }
-}
 
 /// Makes names that begin with a prefix.
 #[derive(Clone, Debug)]
@@ -51,7 +29,7 @@ impl Names {
         }
     }
 
-    /// What the channel of this name is. It may have no subscribers.
+    /// The channel of this name, which may have no subscribers.
     pub(super) fn parse<'a>(&self, name: &'a str) -> Option<ChannelName<'a>> {
         let name = name.strip_prefix(&*self.prefix)?.strip_prefix('{')?.strip_suffix('}')?;
         if let Some(room) = name.strip_prefix("room:") {

@@ -4,13 +4,15 @@
 //! a reply of any size.
 
 use super::meter::{Invalid, Meter, REPLY_BYTES_MAX};
+use super::values::explain;
 use crate::engine::SILENCE_MAX;
+use crate::engine::common::{explain_alert, locked};
 use bytes::BytesMut;
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use stentor_edge::{Charge, Class, Ledger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
@@ -79,10 +81,6 @@ pub(super) struct Commands {
     ledger: Arc<Ledger>,
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Commands {
     /// Sends commands at once.
     ///
@@ -101,16 +99,20 @@ impl Commands {
         });
         match sent.await {
             Ok(Some(replies)) => Ok(replies),
-            Ok(None) => Err(self.reason()),
+            Ok(None) => Err(explain_alert(self.reason())),
             Err(_) => Err("the server doesn't answer".into()),
         }
     }
 
-    /// Subscribes or unsubscribes; `command` says which, and to what. Returns the first reply, which may be an error for all.
-    pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<Option<Value>, String> {
+    /// Subscribes or unsubscribes by this command.
+    pub(super) async fn subscribe(&self, command: &str, names: &[&str]) -> Result<(), String> {
         let packed = redis::cmd(command).arg(names).get_packed_command();
         let replies = self.request(packed, Expected::Subscriptions(names.len())).await?;
-        Ok(replies.values.into_iter().next())
+        match replies.values.into_iter().next() {
+            // The server refuses all names at once.
+            Some(Value::ServerError(error)) => Err(explain(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Subscribes to sharded channels, or unsubscribes: a command for each, as a cluster refuses those of several slots in one.
@@ -189,7 +191,7 @@ async fn write(
             return error.to_string();
         }
     }
-    // Nobody sends any more.
+    // All senders are dropped.
     std::future::pending().await
 }
 

@@ -1,4 +1,4 @@
-//! What scripts answer.
+//! Answers of the scripts.
 
 use super::subscriber::{number, parse};
 use crate::NodeId;

@@ -3,12 +3,12 @@
 //! In a Redis Cluster, each primary has a connection of its own. A request about a slot that has moved follows it; meanwhile requests
 //! may overtake each other.
 
-use super::address::Endpoint;
 use super::lanes::{Job, Lane, Requests};
 use super::link::{Link, Sender};
 use super::receiver::Replies;
 use super::scripts::Call;
 use super::{Role, Shared};
+use crate::engine::common::Endpoint;
 use crate::engine::{EngineError, PROBE_INTERVAL};
 use redis::{Pipeline, ServerError, ServerErrorKind, Value};
 use std::collections::HashMap;
@@ -51,12 +51,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 }
                 for endpoint in ended {
                     tasks.remove(&endpoint).inspect(AbortHandle::abort);
-                    shared.restored(Role::Requests, Some(&endpoint));
+                    shared.outages.end(&(Role::Requests, Some(endpoint)));
                 }
             }
             Err(reason) => tracing::debug!(reason, "the slots of the Redis Cluster aren't known"),
         }
-        // Those that have ended.
+        // Removes lanes that have ended.
         while lanes.try_join_next().is_some() {}
         let _ = timeout(PROBE_INTERVAL, shared.requests.moved.notified()).await;
         tokio::time::sleep(REDIRECTION_DELAY / 2).await;
@@ -65,12 +65,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 async fn serve_lane(shared: Arc<Shared>, lane: Arc<Lane>) {
     loop {
-        let mut link = shared.connect(Role::Requests, lane.endpoint.as_ref(), None).await;
+        let mut link = shared.connect(Role::Requests, lane.endpoint.clone(), None).await;
         lane.set_sender(Some(link.sender()));
         let mut sent = JoinSet::new();
         let reason = serve(&shared, &lane, &mut link, &mut sent).await;
         lane.set_sender(None);
-        shared.lost(Role::Requests, lane.endpoint.as_ref(), &reason);
+        shared.outages.begin((Role::Requests, lane.endpoint.clone()), &reason);
     }
 }
 
@@ -256,7 +256,7 @@ fn unfit(reply: &Value) -> Option<String> {
     }
 }
 
-/// What an error of the server means.
+/// The error of a request, if the server replied one.
 fn refusal(reply: &Value) -> Option<EngineError> {
     let Value::ServerError(error) = reply else { return None };
     // Another server, or this one later, will do it.

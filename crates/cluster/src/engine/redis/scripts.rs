@@ -1,4 +1,4 @@
-//! What runs within the server, as one step each.
+//! Scripts, each of which is one step of the server.
 
 use sha1::{Digest, Sha1};
 use std::sync::LazyLock;
@@ -99,7 +99,7 @@ impl Call {
         self
     }
 
-    /// What it holds, about.
+    /// Approximate size in memory.
     pub(super) fn size(&self) -> usize {
         let keys = self.keys.iter().map(|key| size_of_val(key) + key.len());
         let arguments = self.arguments.iter().map(|argument| size_of_val(argument) + argument.len());

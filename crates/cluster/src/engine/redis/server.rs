@@ -1,13 +1,15 @@
 //! Finds the primaries.
 
-use super::address::{Address, Endpoint, Topology};
-use super::connection::{Connection, explain, text};
+use super::address::{Address, Topology};
+use super::connection::Connection;
 use super::slots::{self, Nodes, Ranges};
+use super::values::{explain, text};
 use crate::engine::Identity;
-use redis::{Pipeline, RedisConnectionInfo, Value};
+use crate::engine::common::{Endpoint, Login, locked};
+use redis::{Pipeline, Value};
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::Ledger;
 use tokio::sync::Mutex;
@@ -34,7 +36,7 @@ impl Server {
     /// Parses a URL. `ca_file` has certificates to trust; those of the system otherwise.
     ///
     /// # Errors
-    /// What is wrong, without the password.
+    /// The mistake, without the password.
     pub(crate) fn parse(
         url: &str,
         ca_file: Option<&Path>,
@@ -65,7 +67,7 @@ impl Server {
                 let mut pipeline = Pipeline::new();
                 pipeline.cmd("SENTINEL").arg("get-master-addr-by-name").arg(name);
                 let read = |replies, _: &Endpoint| primary_of(replies, name);
-                let asked = self.ask("Sentinel ", sentinels, login, &pipeline, read).await;
+                let asked = self.ask("Sentinel ", sentinels, (login, 0), &pipeline, read).await;
                 let explain = |reason: String| match reason.contains("refused the credentials") {
                     true => format!("{reason}; see sentinel_user and sentinel_password in the URL"),
                     false => reason,
@@ -74,7 +76,7 @@ impl Server {
             }
             Topology::Cluster(_) => {
                 self.ranges().await?;
-                let mut primaries = self.primaries().clone();
+                let mut primaries = locked(&self.primaries).clone();
                 fastrand::shuffle(&mut primaries);
                 Ok(primaries)
             }
@@ -90,7 +92,7 @@ impl Server {
         Ok(nodes.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect())
     }
 
-    /// What each node of a cluster replies to a command, replicas included. `None` for a node that doesn't answer.
+    /// Replies of all nodes of a cluster to a command, replicas included. `None` for a node that doesn't answer.
     ///
     /// # Errors
     /// Why the nodes aren't known, for people. No secrets.
@@ -103,7 +105,7 @@ impl Server {
         for endpoint in nodes {
             let (server, pipeline) = (self.clone(), pipeline.clone());
             asked.spawn(timeout(TIMEOUT, async move {
-                let login = &server.address.login;
+                let login = server.address.login();
                 let connection = Connection::open(server.connecting(), endpoint, login, None).await.ok()?;
                 connection.send(&pipeline).await.ok()?.pop()
             }));
@@ -113,17 +115,17 @@ impl Server {
 
     async fn nodes(&self) -> Result<Nodes, String> {
         let Topology::Cluster(seeds) = &self.address.topology else { return Ok(Vec::new()) };
-        let nodes = [&self.primaries()[..], seeds].concat();
+        let nodes = [&locked(&self.primaries)[..], seeds].concat();
         let mut pipeline = Pipeline::new();
         pipeline.cmd("CLUSTER").arg("INFO").cmd("CLUSTER").arg("SLOTS");
-        let nodes = self.ask("", &nodes, &self.address.login, &pipeline, nodes_of).await?;
+        let nodes = self.ask("", &nodes, self.address.login(), &pipeline, nodes_of).await?;
         let mut primaries: Vec<Endpoint> = Vec::new();
         for primary in nodes.iter().filter_map(|(_, nodes)| nodes.first()) {
             if !primaries.contains(primary) {
                 primaries.push(primary.clone());
             }
         }
-        *self.primaries() = primaries;
+        *locked(&self.primaries) = primaries;
         Ok(nodes)
     }
 
@@ -143,16 +145,12 @@ impl Server {
         }
     }
 
-    fn primaries(&self) -> std::sync::MutexGuard<'_, Vec<Endpoint>> {
-        self.primaries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Asks who answered last, or else each of `endpoints`, until one has an answer that can be read.
     async fn ask<T>(
         &self,
         kind: &str,
         endpoints: &[Endpoint],
-        login: &RedisConnectionInfo,
+        login: (&Login, u32),
         pipeline: &Pipeline,
         read: impl Fn(Vec<Value>, &Endpoint) -> Result<T, String>,
     ) -> Result<T, String> {
@@ -193,7 +191,7 @@ fn primary_of(mut replies: Vec<Value>, name: &str) -> Result<Endpoint, String> {
             endpoint.map(|(host, port)| Endpoint { host, port }).ok_or_else(|| "it isn't a Sentinel".into())
         }
         Some(Value::Nil) => Err(format!("it doesn't know a primary of the name `{name}`")),
-        Some(Value::ServerError(error)) if error.code() == "NOPERM" => Err(explain(error.into())),
+        Some(Value::ServerError(error)) if error.code() == "NOPERM" => Err(explain(error)),
         _ => Err("it isn't a Sentinel".into()),
     }
 }
@@ -203,7 +201,7 @@ fn nodes_of(replies: Vec<Value>, node: &Endpoint) -> Result<Nodes, String> {
     let Ok([info, slots]) = <[Value; 2]>::try_from(replies) else { return Err("it isn't Redis".into()) };
     if let Value::ServerError(error) = info {
         return Err(match error.code() {
-            "NOPERM" => explain(error.into()),
+            "NOPERM" => explain(error),
             _ => "it isn't a node of a Redis Cluster; write redis:// for a server alone".into(),
         });
     }

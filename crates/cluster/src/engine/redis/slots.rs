@@ -2,8 +2,8 @@
 //!
 //! <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>, "Key distribution model".
 
-use super::address::Endpoint;
-use super::connection::text;
+use super::values::text;
+use crate::engine::common::{Endpoint, crc16};
 use redis::Value;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ pub(super) const ALL: RangeInclusive<u16> = 0..=16_383;
 /// Which primary has which slots.
 pub(super) type Ranges = Vec<(RangeInclusive<u16>, Endpoint)>;
 
-/// What there is for each primary that has slots. Without a cluster, one for all.
+/// A value for each primary that has slots. Without a cluster, one for all.
 pub(crate) struct Owners<T> {
     by_endpoint: HashMap<Endpoint, Arc<T>>,
     /// In the order of the slots.
@@ -86,16 +86,6 @@ pub(super) fn slot_of(key: &str) -> u16 {
         rest.iter().position(|byte| *byte == b'}').filter(|end| *end > 0).map(|end| &rest[..end])
     });
     crc16(tag.unwrap_or(key)) & ALL.end()
-}
-
-/// CRC16-XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| match crc & 0x8000 {
-            0 => crc << 1,
-            _ => crc << 1 ^ 0x1021,
-        })
-    })
 }
 
 /// Which nodes have which slots, the primary before its replicas.

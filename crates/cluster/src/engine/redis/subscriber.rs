@@ -1,205 +1,20 @@
-//! Receives messages: keeps the set of channels, and subscribes to all of it after each connect.
+//! The connection that receives messages. After each connect, it subscribes to all channels of the node's interest.
 
-use super::connection::explain;
 use super::link::Link;
-use super::names::ChannelName;
+use super::values::explain;
 use super::{Role, Shared};
-use crate::engine::{Channel, Event, PROBE_INTERVAL, SILENCE_MAX};
+use crate::engine::common::Change;
+use crate::engine::{Event, PROBE_INTERVAL};
 use bytes::Bytes;
 use redis::aio::{AsyncPushSender, SendError};
 use redis::{Pipeline, PushInfo, PushKind, Value};
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use stentor_hub::{Epoch, Position, ShrinkingMap};
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use std::sync::Arc;
+use stentor_hub::{Epoch, Position};
 
 /// Channels of one command. The server answers each before it does anything else.
 const BATCH_MAX: usize = 1_000;
 
-/// A channel, which is found by its name in a message as well: no name is kept beside it.
-#[derive(Clone, PartialEq, Eq)]
-struct Known(Channel);
-
-impl Hash for Known {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        ChannelName::from(&self.0).hash(state);
-    }
-}
-
-/// What has the name of a channel.
-trait Named {
-    fn name(&self) -> ChannelName<'_>;
-}
-
-impl Named for Known {
-    fn name(&self) -> ChannelName<'_> {
-        (&self.0).into()
-    }
-}
-
-impl Named for ChannelName<'_> {
-    fn name(&self) -> ChannelName<'_> {
-        *self
-    }
-}
-
-impl<'a> Borrow<dyn Named + 'a> for Known {
-    fn borrow(&self) -> &(dyn Named + 'a) {
-        self
-    }
-}
-
-impl Hash for dyn Named + '_ {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name().hash(state);
-    }
-}
-
-impl PartialEq for dyn Named + '_ {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for dyn Named + '_ {}
-
-#[derive(Clone, Copy)]
-struct Level {
-    is_wanted: bool,
-    /// As the server has confirmed on the connection that there is.
-    is_subscribed: bool,
-    /// Whether it is in [`Channels::changed`].
-    is_changed: bool,
-}
-
-#[derive(Default)]
-struct Channels {
-    levels: ShrinkingMap<Known, Level>,
-    /// Where the two may differ.
-    changed: Vec<Known>,
-    /// Since when a message to the node itself is awaited.
-    unanswered_since: Option<Instant>,
-    /// Counts connections, so that what a former one still delivers is dropped.
-    connection: u64,
-}
-
-impl Channels {
-    fn level(&self, name: ChannelName<'_>) -> Option<(&Known, &Level)> {
-        self.levels.get_key_value(&name as &dyn Named)
-    }
-}
-
-/// What the node wants to receive, and what it does.
-pub(super) struct Interest {
-    channels: Mutex<Channels>,
-    changed: Notify,
-    /// Changes whenever the server has confirmed something.
-    confirmed: watch::Sender<()>,
-}
-
-impl Default for Interest {
-    fn default() -> Self {
-        Self { channels: Mutex::default(), changed: Notify::new(), confirmed: watch::Sender::new(()) }
-    }
-}
-
-impl Interest {
-    fn channels(&self) -> MutexGuard<'_, Channels> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn set(&self, channel: Channel, is_wanted: bool) {
-        let Channels { levels, changed, .. } = &mut *self.channels();
-        let channel = Known(channel);
-        if let Some(level) = levels.get_mut(&channel) {
-            level.is_wanted = is_wanted;
-            if !level.is_changed {
-                level.is_changed = true;
-                changed.push(channel);
-            }
-        } else if is_wanted {
-            levels.insert(channel.clone(), Level { is_wanted, is_subscribed: false, is_changed: true });
-            changed.push(channel);
-        } else {
-            return;
-        }
-        self.changed.notify_one();
-    }
-
-    /// Waits until the server has confirmed the interest in a channel, if there is any.
-    pub(super) async fn established(&self, channel: &Channel) {
-        let mut confirmed = self.confirmed.subscribe();
-        let is_missing = |(_, level): (&Known, &Level)| level.is_wanted && !level.is_subscribed;
-        while self.channels().level(channel.into()).is_some_and(is_missing) {
-            // The sender lives as long as `self`.
-            let _ = confirmed.changed().await;
-        }
-    }
-
-    /// A connection is opened: nothing is subscribed to on it.
-    fn begin(&self) -> u64 {
-        let channels = &mut *self.channels();
-        channels.levels.retain(|_, level| {
-            level.is_subscribed = false;
-            level.is_changed = level.is_wanted;
-            level.is_wanted
-        });
-        channels.changed = channels.levels.keys().cloned().collect();
-        channels.unanswered_since = None;
-        channels.connection += 1;
-        channels.connection
-    }
-
-    /// Channels to subscribe to (`true`) or to unsubscribe from, some of them.
-    fn take(&self) -> Option<(bool, Vec<Known>)> {
-        let Channels { levels, changed, .. } = &mut *self.channels();
-        let mut batch = (true, Vec::new());
-        while let Some(channel) = changed.last() {
-            let Some(level) = levels.get_mut(channel) else {
-                changed.pop();
-                continue;
-            };
-            let is_needed = level.is_wanted != level.is_subscribed;
-            if is_needed && !batch.1.is_empty() && (batch.0 != level.is_wanted || batch.1.len() == BATCH_MAX)
-            {
-                break;
-            }
-            level.is_changed = false;
-            let (is_wanted, is_gone) = (level.is_wanted, !level.is_wanted && !level.is_subscribed);
-            let Some(channel) = changed.pop() else { break };
-            if is_gone {
-                levels.remove(&channel);
-            } else if is_needed {
-                batch.0 = is_wanted;
-                batch.1.push(channel);
-            }
-        }
-        if changed.is_empty() {
-            // It has had room for all channels, after a connect.
-            *changed = Vec::new();
-        }
-        (!batch.1.is_empty()).then_some(batch)
-    }
-
-    fn confirm(&self, batch: Vec<Known>, is_subscribed: bool) {
-        let Channels { levels, changed, .. } = &mut *self.channels();
-        for channel in batch {
-            let Some(level) = levels.get_mut(&channel) else { continue };
-            level.is_subscribed = is_subscribed;
-            if !level.is_changed && !level.is_wanted && !is_subscribed {
-                levels.remove(&channel);
-            } else if !level.is_changed && level.is_wanted != is_subscribed {
-                level.is_changed = true;
-                changed.push(channel);
-            }
-        }
-        self.confirmed.send_replace(());
-    }
-}
-
-/// Takes what arrives on one connection.
+/// Receives messages of one connection.
 pub(super) struct Inbox {
     shared: Arc<Shared>,
     connection: u64,
@@ -208,6 +23,7 @@ pub(super) struct Inbox {
 impl Inbox {
     pub(super) fn begin(shared: Arc<Shared>) -> Arc<Self> {
         let connection = shared.interest.begin();
+        shared.probe.reset();
         Arc::new(Self { shared, connection })
     }
 }
@@ -221,19 +37,16 @@ impl AsyncPushSender for Inbox {
         else {
             return Ok(());
         };
-        let mut channels = self.shared.interest.channels();
-        if channels.connection != self.connection {
+        if !self.shared.interest.is_current(self.connection) {
             return Err(SendError);
         }
-        if name == self.shared.probe.as_bytes() {
-            channels.unanswered_since = None;
+        if name == self.shared.probe_channel.as_bytes() {
+            self.shared.probe.handle_arrival();
             return Ok(());
         }
         let name = str::from_utf8(&name).ok().and_then(|name| self.shared.names.parse(name));
-        let known = name.and_then(|name| channels.level(name)).filter(|(_, level)| level.is_wanted);
-        let Some(channel) = known.map(|(known, _)| known.0.clone()) else { return Ok(()) };
-        drop(channels);
-        // Of what no node sent, an empty message is left: the node counts it among those that it refuses.
+        let Some(channel) = name.and_then(|name| self.shared.interest.channel(name)) else { return Ok(()) };
+        // A message that no node sent becomes an empty one. The node counts it among those that it refuses.
         let (position, payload) = parse(content.into()).unwrap_or_default();
         self.shared.events.send(Event::Message { channel, position, payload });
         Ok(())
@@ -257,7 +70,7 @@ pub(super) fn number(content: &Bytes) -> Option<(u64, Bytes)> {
     Some((number, content.slice(end + 1..)))
 }
 
-/// Runs for as long as the engine. `first` is a connection that there is already.
+/// Receives for as long as the engine runs. `first` is a connection that is open already.
 pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
     loop {
         let mut link = match first.take() {
@@ -266,19 +79,19 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
         };
         let mut is_connected = false;
         let reason = serve(&shared, &mut link, &mut is_connected).await;
-        // Nothing that it still delivers may follow.
+        // Late messages of the connection are dropped.
         shared.interest.begin();
         drop(link);
         if is_connected {
             shared.events.send(Event::Disconnected { reason: (&*reason).into() });
         }
-        shared.lost(Role::Subscribe, None, &reason);
+        shared.outages.begin((Role::Subscribe, None), &reason);
     }
 }
 
 /// Subscribes to the node's own messages, and sends the first one: both may be forbidden.
 pub(super) async fn begin(link: &Link, shared: &Shared) -> Result<(), String> {
-    link.subscribe(std::slice::from_ref(&shared.probe), true).await?;
+    link.subscribe(std::slice::from_ref(&shared.probe_channel), true).await?;
     send_probe(link, shared).await
 }
 
@@ -292,26 +105,32 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
     };
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     loop {
-        while let Some((is_wanted, batch)) = shared.interest.take() {
-            let names: Vec<_> = batch.iter().map(|known| shared.names.channel(&known.0).into()).collect();
-            if let Err(reason) = link.subscribe(&names, is_wanted).await {
+        loop {
+            let (mut names, mut ids, mut begins) = (Vec::new(), Vec::new(), None);
+            shared.interest.take(|Change { channel, id, is_wanted }| {
+                let fits = names.len() < BATCH_MAX && *begins.get_or_insert(is_wanted) == is_wanted;
+                if fits {
+                    names.push(shared.names.channel(channel).into());
+                    ids.push(id);
+                }
+                fits
+            });
+            let Some(begins) = begins else { break };
+            if let Err(reason) = link.subscribe(&names, begins).await {
                 return reason;
             }
-            shared.interest.confirm(batch, is_wanted);
+            if begins {
+                shared.interest.confirm(&ids);
+            }
         }
         if !*is_connected {
             *is_connected = true;
             shared.events.send(Event::Connected);
         }
         tokio::select! {
-            () = shared.interest.changed.notified() => {}
+            () = shared.interest.changed() => {}
             reason = link.closed() => return reason,
             _ = probe.tick() => {
-                // Not since the last one arrived: what is done in between may take longer.
-                let unanswered_since = shared.interest.channels().unanswered_since;
-                if unanswered_since.is_some_and(|since| since.elapsed() > SILENCE_MAX) {
-                    return format!("nothing arrived for {} s", SILENCE_MAX.as_secs());
-                }
                 if let Err(reason) = send_probe(link, shared).await {
                     return reason;
                 }
@@ -325,13 +144,13 @@ async fn serve(shared: &Arc<Shared>, link: &mut Link, is_connected: &mut bool) -
     }
 }
 
-/// A message to this node over the connection that is to deliver it, and whether the server is still a primary.
+/// Sends this node a message over the connection that delivers it, and checks that the server is still a primary.
 async fn send_probe(link: &Link, shared: &Shared) -> Result<(), String> {
-    shared.interest.channels().unanswered_since.get_or_insert_with(Instant::now);
+    shared.probe.begin()?;
     let mut pipeline = Pipeline::new();
-    pipeline.cmd("PUBLISH").arg(&*shared.probe).arg("");
+    pipeline.cmd("PUBLISH").arg(&*shared.probe_channel).arg("");
     if let Some(Value::ServerError(error)) = link.send(&pipeline).await?.pop() {
-        return Err(explain(error.into()));
+        return Err(explain(error));
     }
     link.check().await
 }
