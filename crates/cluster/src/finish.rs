@@ -5,7 +5,7 @@ use crate::frame::Answered;
 use crate::surveys::Surveyed;
 use stentor_edge::{Concerned, Done, MemberList, RoomList, SessionList};
 
-/// Who waits for the result of a survey.
+/// The callback that receives the result of a survey.
 pub(crate) enum Finish {
     Concerned(Done<Concerned>),
     Sessions { limit: usize, done: Done<SessionList> },

@@ -1,4 +1,4 @@
-//! Several nodes on one engine: what they tell each other, and what survives a node.
+//! Clusters: several nodes on one engine, which exchange messages and keep state that survives a node.
 //!
 //! - [`engine`]: what carries messages between nodes and keeps the state that must survive one: in memory, Redis or NATS.
 //! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterPlane`] is that data plane with the

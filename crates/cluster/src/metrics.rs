@@ -1,4 +1,4 @@
-//! What a node counts about its cluster.
+//! A node's counters about its cluster.
 
 use crate::engine::Waiting;
 use crate::feeds::FeedStats;

@@ -13,7 +13,7 @@ impl NodeId {
         Self(fastrand::u64(1..))
     }
 
-    /// What names the node in the ids of its clients.
+    /// The node's tag in the ids of its clients.
     pub fn tag(self) -> NodeTag {
         NodeTag(self.0 as u32)
     }

@@ -18,7 +18,7 @@ pub const NODE_TTL: Duration = Duration::from_secs(10);
 /// Time without a reply in which other nodes may have reported unseen: it doesn't count against them.
 const GAP_MIN: Duration = Duration::from_secs(6);
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// Its name in the configuration (`cluster.node`).
@@ -54,7 +54,7 @@ struct Reported {
     at: Instant,
 }
 
-/// What has changed.
+/// A change of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// A node is there that wasn't.
@@ -202,7 +202,7 @@ impl Registry {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
     }
 
-    /// Records that were ignored in the last reply: of nodes of other versions, or with other clocks, or of strangers.
+    /// Records that were ignored in the last reply: of other versions, with other clocks, or not authentic.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable
     }
@@ -356,7 +356,7 @@ mod tests {
             assert_eq!(changes, expected, "{record:?}");
             assert_eq!(registry.unreadable(), usize::from(!counts));
         }
-        // What a node writes is what the others read.
+        // Other nodes read the record that a node writes.
         let mut registry = Registry::new(NodeId(1), frames(1), now);
         let report = registry.handle_timeout(now, NOW, &record("a"));
         let Some(Request::Heartbeat { record, .. }) = report else { panic!("{report:?}") };

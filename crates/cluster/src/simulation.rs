@@ -19,12 +19,12 @@ pub(crate) struct Run {
     pub(crate) seed: u64,
     /// The numbers of its steps.
     pub(crate) steps: Vec<u64>,
-    /// What has happened.
+    /// Notes about the steps so far.
     trace: Vec<String>,
 }
 
 impl Run {
-    /// What is drawn in a step: the same, whichever other steps there are.
+    /// The random numbers of a step. They don't depend on the other steps.
     pub(crate) fn random(&self, step: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step)
     }
@@ -92,7 +92,7 @@ pub(crate) fn simulate(seeds: Range<u64>, steps: u64, mut simulation: impl FnMut
         let run = Run { seed, steps: (0..steps).collect(), trace: Vec::new() };
         let Some(whole) = run.fails(&mut simulation) else { continue };
         let mut run = run.shrunk(&mut simulation);
-        // What depends on the order of a map may not fail again.
+        // A failure that depends on the order of a map may not happen again.
         let trace = run.fails(&mut simulation).unwrap_or(whole).join("\n");
         println!("seed {seed} fails with these steps:\n{trace}");
         run.trace.clear();

@@ -10,9 +10,9 @@ pub const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) const SURVEYS_MAX: usize = 1_024;
 
 struct Survey<T> {
-    /// Who hasn't answered.
+    /// Nodes that haven't answered.
     waiting: BTreeSet<NodeId>,
-    /// Who couldn't.
+    /// Nodes that couldn't answer.
     failed: BTreeSet<NodeId>,
     answers: Vec<T>,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! What a question of another node asks of this node's data plane.
+//! Questions of other nodes to this node's data plane.
 
 use crate::frame::{AnswerError, Answered, Task};
 use stentor_edge::{Command, Done};

@@ -44,7 +44,7 @@ async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
     {}
 }
 
-/// What 100,000 rooms take on the heap, each.
+/// Heap memory of each of 100,000 rooms.
 async fn bytes_per_room<E: Engine + 'static>(
     name: &str,
     connect: impl AsyncFnOnce(NodeId, &ConnectOptions) -> (E, EventReceiver),

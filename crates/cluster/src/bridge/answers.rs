@@ -22,25 +22,25 @@ use tokio::sync::oneshot;
 
 /// Requests that are answered at the same time. The next one waits.
 pub(super) const ANSWERS_MAX: usize = 64;
-/// What requests may cost a second, in bytes of answers.
+/// Bytes of answers per second.
 const BYTES_PER_SECOND: f64 = 32e6;
-/// What each costs at least.
+/// Least cost of a request, in bytes of its answer.
 const REQUEST_BYTES: usize = 16_384;
 
 /// How long clients may take to acknowledge an event, whatever the server says.
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
-/// How a client has connected that isn't Socket.IO's: nothing of it is told to others.
+/// The handshake of a client that isn't Socket.IO's, which other servers don't learn.
 const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
 
-/// Who waits for an answer, and to which request.
+/// A server that waits for an answer, with the request.
 #[derive(Clone)]
 struct Asker {
     uid: Option<Arc<str>>,
     id: Arc<str>,
 }
 
-/// What requests may still cost.
+/// Bytes of answers that requests may still cost.
 pub(super) struct Allowance(Mutex<(f64, Instant)>);
 
 impl Default for Allowance {
@@ -222,7 +222,7 @@ impl Bridge {
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<Concerned, CommandError> {
         if self.has_delivered.swap(false, Ordering::Relaxed) {
-            // When a core has answered who joins a room, it has passed on what it had for other cores. Nobody joins this one.
+            // A core that has answered a request to join a room has passed on its messages for other cores. No session matches this one.
             let nobody =
                 Target::of_rooms(target.all_members().clone(), vec![self.nobody.clone()], Vec::new());
             let rooms = Rooms::from(self.nobody.clone());
@@ -308,7 +308,7 @@ async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
     list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
 }
 
-/// What an application would keep with a socket: who its client is, in the form that hooks receive.
+/// The data that an application would keep with a socket: the client's identity, in the form that hooks receive.
 fn data(details: &stentor_edge::SessionDetails) -> Bytes {
     let mut data = vec![b'{'];
     if let Some(Principal { issuer, subject }) = &details.user {

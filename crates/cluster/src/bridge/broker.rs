@@ -44,7 +44,7 @@ impl Bridges {
     /// `ledger`.
     ///
     /// # Errors
-    /// What is wrong with the options.
+    /// The mistake in the options.
     pub fn new(
         options: &[Options],
         inner: Option<Arc<dyn Broker>>,

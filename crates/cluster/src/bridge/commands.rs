@@ -19,11 +19,11 @@ use tokio::time::{Instant, timeout_at};
 
 /// Questions that nobody has begun to ask.
 pub(super) const QUESTIONS_MAX: usize = 1_024;
-/// Servers that are waited for at most. Redis counts whoever subscribes.
+/// Maximum number of servers to wait for. Redis counts all subscribers.
 const SERVERS_MAX: usize = 1_024;
 /// Sessions, and rooms of these, that the answers to a question may have.
 const NAMES_MAX: usize = 10 * LIST_MAX;
-/// What stands for a server that didn't answer. They have no names.
+/// Stands for servers that didn't answer, which have no names.
 const MISSING: &str = "socketio";
 
 /// Which sessions other servers have.
@@ -53,7 +53,7 @@ impl Bridge {
                 let event = event(name.clone(), &data);
                 let done = Done::new(move |result| {
                     if result.is_ok() && bridge.emit(&namespace, selection, event, volatile).is_err() {
-                        // Nobody waits until there is room.
+                        // The caller doesn't wait until there is room.
                         count(&bridge.counters.not_sent);
                     }
                     done.answer(result);
@@ -79,7 +79,7 @@ impl Bridge {
                     .map(|selection| RequestBody::Disconnect { target: Asked::Selection(selection), close });
                 Command::Disconnect { close, done: bridge.then_tell(namespace, body, done) }
             }
-            // Nobody asks other servers.
+            // Other servers aren't asked.
             Command::Call { .. } => command,
             Command::Sessions { limit, done } => {
                 let Some(selection) = selection(target) else { return Command::Sessions { limit, done } };
@@ -180,7 +180,7 @@ impl Bridge {
         }
     }
 
-    /// Asks what is to be asked, for as long as the node runs.
+    /// Asks all questions, for as long as the node runs.
     pub(super) async fn ask_all(self: Arc<Self>) {
         let questions = self.questions.1.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut questions) = questions else { return };
@@ -246,7 +246,7 @@ impl Bridge {
     }
 }
 
-/// What waits to be asked.
+/// Questions that wait to be asked.
 pub(super) type Questions = (mpsc::Sender<Question>, std::sync::Mutex<Option<mpsc::Receiver<Question>>>);
 
 fn names(rooms: &Rooms) -> Vec<Arc<str>> {

@@ -1,4 +1,4 @@
-//! What arrives: events for sessions of this node.
+//! Delivery of events for sessions of this node.
 
 use super::Bridge;
 use super::inbox::{Kind, Taken};
@@ -43,7 +43,7 @@ impl Bridge {
         let Some((name, incoming)) = namespace.protocol.decode(&arrived.kind, &arrived.payload)? else {
             return Ok(());
         };
-        // Those of Python's servers have one channel for all, also for those that aren't shared.
+        // Python's servers have one channel for all namespaces, also for those that aren't shared.
         let Some(namespace) = self.namespaces.iter().find(|namespace| namespace.name == name) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! What has arrived and waits to be handled: bounded. What doesn't fit is dropped and counted, because Redis would close the
+//! The bounded queue of arrived messages. A message that doesn't fit is dropped and counted, because Redis would close the
 //! connection of a slow reader.
 
 use crate::engine::Limits;
@@ -69,7 +69,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What a message counts.
+/// Bytes charged for a message.
 fn bytes_of(message: &Arrived) -> usize {
     size_of::<Arrived>() + message.payload.len()
 }

@@ -1,4 +1,4 @@
-//! What a bridge counts.
+//! Counters of a bridge.
 
 use super::refused::{LABELS, Refused};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A namespace that is shared: its channels, and which of its rooms have members here.
+//! A shared namespace: its channels, and its rooms with members on this node.
 
 use super::Options;
 use super::expected::Expected;
@@ -29,9 +29,9 @@ struct MemberRooms {
     known: ShrinkingMap<Arc<str>, ()>,
     /// Sessions that have channels of their own, by their ids.
     sessions: ShrinkingMap<Arc<str>, ()>,
-    /// As it may say soon: sessions were told to join them.
+    /// Rooms that will have members soon: sessions were asked to join them.
     expected: Expected,
-    /// Those that may have gained their first member, or lost the last one, since the channels were subscribed; sessions, too.
+    /// Rooms and sessions that may have gained their first member, or lost the last one, since the channels were subscribed.
     changed: HashSet<Arc<str>>,
 }
 
@@ -153,7 +153,7 @@ impl Namespace {
         Ok(local)
     }
 
-    /// What a message of this node says to others: to whom, and what. `None`: to nobody.
+    /// The receivers and the event of a message of this node. `None`: other servers have no receivers.
     pub(super) fn outgoing(&self, message: &Broadcast) -> Option<(Selection, Event)> {
         if message.except_rooms.contains(&self.all_members) {
             return None;
@@ -211,7 +211,7 @@ impl Local {
     }
 }
 
-/// What clients of Socket.IO receive.
+/// The event that clients of Socket.IO receive.
 pub(super) fn event(name: Option<Arc<str>>, data: &Data) -> Event {
     let arguments = match data {
         Data::Arguments { .. } => data.clone(),

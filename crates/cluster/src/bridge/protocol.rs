@@ -17,7 +17,7 @@ use stentor_edge::PublicId;
 /// How the hosts of nodes of Stentor begin on python-socketio's channel. There, they ignore each other: they have another way.
 const PYTHON_HOST: &str = "stentor-";
 
-/// What another server says.
+/// A message of another server.
 #[derive(Debug)]
 pub(super) enum Incoming {
     /// An event to sessions.
@@ -30,7 +30,7 @@ pub(super) enum Incoming {
     Response(Response),
 }
 
-/// A channel, and what is published there.
+/// A channel, with a payload to publish.
 pub(super) type Published = (String, Bytes);
 
 /// The protocol of the other servers, in one namespace.
@@ -102,7 +102,7 @@ impl Protocol {
         matches!(&self.wire, Wire::Sharded { mode: Mode::DynamicPrivate, .. })
     }
 
-    /// What a message on a channel is. `None`: it isn't one of this namespace, or is this node's own.
+    /// The kind of a message on a channel. `None`: it isn't one of this namespace, or this node sent it.
     pub(super) fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<Kind> {
         match &self.wire {
             Wire::Classic { channels, pattern: own, .. } => {
@@ -128,7 +128,7 @@ impl Protocol {
         }
     }
 
-    /// What has arrived, with the namespace that it is for. `None`: it is this node's own, or says nothing to servers.
+    /// Decodes a message, with its namespace. `None`: this node sent it, or it isn't for servers.
     pub(super) fn decode(
         &self,
         kind: &Kind,
@@ -259,7 +259,7 @@ impl Protocol {
         }
     }
 
-    /// What Redis is asked for the number of servers, this one included. `None`: they can't be asked anything.
+    /// The command that counts the servers, this one included. `None`: servers can't be asked.
     pub(super) fn count_servers(&self) -> Option<[&str; 3]> {
         match &self.wire {
             Wire::Classic { channels, .. } => Some(["PUBSUB", "NUMSUB", channels.request()]),
@@ -269,7 +269,7 @@ impl Protocol {
     }
 }
 
-/// What a server in Python says. `None`: it is an acknowledgement, which this node never asks for.
+/// The message of a server in Python. `None`: it is an acknowledgement, which this node never asks for.
 fn of_python(host: &Arc<str>, namespace: &Arc<str>, action: Action) -> Option<Incoming> {
     let body = match action {
         Action::Emit { selection, event, callback: None } => {

@@ -1,4 +1,4 @@
-//! What is refused, by reason.
+//! Refused messages, by reason.
 
 use crate::socketio::WireError;
 

@@ -12,7 +12,7 @@ struct SessionObserver {
 }
 
 impl Bridges {
-    /// What is to be notified of sessions, where `inner` alone would be.
+    /// The observer of sessions, in place of `inner`.
     pub fn observe_sessions(
         self: &Arc<Self>,
         inner: Option<Arc<dyn NoticeSink>>,

@@ -1,4 +1,4 @@
-//! What leaves the node.
+//! Messages that leave the node.
 
 use super::Cluster;
 use crate::NodeId;
@@ -82,7 +82,7 @@ impl Broker for Cluster {
             Some(node) => Channel::Node(NodeId(node)),
             None => Channel::from(room.clone()),
         };
-        // What is lost is repaired by the next message.
+        // The next message repairs a loss.
         let _ = self.send(channel, &Frame::Presence(PresenceFrame { room, message }));
     }
 

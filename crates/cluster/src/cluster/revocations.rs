@@ -5,7 +5,7 @@
 //!  joined, reconnected, every 30 s ── Compare(digest) ──► others with another digest: Page, and they Ask
 //! ```
 //!
-//! A page is answered by the next question, so that a long list doesn't fill a queue. What is lost is repaired by the next round.
+//! A page is answered by the next question, so that a long list doesn't fill a queue. The next round repairs losses.
 
 use super::Cluster;
 use crate::NodeId;

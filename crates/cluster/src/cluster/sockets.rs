@@ -91,7 +91,7 @@ impl Sockets {
 
     fn begin(&self, nodes: BTreeSet<NodeId>) -> (Asking<'_>, oneshot::Receiver<(NodeId, SocketAnswer)>) {
         let (found, answer) = oneshot::channel();
-        // Nobody is to guess it.
+        // Random, so that it can't be guessed.
         let id = fastrand::u64(..);
         self.state().pending.insert(id, Pending { waiting: nodes, found });
         (Asking { sockets: self, id }, answer)
@@ -107,7 +107,7 @@ impl Sockets {
         if (answer != SocketAnswer::None || asked.waiting.is_empty())
             && let Some(Pending { found, .. }) = pending.remove(&id)
         {
-            // Nobody may wait any more.
+            // The caller may have stopped waiting.
             let _ = found.send((node, answer));
         }
     }

@@ -151,7 +151,7 @@ impl Claims {
 
     /// Renews the claims, for ever.
     pub(super) async fn keep(&self) {
-        // What is claimed before this runs isn't renewed at once.
+        // Earlier claims aren't renewed at once.
         let mut ticks = interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

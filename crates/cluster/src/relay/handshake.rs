@@ -33,7 +33,7 @@ const INTRODUCTION_BYTES: usize = CLAIMS_BYTES + TAG_BYTES;
 const TLS: u8 = 1;
 const PROBE: u8 = 2;
 
-/// What the node with a session learns of its client.
+/// The client's address and protocol, for the node with the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
@@ -55,7 +55,7 @@ pub(super) enum HandshakeError {
     Io(#[from] io::Error),
 }
 
-/// What each part of the handshake is for: no tag is valid in another part.
+/// A part of the handshake. No tag is valid in another part.
 #[derive(Clone, Copy)]
 enum Part {
     Introduction,

@@ -1,7 +1,7 @@
 //! The internal listener: takes connections that other nodes pass through.
 //!
-//! Whoever reaches it may connect, so connections that haven't proved themselves are bounded. Another one takes the place of the
-//! oldest of them: a node proves itself within a round trip, while one that is silent grows old. So nobody can hold all places.
+//! Any host that reaches it may connect, so unproven connections are bounded. A further one takes the place of the
+//! oldest of them: a node proves itself within a round trip, while a silent connection grows old. So an attacker can't hold all places.
 
 use super::handshake::HandshakeError;
 use super::metrics::{Refusal, count};

@@ -1,4 +1,4 @@
-//! What is counted about connections that are passed through.
+//! Counters of connections that are passed through.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_edge::{Metric, MetricKind};

@@ -8,7 +8,7 @@
 //! A polling client's request names its session. If that is another node's, the core lets the connection go, and it becomes a
 //! [`tunnel`] to that node's internal [`listener`], which gives it to a core there as if the client had connected to it. That
 //! core answers one request and ends the connection, or speaks WebSocket on it. So a connection is passed through once, and its
-//! bytes are read by nobody in between. Nothing of the request is sent before the other node has proved itself
+//! bytes aren't read in between. No byte of the request is sent before the other node has proved itself
 //! ([`handshake`]): if it is dead or stopped, the core gets its connection back and answers itself.
 //!
 //! The names of SockJS sessions, which their clients choose, are claimed in the engine ([`claims`]).
@@ -76,7 +76,7 @@ impl fmt::Debug for Relays {
 }
 
 impl Relays {
-    /// Of a node. All nodes have the same secret, or none. What it holds is counted in `ledger`.
+    /// Relays of a node. All nodes have the same secret, or none. Buffers are charged to `ledger`.
     pub fn new(
         node: NodeId,
         secret: Option<&[u8]>,

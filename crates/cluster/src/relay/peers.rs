@@ -167,7 +167,7 @@ mod tests {
         assert!(!two.is_finished());
         peers.update(NodeId(1), &nodes(&[(1, None), (2, Some("two"))]));
         assert_eq!((two.await.unwrap(), three.await.unwrap()), (true, false));
-        // Nobody says: not for ever.
+        // Without an answer, it doesn't wait for ever.
         let start = tokio::time::Instant::now();
         assert!(!wait(4).await.unwrap());
         assert_eq!(start.elapsed(), UPDATE_TIMEOUT);

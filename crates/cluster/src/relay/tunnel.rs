@@ -1,6 +1,6 @@
 //! Carries the bytes of a connection both ways until both sides have ended.
 //!
-//! What one side hasn't taken is all that is buffered, at most [`CHUNK_BYTES`] each way; nothing more is read meanwhile, so that
+//! The buffer holds bytes that one side hasn't taken, at most [`CHUNK_BYTES`] each way. Reading stops meanwhile, so that
 //! each side's flow control reaches the other. An idle tunnel holds no buffer.
 
 use std::mem::MaybeUninit;
@@ -31,7 +31,7 @@ struct Flow {
     finished: bool,
 }
 
-/// What one step of a [`Flow`] did.
+/// The result of a step of a [`Flow`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     /// Bytes, or an end.
@@ -46,15 +46,15 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnerLost;
 
-/// What a request is answered whose owner is lost before its answer began. A proxy that saw the connection break off instead would
+/// The answer to a request whose owner is lost before its answer began. A proxy that saw the connection break off instead would
 /// take this node for dead as well: nginx gives it no requests for 10 s after one.
 const NOT_ANSWERED: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// What the owner answers before a request's body: not its answer.
+/// The owner's interim response before a request's body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The request that a tunnel is for, and its answer. There is one of each: the owner ends the connection after it. What the client sends
-/// once the answer has begun is no request that could be answered: more bytes would become a part of that answer.
+/// The request of a tunnel, and its answer. There is one of each: the owner ends the connection after it. Bytes that the client sends
+/// once the answer has begun can't be answered: further bytes would become a part of that answer.
 #[derive(Default)]
 struct Exchange {
     has_request: bool,

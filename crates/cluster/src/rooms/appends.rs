@@ -24,7 +24,7 @@ pub(super) const APPENDS_BYTES_MAX: usize = 8 << 20;
 /// Delay before messages are sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// What is to be done about a message. `P` names a publisher that waits.
+/// The next step for a message. `P` names a publisher that waits.
 pub(super) enum Step<P> {
     /// Sends it, to be answered with [`Appends::handle_reply`].
     Send(u64, Request),

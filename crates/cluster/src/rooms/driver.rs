@@ -40,7 +40,7 @@ impl std::fmt::Debug for Publisher {
 /// The rooms with history of a node, for any thread.
 pub(crate) struct RoomDriver {
     rooms: Mutex<Rooms<Publisher>>,
-    /// What waits in the machine. Changed while it is locked.
+    /// Size of the machine's queues. Changes only while it is locked.
     charge: Charge,
     /// The machine has outputs.
     changed: Notify,

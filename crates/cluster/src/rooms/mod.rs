@@ -16,7 +16,7 @@
 //! after each lost connection, and every 18 to 30 seconds.
 //!
 //! **Invariants.** A core gets the messages of an epoch in the order of their offsets, each once. It gets a message that
-//! doesn't follow the one before only after an update by which it announces a gap. What waits is bounded.
+//! doesn't follow the one before only after an update by which it announces a gap. Queues are bounded.
 
 mod appends;
 mod driver;
@@ -53,7 +53,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// When updates of this size wait for the data plane, the node takes no more.
 const UPDATES_BYTES_MAX: usize = 8 << 20;
 
-/// What a message says, and who doesn't receive it.
+/// The content of a message, and the sessions that don't receive it.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) event: Option<Arc<str>>,
@@ -75,7 +75,7 @@ impl From<Broadcast> for Content {
     }
 }
 
-/// What the machine wants done. `P` names a publisher that waits.
+/// An output of the machine. `P` names a publisher that waits.
 #[derive(Debug)]
 pub(crate) enum Output<P> {
     /// A request to the engine, to be answered with [`Rooms::handle_reply`].
@@ -86,7 +86,7 @@ pub(crate) enum Output<P> {
     Room(Room, RoomUpdate),
 }
 
-/// What a request is about.
+/// The subject of a request.
 enum Asked {
     Append(u64),
     /// The history of a room in one of its incarnations.
@@ -195,7 +195,7 @@ impl<P> Rooms<P> {
         history_limits(&self.history, room).is_some()
     }
 
-    /// What is to be done next.
+    /// The next output.
     pub(crate) fn poll_output(&mut self) -> Option<Output<P>> {
         loop {
             let Some(Queued { output, incarnation, bytes }) = pop_front(&mut self.outputs) else {
@@ -333,7 +333,7 @@ impl<P> Rooms<P> {
     /// The engine is connected, for the first time or again: messages may have been missed.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.read_at = None;
-        // What was read before the first connection is reported was read on it.
+        // Reads before the first report of a connection were made on it.
         if std::mem::replace(&mut self.may_have_missed, true) {
             let rooms: Vec<Room> = self.rooms.keys().cloned().collect();
             for room in rooms {

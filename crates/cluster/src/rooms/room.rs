@@ -1,4 +1,4 @@
-//! One room with history: what the node's core has of it, and what has to be read.
+//! A room with history: the messages that the node's core has, and those that have to be read.
 
 use super::Content;
 use super::vacant::Trace;
@@ -11,7 +11,7 @@ use stentor_hub::{Epoch, HistoryLimits, HistoryMessage, Position};
 const WAITING_MAX: usize = 256;
 /// and of their bytes. One message may be larger.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// A room is confirmed after this number of additional reads, even if members come all the time. Those that came during the last one
+/// A room is confirmed after this number of additional reads, even if members come all the time. Members that came during the last one
 /// may be notified of a gap that is none.
 const CONFIRM_READS_MAX: u32 = 3;
 /// The room never had a message, as far as the engine knows.
@@ -61,7 +61,7 @@ impl Resync {
     }
 }
 
-/// What a room has for its core.
+/// Updates of a room for its core.
 #[derive(Default)]
 pub(super) struct News {
     pub(super) updates: Vec<RoomUpdate>,
@@ -90,11 +90,11 @@ enum Confirm {
     Asked,
 }
 
-/// What an input leads to.
+/// The result of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Next {
-    /// Nothing.
+    /// No work.
     Idle,
     /// The history has to be read.
     Read,
@@ -158,7 +158,7 @@ impl RoomState {
         }
     }
 
-    /// What the core has, unless it waits for the history.
+    /// The newest position of the core, unless it waits for the history.
     pub(super) fn newest(&self) -> Option<Position> {
         self.newest
     }
@@ -260,7 +260,7 @@ impl RoomState {
         let Some(newest) = self.newest.filter(|_| self.reading == Reading::No) else { return Next::Idle };
         let is_complete = match head {
             Some(head) => covers(newest, head) && !(covers(asked_at, head) && asked_at != head),
-            // What has come since is newer than the answer.
+            // Messages since the request are newer than the answer.
             None if asked_at == START && newest != START => return Next::Idle,
             None if newest == START => {
                 if self.is_unproven {
@@ -417,7 +417,7 @@ impl RoomState {
         } else if newest.epoch != head.epoch {
             self.resync(start, Resync::Epoch, news);
         } else if newest.offset > head.offset {
-            // It can't be told which messages are the same.
+            // The messages of both can't be compared.
             return self.resync(head, Resync::RolledBack, news);
         }
         let mut missed = Vec::new();

@@ -202,7 +202,7 @@ fn a_lost_last_message_is_noticed_within_half_a_minute() {
         cluster.run_until_idle();
         assert_eq!(cluster.member(1, 0).received, expected);
     }
-    // Of the first one it can't be told whether it is the only one that was missed.
+    // The node can't know whether the first message is the only one that it missed.
     assert_eq!(cluster.resyncs(1), [("unproven", 1)]);
     assert_eq!(cluster.nodes[1].rooms.stats().recovered, 1);
 }

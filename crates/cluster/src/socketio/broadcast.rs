@@ -11,7 +11,7 @@ use stentor_json as json;
 /// An event to rooms of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Who sent it: 6 characters for a server, and `emitter` for an emitter. A server ignores what it sent itself.
+    /// The sender: 6 characters for a server, and `emitter` for an emitter. A server ignores its own messages.
     pub uid: Arc<str>,
     /// The namespace. A receiver ignores a broadcast to another one than the channel's.
     pub namespace: Arc<str>,

@@ -17,7 +17,7 @@ pub struct Channels {
     response: String,
 }
 
-/// What a channel is for.
+/// The purpose of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channel<'a> {
     /// Broadcasts.
@@ -81,7 +81,7 @@ impl Channels {
         format!("{}{uid}#", self.response)
     }
 
-    /// What `channel` is for. `None`: it isn't one of this namespace.
+    /// Decodes the name of a channel. `None`: it isn't one of this namespace.
     pub fn decode<'a>(&self, channel: &'a [u8]) -> Option<Channel<'a>> {
         let channel = str::from_utf8(channel).ok()?;
         if let Some(room) = channel.strip_prefix(&self.broadcasts) {

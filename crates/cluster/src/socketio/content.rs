@@ -1,4 +1,4 @@
-//! What messages have in common: events, the sockets that they are for, and flags. All are written as Socket.IO writes
+//! Common parts of messages: events, the sockets that they are for, and flags. All are written as Socket.IO writes
 //! them.
 
 use super::json_to_msgpack::to_msgpack;
@@ -25,7 +25,7 @@ pub struct Event {
 /// Which sockets a message is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The members of any of these rooms. Every socket is the member of a room with its id. None: all sockets.
+    /// The members of any of these rooms. Every socket is the member of a room with its id. Empty: all sockets.
     pub rooms: Vec<Arc<str>>,
     /// But not the members of these.
     pub except: Vec<Arc<str>>,

@@ -1,4 +1,4 @@
-//! What Socket.IO's own servers and emitters say to each other over Redis, so that Stentor shares rooms with them.
+//! Messages of Socket.IO's own servers and emitters over Redis, so that Stentor shares rooms with them.
 //!
 //! | module | follows |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! Codecs only: no I/O, and no decision about what a message may do. MessagePack and JSON are decoded alike: MessagePack
 //! becomes JSON text with placeholders first.
 //!
-//! Invariants: nothing from outside panics. What a message takes decoded is bounded: the text is at most six times as
+//! Invariants: no input panics. The size of a decoded message is bounded: the text is at most six times as
 //! long as the payload, plus 40 bytes for each of [`ATTACHMENTS_MAX`] attachments, and never longer than
 //! [`PAYLOAD_BYTES_MAX`]; there are at most [`ROOMS_MAX`] rooms
 //! or [`LIST_MAX`] items of an answer.

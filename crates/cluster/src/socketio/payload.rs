@@ -79,7 +79,7 @@ pub(super) fn arguments(list: Bytes, attachments: Vec<Bytes>) -> Result<Data, Wi
     Ok(Data::Arguments { json: list, attachments: attachments.into() })
 }
 
-/// What an object's members say. Null and `[]`, which PHP has for an empty object, are as an object without members.
+/// Decodes an object's members. Null and `[]`, which PHP has for an empty object, are as an object without members.
 pub(super) fn members<'a, T: Deserialize<'a> + Default>(value: Option<&'a str>) -> Result<T, WireError> {
     match value {
         None | Some("null" | "[]") => Ok(T::default()),

@@ -19,18 +19,18 @@ pub use stentor_cluster_settings::PYTHON_CHANNEL as CHANNEL;
 /// The first byte of pickle from protocol 2 on.
 const PICKLE: u8 = 0x80;
 
-/// What one server or emitter tells all servers.
+/// A message of a server or emitter to all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it; of a [callback](Action::Callback), who is to receive it. A server ignores what it sent itself.
+    /// The sender; the receiver of a [callback](Action::Callback). A server ignores its own messages.
     pub host: Arc<str>,
     /// The namespace.
     pub namespace: Arc<str>,
-    /// What is to be done.
+    /// The action of a message.
     pub action: Action,
 }
 
-/// What is to be done.
+/// The action of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An event to sockets.
@@ -48,7 +48,7 @@ pub enum Action {
         session: Arc<str>,
         /// Its number.
         id: u64,
-        /// What the client answered, as [arguments](Data::Arguments).
+        /// The client's answer, as [arguments](Data::Arguments).
         arguments: Data,
     },
     /// A socket is disconnected.

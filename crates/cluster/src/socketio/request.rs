@@ -13,14 +13,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// What a server or an emitter asks of all servers.
+/// A request of a server or an emitter to all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Who asks. Emitters don't say it in most requests.
+    /// The sender. Most requests of emitters don't have it.
     pub uid: Option<Arc<str>>,
-    /// What the answers have to repeat.
+    /// The id that answers repeat.
     pub id: Option<Arc<str>>,
-    /// What is asked.
+    /// The task of a request.
     pub body: RequestBody,
 }
 
@@ -33,12 +33,12 @@ pub enum Target {
     Session(Arc<str>),
 }
 
-/// What is asked.
+/// The task of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestBody {
     /// Which sockets are in these rooms? (Adapters before 7.)
     Sessions {
-        /// None: all sockets.
+        /// Empty: all sockets.
         rooms: Vec<Arc<str>>,
     },
     /// Which rooms are there?
@@ -148,7 +148,7 @@ impl Request {
             _ => return Err(WireError::UnknownType),
         };
         let request = Self { uid: optional_name(request.uid)?, id: optional_name(request.request_id)?, body };
-        // What every server has to answer needs an id for the answers.
+        // A request that every server answers needs an id for the answers.
         match request.body {
             RequestBody::ServerSideEmit(_) => Ok(request),
             _ if request.is_answered() && request.id.is_none() => Err(WireError::Malformed),

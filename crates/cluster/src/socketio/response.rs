@@ -19,7 +19,7 @@ pub struct Response {
     pub body: ResponseBody,
 }
 
-/// What a server answers.
+/// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseBody {
     /// It is done: to requests for a single socket.
@@ -28,11 +28,11 @@ pub enum ResponseBody {
     Sessions(Vec<RemoteSession>),
     /// The rooms, including those of single sockets.
     Rooms(Vec<Arc<str>>),
-    /// What the server's code answers to an event, as [arguments](Data::Arguments): one, or none. Null is none.
+    /// The answer of the server's code to an event, as [arguments](Data::Arguments): one, or none. Null is none.
     ServerSideEmit(Data),
     /// How many clients of the server have been sent a broadcast.
     ClientCount(u64),
-    /// What one of them acknowledged it with, as [arguments](Data::Arguments): one, or none. Null is none.
+    /// The acknowledgement of one of them, as [arguments](Data::Arguments): one, or none. Null is none.
     Acknowledged(Data),
 }
 
@@ -45,14 +45,14 @@ pub struct RemoteSession {
     pub details: Option<SessionDetails>,
 }
 
-/// What is known of a socket of another server.
+/// A socket of another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionDetails {
     /// How it connected, as JSON: `headers`, `time`, `address`, `xdomain`, `secure`, `issued`, `url`, `query`, `auth`.
     pub handshake: Bytes,
     /// Its rooms, including its own.
     pub rooms: Vec<Arc<str>>,
-    /// What the application keeps with it, as JSON. Binary data in it isn't available.
+    /// The application's data about it, as JSON. Binary data in it isn't available.
     pub data: Bytes,
 }
 

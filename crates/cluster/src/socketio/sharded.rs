@@ -19,14 +19,14 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 pub use stentor_cluster_settings::SubscriptionMode as Mode;
 
-/// What one server tells others.
+/// A message of a server to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who: 16 hexadecimal digits.
+    /// The sender: 16 hexadecimal digits.
     pub uid: Arc<str>,
     /// The namespace.
     pub namespace: Arc<str>,
-    /// What.
+    /// The content.
     pub body: Body,
 }
 
@@ -35,9 +35,9 @@ pub struct Message {
 pub enum Body {
     /// A request, or a broadcast.
     Request {
-        /// What the answers have to repeat. Without an id, no answer is wanted.
+        /// The id that answers repeat. Without an id, no answer is wanted.
         id: Option<Arc<str>>,
-        /// What is asked. There are no requests for sessions, rooms or a single socket.
+        /// The task. There are no requests for sessions, rooms or a single socket.
         body: RequestBody,
     },
     /// An answer. It has neither rooms, nor is it [`ResponseBody::Done`].

@@ -39,7 +39,7 @@ struct Plane {
     busy: Mutex<usize>,
     is_silent: Mutex<bool>,
     wanted: Mutex<Vec<Wanted>>,
-    /// What subscribers of feeds have, as versions, or states.
+    /// Versions or states that subscribers of feeds have.
     shown: Mutex<Vec<String>>,
     kept: Mutex<Vec<Command>>,
 }
@@ -740,14 +740,14 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
         assert_eq!(node.commands(), ["Disconnect 42"]);
     }
     assert_eq!((in_b.digest(), in_d.digest()), (in_a.digest(), 0));
-    // Nothing becomes void.
+    // No identity becomes void.
     assert_eq!(recheck(user("43").filter, RecheckAction::Renew).await.sessions, 11);
     assert_eq!((b.commands(), in_b.digest()), (vec!["Renew 43".to_owned()], in_a.digest()));
     // Permissions of other nodes are their own matter.
     assert_eq!(recheck(IdentityFilter::default(), RecheckAction::Authorize).await.sessions, 1);
     assert_eq!(b.commands(), [""; 0]);
 
-    // What a node has noted alone, as one that was cut off, the others have after a while; several pages, both ways.
+    // Other nodes have the entries of a node that was cut off after a while; several pages, both ways.
     in_a.merge((0..2_500).map(|n| user(&format!("a{n}"))).collect()).unwrap();
     in_b.merge((0..1_500).map(|n| user(&format!("b{n}"))).collect()).unwrap();
     pass(REVOCATIONS_INTERVAL).await;

@@ -309,7 +309,7 @@ async fn nodes_with_different_secrets_do_not_serve_each_other() {
     assert_eq!(a.metric("relays_received", ""), 0);
 }
 
-/// What the internal listener says after its challenge, to the end.
+/// The bytes of the internal listener after its challenge, to the end.
 async fn answer_to(node: &Node, bytes: &[u8]) -> (Vec<u8>, TcpStream) {
     let mut socket = TcpStream::connect(node.internal).await.unwrap();
     let mut challenge = [0; 32];
@@ -347,7 +347,7 @@ async fn nodes_are_served_while_silent_strangers_have_all_places() {
     let (a, b, path) = two(&memory).await;
     let mut strangers = VecDeque::new();
     for n in 0..5 {
-        // Each place is taken when one more stranger is too many.
+        // All places are taken when one more connection is too many.
         let evicted = a.metric("cluster_internal_refused", "too_many");
         while a.metric("cluster_internal_refused", "too_many") == evicted {
             strangers.push_back(TcpStream::connect(a.internal).await.unwrap());

@@ -28,7 +28,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A data plane that notes what becomes of sockets.
 #[derive(Default)]
 struct Plane {
-    /// What it has for other nodes.
+    /// The socket that it has for other nodes.
     socket: Mutex<Option<MovingSocket>>,
     expected: Mutex<Vec<MovingSocket>>,
     /// Sockets aren't waited for any more.
@@ -436,7 +436,7 @@ async fn answers_of_others_and_without_a_question_have_no_effect() {
     other.engine.publish(Channel::Node(node.id), forged).unwrap();
     pass(MOMENT).await;
     assert_eq!(*node.plane.expected.lock().unwrap(), []);
-    // The client has gone meanwhile: the socket stays where it is.
+    // The client has disconnected meanwhile: the socket stays on its node.
     *node.plane.has_given_up.lock().unwrap() = true;
     owner.answer(node.id, id, answer_with(described()));
     assert_eq!(owner.next().await, None);
@@ -463,7 +463,7 @@ async fn own_pids_that_have_not_moved_are_nowhere_else() {
     assert!(node.find(2, own));
     other.asked(Describe).await;
     assert_eq!(peer.next().await, None);
-    // What this node hands over of another's is reported to that one.
+    // A node learns that this node has handed over its socket.
     *node.plane.socket.lock().unwrap() = Some(socket());
     let name = name_of(pid_of(peer.id));
     other.send(node.id, SocketFrame::Question { id: 6, name, request: Take });

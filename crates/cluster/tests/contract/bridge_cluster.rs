@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// Far more than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What docs/cluster.md adds for clusters.
+/// Permissions that docs/cluster.md adds for clusters.
 const CLUSTER_PERMISSIONS: &str = "+cluster|info +cluster|slots";
 
 /// The user for bridges, as docs/cluster.md has it.
@@ -106,7 +106,7 @@ impl Member {
         self.plane.0.lock().unwrap().iter().any(|received| received.starts_with(text))
     }
 
-    /// What it has received since the last time, except what was said to meet.
+    /// Messages since the last call, except those that prove the connections.
     fn take(&self) -> Vec<String> {
         let received = std::mem::take(&mut *self.plane.0.lock().unwrap());
         received.into_iter().filter(|text| !text.contains("met")).collect()
@@ -131,7 +131,7 @@ async fn meet(say: impl Fn(&str), text: &str, members: &[&Member]) {
     .await;
 }
 
-/// What the package `python-socketio` publishes, at one of the servers.
+/// Publishes a message of the package `python-socketio`, at one of the servers.
 fn say_in_python(server: &RedisServer, text: &str) {
     let message = format!(
         r#"{{"method": "emit", "event": "say", "data": ["{text}"], "binary": false, "namespace": "/", "room": "red", "skip_sid": null, "callback": null, "host_id": "0123456789abcdef0123456789abcdef"}}"#
@@ -185,7 +185,7 @@ async fn servers_in_python_reach_each_node_at_whichever_primary_they_publish() {
         say_in_python(server, &once);
         until("it has arrived", || a.has(&once) && b.has(&once)).await;
     }
-    // What follows on the same way shows that nothing has come twice.
+    // A later message on the same way shows that none has come twice.
     for server in &cluster.nodes {
         say_in_python(server, "end");
     }

@@ -1,4 +1,4 @@
-//! Who connects to a NATS, and how that is kept secret.
+//! Credentials and encryption of connections to NATS.
 
 use crate::nats_server::NatsServer;
 use crate::redis_tls::Authority;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What is run. Set `STENTOR_NATS_SERVER` to test another version.
+/// The program. Set `STENTOR_NATS_SERVER` to test another version.
 fn program() -> String {
     std::env::var("STENTOR_NATS_SERVER").unwrap_or_else(|_| "nats-server".into())
 }

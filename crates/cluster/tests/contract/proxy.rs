@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Forwards connections to a server, and swallows what goes one way, or is slow, if it is told to.
+/// Forwards connections to a server. It can swallow the bytes of one direction, or be slow.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    /// What clients send, and what the server sends.
+    /// Whether bytes of clients are swallowed, and bytes of the server.
     pub(crate) swallows: Arc<[AtomicBool; 2]>,
     /// How many milliseconds each 4 KiB take that the server sends.
     pub(crate) delay_ms: Arc<AtomicU64>,

@@ -14,7 +14,7 @@ use stentor_hub::{Position, Room};
 const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// What docs/cluster.md adds for clusters.
+/// Permissions that docs/cluster.md adds for clusters.
 const CLUSTER_PERMISSIONS: &str = "+asking +cluster|info +cluster|slots +cluster|links";
 
 /// Three primaries, each with replicas.
@@ -71,7 +71,7 @@ impl RedisCluster {
                 .all(|node| node.command(&["INFO", "replication"]).contains("link_status:up"))
         });
         until("the cluster is up", || nodes.iter().all(is_up));
-        // What one publishes is lost to those that it has no link with. Later links are reported, but the tests expect none.
+        // Messages don't reach nodes without a link to the publisher. Later links are reported, but the tests expect none.
         until("each node has a link from each other", || {
             nodes.iter().all(|node| {
                 let from = node.command(&["CLUSTER", "LINKS"]).lines().filter(|line| *line == "from").count();

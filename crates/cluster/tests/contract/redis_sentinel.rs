@@ -93,7 +93,7 @@ async fn a_connection_serves_while_no_sentinel_answers() {
 #[tokio::test]
 async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     let Some(primary) = RedisServer::start(&["--repl-diskless-sync-delay", "0"]) else { return };
-    // What the primary sends to its replica can be swallowed.
+    // The proxy can swallow the bytes of the primary to its replica.
     let proxy = Proxy::start(primary.port);
     let replica = replica_of(proxy.port);
     let sentinel = Sentinel::start(&primary, "");

@@ -86,7 +86,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// A command, and what it is answered with, as redis-cli shows it.
+    /// Runs a command, and returns the reply as redis-cli shows it.
     pub(crate) fn command(&self, arguments: &[&str]) -> String {
         let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments).output();
         String::from_utf8(output.unwrap().stdout).unwrap()

@@ -8,7 +8,7 @@ use std::process::Command;
 use stentor_cluster::engine::{ConnectOptions, Identity};
 use tempfile::TempDir;
 
-/// An authority, and what it has issued, in files.
+/// An authority, with its certificates in files.
 pub(crate) struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,

@@ -1,4 +1,4 @@
-//! What joins the machine with a data plane that may be busy.
+//! The driver that joins the machine with a data plane that may be busy.
 
 use super::model::{content, limits, room};
 use super::vacant_rooms;

@@ -1,4 +1,4 @@
-//! What the engine has appended, and what members make of what they get.
+//! Appended messages, and the state of members that receive them.
 
 use super::{ROOMS, START};
 use crate::rooms::Content;
@@ -45,7 +45,7 @@ impl Truth {
         self.0.iter().position(|(at, _)| *at == position)
     }
 
-    /// What follows a position. `None`: no such position.
+    /// Index of the message after a position. `None`: no such position.
     fn index_after(&self, after: Position) -> Option<usize> {
         match after.offset {
             0 => self.index_of(Position { offset: 1, ..after }),
@@ -54,7 +54,7 @@ impl Truth {
     }
 }
 
-/// What a core and its members have of a room: the rules are those of `Hub::handle_history` and `Hub::handle_positioned`.
+/// The messages of a room that a core and its members have: the rules are those of `Hub::handle_history` and `Hub::handle_positioned`.
 #[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) newest: Option<Position>,
