@@ -37,6 +37,8 @@ pub(crate) struct State {
     /// The end of file has been read.
     pub(crate) ended: bool,
     pub(crate) paused: bool,
+    /// [`crate::Event::EndPending`] has been returned since the last call of [`crate::Driver::pause`].
+    pub(crate) end_reported: bool,
     /// It stands in the driver's queue.
     pub(crate) queued: bool,
     /// Our side has been shut down.
@@ -53,6 +55,7 @@ impl<S> Connection<S> {
             broken: false,
             ended: false,
             paused: false,
+            end_reported: false,
             queued: false,
             shut: false,
         };
@@ -69,6 +72,11 @@ impl State {
         // Of an open connection that hasn't failed, both directions end only if it is one of a pair of Unix sockets whose other end
         // was closed. What that end has sent is still there, as with TCP.
         self.broken |= is_error || self.ended || self.phase != Phase::Open;
+    }
+
+    /// Whether the end of what the peer of a paused connection sends is to be reported.
+    pub(crate) fn has_end_to_report(&self) -> bool {
+        self.ending && self.paused && !self.ended && !self.end_reported
     }
 
     /// Notes that nothing can be sent any more.

@@ -12,7 +12,7 @@
 //! arrives in time is seen before its timeout.
 //!
 //! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
-//! paused, is in the queue or the one being stepped.
+//! paused, or has an end to report, is in the queue or the one being stepped.
 
 use crate::backlog::Progress;
 use crate::connection::{Connection, Phase};
@@ -187,7 +187,14 @@ impl<K: Kernel> EventLoop<K> {
         let state = &connection.state;
         let may_read = state.readable || state.broken || kernel.is_receiving(&connection.socket);
         if state.paused || state.ended || !may_read {
-            return if state.broken { self.closed(conn, None) } else { self.rest(conn) };
+            return if state.broken {
+                self.closed(conn, None)
+            } else if state.has_end_to_report() {
+                connection.state.end_reported = true;
+                Some(Event::EndPending(conn))
+            } else {
+                self.rest(conn)
+            };
         }
         match kernel.receive(conn, connection, &mut turn.buffers) {
             Receipt::Bytes(data) => {
@@ -436,8 +443,13 @@ impl<B: Backend> Driver for B {
     }
 
     fn pause(&mut self, conn: ConnId) {
-        if let Some(connection) = self.event_loop_mut().turn.open(conn) {
+        let turn = &mut self.event_loop_mut().turn;
+        if let Some(connection) = turn.open(conn) {
             connection.state.paused = true; // a broken one is in the queue, which reports it
+            connection.state.end_reported = false;
+            if connection.state.has_end_to_report() {
+                turn.enqueue(conn);
+            }
         }
     }
 

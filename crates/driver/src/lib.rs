@@ -125,6 +125,9 @@ pub enum Event {
     },
     /// The other side has finished sending (end of file). It may still read.
     PeerFinished(ConnId),
+    /// The other side of a paused connection has finished sending: [`Event::PeerFinished`] follows after
+    /// [`Driver::resume`] and the bytes that are unread. It may still read.
+    EndPending(ConnId),
     /// The send in flight is done: the kernel has taken all of it.
     Sent(ConnId),
     /// The connection is gone: reset, refused, or [`Driver::finish`] completed. The id is dead.
@@ -200,7 +203,8 @@ pub trait Driver {
     fn owned_bytes(&self) -> usize;
 
     /// Stops reading from `conn`: no `Received` until [`Driver::resume`]. Flow control then reaches the
-    /// peer. An error of the connection is still reported.
+    /// peer. An error of the connection is still reported, and so is, once after each call, that the peer has finished
+    /// sending ([`Event::EndPending`]), as soon as the kernel knows it. Costs no system call.
     fn pause(&mut self, conn: ConnId);
 
     /// Reads from `conn` again.

@@ -120,6 +120,7 @@ impl Kernel for Sim {
         for conn in std::mem::take(&mut net.driver(self.index).notices) {
             if let Some(Connection { socket, state, .. }) = turn.connections.get_mut(conn.0) {
                 state.readable = true;
+                state.ending |= net.has_received_end(socket.key);
                 state.broken |= net.error(socket.key).is_some();
                 turn.enqueue(conn);
             }

@@ -371,6 +371,11 @@ impl Network {
         self.sockets.get(socket)?.error
     }
 
+    /// Whether the other end has finished sending, and all of it has arrived.
+    pub(super) fn has_received_end(&self, socket: Key) -> bool {
+        self.sockets.get(socket).is_some_and(|socket| socket.end_received)
+    }
+
     /// Bytes that haven't arrived.
     pub(super) fn unacknowledged_bytes(&self, socket: Key) -> usize {
         self.sockets.get(socket).map_or(0, |socket| socket.outgoing.len() + socket.in_transit)

@@ -41,7 +41,7 @@ macro_rules! suite {
                 a_connection_moves_with_bytes_unread a_dropped_detached_connection_is_closed
                 a_detached_connection_crosses_threads;
             ending: the_end_of_the_peer_is_told_once a_half_closed_peer_can_still_be_sent_to
-                a_pause_delays_the_end finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
+                a_pause_delays_the_end the_end_is_told_to_a_paused_connection finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
                 finish_discards_what_arrives finish_gives_up_on_a_peer_that_never_reads
                 finish_gives_up_on_a_peer_that_never_ends close_tells_the_peer_and_nobody_else a_reset_closes
                 a_reset_reaches_a_paused_connection

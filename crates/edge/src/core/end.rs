@@ -4,6 +4,7 @@
 //!  disconnect (a reason of ours) ─► close_socket ─┐
 //!  answered and not kept alive, peer's close ─────┴─► end ─► Closing ─► finish (the driver's) ─► gone
 //!  the peer is gone, no progress ───────────────────► abort ──────────────────────────────────► gone
+//!  the peer is gone, and only waits to subscribe ───► abort ──────────────────────────────────► gone
 //!  the driver says that it is gone ─────────────────► forget ─────────────────────────────────► gone
 //! ```
 //!
@@ -11,9 +12,9 @@
 //! lasts for ever. Its session ends with the first step out of `Http` or `WebSocket`, and only once.
 
 use super::Core;
-use super::table::{Conn, Machine};
+use super::table::{Conn, Held, Machine};
 use super::timer::Timer;
-use crate::app::HandlerScope;
+use crate::app::{Envelope, HandlerScope};
 use crate::identity::{ClientId, ClientKind, End, Owner};
 use crate::millis::Millis;
 use crate::protocols::http::{TimeoutOutcome, Waiting};
@@ -244,6 +245,25 @@ impl<D: Driver> Core<D> {
             Machine::WebSocket(_) => self.end(index),
             Machine::Preface(_) => self.refuse_preface(index, "the connection ended before it"),
             Machine::Closing { .. } => {}
+        }
+    }
+
+    /// The peer of a connection that isn't read from has finished sending. All that it has sent before is still handled, but
+    /// for questions whether it may subscribe: the subscriptions would end with the connection. Other questions stay, because what they
+    /// are about (a message, an event, a login) was accepted and may have effects. So do those of HTTP requests, which a client that only
+    /// finishes sending waits for, and of clients that outlive their connections or whose events may do more than subscribe.
+    pub(super) fn end_pending(&mut self, index: usize) {
+        let Some(conn) = self.table.get(index).filter(|conn| conn.held.has(Held::DECISION)) else { return };
+        match &conn.machine {
+            Machine::Http(connection)
+                if connection.http.waiting.as_ref().is_some_and(Waiting::ends_with_input) =>
+            {
+                self.abort(index);
+            }
+            Machine::WebSocket(socket) if socket.client().is_none() => {
+                self.ex.questions.drop_subscriptions(conn.id, socket.encoding().envelope() == Envelope::V1);
+            }
+            _ => {}
         }
     }
 

@@ -371,6 +371,11 @@ impl<D: Driver> Core<D> {
                     self.finished(index);
                 }
             }
+            Event::EndPending(conn) => {
+                if let Some(index) = self.table.index_of(conn) {
+                    self.end_pending(index);
+                }
+            }
             Event::Sent(conn) => {
                 if let Some(index) = self.table.index_of(conn) {
                     self.sent(index);

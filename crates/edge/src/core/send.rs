@@ -276,7 +276,8 @@ impl<D: Driver> Core<D> {
     /// Doesn't read from a connection, for this reason as well.
     pub(super) fn hold(&mut self, index: usize, reason: Held) {
         let Some(conn) = self.table.get_mut(index) else { return };
-        if conn.held.is_none() {
+        // Each decision asks anew whether its client has gone meanwhile.
+        if conn.held.is_none() || reason == Held::DECISION {
             self.driver.pause(conn.id);
         }
         conn.held.set(reason);

@@ -23,6 +23,8 @@ pub(crate) enum RequestOutcome<W> {
     /// It waits for [`crate::app::Context::admit`] or for a permission, and is handled again then. If the application decides,
     /// the client will have this id.
     Admission(Option<Sid>),
+    /// A stream of events waits for permissions, and is handled again then.
+    StreamAdmission,
     /// Its body is needed, up to so many bytes.
     Body { bytes_max: usize },
     /// The rest of its body is handled later: after what it has published has left, or when a permission is there.
@@ -46,6 +48,7 @@ impl<W> RequestOutcome<W> {
             Self::Upgraded(upgraded) => RequestOutcome::Upgraded(upgraded),
             Self::Waiting(waiting) => RequestOutcome::Waiting(wrap(waiting)),
             Self::Admission(sid) => RequestOutcome::Admission(sid),
+            Self::StreamAdmission => RequestOutcome::StreamAdmission,
             Self::Body { bytes_max } => RequestOutcome::Body { bytes_max },
             Self::Rest => RequestOutcome::Rest,
             Self::Move(core) => RequestOutcome::Move(core),

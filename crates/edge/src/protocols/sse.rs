@@ -244,7 +244,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     }
     if is_undecided {
         cx.ex.close_session(session);
-        return RequestOutcome::Admission(None);
+        return RequestOutcome::StreamAdmission;
     }
     *cx.session = Some(session);
     let settings = cx.ex.options().sse;

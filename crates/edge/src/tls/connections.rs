@@ -261,6 +261,11 @@ impl Tls {
                 self.finish(driver, connection, Duration::ZERO);
                 None
             }
+            // The core gets the event only while the core, and not the layer alone, has paused the connection.
+            Event::EndPending(conn) => {
+                let is_cores = |c: &Connection| c.is_paused && c.pump.is_none();
+                self.get(conn).is_none_or(is_cores).then_some(event)
+            }
             Event::PeerFinished(conn) => {
                 let known = self.get_mut(conn).map(|c| std::mem::replace(&mut c.has_finished, true));
                 (known != Some(true)).then_some(event)

@@ -39,6 +39,7 @@ impl Tls {
         let (Event::Received { conn: near, .. }
         | Event::Sent(near)
         | Event::PeerFinished(near)
+        | Event::EndPending(near)
         | Event::Closed { conn: near, .. }) = event
         else {
             return Some(event);
@@ -54,6 +55,7 @@ impl Tls {
                 driver.recycle(data);
             }
             Event::Sent(_) => driver.resume(conn),
+            Event::EndPending(_) => {}
             // While something is in flight it isn't read from, so the client has it all.
             _ => {
                 if let Some(connection) = self.take(conn) {

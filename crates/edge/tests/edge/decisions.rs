@@ -3,7 +3,8 @@
 use crate::harness::io::post;
 use crate::harness::ws::frame;
 use crate::harness::{
-    Http, Io, PATIENCE, Packet, Server, Way, Ws, joins, now, on_one_and_three, rule, says, template, until,
+    Http, Io, PATIENCE, Packet, Seen, Server, Way, Ws, joins, now, on_one_and_three, pass, request, rule,
+    says, template, until,
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -554,6 +555,67 @@ fn questions_of_closed_connections_are_cancelled() {
     drop(other);
     node.server.until_metric("sessions", |sessions| sessions == 0);
     assert_eq!(cancelled(), [refused, waits]);
+    node.check_empty();
+}
+
+/// A client that has finished sending while it waits: the authorizer needn't decide whether it may subscribe, and all else that
+/// it has sent is handled.
+#[test]
+fn a_client_that_finishes_sending_is_not_waited_for() {
+    let node = Node::start(1, |_| {});
+    let cancelled = || std::mem::take(&mut *node.authorizer.cancelled.lock().unwrap());
+    let text = |message: Value| frame(Opcode::Text, message.to_string().as_bytes(), true, false);
+    let mut witness = node.server.client();
+    witness.ask(json!({"type": "subscribe", "room": "now"}));
+    let publish = |data: u64| json!({"type": "publish", "room": "now", "data": data, "id": data});
+    let message = |data: u64| json!({"type": "message", "room": "now", "data": data});
+    // A stream of events.
+    let mut stream = node.server.http();
+    stream.send(request("GET", "/sse?feed=later/1&feed=later/2", ""));
+    let asked = ["later/1", "later/2"].map(|name| node.asked(name));
+    stream.finish_sending();
+    stream.expect_end();
+    assert_eq!(cancelled(), asked);
+    // Feeds of the first request.
+    let mut ws = node.server.ws("/ws?feed=later/1&feed=later/2");
+    let asked = ["later/1", "later/2"].map(|name| node.asked(name));
+    ws.send_json(publish(1));
+    ws.stream().finish_sending();
+    witness.expect_json(message(1));
+    assert_eq!(cancelled(), asked);
+    // Messages that have been read by then, and others that haven't.
+    let mut ws = node.server.client();
+    ws.send_raw(
+        &[
+            text(json!({"type": "subscribe", "room": "later/a", "id": 1})),
+            text(json!({"type": "publish", "room": "later/b", "data": 2, "id": 2})),
+            text(json!({"type": "subscribe", "feed": "later/c", "id": 3})),
+        ]
+        .concat(),
+    );
+    let asked = node.asked("later/a");
+    ws.send_json(publish(4));
+    ws.stream().finish_sending();
+    let is_published = node.asked("later/b");
+    pass(Duration::from_secs(1));
+    assert_eq!(cancelled(), [asked]);
+    node.server.plane().decide(is_published, Ok(())).unwrap();
+    witness.expect_json(message(4));
+    assert_eq!(cancelled(), [node.asked("later/c")]);
+    for (id, answer) in [(1, "error"), (2, "ok"), (3, "error"), (4, "ok")] {
+        let next = ws.next_json();
+        assert_eq!((&next["type"], &next["id"]), (&json!(answer), &json!(id)), "{next}");
+    }
+    assert_eq!(ws.next(), Seen::End);
+    // A request, whose client reads the response.
+    node.server.document("later/1", "5");
+    let mut http = node.server.http();
+    http.send(request("GET", "/feed/later/1", ""));
+    http.finish_sending();
+    pass(Duration::from_secs(1));
+    node.allow("later/1");
+    assert_eq!(http.response().text(), "5");
+    assert_eq!(cancelled(), []);
     node.check_empty();
 }
 

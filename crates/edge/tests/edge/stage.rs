@@ -167,7 +167,11 @@ impl Stage {
                 self.driver.close(conn);
             }
             Event::Closed { conn, .. } => self.lost(conn),
-            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Timer(_) | Event::Woken => {}
+            Event::Accepted { .. }
+            | Event::AcceptFailed(_)
+            | Event::EndPending(_)
+            | Event::Timer(_)
+            | Event::Woken => {}
         }
     }
 

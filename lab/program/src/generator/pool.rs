@@ -397,7 +397,11 @@ impl ConnectionPool {
                 let why = error.map_or("it was closed".to_owned(), |error| error.to_string());
                 self.on_ended(conn, &why);
             }
-            Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Timer(_) | Event::Woken => {}
+            Event::Accepted { .. }
+            | Event::AcceptFailed(_)
+            | Event::EndPending(_)
+            | Event::Timer(_)
+            | Event::Woken => {}
         }
     }
 

@@ -45,6 +45,39 @@ pub(crate) fn a_pause_delays_the_end(mut pair: Pair) {
     assert_eq!(pair.server.bytes(far), b"bye");
 }
 
+pub(crate) fn the_end_is_told_to_a_paused_connection(mut pair: Pair) {
+    let (far, near) = pair.connected();
+    let ends = |pair: &Pair| pair.server.count(&Seen::EndPending(far));
+    pair.server.driver.pause(far);
+    pair.client.send(near, [Frame::from_static(b"bye")]);
+    pair.barrier();
+    assert_eq!(ends(&pair), 0);
+    // It may still read.
+    pair.client.finish(near, LONG);
+    pair.until(|pair| ends(pair) == 1);
+    assert_eq!(pair.server.send(far, [Frame::from_static(b"read")]), Sending::Done);
+    pair.barrier();
+    assert_eq!(ends(&pair), 1, "once");
+    // Another pause, with and without reading in between.
+    pair.server.driver.pause(far);
+    pair.until(|pair| ends(pair) == 2);
+    pair.server.driver.resume(far);
+    pair.server.driver.pause(far);
+    pair.until(|pair| ends(pair) == 3);
+    assert!(pair.server.bytes(far).is_empty() && !pair.server.saw(&Seen::PeerFinished(far)));
+    // A driver that a paused connection moves to reports it as well.
+    let moved = pair.server.detach(far).map(|detached| pair.other.attach(detached));
+    let moved = moved.expect("nothing is in flight");
+    pair.until(|pair| pair.other.saw(&Seen::EndPending(moved)));
+    pair.other.driver.resume(moved);
+    pair.until(|pair| pair.other.saw(&Seen::PeerFinished(moved)));
+    assert_eq!(pair.other.bytes(moved), b"bye");
+    // The end has been read.
+    pair.other.driver.pause(moved);
+    pair.barrier();
+    assert_eq!(pair.other.count(&Seen::EndPending(moved)), 1);
+}
+
 pub(crate) fn finish_sends_what_is_in_flight(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);

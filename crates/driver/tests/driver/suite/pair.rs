@@ -18,6 +18,7 @@ pub(crate) enum Seen {
     AcceptFailed(Option<i32>),
     Connected(ConnId),
     PeerFinished(ConnId),
+    EndPending(ConnId),
     Sent(ConnId),
     Closed(ConnId, Option<io::ErrorKind>),
     Timer(u64),
@@ -146,6 +147,7 @@ impl Side {
                 Event::AcceptFailed(error) => (None, Some(Seen::AcceptFailed(error.raw_os_error()))),
                 Event::Connected(conn) => (Some(conn), Some(Seen::Connected(conn))),
                 Event::PeerFinished(conn) => (Some(conn), Some(Seen::PeerFinished(conn))),
+                Event::EndPending(conn) => (Some(conn), Some(Seen::EndPending(conn))),
                 Event::Sent(conn) => (Some(conn), Some(Seen::Sent(conn))),
                 Event::Closed { conn, error } => {
                     assert!(!self.dead.contains(&conn), "closed twice");

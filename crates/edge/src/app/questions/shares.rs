@@ -1,7 +1,6 @@
 //! Open questions by address: when too many are open, the address with the most makes room for others.
 
 use super::Questions;
-use crate::ports::Denial;
 use std::collections::{BTreeSet, HashMap};
 
 /// Open questions whose client's address is known.
@@ -59,13 +58,8 @@ impl Questions {
         }
         let len = 1 + source.map_or(0, |source| self.shares.len_of(source));
         let Some(number) = self.shares.last_of_longest(len) else { return false };
-        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
-        let mut questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
-        if let Some(question) = questions.find(|question| question.number == number) {
-            self.cancel(number, &question.asked, question.authorizer.as_ref());
-        }
         self.unanswered += 1;
-        self.decide(number, Err(Denial::UNAVAILABLE));
+        self.refuse_open(number);
         self.has_room()
     }
 }

@@ -265,7 +265,7 @@ impl Http {
 
     /// The permission that something on this connection waited for is there.
     pub(crate) fn handle_decision(&mut self) {
-        self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_)));
+        self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_) | Waiting::StreamAdmission));
         self.stalled = true;
     }
 
@@ -412,8 +412,11 @@ impl Http {
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
                 return Step::Pause(0);
             }
-            RequestOutcome::Admission(sid) => {
-                self.waiting = Some(Waiting::Admission(sid));
+            RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => {
+                self.waiting = Some(match outcome {
+                    RequestOutcome::Admission(sid) => Waiting::Admission(sid),
+                    _ => Waiting::StreamAdmission,
+                });
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
                 return Step::Pause(0);
             }

@@ -55,7 +55,7 @@ impl Http {
         }
         let is_busy = self.is_busy();
         match &mut self.waiting {
-            Some(Waiting::Admission(_)) => {
+            Some(Waiting::Admission(_) | Waiting::StreamAdmission) => {
                 let why = "no answer from the application in time (limits.request_timeout)";
                 write_error(ex, &self.buffer, out, 504, &[], why);
                 return TimeoutOutcome::End;

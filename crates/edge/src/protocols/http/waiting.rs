@@ -22,6 +22,8 @@ pub(crate) enum Waiting {
     Page(Box<DelayedBody>),
     /// [`crate::app::Context::admit`], for a client that will have this id; or a permission.
     Admission(Option<Sid>),
+    /// Permissions for the feeds of a stream of events, which nobody receives who has finished sending.
+    StreamAdmission,
     /// The answer which node has the session that it names.
     Location,
     /// A turn for the rest of the body: what the first of it has published leaves first.
@@ -36,7 +38,9 @@ impl Waiting {
             Self::Poll(poll) => poll.origin.as_deref().map_or(0, str::len),
             Self::Receiver(receiver) => receiver.held_bytes(),
             Self::Body(buffered) => buffered.held_bytes(),
-            Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::Location => 0,
+            Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::StreamAdmission | Self::Location => {
+                0
+            }
         }
     }
 
@@ -48,7 +52,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.answered,
             Self::Events(events) => events.answered,
             Self::Page(later) => later.is_answered(),
-            Self::Admission(_) | Self::Location | Self::Body(_) => false,
+            Self::Admission(_) | Self::StreamAdmission | Self::Location | Self::Body(_) => false,
         }
     }
 
@@ -60,7 +64,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive,
             Self::Events(events) => events.keep_alive,
             Self::Page(later) => later.keep_alive,
-            Self::Admission(_) | Self::Location | Self::Body(_) => true,
+            Self::Admission(_) | Self::StreamAdmission | Self::Location | Self::Body(_) => true,
         }
     }
 
@@ -73,6 +77,7 @@ impl Waiting {
             | Self::Events(_)
             | Self::Page(_)
             | Self::Admission(_)
+            | Self::StreamAdmission
             | Self::Location
             | Self::Body(_) => None,
         }
@@ -80,7 +85,9 @@ impl Waiting {
 
     /// Whether nobody waits any more once the client has finished sending: nobody polls who doesn't read.
     pub(crate) fn ends_with_input(&self) -> bool {
-        matches!(self, Self::Poll(_) | Self::Receiver(_) | Self::Events(_)) && !self.is_answered()
+        let is_read =
+            matches!(self, Self::Poll(_) | Self::Receiver(_) | Self::Events(_) | Self::StreamAdmission);
+        is_read && !self.is_answered()
     }
 
     /// The connection ends after the response.
@@ -91,7 +98,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive = false,
             Self::Events(events) => events.keep_alive = false,
             Self::Page(later) => later.keep_alive = false,
-            Self::Admission(_) | Self::Location | Self::Body(_) => {}
+            Self::Admission(_) | Self::StreamAdmission | Self::Location | Self::Body(_) => {}
         }
     }
 }
