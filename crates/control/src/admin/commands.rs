@@ -146,7 +146,7 @@ pub(super) async fn handle(
     fields: &[&str],
     command: impl AsyncFnOnce(&State, Request<'_>) -> Result<Response<Body>, Refusal>,
 ) -> Response<Body> {
-    let held = match read(&state, &headers, &mut body).await {
+    let mut held = match read(&state, &headers, &mut body).await {
         Ok(held) => held,
         Err(refusal) => {
             discard(body, &refusal).await;
@@ -155,7 +155,7 @@ pub(super) async fn handle(
     };
     let done = async {
         // Serde would take an array of the fields' values as well.
-        let text = text_of(&held)?;
+        let text = text_of(&mut held)?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("a command must be a JSON object".into()));
         }
@@ -189,7 +189,7 @@ pub(super) async fn object<T: DeserializeOwned>(
     mut body: Body,
     what: &str,
 ) -> Result<(T, Held), Refusal> {
-    let held = match read(state, headers, &mut body).await {
+    let mut held = match read(state, headers, &mut body).await {
         Ok(held) => held,
         Err(refusal) => {
             discard(body, &refusal).await;
@@ -197,15 +197,15 @@ pub(super) async fn object<T: DeserializeOwned>(
         }
     };
     // Serde would take an array of the fields' values as well.
-    let text = text_of(&held)?;
+    let text = text_of(&mut held)?;
     if !text.trim_start().starts_with('{') {
         return Err(bad(format!("{what} must be a JSON object")));
     }
     Ok((serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?, held))
 }
 
-fn text_of(body: &Held) -> Result<&str, Refusal> {
-    let text = std::str::from_utf8(without_byte_order_mark(body.bytes()));
+fn text_of(body: &mut Held) -> Result<&str, Refusal> {
+    let text = std::str::from_utf8(without_byte_order_mark(body.whole()));
     text.map_err(|error| bad(format!("not UTF-8: {error}")))
 }
 

@@ -29,19 +29,19 @@ impl Lines {
             return Ok(None);
         };
         *chunk = &chunk[end + 1..];
-        if self.begun.bytes().is_empty() {
+        if self.begun.len() == 0 {
             self.begun.check(part)?;
             return Ok(Some(line(part)));
         }
         self.begun.extend(part)?;
-        let done = line(self.begun.bytes());
+        let done = line(self.begun.whole());
         self.begun.clear();
         Ok(Some(done))
     }
 
     /// The bytes after the last line's end.
-    pub(super) fn rest(&self) -> &[u8] {
-        self.begun.bytes()
+    pub(super) fn rest(&mut self) -> &[u8] {
+        self.begun.whole()
     }
 }
 

@@ -115,8 +115,8 @@ struct Progress {
 
 async fn publish_one(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
     let bytes_max = state.options.load().message_bytes_max;
-    let text = read_whole(state, body, bytes_max, too_long).await?;
-    let message = Parser::default().parse(text.bytes())?.ok_or_else(|| bad("the body is empty".into()))?;
+    let mut text = read_whole(state, body, bytes_max, too_long).await?;
+    let message = Parser::default().parse(text.whole())?.ok_or_else(|| bad("the body is empty".into()))?;
     drop(text);
     send(state, message, progress).await
 }

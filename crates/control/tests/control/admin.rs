@@ -170,7 +170,7 @@ async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() 
         };
         patiently(what, changed).await;
     };
-    let (body, json, lines) = ("x".repeat(90_000), "application/json", "application/x-ndjson");
+    let (body, json, lines) = ("x".repeat(120_000), "application/json", "application/x-ndjson");
     for (method, path, media_type) in [
         ("POST", "/api/v1/publish", json),
         ("POST", "/api/v1/publish", lines),
