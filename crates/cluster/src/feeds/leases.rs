@@ -57,6 +57,7 @@ impl Feeds {
     /// nodes have stored versions. Those versions are older than the next one of a holder, so a holder needs a greater term than theirs.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.holders.handle_connected(now);
+        self.drawn_before = self.drawn;
         let keys: Vec<Key> = self.feeds.keys().cloned().collect();
         for key in keys {
             let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());

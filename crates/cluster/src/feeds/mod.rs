@@ -121,6 +121,8 @@ pub(crate) struct Feeds {
     replaced: Replaced,
     asked: ShrinkingMap<Ticket, Asked>,
     drawn: u64,
+    /// The last of them before the engine was connected again.
+    drawn_before: u64,
     due: BTreeSet<(Instant, Key)>,
     outputs: VecDeque<Output>,
     /// Requests that wait until others are answered.
@@ -147,6 +149,7 @@ impl Feeds {
             replaced: Replaced::default(),
             asked: ShrinkingMap::default(),
             drawn: 0,
+            drawn_before: 0,
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
             requests: VecDeque::new(),

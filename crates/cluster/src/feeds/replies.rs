@@ -55,6 +55,10 @@ impl Feeds {
                 self.leases += 1;
                 self.holders.begin_reports(now);
                 self.fetch(&key);
+                if ticket.0 <= self.drawn_before {
+                    // As that of any holder when the engine is connected again: another server may have granted it.
+                    self.begin_term(now, &key);
+                }
                 // Another holder may have stored something since the log was read.
                 self.load(now, &key);
             }

@@ -84,6 +84,30 @@ fn a_holder_that_was_cut_off_stores_under_a_greater_term() {
     cluster.check_newest(3);
 }
 
+/// A node learns of its lease when it is connected to the engine again. Meanwhile, the other server was the primary, as above.
+#[test]
+fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.want(0, true);
+    cluster.answer();
+    let (index, ticket, request) = cluster.requests.pop_front().expect("a request");
+    assert!(index == 0 && matches!(request, FeedRequest::Acquire { .. }), "{request:?}");
+    let granted = cluster.bus.handle_request(cluster.now, request.encode(|_, _| Bytes::new()));
+    (1..3).for_each(|index| cluster.want(index, true));
+    cluster.change_primary_for(&[1, 2]);
+    cluster.upstream = 2;
+    cluster.run_for(ACQUIRE_INTERVAL);
+    cluster.change_primary_for(&[0]);
+    cluster.nodes[0].feeds.handle_reply(cluster.now, ticket, Answer::of(granted, |_| None));
+    cluster.collect(0);
+    cluster.upstream = 3;
+    cluster.run_until_idle();
+    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(3), Some(2)));
+    cluster.change_primary_for(&[0, 1, 2]);
+    cluster.run_for(ACQUIRE_INTERVAL);
+    cluster.check_newest(3);
+}
+
 /// Whether the version was published before the failover is unknown: the next one is no other one at its position.
 #[test]
 fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
