@@ -317,8 +317,13 @@ fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
 }
 
 fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
+    error_about(id, "", refusal)
+}
+
+/// As [`error_answer`], with a member that names the subject.
+fn error_about(id: Option<&RawValue>, about: &str, refusal: &Refusal) -> String {
     let [code, message] = [&refusal.code, &refusal.message].map(|text| json_error_text(text));
-    answer("error", id, &format!(r#","code":{code},"message":{message},"retry":{}"#, refusal.retry))
+    answer("error", id, &format!(r#"{about},"code":{code},"message":{message},"retry":{}"#, refusal.retry))
 }
 
 impl Application for RoomsApp {
@@ -457,11 +462,13 @@ impl Application for RoomsApp {
             Topic::Room(room) | Topic::Presence(room) => room.name().to_owned(),
             Topic::Feed(key) => key.as_str().to_owned(),
         };
+        let mut about = String::new();
         let (session, refusal) = match notice {
             // Told with `state`.
             Notice::NotFound { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);
+                about = format!(r#","room":{}"#, json_error_text(&name));
                 let message = format!(
                     "the history of {name:?} no longer reaches back to this position: messages were missed"
                 );
@@ -473,6 +480,6 @@ impl Application for RoomsApp {
                 (session, Refusal { message: message.into(), ..refusal })
             }
         };
-        ctx.send(*session, Message::Text(&error_answer(None, &refusal)));
+        ctx.send(*session, Message::Text(&error_about(None, &about, &refusal)));
     }
 }

@@ -262,7 +262,8 @@ fn history_is_replayed_to_who_comes_back_on_any_core() {
         let mut fresh = server.member("kept/a");
         for (epoch, offset) in [(&json!(1), newest), (&epoch, newest + 1), (&epoch, newest - 101)] {
             let error = resume(&server, "room", "kept/a", epoch, offset).next_json();
-            assert_eq!((&error["code"], error.get("id")), (&json!("history_expired"), None));
+            let found = (&error["code"], &error["room"], error.get("id"));
+            assert_eq!(found, (&json!("history_expired"), &json!("kept/a"), None));
         }
         // The last hundred, of which 49 have two digits. It is looked at once a second.
         server.until_metric("room_history_publications", |kept| kept == 100);
