@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
 /** What the file may have, deflated as servers and proxies do it. */
-const GZIPPED_BYTES_MAX = 7_500;
+const GZIPPED_BYTES_MAX = 10_000;
 
 /** Properties that only this package uses. Their names are shortened. */
 const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset)$/;

@@ -20,10 +20,11 @@ export interface ConnectOptions {
   fetch?: typeof fetch;
   /**
    * Returns the user's token, or a promise of it; `undefined` if nobody is signed in. Called before each attempt to connect, and when the
-   * server reports that the token expires soon. If it fails, the client emits an `error` with the code `no_token`, and tries again.
+   * server reports that the token expires soon. If it fails, the client emits an `error` with the code `no_token`, and calls it again with
+   * backoff.
    */
-  getToken?: () => string | undefined | Promise<string | undefined>;
-  /** Time for a transport to open, in milliseconds. It then counts as failed. Default: 10,000. */
+  getToken?: (call: { reason: TokenReason }) => string | undefined | Promise<string | undefined>;
+  /** Time for a transport to open, in milliseconds. It then counts as failed. The time of `getToken` doesn't count. Default: 10,000. */
   connectTimeoutMs?: number;
   /**
    * While a fallback is in use, time until the client tries the first transport of the list again, in milliseconds. The client
@@ -48,6 +49,12 @@ export interface ConnectOptions {
   /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
   queueCharsMax?: number;
 }
+
+/**
+ * Why a token is needed: `connect`: for an attempt to connect. `expiring`: the token of the open connection expires soon. `expired`, `refused`:
+ * the server has just answered so to the last token. If the token after `refused` is the same, or is refused too, the connection is `refused`.
+ */
+export type TokenReason = 'connect' | 'expiring' | 'expired' | 'refused';
 
 /** `open`: the server has answered. `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `closed`: by `close()`. */
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'refused' | 'closed';
@@ -130,10 +137,15 @@ export interface RoomMessage {
   encoding?: string;
 }
 
+/** `joining`: not a member yet, or not at the moment. `refused`: the server doesn't allow it. */
+export type RoomState = 'joining' | 'joined' | 'refused';
+
 /** A room. If it keeps history, messages missed during a disconnect follow after the reconnect. */
 export interface Room<T = Json> {
   readonly name: string;
+  readonly state: RoomState;
   on(event: 'message', listener: (data: T, message: RoomMessage) => void): Unsubscribe;
+  on(event: 'state', listener: (state: RoomState, reason: string) => void): Unsubscribe;
   /**
    * Who is in the room. Each call returns a new object; all objects of a room share one list, which is kept current until the last of
    * them, or of the room's, is closed. The room must have presence (`rooms.presence`), and the client's token must allow it.
@@ -177,11 +189,14 @@ export interface Presence<I = Json> {
 export declare class StentorError extends Error {
   /**
    * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`,
-   * `no_token` (`getToken` failed), `origin_refused` (the server refuses pages of this origin: see `[origins] allow`).
+   * `no_token` (`getToken` failed), `too_long` (a publication exceeds the server's limit or `queueCharsMax`), `origin_refused` (the server
+   * refuses pages of this origin: see `[origins] allow`).
    */
   readonly code: string;
   /** Whether a retry may succeed. */
   readonly retry: boolean;
+  /** The room that it is about, if there is one. */
+  readonly room?: string;
 }
 
 export declare class Connection {

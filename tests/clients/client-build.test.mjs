@@ -58,12 +58,13 @@ test('the package installs into an empty project, and its types fit what people 
     import { connect, applyPatch, Connection, StentorError, UTF8_KEYS } from '@stentor/client';
     import type {
       Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
-      SubscribeOptions, Transport, Unsubscribe,
+      SubscribeOptions, Transport, Unsubscribe, RoomState, TokenReason,
     } from '@stentor/client';
     interface Score { home: number; away: number }
     const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
     const options: ConnectOptions = {
       transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
+      getToken: async ({ reason }: { reason: TokenReason }) => (reason === 'refused' ? undefined : 'token'),
       heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1, keys: UTF8_KEYS,
     };
     const stentor: Connection = connect('https://live.example.com', options);
@@ -80,11 +81,13 @@ test('the package installs into an empty project, and its types fit what people 
     stentor.on('state', (state: ConnectionState, { transport, session, reason, code, retryMs }: ConnectionDetails) => {
       if (state === 'waiting') console.log(transport, session, reason, code, retryMs);
     });
-    stentor.on('error', ({ code, message, retry }: StentorError) => console.log(code.length, message, retry));
+    stentor.on('error', ({ code, message, retry, room }: StentorError) => console.log(code.length, message, retry, room?.length));
     stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code));
     const accepted: Promise<void> = stentor.publish('lobby');
     const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
     room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
+    const membership: RoomState = room.state;
+    room.on('state', (state: RoomState, reason) => console.log(membership, state, reason.length));
     const presence: Presence<{ name: string }> = room.presence<{ name: string }>();
     presence.on('join', ({ session, user, info, since }: Member<{ name: string }>) => console.log(session.length, user, info?.name, since + 1));
     presence.on('change', () => console.log(presence.room, presence.isCurrent, presence.count, presence.members.map(({ user }) => user)));

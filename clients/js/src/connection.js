@@ -10,8 +10,12 @@
 // one it backs off and begins again. A transport that was open and is lost gets `SAME_TRANSPORT_ATTEMPTS` attempts before the
 // others, so that a restart of the server doesn't move clients to a worse transport. While a fallback is in use, the client
 // tries the first transport beside it now and then, and switches to it when it opens.
+//
+// A connection can be dead before anybody notices. When the network has changed or the machine slept, the client asks the server for a sign
+// of life. Without one in `RACE_MS`, a second connection opens beside the first one, and the one that speaks first stays.
 
 import { Backoff } from './backoff.js';
+import { now } from './clock.js';
 import { Emitter, emit } from './emitter.js';
 import { StentorError } from './error.js';
 import { Feed, FeedStore } from './feed.js';
@@ -33,12 +37,25 @@ const OVERLOADED_MS = 5_000;
 /** Least time until the client asks again for a feed that doesn't exist, and the same over SSE. */
 const ABSENT_MS = 5_000;
 const ABSENT_SSE_MS = 60_000;
+/** Time for a sign of life, at first; doubled with each race, until a connection has lasted. */
+const RACE_MS = 3_000;
+const RACE_MAX_MS = 24_000;
+/** Silence after which the connection is checked when somebody looks at the page. */
+const SILENCE_MS = 10_000;
+/** Age of an attempt that begins again when the network changes. */
+const STUCK_MS = 1_000;
+/** Connections that end early without a close frame, before the next transport is tried: a proxy may reset them. */
+const RESETS_MAX = 3;
+/** Delays between two calls of `getToken` for a token that expires soon. */
+const RENEWAL = { initialMs: 1_000, maxMs: 10_000 };
 
 export class Connection extends Emitter {
   #base;
   #options;
   #transports;
   #backoff;
+  /** For requests that the server may accept later. A connection's own back-off is independent of them. */
+  #requestBackoff;
   #outbox;
   #stores = new Map();
   #rooms = new Map();
@@ -54,7 +71,17 @@ export class Connection extends Emitter {
   /** In this round through the list: the transports that can never open, and how long the server asked us to wait. */
   #permanentFailures = 0;
   #afterMs = 0;
+  /** Time of the last change to `open`, and of the last attempt. */
   #openedAt = 0;
+  #triedAt = 0;
+  #resets = 0;
+  /** The last token, and its fault if the server has just named one: `expired` or `refused`. */
+  #token;
+  #tokenFault;
+  /** The timer of a check, and the connection beside: its link and carrier. */
+  #check;
+  #rival;
+  #raceMs = RACE_MS;
   #probe;
   #closing = new AbortController();
 
@@ -67,14 +94,24 @@ export class Connection extends Emitter {
     this.#options = options;
     this.#transports = transportList(options.transport);
     this.#backoff = new Backoff(options.backoff);
+    this.#requestBackoff = new Backoff(options.backoff);
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
-    // Reconnect at once when the browser comes online or somebody looks at the page.
-    const wake = () => {
-      if (this.#state === 'waiting' && globalThis.document?.visibilityState !== 'hidden') this.#try(0);
-    };
+    const { document, navigator } = globalThis;
     const { signal } = this.#closing;
-    globalThis.addEventListener?.('online', wake, { signal });
-    globalThis.document?.addEventListener('visibilitychange', wake, { signal });
+    const isSeen = () => document?.visibilityState !== 'hidden';
+    // Reconnect at once when the browser comes online or somebody looks at the page.
+    const wake = (silenceMs) => {
+      if (this.#state === 'waiting') isSeen() && this.#try(0);
+      else this.#checkAfter(silenceMs);
+    };
+    const networkChanged = () => {
+      if (this.#state === 'connecting' && this.#carrier && now() - this.#triedAt > STUCK_MS) this.#try(0);
+      else wake(0);
+    };
+    globalThis.addEventListener?.('online', networkChanged, { signal });
+    navigator?.connection?.addEventListener?.('change', networkChanged, { signal });
+    document?.addEventListener('visibilitychange', () => isSeen() && wake(SILENCE_MS), { signal });
+    globalThis.addEventListener?.('offline', () => this.#suspend('offline') || this.#checkAfter(0), { signal });
     this.#try(0);
   }
 
@@ -154,7 +191,8 @@ export class Connection extends Emitter {
     opened: (session) => {
       if (this.#state === 'open') return;
       this.#session = session;
-      this.#openedAt = Date.now();
+      this.#openedAt = now();
+      this.#requestBackoff.reset();
       this.#sameTransportAttempts = SAME_TRANSPORT_ATTEMPTS;
       this.#permanentFailures = this.#afterMs = 0;
       if (this.#index) this.#retryPreferred();
@@ -174,6 +212,28 @@ export class Connection extends Emitter {
 
     confirmed: (key) => this.#stores.get(key)?.confirmed(),
 
+    alive: () => {
+      clearTimeout(this.#check);
+      this.#check = undefined;
+      this.#rival?.carrier.close();
+      this.#rival = undefined;
+      for (const store of this.#stores.values()) store.resume();
+    },
+
+    woken: () => this.#checkAfter(0),
+
+    joined: (name, error) => {
+      const room = this.#rooms.get(name);
+      if (!room || error?.code === 'connection_lost') return;
+      if (!error) return room.become('joined');
+      error.room = name;
+      emit(this, 'error', error);
+      if (error.code === 'history_expired') return;
+      if (!error.retry) return room.become('refused', error.message);
+      room.become('joining', error.message);
+      this.#after(this.#requestBackoff.delayMs(), () => this.#rooms.get(name) === room && this.#join(room));
+    },
+
     refused: (key, error) => {
       const store = this.#stores.get(key);
       if (!store || error.code === 'connection_lost') return;
@@ -183,9 +243,10 @@ export class Connection extends Emitter {
 
     // A subscription may have ended before its first document.
     failed: (error) => {
+      if (error.code === 'connection_lost') return;
       emit(this, 'error', error);
       if (!error.retry) return;
-      this.#after(this.#backoff.delayMs(), () => {
+      this.#after(this.#requestBackoff.delayMs(), () => {
         for (const store of this.#stores.values()) if (store.state === 'loading') this.#subscribe(store);
       });
     },
@@ -199,14 +260,32 @@ export class Connection extends Emitter {
 
     // The carrier passes a newer token on.
     expiring: (renew) => {
-      this.#withToken(({ token }) => token && renew(token));
+      const backoff = new Backoff(RENEWAL);
+      const ask = () => this.#withToken('expiring', ({ token }) => token && renew(token), () => this.#after(backoff.delayMs(), ask));
+      ask();
     },
 
-    lost: ({ code, reason, retry = true, afterMs = 0 }) => {
+    lost: ({ code, reason, retry = true, afterMs = 0, token }) => {
       const wasOpen = this.#state === 'open';
+      const hasLasted = wasOpen && now() - this.#openedAt >= STABLE_MS;
       const details = { code, reason: reason || (wasOpen ? 'the connection was lost' : 'no connection') };
+      if (hasLasted) {
+        this.#backoff.reset();
+        this.#raceMs = RACE_MS;
+        this.#tokenFault = undefined;
+      }
+      // A token says nothing about the transport. One attempt follows at once, with another token.
+      if (token && this.#options.getToken && (token === 'expired' || !this.#tokenFault)) {
+        const waitMs = this.#tokenFault ? this.#backoff.delayMs() : 1;
+        this.#tokenFault = token;
+        return this.#try(waitMs, details);
+      }
       if (wasOpen && !retry) return this.#refuse(details);
-      if (wasOpen && Date.now() - this.#openedAt >= STABLE_MS) this.#backoff.reset();
+      this.#resets = wasOpen && !hasLasted && (!code || code === 1006) ? this.#resets + 1 : wasOpen ? 0 : this.#resets;
+      if (this.#resets >= RESETS_MAX && this.#index + 1 < this.#transports.length) {
+        this.#index += 1;
+        this.#resets = this.#sameTransportAttempts = 0;
+      }
       // 4502: the server is out of memory.
       this.#afterMs = Math.max(this.#afterMs, code === 4502 ? OVERLOADED_MS : afterMs);
       if (!wasOpen && this.#sameTransportAttempts) {
@@ -244,7 +323,7 @@ export class Connection extends Emitter {
   /** Tries the first transport again later, and switches to it if it opens. */
   #retryPreferred() {
     this.#after((this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random()), () => {
-      this.#withToken((options) => {
+      this.#withToken('connect', (options) => {
         try {
           // If the server is silent, the probe ends by itself.
           this.#probe = transports[this.#transports[0]](this.#base, (what, session) => {
@@ -278,10 +357,14 @@ export class Connection extends Emitter {
     this.#timers.clear();
     const carrier = this.#carrier;
     this.#probe?.close();
-    this.#link = this.#carrier = this.#session = undefined;
+    this.#rival?.carrier.close();
+    this.#link = this.#carrier = this.#session = this.#check = this.#rival = undefined;
     carrier?.close();
     for (const store of this.#stores.values()) store.disconnected(reason);
-    for (const room of this.#rooms.values()) room.presence?.disconnected();
+    for (const room of this.#rooms.values()) {
+      if (room.state === 'joined') room.become('joining', reason);
+      room.presence?.disconnected();
+    }
   }
 
   /** Tries the current transport in `ms` milliseconds. */
@@ -301,13 +384,20 @@ export class Connection extends Emitter {
     const link = this.#link = (what, ...details) => { if (this.#link === link) this.#on[what](...details); };
     this.#become('connecting');
     if (this.#link !== link) return;
-    this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
-      if (this.#state === 'connecting' && !this.#carrier?.isPatient) this.#on.lost({ reason: 'the server is silent' });
-    });
-    this.#withToken((options) => this.#connect(link, options));
+    const fault = this.#tokenFault;
+    this.#withToken(fault ?? 'connect', (options) => {
+      const reason = 'getToken has returned the refused token again';
+      if (fault === 'refused' && options.token === this.#token) return this.#refuse({ reason });
+      this.#token = options.token;
+      this.#connect(link, options);
+    }, (reason) => this.#try(this.#backoff.delayMs(), { reason }));
   }
 
   #connect(link, options) {
+    this.#triedAt = now();
+    this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
+      if (this.#state === 'connecting' && !this.#carrier?.isPatient) this.#on.lost({ reason: 'the server is silent' });
+    });
     try {
       this.#carrier = transports[this.transport](this.#base, link, options);
     } catch (error) {
@@ -315,26 +405,77 @@ export class Connection extends Emitter {
       this.#after(0, () => this.#on.lost({ reason: error.message, retry: false }));
       return;
     }
+    this.#resume();
+  }
+
+  /** Subscribes to everything by the current carrier. */
+  #resume() {
     for (const store of this.#stores.values()) this.#subscribe(store);
     for (const room of this.#rooms.values()) this.#join(room);
   }
 
-  /** Passes the options to `then`, with a token of the application, if the link is still in use by then. */
-  async #withToken(then) {
+  /**
+   * Passes the options to `then`, with a token of the application, or the message of its failure to `otherwise`, if the link is still in use
+   * by then.
+   */
+  async #withToken(reason, then, otherwise = () => {}) {
     const { getToken } = this.#options;
     if (!getToken) return then(this.#options);
     const link = this.#link;
     // The caller may not have this object yet.
     await null;
+    let token;
     try {
-      const token = await getToken();
-      if (this.#link === link) then({ ...this.#options, token });
+      token = await getToken({ reason });
     } catch ({ message }) {
       if (this.#link !== link) return;
       emit(this, 'error', new StentorError('no_token', message, true));
-      // An open connection lives until its token expires.
-      if (!this.#carrier) this.#on.lost({ reason: message });
+      return this.#link === link && otherwise(message);
     }
+    if (this.#link === link) then({ ...this.#options, token });
+  }
+
+  /** Marks feeds as stale while it is unknown whether the connection works. */
+  #suspend(reason) {
+    if (this.#state !== 'open' || !this.#carrier.check) return;
+    for (const store of this.#stores.values()) store.suspend(reason);
+  }
+
+  /** Checks an open connection that has been silent for `silenceMs`. */
+  #checkAfter(silenceMs) {
+    if (this.#state !== 'open' || this.#check || !this.#carrier.check?.(silenceMs)) return;
+    this.#check = this.#after(this.#raceMs, () => this.#race());
+  }
+
+  /** Opens a second connection beside one that gives no sign of life. */
+  #race() {
+    this.#raceMs = Math.min(RACE_MAX_MS, 2 * this.#raceMs);
+    this.#suspend('the server is silent');
+    if (!this.#carrier.isRaced) return this.#on.lost({ reason: 'the server is silent' });
+    this.#withToken('connect', (options) => {
+      const rival = this.#rival = { carrier: undefined };
+      const link = (what, ...details) => {
+        if (this.#link === link) return this.#on[what](...details);
+        if (this.#rival !== rival) return;
+        if (what === 'opened') this.#adopt(link, ...details);
+        // Neither of them works.
+        else if (what === 'lost') this.#on.lost(...details);
+      };
+      rival.carrier = transports[this.transport](this.#base, link, options);
+      this.#after(this.#options.connectTimeoutMs ?? 10_000, () => this.#rival === rival && this.#on.lost({ reason: 'the server is silent' }));
+    });
+  }
+
+  /** Replaces the connection by the one beside it. */
+  #adopt(link, session) {
+    const { carrier } = this.#rival;
+    this.#rival = undefined;
+    this.#drop('reconnecting');
+    this.#link = link;
+    this.#carrier = carrier;
+    this.#state = 'connecting';
+    this.#resume();
+    link('opened', session);
   }
 
   #subscribe(store) {
@@ -347,7 +488,7 @@ export class Connection extends Emitter {
   /** Asks for a whole feed again after at least `leastMs` milliseconds. Its state stays until the answer. */
   #askAgain(store, leastMs) {
     clearTimeout(store.timer);
-    store.timer = this.#after(this.#backoff.delayMs(leastMs), () => {
+    store.timer = this.#after(this.#requestBackoff.delayMs(leastMs), () => {
       store.needsSnapshot = true;
       this.#carrier.subscribe(store.key, store.position, store.subscribeOptions);
     });
@@ -355,7 +496,11 @@ export class Connection extends Emitter {
 
   #join(room) {
     if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
-    else if (this.#carrier) emit(this, 'error', notSupported(this.transport));
+    else if (this.#carrier) {
+      const error = Object.assign(notSupported(this.transport), { room: room.name });
+      emit(this, 'error', error);
+      room.become('refused', error.message);
+    }
     this.#watch(room);
   }
 
@@ -389,6 +534,7 @@ export class Connection extends Emitter {
   #refuse(details) {
     this.#end('refused', details);
     for (const store of this.#stores.values()) store.become('not_found', details.reason);
+    for (const room of this.#rooms.values()) room.become('refused', details.reason);
   }
 }
 

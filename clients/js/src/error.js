@@ -1,4 +1,4 @@
-/** An error: `code` for programs, `message` for humans, `retry` if the same may succeed later. */
+/** An error: `code` for programs, `message` for humans, `retry` if the same may succeed later; `room` or `feed` if it is about one. */
 export class StentorError extends Error {
   constructor(code, message, retry = false) {
     super(message);

@@ -16,6 +16,8 @@ export class FeedStore {
   /** The document is no base for deltas: a snapshot has to come. */
   needsSnapshot = false;
   handles = new Set();
+  /** It is stale only because the connection may be dead. */
+  #isSuspended = false;
 
   constructor(key) {
     this.key = key;
@@ -27,6 +29,7 @@ export class FeedStore {
   }
 
   become(state, reason = '') {
+    this.#isSuspended = false;
     if (state === this.state && reason === this.reason) return;
     this.state = state;
     this.reason = reason;
@@ -36,6 +39,18 @@ export class FeedStore {
   /** Without a connection, newer versions may exist. */
   disconnected(reason) {
     if (this.state === 'live') this.become('stale', reason);
+  }
+
+  /** The connection may be dead, but isn't given up. */
+  suspend(reason) {
+    if (this.state !== 'live') return;
+    this.become('stale', reason);
+    this.#isSuspended = true;
+  }
+
+  /** The connection was not dead. */
+  resume() {
+    if (this.#isSuspended) this.become('live');
   }
 
   /** The server knows the client's version. Unless it sends another one, this is the newest. */

@@ -22,7 +22,11 @@ export class Outbox {
   put(text) {
     const promise = new Promise((resolve, reject) => this.#waiting.push({ text, resolve, reject }));
     const isFull = this.#count >= this.#messagesMax || this.#chars + text.length > this.#charsMax;
-    if (isFull) this.#waiting.pop().reject(new StentorError('queue_full', 'the queue is full', true));
+    if (text.length > this.#charsMax) {
+      this.#waiting.pop().reject(new StentorError('too_long', `a message has at most ${this.#charsMax} characters (queueCharsMax)`));
+    } else if (isFull) {
+      this.#waiting.pop().reject(new StentorError('queue_full', 'the queue is full', true));
+    }
     this.#count += 1;
     this.#chars += text.length;
     const done = () => {

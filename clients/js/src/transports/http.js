@@ -1,7 +1,7 @@
 // Shared by the transports over plain HTTP.
 
 /**
- * What such a transport requests every `heartbeatTimeoutMs` while the application has no feed, to see whether the server answers.
+ * The path that such a transport requests every `heartbeatTimeoutMs` while the application has no feed, to see whether the server answers.
  * Pages of allowed origins can read the answer, and it doesn't count as an error in the server's metrics.
  */
 export const CHECK_PATH = 'primus/spec';
@@ -29,6 +29,16 @@ export function failure(response) {
   // 4xx: the server would refuse the same request again, except 408 and 429 (RFC 9110, section 15.5; RFC 6585).
   // With a new token, it isn't the same.
   const challenge = headers.get('www-authenticate') ?? '';
-  const retry = !/^4(?!08|29)/.test(status) || challenge.includes('token_expired');
-  return { code: status, reason: `the server answers ${status} ${challenge}`.trim(), retry, afterMs: headers.get('retry-after') * 1000 || 0 };
+  const isExpired = challenge.includes('token_expired');
+  const token = isExpired ? 'expired' : status === 401 ? 'refused' : undefined;
+  const retry = !/^4(?!08|29)/.test(status) || isExpired;
+  return { code: status, reason: `the server answers ${status} ${challenge}`.trim(), retry, token, afterMs: headers.get('retry-after') * 1000 || 0 };
 }
+
+/** The details of `lost` for a successful response that isn't the server's: of a captive portal, or a proxy's page. */
+export function foreign({ headers }) {
+  return { reason: `something else answers in place of the server: ${headers.get('content-type')}` };
+}
+
+/** Whether a response has this content type. */
+export const isOf = (type, { headers }) => headers.get('content-type')?.startsWith(type);

@@ -7,15 +7,22 @@
 //   carrier.unsubscribe(key)
 //   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   only if the transport supports rooms
 //   carrier.isPatient                         the carrier has its own timeout for an unreachable server
+//   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked.
+//                                             Transports whose client library does it have none
+//   carrier.isRaced                           a second connection may open beside one that doesn't answer a check
 //   carrier.close()                           nothing is reported after this
 //
 //   link('opened', session)                     the server has answered
 //   link('received', message, chars)            a snapshot, delta, state or message of stentor.v1
 //   link('confirmed', key)                      the server knows the client's version
 //   link('refused', key, error)                 a subscription was refused
+//   link('joined', room, error)                 a room was joined, or refused, or its membership has ended
+//   link('alive')                               the answer to a check
+//   link('woken')                               the page's timers were paused
 //   link('expiring', renew)                     the token expires soon: `renew(token)` passes a newer one on
 //   link('failed', error)                       another request was refused
-//   link('lost', { code, reason, retry, afterMs })  the end; `retry: false`: another attempt would end the same way
+//   link('lost', { code, reason, retry, afterMs, token })  the end; `retry: false`: another attempt would end the same way; `token`: it was
+//                                               `expired` or `refused`
 
 import { polling } from './polling.js';
 import { socketio } from './socketio.js';

@@ -4,8 +4,9 @@
 // Browsers open six connections to a server, for all tabs together. With more than `WAITING_MAX` feeds, no request waits at
 // the server: each feed is requested every `CROWDED_MS`.
 
+import { now } from '../clock.js';
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, encoded, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, encoded, failure, foreign, isOf, parsed } from './http.js';
 
 const WAITING_MAX = 4;
 const CROWDED_MS = 2_000;
@@ -27,11 +28,15 @@ export function polling(base, link, options) {
   const fetch = library(options, 'fetch');
   const timeoutMs = options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS;
   const feeds = new Map();
+  /** Tags of the versions that the client has, by key. */
+  const tags = new Map();
   let check;
+  let receivedAt = now();
 
   const drop = (key) => {
     feeds.get(key)?.abort();
     feeds.delete(key);
+    tags.delete(key);
   };
   const close = () => {
     clearTimeout(check);
@@ -49,18 +54,19 @@ export function polling(base, link, options) {
   };
 
   /** Requests one feed until it is dropped. The first request asks without waiting whether the version is the newest. */
-  async function follow(key, position) {
+  async function follow(key, tag) {
     const aborter = new AbortController();
     const { signal } = aborter;
-    let tag = position && `${position.epoch}-${position.offset}`;
     let method = tag ? 'HEAD' : 'GET';
     feeds.set(key, aborter);
+    tags.set(key, tag);
     while (!signal.aborted) {
-      const began = Date.now();
-      const now = await once(key, tag, signal, method);
+      const beganAt = now();
+      const newest = await once(key, tag, signal, method);
       if (key === CHECK) return signal.aborted || unsubscribe(key, timeoutMs);
-      const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : now === tag && Date.now() - began < IDLE_MS && IDLE_MS;
-      tag = now;
+      const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : newest === tag && now() - beganAt < IDLE_MS && IDLE_MS;
+      tag = newest;
+      if (!signal.aborted) tags.set(key, tag);
       method = 'GET';
       if (restMs) await new Promise((resolve) => { setTimeout(resolve, restMs); });
     }
@@ -78,11 +84,14 @@ export function polling(base, link, options) {
       const response = await fetch(url, { method, headers, cache: waits ? 'no-store' : 'no-cache', signal });
       const bytes = new Uint8Array(await response.arrayBuffer());
       if (signal.aborted) return tag;
+      receivedAt = now();
+      link('alive');
       const { status, ok } = response;
       const text = utf8(bytes);
       // Proxies that compress change or remove the entity tag.
       const found = /"((\d+)-(\d+))"/.exec(response.headers.get('stentor-version') ?? response.headers.get('etag'));
       if (key === CHECK && ok) {
+        if (!isOf('application/json', response)) return lose(foreign(response));
         link('opened');
       } else if (status === 404) {
         unsubscribe(key);
@@ -96,13 +105,13 @@ export function polling(base, link, options) {
         link('opened');
         return undefined;
       } else if (ok && found && (bytes.length || response.headers.get('content-length') === '0')) {
-        const [, now, epoch, offset] = found;
+        const [, newest, epoch, offset] = found;
         link('opened');
         link('received', { type: 'snapshot', feed: key, epoch: +epoch, offset: +offset, data: text === undefined ? bytes : parsed(text) }, bytes.length);
-        return now;
+        return newest;
       } else {
         // Browsers accept truncated headers: there is no body then, and perhaps no tag.
-        lose(ok ? {} : failure(response));
+        lose(!ok ? failure(response) : isOf('text/html', response) ? foreign(response) : {});
       }
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
@@ -117,9 +126,17 @@ export function polling(base, link, options) {
     subscribe(key, position) {
       drop(CHECK);
       drop(key);
-      follow(key, position);
+      follow(key, position && `${position.epoch}-${position.offset}`);
     },
     unsubscribe,
+    check(silenceMs) {
+      if (now() - receivedAt < silenceMs) return false;
+      for (const [key, tag] of [...tags]) {
+        drop(key);
+        follow(key, tag);
+      }
+      return true;
+    },
     close,
     isPatient: true,
   };

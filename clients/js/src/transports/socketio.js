@@ -17,7 +17,8 @@ export function socketio(base, link, options) {
   socket.on('connect', () => link('opened', socket.id));
   socket.on('connect_error', (error) => {
     const { code, retry = true } = error.data ?? {};
-    link('lost', { reason: `${error.message ?? error}`, retry: retry || code === 'token_expired' });
+    const isExpired = code === 'token_expired';
+    link('lost', { reason: `${error.message ?? error}`, retry: retry || isExpired, token: isExpired ? 'expired' : code === 'token_refused' ? 'refused' : undefined });
   });
   socket.on('stentor:token_expiring', () => link('expiring', (token) => {
     socket.emit('stentor:auth', { token }, ({ ok, code, message, retry } = {}) => {

@@ -4,8 +4,9 @@
 // send a position at first. Other feeds need another request. Its `Last-Event-ID` has the positions, as in the server's
 // own ids: `key!epoch!offset;…`, with the key percent-encoded and the numbers in hexadecimal.
 
+import { now } from '../clock.js';
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, encoded, failure, parsed } from './http.js';
+import { CHECK_PATH, authorization, encoded, failure, foreign, isOf, parsed } from './http.js';
 
 /** The server ignores a longer id. */
 const ID_CHARS_MAX = 4096;
@@ -21,6 +22,7 @@ export function sse(base, link, options) {
   let restart;
   let silence;
   let retryMs = 0;
+  let receivedAt = now();
 
   const close = () => {
     clearTimeout(restart);
@@ -32,6 +34,10 @@ export function sse(base, link, options) {
     link('lost', { afterMs: retryMs, ...why });
   };
   const received = () => {
+    receivedAt = now();
+    awaitBytes();
+  };
+  const awaitBytes = () => {
     clearTimeout(silence);
     silence = setTimeout(lose, timeoutMs, { reason: 'the server is silent' });
   };
@@ -49,12 +55,12 @@ export function sse(base, link, options) {
     const url = new URL(feeds.size ? 'sse?delta=1' : CHECK_PATH, base);
     for (const [key] of subscribed) url.searchParams.append('feed', key);
     const id = lastEventId(subscribed);
-    received();
+    awaitBytes();
     try {
       const response = await fetch(url, { headers: { ...authorization(options), ...(id && { 'Last-Event-ID': id }) }, cache: 'no-store', signal });
       if (!response.ok && (feeds.size || response.status !== 404)) return lose(failure(response));
-      link('opened');
-      for (const [key, position] of subscribed) if (position) link('confirmed', key);
+      if (response.ok && !isOf(feeds.size ? 'text/event-stream' : 'application/json', response)) return lose(foreign(response));
+      let isOpen = false;
       const take = decoder(dispatch, (ms) => { retryMs = ms; });
       const reader = response.body.getReader();
       const text = new TextDecoder();
@@ -62,6 +68,12 @@ export function sse(base, link, options) {
         const { done, value } = await reader.read();
         if (done) break;
         received();
+        if (!isOpen) {
+          isOpen = true;
+          link('opened');
+          link('alive');
+          for (const [key, position] of subscribed) if (position) link('confirmed', key);
+        }
         take(text.decode(value, { stream: true }));
       }
       // A stream ends by itself if none of its feeds exists.
@@ -95,6 +107,11 @@ export function sse(base, link, options) {
     },
     unsubscribe(key) {
       if (feeds.delete(key)) restartAfter(0);
+    },
+    check(silenceMs) {
+      if (now() - receivedAt < silenceMs) return false;
+      restartAfter(0);
+      return true;
     },
     close,
   };

@@ -1,15 +1,30 @@
 // stentor.v1 (docs/protocol.md) over anything with the API of WebSocket: the browser's, npm `ws`, or SockJS.
 
+import { now } from '../clock.js';
 import { StentorError, library } from '../error.js';
+
+/** A pause of this many ticks of the heartbeat's timer: the machine slept, or the page was frozen. */
+const TICKS_MAX = 4;
+/** Close codes about the token (docs/close-codes.md). */
+const TOKEN_CODES = { 4408: 'refused', 4505: 'expired' };
 
 export function websocket(base, link, options) {
   const WebSocket = library(options, 'WebSocket');
   const url = new URL('ws', base);
   url.protocol = url.protocol.replace('http', 'ws');
   const { getToken, token } = options;
-  // Browsers let a page set no header of a WebSocket but this one. Whoever offers stentor.v1 reads the reason of a refusal.
+  // Browsers let a page set no header of a WebSocket but this one. With stentor.v1, a refusal has a reason.
   const protocols = getToken && ['stentor.v1', ...(token ? [`stentor.bearer.${token}`] : [])];
-  return speak(new WebSocket(url.href, protocols), link, options);
+  const socket = new WebSocket(url.href, protocols);
+  // Chromium reports a blocked connection with `error` only, without `close`.
+  const { document } = globalThis;
+  const blocked = ({ blockedURI, effectiveDirective }) => {
+    if (!blockedURI?.startsWith(url.origin)) return;
+    carrier.fail({ reason: `the page's Content-Security-Policy forbids ${url.origin}: add it to ${effectiveDirective}`, retry: false });
+  };
+  const carrier = speak(socket, link, options, () => document?.removeEventListener('securitypolicyviolation', blocked));
+  document?.addEventListener('securitypolicyviolation', blocked);
+  return carrier;
 }
 
 export function sockjs(base, link, options) {
@@ -19,15 +34,17 @@ export function sockjs(base, link, options) {
   return speak(new SockJS(url.href), link, options);
 }
 
-function speak(socket, link, { heartbeatTimeoutMs }) {
-  // What to do with the answers, by the `id` of their requests.
+function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
+  // Handlers of answers, by the `id` of their requests.
   const pending = new Map();
   let lastId = 0;
   let early = [];
-  let receivedAt = Date.now();
+  let receivedAt = now();
   let pingedAt = 0;
   let heartbeat;
   let afterMs;
+  let isChecked = true;
+  let bytesMax = Infinity;
 
   const write = (text) => (early ? early.push(text) : socket.send(text));
   const request = (fields, answered) => {
@@ -37,6 +54,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
   const ignore = () => {};
   const failed = (error) => error && link('failed', error);
   const end = (why) => {
+    settled();
     clearInterval(heartbeat);
     for (const answered of pending.values()) {
       answered(new StentorError('connection_lost', 'the connection was lost', true));
@@ -44,28 +62,40 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     pending.clear();
     if (why) link('lost', why);
   };
+  const ping = () => {
+    pingedAt = now();
+    request({ type: 'ping' }, ignore);
+  };
 
   // Browsers hide the server's pings, so the client sends its own on a silent connection. The time without an answer counts,
   // not the time of silence: timers of a page in the background are late.
   const watch = (pingMs) => {
     const halfMs = (heartbeatTimeoutMs ?? 2 * pingMs) / 2;
+    let tickedAt = now();
     heartbeat = setInterval(() => {
-      const now = Date.now();
-      if (now - Math.max(pingedAt, receivedAt) < halfMs) return;
+      const pauseMs = now() - tickedAt;
+      tickedAt += pauseMs;
+      // The network may be another one now.
+      if (pauseMs > TICKS_MAX * (halfMs / 4)) return link('woken');
+      if (tickedAt - Math.max(pingedAt, receivedAt) < halfMs) return;
       if (pingedAt > receivedAt) return end({ reason: 'the server is silent' });
-      pingedAt = now;
-      request({ type: 'ping' }, ignore);
+      ping();
     }, halfMs / 4);
   };
 
   socket.onerror = ignore;
   socket.onopen = () => {
+    settled();
     for (const text of early.splice(0)) socket.send(text);
     early = null;
   };
-  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code), afterMs });
+  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code), afterMs, token: TOKEN_CODES[code] });
   socket.onmessage = ({ data }) => {
-    receivedAt = Date.now();
+    receivedAt = now();
+    if (!isChecked) {
+      isChecked = true;
+      link('alive');
+    }
     let message;
     try {
       message = JSON.parse(data);
@@ -76,6 +106,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     const answered = pending.get(id);
     if (type === 'welcome') {
       watch(message.ping_ms ?? 25_000);
+      bytesMax = message.message_bytes_max ?? Infinity;
       link('opened', message.session);
     } else if (type === 'ok' || type === 'error' || (type === 'presence' && answered)) {
       const error = type === 'error' && new StentorError(message.code, message.message, message.retry);
@@ -83,6 +114,7 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
       if (answered) answered(error, message);
       else if (message.presence) link('unwatched', message.presence, error);
       else if (message.feed) link('refused', message.feed, error);
+      else if (message.room) link('joined', message.room, error);
       else failed(error);
     } else if (type === 'token_expiring') {
       link('expiring', (token) => request({ type: 'auth', token }, failed));
@@ -102,15 +134,28 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     },
     unsubscribe: (key) => request({ type: 'unsubscribe', feed: key }, ignore),
     join(room, position) {
-      request({ type: 'subscribe', room, ...position }, failed);
+      request({ type: 'subscribe', room, ...position }, (error) => link('joined', room, error));
     },
     leave: (room) => request({ type: 'unsubscribe', room }, ignore),
     watch: (room, presence, answered = ignore) => request({ type: 'subscribe', room, presence }, answered),
     members: (room, query, answered) => request({ type: 'presence', room, ...query }, answered),
     publish({ text, resolve, reject }) {
-      pending.set(++lastId, (error) => (error ? reject(error) : resolve()));
-      write(`{"id":${lastId},"type":"publish",${text}}`);
+      const frame = `{"id":${++lastId},"type":"publish",${text}}`;
+      // Bytes are counted only if the characters could be too many.
+      if (frame.length * 3 > bytesMax && new TextEncoder().encode(frame).length > bytesMax) {
+        return reject(new StentorError('too_long', `a message has at most ${bytesMax} bytes`));
+      }
+      pending.set(lastId, (error) => (error ? reject(error) : resolve()));
+      write(frame);
     },
+    check(silenceMs) {
+      if (now() - receivedAt < silenceMs) return false;
+      isChecked = false;
+      ping();
+      return true;
+    },
+    fail: end,
+    isRaced: true,
     close() {
       end();
       // An attempt that is abandoned may still fail: `onerror` stays.

@@ -1,0 +1,212 @@
+// A browser, a network and a server of stentor.v1 for @stentor/client, all on a virtual clock. A test drives them; nothing waits for real time.
+import { connect } from '../../clients/js/src/index.js';
+
+const { setImmediate } = globalThis;
+const PING_MS = 25_000;
+
+/** Random numbers between 0 and 1, the same for each seed (mulberry32). */
+export function random(seed) {
+  return () => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** Replaces a global until the test ends. */
+function replace(t, owner, name, value) {
+  const before = Object.getOwnPropertyDescriptor(owner, name);
+  Object.defineProperty(owner, name, { value, configurable: true, writable: true });
+  t.after(() => (before ? Object.defineProperty(owner, name, before) : delete owner[name]));
+}
+
+export class World {
+  /** Milliseconds of the monotonic clock, and how far the wall clock is ahead of it. */
+  nowMs = 0;
+  wallMs = 1_700_000_000_000;
+  /** Time that a message takes. */
+  latencyMs = 20;
+  /** Number of the network that the machine is in. Connections of an earlier one are dead, and nobody says so. */
+  network = 1;
+  /** Whether the network exists at all. */
+  isOnline = true;
+  window = new EventTarget();
+  document = Object.assign(new EventTarget(), { visibilityState: 'visible' });
+  #timers = new Map();
+  #lastTimer = 0;
+
+  constructor(t, seed = 1) {
+    this.random = random(seed);
+    this.server = new Server(this);
+    this.WebSocket = socketClass(this);
+    replace(t, globalThis, 'setTimeout', (then, ms, ...details) => this.#add(then, ms, details));
+    replace(t, globalThis, 'setInterval', (then, ms, ...details) => this.#add(then, ms, details, ms));
+    for (const name of ['clearTimeout', 'clearInterval']) replace(t, globalThis, name, (timer) => { this.#timers.delete(timer); });
+    replace(t, Date, 'now', () => this.wallMs + this.nowMs);
+    replace(t, performance, 'now', () => this.nowMs);
+    replace(t, Math, 'random', this.random);
+    replace(t, globalThis, 'addEventListener', (...details) => this.window.addEventListener(...details));
+    replace(t, globalThis, 'document', this.document);
+  }
+
+  #add(then, ms = 0, details = [], everyMs = undefined) {
+    this.#timers.set(++this.#lastTimer, { at: this.nowMs + Math.max(0, ms), then, details, everyMs });
+    return this.#lastTimer;
+  }
+
+  after(ms, then) {
+    this.#add(then, ms);
+  }
+
+  /** Passes time. Timers run in order, each with all that follows from it. */
+  async pass(ms) {
+    const end = this.nowMs + ms;
+    for (;;) {
+      await new Promise(setImmediate);
+      let next;
+      for (const [id, timer] of this.#timers) if (timer.at <= end && (!next || timer.at < next[1].at)) next = [id, timer];
+      if (!next) break;
+      const [id, timer] = next;
+      this.nowMs = Math.max(this.nowMs, timer.at);
+      if (timer.everyMs === undefined) this.#timers.delete(id);
+      else timer.at = this.nowMs + timer.everyMs;
+      timer.then(...timer.details);
+    }
+    this.nowMs = end;
+  }
+
+  /** The machine sleeps: no timer runs, the monotonic clock stands still, the wall clock doesn't. Its connections are dead afterwards. */
+  sleep(ms) {
+    this.wallMs += ms;
+    this.network += 1;
+  }
+
+  /** The page is frozen: its timers are late, all else goes on. */
+  freeze(ms) {
+    this.nowMs += ms;
+  }
+
+  /** The machine is in another network. */
+  move() {
+    this.network += 1;
+  }
+
+  say(name) {
+    this.window.dispatchEvent(new Event(name));
+  }
+
+  show(isVisible) {
+    this.document.visibilityState = isVisible ? 'visible' : 'hidden';
+    this.document.dispatchEvent(new Event('visibilitychange'));
+  }
+
+  connect(t, options = {}) {
+    const connection = connect('http://server.test', { WebSocket: this.WebSocket, ...options });
+    t.after(() => connection.close());
+    return connection;
+  }
+}
+
+/** A server of stentor.v1: one document for all keys, rooms, and tokens if `accepts` is set. */
+class Server {
+  isUp = true;
+  /** Whether it reads nothing. */
+  isSilent = false;
+  version = 1;
+  /** Times at which connections began. */
+  attempts = [];
+  received = [];
+  sockets = new Set();
+  /** The close code for a token, or nothing. */
+  refusal = () => undefined;
+  /** The error that answers a message, or nothing. */
+  error = () => undefined;
+  /** Called with each connection that has opened. */
+  opened = () => {};
+  welcome = {};
+
+  constructor(world) {
+    this.world = world;
+  }
+
+  publish() {
+    this.version += 1;
+    for (const socket of this.sockets) for (const feed of socket.feeds) this.#snapshot(socket, feed);
+  }
+
+  stop() {
+    this.isUp = false;
+    for (const socket of this.sockets) socket.lost(1006);
+    this.sockets.clear();
+  }
+
+  #snapshot(socket, feed) {
+    socket.say({ type: 'snapshot', feed, epoch: 1, offset: this.version, state: 'live', data: { n: this.version } });
+  }
+
+  accept(socket) {
+    if (!this.isUp) return socket.lost(1006);
+    socket.onopen?.({});
+    const code = this.refusal(socket.token);
+    if (code) return socket.lost(code);
+    this.sockets.add(socket);
+    socket.say({ type: 'welcome', session: `s${this.attempts.length}`, ping_ms: PING_MS, ...this.welcome });
+    this.opened(socket);
+  }
+
+  receive(socket, message) {
+    if (!this.sockets.has(socket) || this.isSilent) return;
+    this.received.push({ at: this.world.nowMs, ...message });
+    const { id, type, feed, offset } = message;
+    const error = this.error(message);
+    if (error) return socket.say({ type: 'error', id, ...error });
+    socket.say({ type: 'ok', id });
+    if (type !== 'subscribe' || feed === undefined) return;
+    socket.feeds.add(feed);
+    if (offset !== this.version) this.#snapshot(socket, feed);
+  }
+}
+
+/** The class WebSocket of a world's browser. */
+const socketClass = (world) => class {
+  feeds = new Set();
+  network = world.network;
+  isClosed = false;
+
+  constructor(url, protocols = []) {
+    this.token = protocols.find((one) => one.startsWith('stentor.bearer.'))?.slice('stentor.bearer.'.length);
+    world.server.attempts.push(world.nowMs);
+    if (!world.isOnline) return void world.after(0, () => this.#ended(1006));
+    world.after(2 * world.latencyMs, () => this.isAlive && !this.isClosed && world.server.accept(this));
+  }
+
+  get isAlive() { return this.network === world.network && world.isOnline; }
+
+  #ended(code, reason = '') {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.onerror?.({});
+    this.onclose?.({ code, reason });
+  }
+
+  // The client's side.
+  send(text) {
+    world.after(world.latencyMs, () => this.isAlive && !this.isClosed && world.server.receive(this, JSON.parse(text)));
+  }
+
+  close() {
+    this.isClosed = true;
+    world.after(world.latencyMs, () => { if (this.isAlive) world.server.sockets.delete(this); });
+  }
+
+  // The server's side.
+  say(message) {
+    world.after(world.latencyMs, () => { if (this.isAlive && !this.isClosed) this.onmessage?.({ data: JSON.stringify(message) }); });
+  }
+
+  lost(code) {
+    world.server.sockets.delete(this);
+    world.after(world.latencyMs, () => this.isAlive && this.#ended(code));
+  }
+};

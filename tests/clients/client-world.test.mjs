@@ -1,0 +1,330 @@
+// @stentor/client when networks change, machines sleep, tokens expire and proxies interfere, on a virtual clock.
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { World } from './client-world.mjs';
+
+/** A connection with a live feed. */
+async function live(t, world, options) {
+  const connection = world.connect(t, options);
+  const feed = connection.feed('a');
+  await world.pass(1_000);
+  assert.deepEqual([connection.state, feed.state], ['open', 'live']);
+  return { connection, feed };
+}
+
+const records = (emitter, name) => {
+  const list = [];
+  emitter.on(name, (...details) => list.push(details[0]));
+  return list;
+};
+
+test('another network: a check finds a dead connection, and a second one opens beside it', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  const states = records(connection, 'state');
+  world.isOnline = false;
+  world.say('offline');
+  assert.equal(feed.state, 'stale');
+  await world.pass(500);
+  world.move();
+  world.isOnline = true;
+  world.say('online');
+  world.server.publish();
+  await world.pass(3_000);
+  assert.deepEqual([connection.state, feed.state, feed.document], ['open', 'live', { n: 2 }]);
+  assert.deepEqual(states, ['open']);
+  assert.equal(world.server.attempts.length, 2);
+});
+
+test('offline and online with a connection that lives: no second one, and the feed is live again', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  world.say('offline');
+  assert.equal(feed.state, 'stale');
+  world.say('online');
+  await world.pass(100);
+  assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 1]);
+  // What the server says of its upstream stays.
+  for (const socket of world.server.sockets) socket.say({ type: 'state', feed: 'a', state: 'stale', reason: 'upstream' });
+  await world.pass(100);
+  world.say('online');
+  await world.pass(100);
+  assert.deepEqual([feed.state, feed.reason], ['stale', 'upstream']);
+});
+
+test('a slow network: the old connection wins the race, and no race follows another one at once', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  world.latencyMs = 2_000;
+  world.say('online');
+  await world.pass(5_000);
+  assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 2]);
+  assert.equal(connection.session, 's1');
+  // The next one waits for 6 s.
+  world.say('online');
+  await world.pass(5_000);
+  assert.equal(world.server.attempts.length, 2);
+});
+
+test('a page that is looked at again is checked after ten seconds of silence', async (t) => {
+  const world = new World(t);
+  const { feed } = await live(t, world);
+  const pings = () => world.server.received.filter(({ type }) => type === 'ping').length;
+  world.show(false);
+  world.show(true);
+  await world.pass(9_000);
+  world.show(false);
+  world.show(true);
+  await world.pass(100);
+  assert.equal(pings(), 0);
+  await world.pass(2_000);
+  world.move();
+  world.show(false);
+  world.show(true);
+  world.server.publish();
+  await world.pass(4_000);
+  assert.deepEqual([feed.state, feed.document.n], ['live', 2]);
+});
+
+test('sleep is noticed when the machine wakes, a wall clock that goes back changes nothing', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  world.wallMs -= 3_600_000;
+  await world.pass(32_000);
+  const pings = world.server.received.filter(({ type }) => type === 'ping').length;
+  assert.equal(pings, 1);
+  world.sleep(600_000);
+  world.server.publish();
+  // A tick of the heartbeat, the time for a sign of life, and a connection.
+  await world.pass(6_250 + 3_000 + 500);
+  assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', 2]);
+});
+
+test('a server that is silent is left, a late timer alone is no reason', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  for (const ms of [40_000, 100, 600_000]) {
+    world.freeze(ms);
+    await world.pass(10_000);
+    assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 1]);
+  }
+  const reasons = [];
+  connection.on('state', (_, { reason }) => reasons.push(reason));
+  world.server.isSilent = true;
+  // Twice the server's `ping_ms`, and a tick.
+  await world.pass(57_000);
+  assert.equal(reasons[0], 'the server is silent');
+});
+
+test('an attempt that hangs begins again when the network changes', async (t) => {
+  const world = new World(t);
+  const connection = world.connect(t);
+  world.move();
+  await world.pass(2_000);
+  assert.equal(connection.state, 'connecting');
+  world.say('online');
+  await world.pass(200);
+  assert.deepEqual([connection.state, world.server.attempts.length], ['open', 2]);
+});
+
+test('rooms that wait for a connection don\'t delay it', async (t) => {
+  const away = async (rooms) => {
+    const world = new World(t, 7);
+    world.random = () => 1;
+    const connection = world.connect(t, { backoff: { initialMs: 500, maxMs: 30_000 } });
+    const errors = records(connection, 'error');
+    for (let n = 0; n < rooms; n++) connection.room(`room-${n}`);
+    await world.pass(6_000);
+    world.server.stop();
+    await world.pass(3_000);
+    world.server.isUp = true;
+    const before = world.nowMs;
+    while (connection.state !== 'open') await world.pass(50);
+    connection.close();
+    assert.deepEqual(errors, []);
+    return world.nowMs - before;
+  };
+  assert.equal(await away(10), await away(0));
+});
+
+test('a room says whether it is joined, and an error names it', async (t) => {
+  const world = new World(t);
+  let refusals = 2;
+  world.server.error = ({ type, room }) => {
+    if (type !== 'subscribe' || room === undefined) return undefined;
+    if (room === 'secret') return { code: 'not_allowed', message: 'no', retry: false };
+    return room === 'busy' && refusals-- > 0 ? { code: 'busy', message: 'later', retry: true } : undefined;
+  };
+  const connection = world.connect(t);
+  const errors = records(connection, 'error');
+  const [lobby, secret, busy] = ['lobby', 'secret', 'busy'].map((name) => connection.room(name));
+  assert.equal(lobby.state, 'joining');
+  await world.pass(10_000);
+  assert.deepEqual([lobby.state, secret.state, busy.state], ['joined', 'refused', 'joined']);
+  assert.deepEqual(errors.map(({ code, room }) => [code, room]), [['not_allowed', 'secret'], ['busy', 'busy'], ['busy', 'busy']]);
+  world.server.stop();
+  await world.pass(100);
+  assert.deepEqual([lobby.state, secret.state], ['joining', 'refused']);
+});
+
+test('an expired token is renewed at once, by the same transport; a refused one once', async (t) => {
+  const world = new World(t);
+  const reasons = [];
+  const tokens = ['old', 'good'];
+  world.server.refusal = (token) => (token === 'good' ? undefined : 4505);
+  const getToken = ({ reason }) => {
+    reasons.push(reason);
+    return tokens.length > 1 ? tokens.shift() : tokens[0];
+  };
+  const connection = world.connect(t, { getToken, transport: ['websocket', 'sse'] });
+  await world.pass(200);
+  assert.deepEqual([connection.state, connection.transport, reasons], ['open', 'websocket', ['connect', 'expired']]);
+
+  // The clock of the backend is wrong: each token has expired.
+  world.server.refusal = () => 4505;
+  const slow = world.connect(t, { getToken: () => 'old', transport: ['websocket', 'sse'] });
+  const before = world.server.attempts.length;
+  await world.pass(60_000);
+  assert.equal(slow.transport, 'websocket');
+  assert.ok(world.server.attempts.length - before < 15, `${world.server.attempts.length - before} attempts`);
+
+  world.server.refusal = (token) => (token === 'good' ? undefined : 4408);
+  const asked = [];
+  const check = async (next, expect) => {
+    const one = world.connect(t, { getToken: ({ reason }) => { asked.push(reason); return reason === 'refused' ? next : 'bad'; } });
+    await world.pass(1_000);
+    assert.equal(one.state, expect);
+    assert.deepEqual(asked.splice(0), ['connect', 'refused']);
+  };
+  await check('good', 'open');
+  await check('bad', 'refused');
+  await check('worse', 'refused');
+});
+
+test('a token that takes long, fails, or fails once while it is renewed', async (t) => {
+  const world = new World(t);
+  const later = world.connect(t, { getToken: () => new Promise((resolve) => { setTimeout(resolve, 12_000, 'good'); }) });
+  await world.pass(12_500);
+  assert.equal(later.state, 'open');
+
+  let calls = 0;
+  const failing = world.connect(t, { transport: ['websocket', 'sse', 'polling'], getToken: () => { calls += 1; throw new Error('no session'); } });
+  const errors = records(failing, 'error');
+  await world.pass(11_000);
+  assert.deepEqual([failing.transport, errors.length], ['websocket', calls]);
+  assert.ok(calls >= 3 && calls <= 8, `${calls} calls`);
+
+  const renewals = ['fails', 'new'];
+  const renewed = world.connect(t, { getToken: ({ reason }) => {
+    if (reason !== 'expiring') return 'old';
+    const next = renewals.shift();
+    if (next === 'fails') throw new Error('busy');
+    return next;
+  } });
+  await world.pass(200);
+  for (const socket of world.server.sockets) socket.say({ type: 'token_expiring', expires_in_ms: 60_000 });
+  await world.pass(5_000);
+  assert.deepEqual([renewed.state, renewals], ['open', []]);
+  assert.deepEqual(world.server.received.filter(({ type }) => type === 'auth').map(({ token }) => token), ['new']);
+});
+
+test('connections that are reset early lead to the next transport, those that the server ends don\'t', async (t) => {
+  const check = async (code, expect) => {
+    const world = new World(t);
+    world.server.opened = (socket) => world.after(500, () => socket.lost(code));
+    const connection = world.connect(t, { transport: ['websocket', 'sse'], fetch: () => new Promise(() => {}), backoff: { initialMs: 50, maxMs: 50 } });
+    const used = new Set();
+    connection.on('state', (_, { transport }) => used.add(transport));
+    await world.pass(5_000);
+    assert.deepEqual([...used], expect, `${code}`);
+    connection.close();
+  };
+  await check(1006, ['websocket', 'sse']);
+  await check(1001, ['websocket']);
+  await check(4500, ['websocket']);
+});
+
+test('a captive portal, and a page in place of the server', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    const world = new World(t);
+    const fetch = async () => new Response('<html>Sign in</html>', { headers: { 'Content-Type': 'text/html' } });
+    const connection = world.connect(t, { transport, fetch });
+    const states = records(connection, 'state');
+    const reasons = [];
+    connection.on('state', (_, { reason }) => reason && reasons.push(reason));
+    const feed = connection.feed('a');
+    await world.pass(3_000);
+    assert.ok(!states.includes('open') && feed.state === 'loading', transport);
+    assert.equal(reasons[0], 'something else answers in place of the server: text/html');
+    connection.close();
+  }
+});
+
+test('a Content-Security-Policy without the server', async (t) => {
+  const world = new World(t);
+  const hanging = class { close() {} };
+  const connection = world.connect(t, { WebSocket: hanging });
+  const reasons = [];
+  connection.on('state', (_, { reason }) => reasons.push(reason));
+  await world.pass(10);
+  const violation = (blockedURI) => Object.assign(new Event('securitypolicyviolation'), { blockedURI, effectiveDirective: 'connect-src' });
+  world.document.dispatchEvent(violation('wss://elsewhere.test/ws'));
+  assert.equal(connection.state, 'connecting');
+  world.document.dispatchEvent(violation('ws://server.test/ws'));
+  assert.deepEqual([connection.state, reasons.at(-1)], ['refused', "the page's Content-Security-Policy forbids ws://server.test: add it to connect-src"]);
+});
+
+test('a message that is too long is refused before it is sent', async (t) => {
+  const world = new World(t);
+  world.server.welcome = { message_bytes_max: 1_000 };
+  const { connection } = await live(t, world);
+  const outcome = (data) => connection.publish('r', data).then(() => 'sent', ({ code, retry }) => [code, retry]);
+  // Two bytes for each.
+  const long = outcome('é'.repeat(600));
+  const short = outcome('x'.repeat(900));
+  const huge = outcome('x'.repeat(1_000_001));
+  await world.pass(100);
+  assert.deepEqual([await long, await short, await huge], [['too_long', false], 'sent', ['too_long', false]]);
+  assert.equal(world.server.received.filter(({ type }) => type === 'publish').length, 1);
+});
+
+test('random events: the state tells the truth, documents are the newest in the end, attempts are bounded', async (t) => {
+  for (let seed = 1; seed <= 1_000; seed++) {
+    const world = new World(t, seed);
+    const { connection, feed } = await live(t, world);
+    let newest = 1;
+    feed.on('change', ({ n }) => {
+      assert.ok(n > newest, `seed ${seed}: ${n} after ${newest}`);
+      newest = n;
+    });
+    const chance = (limit) => Math.floor(world.random() * limit);
+    for (let step = 0; step < 20; step++) {
+      const reported = chance(7);
+      if (reported === 0) world.server.publish();
+      else if (reported === 1) world.sleep(chance(1_000_000));
+      else if (reported === 2 && world.server.isUp) world.server.stop();
+      else if (reported === 3) world.server.isUp = true;
+      else if (reported === 4) world.latencyMs = [5, 50, 500][chance(3)];
+      else if (reported === 5) {
+        world.isOnline = false;
+        world.say('offline');
+        assert.notEqual(feed.state, 'live', `seed ${seed}`);
+        await world.pass(chance(20_000));
+        assert.notEqual(feed.state, 'live', `seed ${seed}`);
+        world.isOnline = true;
+        world.move();
+        world.say('online');
+      } else {
+        // Nobody reports it.
+        world.move();
+      }
+      await world.pass(chance(10_000));
+    }
+    world.server.isUp = true;
+    const before = world.server.attempts.length;
+    await world.pass(120_000);
+    assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', world.server.version], `seed ${seed}`);
+    assert.ok(world.server.attempts.length - before <= 8, `seed ${seed}`);
+    connection.close();
+  }
+});
