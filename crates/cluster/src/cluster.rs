@@ -35,8 +35,8 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use stentor_edge::{Busy, ControlPlane, DataPlane, Ledger, Metric, RevocationList};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
+use stentor_ports::{Busy, ControlPlane, DataPlane, Ledger, Metric, RevocationList};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 

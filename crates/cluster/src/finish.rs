@@ -3,7 +3,7 @@
 use crate::NodeId;
 use crate::frame::Answered;
 use crate::surveys::Surveyed;
-use stentor_edge::{Concerned, Done, MemberList, RoomList, SessionList};
+use stentor_ports::{Concerned, Done, MemberList, RoomList, SessionList};
 
 /// The callback that receives the result of a survey.
 pub(crate) enum Finish {
@@ -29,8 +29,7 @@ impl Finish {
                 done.answer(Ok(sum));
             }
             Self::Sessions { limit, done } => {
-                let mut sum = SessionList::default();
-                sum.missing_nodes = missing_nodes;
+                let mut sum = SessionList { missing_nodes, ..SessionList::default() };
                 for answer in answers {
                     if let Answered::Sessions(list) = answer {
                         sum.merge(list, limit);

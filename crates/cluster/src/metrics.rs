@@ -5,7 +5,7 @@ use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use crate::rooms::RoomStats;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_edge::{Metric, MetricKind};
+use stentor_ports::{Metric, MetricKind};
 
 /// Why a search for a socket ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

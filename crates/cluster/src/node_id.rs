@@ -1,7 +1,7 @@
 //! The id of a node.
 
 use std::fmt;
-use stentor_edge::NodeTag;
+use stentor_ports::NodeTag;
 
 /// Names one run of a node: drawn at random at its start, so that a node that starts again is another one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

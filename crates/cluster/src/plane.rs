@@ -9,13 +9,13 @@ use crate::rooms::Publisher;
 use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{
+use stentor_hub::{Key, Room};
+use stentor_ports::{
     Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
     FeedSource, FeedUpdate, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, NodeInfo, Publish,
     PushResult, PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomUpdate,
     RoomsQuery, SessionList, Target, Ticket, Wanted,
 };
-use stentor_hub::{Key, Room};
 
 /// A node's data plane, with the sessions of the other nodes.
 pub struct ClusterPlane {

@@ -1,8 +1,8 @@
 //! Questions of other nodes to this node's data plane.
 
 use crate::frame::{AnswerError, Answered, Task};
-use stentor_edge::{Command, Done};
 use stentor_hub::Rooms;
+use stentor_ports::{Command, Done};
 
 /// Passes an answer on, as one of several kinds.
 pub(crate) fn done<T: 'static>(

@@ -23,11 +23,11 @@ use stentor_cluster::engine::{
 };
 use stentor_cluster::frame::{Frame, Frames};
 use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
-use stentor_edge::{
+use stentor_hub::{Data, Epoch, FeedState, HistoryLimits, Key, Position, Room, Rooms, Topic};
+use stentor_ports::{
     Broadcast, Broker, Command, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Ledger, Pid, SocketName,
     SocketQuestion, Target, Ticket, Wanted,
 };
-use stentor_hub::{Data, Epoch, FeedState, HistoryLimits, Key, Position, Room, Rooms, Topic};
 use tokio::sync::watch;
 
 #[global_allocator]

@@ -14,14 +14,14 @@ use stentor_cluster::frame::{
     AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, PresenceFrame, Question,
     RevocationsFrame, Selector, SocketAnswer, SocketFrame, Task,
 };
-use stentor_edge::{
-    Broadcast, Concerned, IdentityFilter, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
-    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, SocketName, SocketRequest, Target,
-};
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
     RoomMember, Rooms, SubscribeOptions, Topic, User,
+};
+use stentor_ports::{
+    Broadcast, Concerned, IdentityFilter, MOVING_MESSAGES_MAX, MemberList, MembersQuery, MovingSocket,
+    MovingSubscription, Pid, Principal, PublicId, Recheck, RecheckAction, Revoked, RoomList, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, SocketName, SocketRequest, Target,
 };
 
 #[global_allocator]

@@ -24,8 +24,8 @@ use stentor_cluster::engine::nats::Nats;
 use stentor_cluster::engine::redis::Redis;
 use stentor_cluster::engine::{ConnectOptions, Engine, EventReceiver, Limits, Request};
 use stentor_cluster::{Cluster, NodeId};
-use stentor_edge::{Broker, Ledger};
 use stentor_hub::{Epoch, Position, Room, Topic};
+use stentor_ports::{Broker, Ledger};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

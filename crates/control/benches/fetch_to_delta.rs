@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_delta::{self as delta, Differ, Seed};
-use stentor_edge::{Busy, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Target, Wanted};
 use stentor_hub::Key;
+use stentor_ports::{Busy, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Target, Wanted};
 use tokio::sync::Notify;
 
 /// Versions of a synthetic document.
@@ -253,7 +253,7 @@ impl CommandInbox for Counting {
         Ok(())
     }
 
-    fn command(&self, _: Target, _: stentor_edge::Command) {}
+    fn command(&self, _: Target, _: stentor_ports::Command) {}
 }
 
 impl DataPlane for Counting {

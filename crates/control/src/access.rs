@@ -1,7 +1,7 @@
 //! What permissions say about what clients ask for.
 
 use stentor_auth::{Action, Attributes, Permissions, Topic};
-use stentor_edge::Access;
+use stentor_ports::Access;
 
 /// Whether permissions allow a client something. `None`: it is anonymous.
 pub(crate) fn allows(permissions: &Permissions, attributes: Option<&Attributes>, access: Access<'_>) -> bool {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::feeds::{Change, Feeds};
 use crate::hooks::Hooks;
 use crate::metrics::{Figures, Metrics};
-use crate::options::{AdminOptions, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
+use crate::options::{AdminOptions, AdminTls, FeedsOptions, ProcessCounter, Reload, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::{Bodies, Prober, Upstreams};
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use stentor_edge::{DataPlane, Ledger, TlsHandle};
+use stentor_ports::{DataPlane, Ledger};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -34,8 +34,8 @@ pub struct Options {
     /// A socket for the admin port that listens already: of a service manager or another process.
     pub admin_socket: Option<Arc<OwnedFd>>,
     /// Certificates of the admin port, which then speaks TLS only.
-    pub admin_tls: Option<TlsHandle>,
-    /// What the data plane was started with as its [`stentor_edge::Authenticator`], if it has one.
+    pub admin_tls: Option<AdminTls>,
+    /// The [`stentor_ports::Authenticator`] of the data plane, if it has one.
     pub auth: Option<Arc<Auth>>,
     /// The hooks, with the data plane that they answer.
     pub hooks: Option<Arc<Hooks>>,
@@ -146,7 +146,7 @@ impl AdminListener {
 
 impl Control {
     /// Starts feeds and admin port on a tokio runtime with time and I/O enabled. `signals` are those that the data
-    /// plane was started with, as its [`stentor_edge::ControlPlane`]. When this returns, the admin port listens.
+    /// plane was started with, as its [`stentor_ports::ControlPlane`]. When this returns, the admin port listens.
     ///
     /// # Errors
     /// The options are invalid, or the admin port's address can't be bound. Nothing runs then.
@@ -217,7 +217,7 @@ impl Control {
             idempotency_keys: Default::default(),
             auth: options.auth.clone(),
             ledger,
-            tls: options.admin_tls.map(|tls| TlsAcceptor::from(tls.config())),
+            tls: options.admin_tls.map(|tls| TlsAcceptor::from(tls.config)),
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();

@@ -1,7 +1,7 @@
 //! The control plane: feeds, admin API, metrics (ARCHITECTURE.md).
 //!
-//! One tokio runtime of ordinary crates. It sees the data plane only as a [`stentor_edge::DataPlane`], and is seen
-//! by it only as a [`stentor_edge::ControlPlane`]: the [`Signals`], which are made before either, so that
+//! One tokio runtime of ordinary crates. It sees the data plane only as a [`stentor_ports::DataPlane`], and is seen
+//! by it only as a [`stentor_ports::ControlPlane`]: the [`Signals`], which are made before either, so that
 //!
 //! ```text
 //! let signals = Signals::new();
@@ -58,8 +58,8 @@ pub use hooks::{
     HookAuthenticator, HookAuthorizer, HookKind, HookOptions, HookSecret, Hooks, WhenUnavailable,
 };
 pub use options::{
-    AdminOptions, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys, Redirects, Reload,
-    RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,
+    AdminOptions, AdminTls, Content, ContentCoding, FeedsOptions, ProcessCounter, Proxy, PushedKeys,
+    Redirects, Reload, RequestMethod, TOKEN_BYTES_MIN, UpstreamOptions,
 };
 pub use request_header::upstream_header;
 pub use route::{Route, RouteError};

@@ -4,6 +4,7 @@
 //! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
 
 use crate::auth::metrics::AuthMetrics;
+use crate::options::AdminTls;
 use crate::options::ProcessCounter;
 use crate::process;
 use crate::pushed_documents::{PushStats, PushedDocuments};
@@ -22,7 +23,7 @@ use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use stentor_edge::{DataPlane, Metric, MetricKind, TlsHandle};
+use stentor_ports::{DataPlane, Metric, MetricKind};
 
 /// The `Content-Type` of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -126,7 +127,7 @@ pub(crate) struct Figures {
     pub(crate) feeds: Arc<FeedsView>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) counters: Vec<ProcessCounter>,
-    pub(crate) admin_tls: Option<TlsHandle>,
+    pub(crate) admin_tls: Option<AdminTls>,
 }
 
 impl fmt::Debug for Figures {
@@ -143,10 +144,10 @@ impl Collector for Figures {
         let metrics = feed_metrics(self.feeds.stats(), self.pushed_documents.stats()).into_iter();
         let metrics = metrics.chain(upstream_metrics(&self.feeds.upstreams()));
         for mut metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
-            if metric.name == stentor_edge::CERTIFICATE_EXPIRY
+            if metric.name == stentor_ports::CERTIFICATE_EXPIRY
                 && let Some(tls) = &self.admin_tls
             {
-                metric.samples.extend(stentor_edge::expiries(tls.expiries()).samples);
+                metric.samples.extend(stentor_ports::expiries((tls.expiries)()).samples);
             }
             write(&mut encoder, &metric)?;
         }
@@ -172,7 +173,7 @@ fn write(encoder: &mut DescriptorEncoder<'_>, metric: &Metric) -> fmt::Result {
     }
 }
 
-fn write_histogram(encoder: &mut DescriptorEncoder<'_>, histogram: &stentor_edge::Histogram) -> fmt::Result {
+fn write_histogram(encoder: &mut DescriptorEncoder<'_>, histogram: &stentor_ports::Histogram) -> fmt::Result {
     let mut family =
         encoder.encode_descriptor(histogram.name, histogram.help, None, MetricType::Histogram)?;
     for sample in &histogram.samples {

@@ -4,6 +4,7 @@
 //! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
 
 use crate::secrets::Secrets;
+use rustls::ServerConfig;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -28,6 +29,21 @@ pub trait Reload: Send + Sync {
 impl fmt::Debug for dyn Reload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reload")
+    }
+}
+
+/// TLS of the admin port.
+#[derive(Clone)]
+pub struct AdminTls {
+    /// The configuration of rustls. Its certificates may be replaced while the server runs.
+    pub config: Arc<ServerConfig>,
+    /// Returns the files of the certificates, and when they expire, in Unix time.
+    pub expiries: Arc<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
+}
+
+impl fmt::Debug for AdminTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AdminTls")
     }
 }
 

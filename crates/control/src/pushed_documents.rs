@@ -8,7 +8,7 @@
 //! Otherwise a key without a document is reported as not found.
 //! When a key gets subscribers, the data plane is sent its document again, because it may have had no room to keep it.
 //!
-//! In a cluster, the engine keeps the documents for all nodes ([`stentor_edge::PushedFeeds`]), and this node none: [`shared`].
+//! In a cluster, the engine keeps the documents for all nodes ([`stentor_ports::PushedFeeds`]), and this node none: [`shared`].
 //!
 //! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
 //! number arrived before.
@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_delta::{Differ, Ignored};
-use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::{FeedState, Key, KeyError, KeyRule};
+use stentor_ports::{DataPlane, FeedUpdate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::DataPlane;
+use stentor_ports::DataPlane;
 
 /// The name of the upstream in the sample.
 const ANY: &str = "any";

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{Busy, CommandError, ControlPlane, Done};
+use stentor_ports::{Busy, CommandError, ControlPlane, Done};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 

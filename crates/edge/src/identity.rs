@@ -1,74 +1,11 @@
 //! The names of client sessions: ids that clients know, handles that only this core knows, and the tags by which the hub
 //! names the owner of a session.
 
-use crate::node_tag::NodeTag;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use std::fmt;
 use std::hash::Hasher;
 use std::num::NonZeroU32;
 use stentor_hub::{CoreId, Disconnect};
-
-/// Random bytes of an id. Engine.IO's own ids have as many.
-const SID_BYTES: usize = 15;
-
-/// What base64url is made of (RFC 4648 section 5).
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// Writes an id of 15 bytes as 20 characters of base64url. A general encoder takes four times as many instructions for so few
-/// bytes, and a client that connects is told several ids.
-pub(crate) fn write_id(f: &mut fmt::Formatter<'_>, bytes: &[u8; SID_BYTES]) -> fmt::Result {
-    let mut text = [0; 20];
-    for (characters, group) in text.as_chunks_mut::<4>().0.iter_mut().zip(bytes.as_chunks::<3>().0) {
-        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        *characters = [18, 12, 6, 0].map(|shift| ALPHABET[(bits >> shift) as usize % ALPHABET.len()]);
-    }
-    f.write_str(std::str::from_utf8(&text).unwrap_or_default())
-}
-
-/// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
-/// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
-/// modulo the number of cores is the core that owns the client. In a cluster, the four bytes after it of a drawn id are the
-/// tag of its node; 80 random bits are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Sid([u8; SID_BYTES]);
-
-impl Sid {
-    /// Reads an id as a client sent it.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut bytes = [0; SID_BYTES + 3];
-        // 20 characters are 15 bytes; any other length isn't ours.
-        (text.len() == 20).then_some(())?;
-        let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
-        bytes[..len].try_into().ok().map(Self)
-    }
-
-    /// The digest of a name that a client chose, in two halves.
-    pub(crate) fn digest(halves: [u64; 2]) -> Self {
-        let [low, high] = halves.map(u64::to_le_bytes);
-        let mut bytes = [0; SID_BYTES];
-        bytes[..8].copy_from_slice(&low);
-        bytes[8..].copy_from_slice(&high[..SID_BYTES - 8]);
-        Self(bytes)
-    }
-
-    /// The node that drew the id, if it was one of a cluster.
-    pub(crate) fn node(self) -> NodeTag {
-        let [_, a, b, c, d, ..] = self.0;
-        NodeTag(u32::from_le_bytes([a, b, c, d]))
-    }
-
-    /// The core that owns the client.
-    pub(crate) fn core(self, cores: usize) -> CoreId {
-        usize::from(self.0[0]) % cores
-    }
-}
-
-impl fmt::Display for Sid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_id(f, &self.0)
-    }
-}
+use stentor_ports::NodeTag;
+pub(crate) use stentor_ports::Sid;
 
 /// The hub's tag of a session that belongs to a client, not to a connection.
 const CLIENT_TAG: u64 = 1 << 63;
@@ -117,14 +54,14 @@ pub(crate) struct Sids {
 impl Sids {
     /// An id that names `core`, one of `cores`, and the node, if it is one of a cluster.
     pub(crate) fn draw(&mut self, core: CoreId, cores: usize, node: Option<NodeTag>) -> Sid {
-        let mut bytes = [0; SID_BYTES];
-        if self.drawn.len() < SID_BYTES {
-            self.drawn.resize(256 * SID_BYTES, 0);
+        let mut bytes = [0; Sid::BYTES];
+        if self.drawn.len() < Sid::BYTES {
+            self.drawn.resize(256 * Sid::BYTES, 0);
             // Without random bytes ids could be guessed: better no server than that.
             #[expect(clippy::expect_used, reason = "the system's random source has worked at the start")]
             getrandom::fill(&mut self.drawn).expect("the system has random bytes");
         }
-        let rest = self.drawn.len() - SID_BYTES;
+        let rest = self.drawn.len() - Sid::BYTES;
         bytes.copy_from_slice(&self.drawn[rest..]);
         self.drawn.truncate(rest);
         // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the owner lets it be.
@@ -134,7 +71,7 @@ impl Sids {
         if let Some(NodeTag(tag)) = node {
             bytes[1..5].copy_from_slice(&tag.to_le_bytes());
         }
-        Sid(bytes)
+        Sid::of_bytes(bytes)
     }
 }
 

@@ -5,16 +5,15 @@
 //!
 //! # Types of other crates
 //!
-//! Public items name these types of the crates below, so that applications and the control plane speak of the same rooms,
+//! Public items name these types of the crates below, so that applications speak of the same rooms,
 //! feeds and sessions as the hub. A test compares the table with the code.
 //!
 //! | crate | types | for |
 //! |---|---|---|
-//! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key`, `KeyRule` | what is subscribed and published to |
-//! | `hub` | `RoomMember`, `PresenceMessage`, `OutgoingPresence` | who is in rooms |
-//! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit`, `HistoryMessage`, `MissedMessage` | what is published |
+//! | `hub` | `Room`, `Topic`, `KeyRule` | what is subscribed and published to |
+//! | `hub` | `Body`, `Data`, `Emit` | what is published |
 //! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
-//! | `hub` | `CoreId`, `Requester`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`], [`Wanted`] and [`Rooms`] |
+//! | `hub` | `CoreId`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`] and [`Rooms`] |
 //! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
 //! | `driver` | `Driver` | [`Core`], which runs over every driver |
 //! | `driver` | `SimDriver`, `World` | [`simulated`] |
@@ -26,24 +25,18 @@ mod core;
 mod defaults;
 mod encode;
 mod executor;
-mod exposition;
 mod hosts;
 mod http_date;
 mod identity;
-mod ledger;
 mod limits;
 mod message;
 mod metrics;
 mod millis;
 mod model;
 mod moved;
-mod networks;
 mod node;
-mod node_tag;
 mod options;
 mod origin;
-mod plane;
-mod ports;
 mod protocols;
 mod proxies;
 mod recovery;
@@ -55,6 +48,8 @@ mod subscribe_options;
 mod tls;
 mod tracked;
 
+use stentor_ports::{self as ports, ledger};
+
 pub use access::ACCESS_LOG;
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
@@ -62,32 +57,30 @@ pub use app::{
 };
 pub use core::Core;
 pub use encode::CUSTOM_PROTOCOLS_MAX;
-pub use exposition::{Histogram, HistogramSample, Metric, MetricKind};
 pub use hosts::{HostError, Hosts};
 pub use identity::SOCKJS_PREFIXES_MAX;
-pub use ledger::{Charge, Class, Ledger};
 pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
-pub use metrics::tls::{CERTIFICATE_EXPIRY, expiries};
-pub use networks::{NetworkError, Networks};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
     Primus, Recovery, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
-pub use plane::{ControlPlane, DataPlane, Drain, NodeInfo, REQUESTERS_MAX, Wanted};
 pub use ports::{
     Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
-    ClientConnection, ClientEvent, ClientFacts, Command, CommandError, CommandInbox, Concerned, Credentials,
-    Decision, Denial, Done, EngineAway, EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover,
-    Identity, IdentityFilter, LIST_BYTES_MAX, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
-    MOVING_TOPICS_MAX, MemberList, MembersQuery, MovingSocket, MovingSubscription, NodeTag, Notice,
-    NoticeSink, PROTOCOLS, Pid, Principal, PublicId, Publish, PushDenied, PushResult, PushedFeed,
-    PushedFeeds, Question, ROOMS_LISTED_MAX, ReadResult, Readiness, Recheck, RecheckAction, Relay,
-    RelayPermit, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
-    SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo, SessionList, SessionName, SignatureWork,
-    SocketName, SocketQuestion, SocketRequest, Target, Ticket,
+    CERTIFICATE_EXPIRY, Charge, Class, ClientConnection, ClientEvent, ClientFacts, Command, CommandError,
+    CommandInbox, Concerned, ControlPlane, Credentials, DataPlane, Decision, Denial, Done, Drain, EngineAway,
+    EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Histogram, HistogramSample, Identity,
+    IdentityFilter, LIST_BYTES_MAX, Ledger, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
+    MOVING_TOPICS_MAX, MemberList, MembersQuery, Metric, MetricKind, MovingSocket, MovingSubscription,
+    NetworkError, Networks, NodeInfo, NodeTag, Notice, NoticeSink, PROTOCOLS, Pid, Principal, PublicId,
+    Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX,
+    ReadResult, Readiness, Recheck, RecheckAction, Relay, RelayPermit, RevocationList, RevocationsFull,
+    Revoked, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionDetails,
+    SessionInfo, SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target,
+    Ticket, Wanted, expiries,
 };
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};
+pub use shared::Shared as NodeHandle;
 pub use tls::{CertificateFiles, PreparedTls, TlsError, TlsHandle, TlsOptions};

@@ -1,7 +1,6 @@
 //! What applications and clients say to each other, before it is framed.
 
-use bytes::Bytes;
-use stentor_hub::Data;
+pub use stentor_ports::Arguments;
 
 /// How publications are written for the plain sessions of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,25 +15,3 @@ pub enum Envelope {
 
 /// A message as it came from a client, or goes to one.
 pub use stentor_wire::ws::Message;
-
-/// The arguments of a Socket.IO event or acknowledgement, as they travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arguments<'a> {
-    /// JSON texts joined by commas, perhaps none.
-    pub json: &'a str,
-    /// The bytes that `{"_placeholder":true,"num":N}` in `json` stands for, by number.
-    pub attachments: &'a [Bytes],
-}
-
-impl Arguments<'_> {
-    /// The same, to be published.
-    pub fn to_data(&self) -> Data {
-        let json = Bytes::copy_from_slice(self.json.as_bytes());
-        Data::Arguments { json, attachments: self.attachments.into() }
-    }
-
-    /// One after the other: the text of a JSON value each.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        stentor_json::elements(self.json)
-    }
-}

@@ -3,8 +3,8 @@
 pub(crate) mod tls;
 
 use crate::encode::{Encoding, Encodings};
-use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
 use crate::ports::PROTOCOLS;
+use crate::ports::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

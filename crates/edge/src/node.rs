@@ -5,8 +5,9 @@ use crate::core::{Core, Mailboxes};
 use crate::executor::Apps;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::options::{App, CustomProtocol, LISTENERS_MAX, Options, SockJs};
-use crate::plane::{ControlPlane, DataPlane};
+use crate::ports::ControlPlane;
 use crate::shared::Shared;
+use crate::shared::Shared as NodeHandle;
 use inherited::Inherited;
 use std::fmt;
 use std::io;
@@ -175,7 +176,7 @@ pub struct Simulated {
     /// The cores.
     pub cores: Vec<Core<SimDriver>>,
     /// The control plane's handle.
-    pub plane: Arc<dyn DataPlane>,
+    pub plane: Arc<NodeHandle>,
     /// All addresses, as [`Options::all_listeners`] has them.
     pub addrs: Vec<SocketAddr>,
 }
@@ -229,7 +230,7 @@ fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
 }
 
 /// The data plane of a node with one core that doesn't run: for a list of its metrics.
-pub fn idle(options: Options, control: Arc<dyn ControlPlane>) -> Arc<dyn DataPlane> {
+pub fn idle(options: Options, control: Arc<dyn ControlPlane>) -> Arc<NodeHandle> {
     Arc::new(Shared::new(options, 1, [0; 2], control))
 }
 
@@ -433,7 +434,7 @@ impl Node {
     }
 
     /// The control plane's handle.
-    pub fn plane(&self) -> Arc<dyn DataPlane> {
+    pub fn plane(&self) -> Arc<NodeHandle> {
         self.shared.clone()
     }
 

@@ -5,7 +5,7 @@
 //! header is read, because a proxy that sets one of them passes the other one through as the client wrote it.
 
 use crate::defaults::with_defaults;
-use crate::networks::Networks;
+use crate::ports::Networks;
 use std::net::IpAddr;
 use std::time::Duration;
 use stentor_wire::http1::{Hop, Request, forwarded, x_forwarded_for};

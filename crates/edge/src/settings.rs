@@ -28,7 +28,7 @@ impl Settings {
 }
 
 impl Options {
-    /// The options that apply after [`DataPlane::configure`](crate::DataPlane::configure): what may change while the node runs
+    /// The options that apply after [`NodeHandle::configure`](crate::NodeHandle::configure): what may change while the node runs
     /// is of `next`, the rest stays.
     pub fn reloaded(&self, next: Self) -> Self {
         let Self { hosts, origins, limits, proxies, engine, sse, keys, mut rooms, .. } = next;

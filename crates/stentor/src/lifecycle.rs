@@ -172,4 +172,4 @@ fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -20,7 +20,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
-use stentor_edge::{DataPlane, Done, IdentityFilter, PreparedTls, Recheck, RecheckAction, TlsHandle};
+use stentor_edge::{
+    CommandInbox, Done, IdentityFilter, NodeHandle, PreparedTls, Recheck, RecheckAction, TlsHandle,
+};
 use tokio::sync::oneshot;
 
 /// Reads the configuration again, with its warnings.
@@ -40,7 +42,7 @@ pub(crate) struct Reloader {
 /// The parts that take options while they run.
 pub(crate) struct Parts {
     /// Without the planes of clusters around it.
-    pub(crate) plane: Arc<dyn DataPlane>,
+    pub(crate) plane: Arc<NodeHandle>,
     pub(crate) control: ControlHandle,
     pub(crate) admin_addr: SocketAddr,
     pub(crate) auth: Option<Arc<Auth>>,

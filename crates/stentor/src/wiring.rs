@@ -16,7 +16,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use stentor_control::{
-    Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Reload, Signals,
+    AdminTls, Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Reload, Signals,
 };
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
@@ -117,12 +117,15 @@ pub(crate) async fn launch(
     let options = machine::options(&config);
     let admin_tls = options.admin_tls();
     let Options { mut edge, mut control, driver, cluster, hooks, tls, .. } = options;
-    control.admin_tls = admin_tls.map(|tls| TlsHandle::load(&tls)).transpose()?.map(|(tls, _)| tls);
+    let admin_tls = admin_tls.map(|tls| TlsHandle::load(&tls)).transpose()?.map(|(tls, _)| tls);
+    control.admin_tls = admin_tls
+        .clone()
+        .map(|tls| AdminTls { config: tls.config(), expiries: Arc::new(move || tls.expiries()) });
     if !tls.certificates.is_empty() {
         // Its warnings have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
     }
-    let (tls_handle, admin_tls) = (edge.tls.clone(), control.admin_tls.clone());
+    let tls_handle = edge.tls.clone();
     let signals = Signals::new();
     let ledger = Arc::new(Ledger::new(edge.limits.memory_bytes_max));
     let auth = config.auth_options().map(|auth| stentor_control::Auth::new(&auth, &ledger)).transpose()?;
@@ -174,7 +177,7 @@ pub(crate) async fn launch(
             let (plane, member) = joining.start(node.plane());
             (plane, Some(member))
         }
-        None => (node.plane(), None),
+        None => (own_plane.clone() as _, None),
     };
     let runtime = tokio::runtime::Handle::current();
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());

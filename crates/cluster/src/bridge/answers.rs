@@ -12,12 +12,12 @@ use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{
+use stentor_hub::{Data, Rooms};
+use stentor_json as json;
+use stentor_ports::{
     Acknowledged, Command, CommandError, Concerned, DataPlane, Done, Principal, PublicId, ROOMS_LISTED_MAX,
     RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
-use stentor_hub::{Data, Rooms};
-use stentor_json as json;
 use tokio::sync::oneshot;
 
 /// Requests that are answered at the same time. The next one waits.
@@ -309,7 +309,7 @@ async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
 }
 
 /// The data that an application would keep with a socket: the client's identity, in the form that hooks receive.
-fn data(details: &stentor_edge::SessionDetails) -> Bytes {
+fn data(details: &stentor_ports::SessionDetails) -> Bytes {
     let mut data = vec![b'{'];
     if let Some(Principal { issuer, subject }) = &details.user {
         data.extend_from_slice(br#""user":{"id":"#);

@@ -8,11 +8,11 @@ use crate::space::Space;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use stentor_edge::{
+use stentor_hub::{Key, OutgoingPresence, Room, Topic};
+use stentor_ports::{
     Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, EngineAway, Ledger, MemberList, MembersQuery,
     Metric, SocketQuestion, Ticket,
 };
-use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

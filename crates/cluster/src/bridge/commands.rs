@@ -11,8 +11,8 @@ use crate::surveys::SURVEY_TIMEOUT;
 use redis::{Pipeline, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
-use stentor_edge::{Command, Concerned, Done, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
 use stentor_hub::{Room, Rooms};
+use stentor_ports::{Command, Concerned, Done, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -332,7 +332,7 @@ fn rooms_of(sessions: Vec<SessionInfo>, query: &RoomsQuery) -> RoomList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stentor_edge::PublicId;
+    use stentor_ports::PublicId;
 
     fn names(names: &[&str]) -> Vec<Arc<str>> {
         names.iter().map(|name| Arc::from(*name)).collect()

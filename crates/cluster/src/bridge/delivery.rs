@@ -9,7 +9,7 @@ use crate::metrics::count;
 use crate::socketio::{Event, Selection};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_edge::{Busy, Command, DataPlane};
+use stentor_ports::{Busy, Command, DataPlane};
 
 impl Bridge {
     /// Handles what arrives, in order, for as long as the node runs.

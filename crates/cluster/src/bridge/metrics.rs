@@ -2,7 +2,7 @@
 
 use super::refused::{LABELS, Refused};
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_edge::{Metric, MetricKind};
+use stentor_ports::{Metric, MetricKind};
 
 /// Counters, from any thread.
 #[derive(Default)]

@@ -48,8 +48,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_cluster_settings::{Adapter, SubscriptionMode};
-use stentor_edge::{Broadcast as Message, Busy, Ledger};
 use stentor_hub::Room;
+use stentor_ports::{Broadcast as Message, Busy, Ledger};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How to share namespaces.

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use stentor_edge::{Broadcast, DataPlane, PublicId, Target};
 use stentor_hub::{Data, Room, RoomError, Rooms, ShrinkingMap};
+use stentor_ports::{Broadcast, DataPlane, PublicId, Target};
 
 /// The event's name for clients of Socket.IO if a message has none.
 const DEFAULT_EVENT: &str = "message";

@@ -4,13 +4,13 @@
 use super::{Adapter, Bridges, Options, Parser, SubscriptionMode};
 use crate::engine::{Address, ConnectError, Limits};
 use std::sync::Arc;
-use stentor_edge::{
+use stentor_hub::{Key, PresenceMessage, Room};
+use stentor_ports::{
     Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
     FeedUpdate, Handover, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, MovingSocket,
     NodeInfo, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery,
     SocketName, SocketRequest, Target, Ticket, Wanted,
 };
-use stentor_hub::{Key, PresenceMessage, Room};
 
 /// A node's data plane, with the sessions of Socket.IO's servers.
 pub struct BridgedPlane {

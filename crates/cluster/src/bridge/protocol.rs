@@ -12,7 +12,7 @@ use crate::socketio::{
 };
 use bytes::Bytes;
 use std::sync::Arc;
-use stentor_edge::PublicId;
+use stentor_ports::PublicId;
 
 /// How the hosts of nodes of Stentor begin on python-socketio's channel. There, they ignore each other: they have another way.
 const PYTHON_HOST: &str = "stentor-";

@@ -2,7 +2,7 @@
 
 use super::Bridges;
 use std::sync::Arc;
-use stentor_edge::{Notice, NoticeSink};
+use stentor_ports::{Notice, NoticeSink};
 
 /// Subscribes to the channels of sessions, and passes on what else there is to know about them.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use super::Cluster;
 use crate::relay::{Reach, Relays};
 use std::time::{Duration, SystemTime};
-use stentor_edge::EngineAway;
+use stentor_ports::EngineAway;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, sleep, sleep_until};
 

@@ -9,10 +9,10 @@ use crate::metrics::count;
 use crate::rooms::Publisher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_edge::{
+use stentor_hub::{Key, OutgoingPresence, Room, Topic};
+use stentor_ports::{
     Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, SocketQuestion, Ticket,
 };
-use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 
 impl Cluster {
     /// Whether the engine orders a room.

@@ -14,7 +14,7 @@ use crate::frame::{AnswerError, Answered, Frame, REVOCATIONS_MAX, RevocationsFra
 use crate::tasks::done;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     DataPlane, Done, IdentityFilter, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
 };
 

@@ -21,11 +21,11 @@ use crate::rooms::READ_INTERVAL;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use stentor_edge::{
+use stentor_hub::{Epoch, Position, Room, Topic};
+use stentor_ports::{
     Charge, Class, DataPlane, Done, Ledger, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest,
     Ticket,
 };
-use stentor_hub::{Epoch, Position, Room, Topic};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

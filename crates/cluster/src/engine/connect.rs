@@ -6,7 +6,7 @@ use super::{Address, Engine, EventReceiver, Identity, Kind, Limits};
 use crate::NodeId;
 use std::path::PathBuf;
 use std::sync::Arc;
-use stentor_edge::Ledger;
+use stentor_ports::Ledger;
 
 /// How to connect.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::common::locked;
 use super::{Event, Limits};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
 /// The reason of the lost connection that the node sees.

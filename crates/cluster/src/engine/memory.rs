@@ -13,8 +13,8 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use stentor_edge::Ledger;
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
+use stentor_ports::Ledger;
 
 /// How long an idempotency key is kept.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);

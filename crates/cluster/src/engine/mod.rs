@@ -11,7 +11,7 @@
 //!   connection. Then, and not before, it reports [`Event::Connected`]. Messages in between may be lost.
 //! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every
 //!   [`PROBE_INTERVAL`], that messages still arrive. A connection that doesn't deliver for [`SILENCE_MAX`] is replaced.
-//! - **Bounds.** The queues in both directions are bounded ([`Limits`]), and charged to the process's [ledger](stentor_edge::Ledger).
+//! - **Bounds.** The queues in both directions are bounded ([`Limits`]), and charged to the process's [ledger](stentor_ports::Ledger).
 //!   A node that takes its events too slowly sees a lost connection.
 //!
 //! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.

@@ -14,8 +14,8 @@ use crate::engine::{Lease, TERM_TTL};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Charge, Class, Ledger};
 use stentor_hub::Key;
+use stentor_ports::{Charge, Class, Ledger};
 
 /// Cold keys of a node in the engine for each key that its control plane may fetch.
 const COLD_KEYS_PER_KEY: usize = 2;

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{
+use stentor_hub::{Document, Key, Position};
+use stentor_ports::{
     Busy, Charge, Class, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult,
     PushedFeed, ReadResult, Wanted,
 };
-use stentor_hub::{Document, Key, Position};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use stentor_edge::{FeedSource, FeedUpdate, REQUESTERS_MAX};
 use stentor_hub::{Document, Epoch, FeedState, Patch, Position, Requester};
+use stentor_ports::{FeedSource, FeedUpdate, REQUESTERS_MAX};
 pub(super) use storing::Step;
 
 /// A state, and why.

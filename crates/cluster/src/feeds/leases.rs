@@ -5,8 +5,8 @@ use super::feed::{Cold, Role};
 use super::request::Output;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
 use std::time::Instant;
-use stentor_edge::{FeedUpdate, Wanted};
 use stentor_hub::Key;
+use stentor_ports::{FeedUpdate, Wanted};
 
 impl Feeds {
     /// The control plane is to fetch a key.

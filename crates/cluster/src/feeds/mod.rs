@@ -52,8 +52,8 @@ use request::{Asked, FeedRequest, Output, Store, Ticket};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{FeedSource, FeedUpdate, Wanted};
 use stentor_hub::{Document, Epoch, FeedState, Key, Position, ShrinkingMap, pop_front};
+use stentor_ports::{FeedSource, FeedUpdate, Wanted};
 
 /// How long a lease lasts without renewal.
 const LEASE_TTL: Duration = Duration::from_secs(6);

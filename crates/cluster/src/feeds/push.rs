@@ -6,8 +6,8 @@
 use super::{Feeds, Role};
 use crate::feeds::request::{Output, Push};
 use std::time::{Duration, Instant};
-use stentor_edge::{PushDenied, PushedFeed};
 use stentor_hub::Key;
+use stentor_ports::{PushDenied, PushedFeed};
 
 /// A push that isn't stored after this time is given up. Longer than a lease lasts whose holder has died.
 pub(super) const PUSH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,8 +9,8 @@ use super::{
 use crate::engine::{Channel, EngineError};
 use crate::frame::Frame;
 use std::time::Instant;
-use stentor_edge::FeedUpdate;
 use stentor_hub::{FeedState, Key};
+use stentor_ports::FeedUpdate;
 
 impl Feeds {
     /// The engine has answered.

@@ -6,8 +6,8 @@ use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request};
 use crate::frame::{FeedStateChange, FeedVersion, Frame};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
-use stentor_edge::{FeedUpdate, PushDenied, Wanted};
 use stentor_hub::{Document, Key, Patch, Position};
+use stentor_ports::{FeedUpdate, PushDenied, Wanted};
 
 /// What the machine wants done.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use super::Feeds;
 use super::feed::Newest;
 use super::request::Output;
 use bytes::Bytes;
-use stentor_edge::{FeedSource, FeedUpdate};
 use stentor_hub::{FeedState, Key};
+use stentor_ports::{FeedSource, FeedUpdate};
 
 impl Feeds {
     /// What this node has, unless its own subscribers have it. Returns whether they hadn't.

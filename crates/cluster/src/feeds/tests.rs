@@ -17,8 +17,8 @@ use bytes::Bytes;
 use clients::{Client, Whole, hub};
 use pushes::History;
 use std::collections::HashSet;
-use stentor_edge::Ledger;
 use stentor_hub::{Hub, Patch, SessionId, Topic};
+use stentor_ports::Ledger;
 
 const IDLE_TTL: Duration = Duration::from_secs(2);
 

@@ -29,8 +29,8 @@ use sha2::Sha256;
 use std::sync::Arc;
 use std::time::Duration;
 pub use stentor_cluster_settings::CONTENT_BYTES_MAX;
-use stentor_edge::Broadcast;
 use stentor_hub::{Data, Room, Rooms, Topic};
+use stentor_ports::Broadcast;
 
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
 const VERSION: u8 = 3;

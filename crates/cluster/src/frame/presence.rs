@@ -3,8 +3,8 @@
 use super::codec::{Reader, Writer};
 use super::{FrameError, room};
 use std::sync::Arc;
-use stentor_edge::{MemberList, MembersQuery, PublicId};
 use stentor_hub::{Absence, MemberId, PresenceMessage, Room, RoomMember, User};
+use stentor_ports::{MemberList, MembersQuery, PublicId};
 
 /// A message about a room.
 #[derive(Clone, Debug, PartialEq, Eq)]

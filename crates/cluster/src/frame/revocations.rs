@@ -2,7 +2,7 @@
 
 use super::FrameError;
 use super::codec::{Reader, Writer};
-use stentor_edge::{IdentityFilter, PublicId, Recheck, RecheckAction, Revoked};
+use stentor_ports::{IdentityFilter, PublicId, Recheck, RecheckAction, Revoked};
 
 /// Maximum number of entries of a page: with the longest names, it has less than a megabyte.
 pub const REVOCATIONS_MAX: usize = 1_000;
@@ -12,7 +12,7 @@ pub const REVOCATIONS_MAX: usize = 1_000;
 pub enum RevocationsFrame {
     /// The sender's list. A node with another one sends its first page, and asks for the sender's.
     Compare {
-        /// See [`RevocationList::digest`](stentor_edge::RevocationList::digest).
+        /// See [`RevocationList::digest`](stentor_ports::RevocationList::digest).
         digest: u64,
     },
     /// Asks for a page of the receiver's list.

@@ -4,12 +4,12 @@ use super::codec::{Reader, Writer};
 use super::{FrameError, room};
 use crate::NodeId;
 use std::time::Duration;
-use stentor_edge::{
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
-    Principal, PublicId, SocketName, SocketRequest,
-};
 use stentor_hub::{
     Epoch, KNOWN_MAX, Key, KeyCharset, MissedMessage, Policy, Position, Room, SubscribeOptions, Topic,
+};
+use stentor_ports::{
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket, MovingSubscription, Pid,
+    Principal, PublicId, SocketName, SocketRequest,
 };
 
 const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];

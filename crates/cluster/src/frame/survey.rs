@@ -3,11 +3,11 @@
 use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
 use std::sync::Arc;
-use stentor_edge::{
+use stentor_hub::{Data, Room};
+use stentor_ports::{
     Concerned, MemberList, MembersQuery, PROTOCOLS, Principal, PublicId, Recheck, RoomList, RoomsQuery,
     SessionDetails, SessionInfo, SessionList, Target,
 };
-use stentor_hub::{Data, Room};
 
 /// What a node asks all others.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stentor_edge::{Charge, Class, Done, Ledger, Location, SessionClaim, SessionName};
+use stentor_ports::{Charge, Class, Done, Ledger, Location, SessionClaim, SessionName};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};

@@ -9,7 +9,7 @@ use super::{HANDSHAKE_TIMEOUT, Relays};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{ClientConnection, DataPlane, Handover, Readiness};
+use stentor_ports::{ClientConnection, DataPlane, Handover, Readiness};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};

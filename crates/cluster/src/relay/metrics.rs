@@ -1,7 +1,7 @@
 //! Counters of connections that are passed through.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_edge::{Metric, MetricKind};
+use stentor_ports::{Metric, MetricKind};
 
 /// Why a connection couldn't be passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

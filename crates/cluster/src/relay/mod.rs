@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     ClientConnection, DataPlane, Done, Handover, Ledger, Location, Metric, NodeTag, Relay, RelayPermit,
     SessionName,
 };

@@ -5,7 +5,7 @@ use crate::registry::NodeRecord;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use stentor_edge::NodeTag;
+use stentor_ports::NodeTag;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 

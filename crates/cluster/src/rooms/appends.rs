@@ -14,8 +14,8 @@ use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::Denial;
 use stentor_hub::{HistoryLimits, Room};
+use stentor_ports::Denial;
 
 /// Maximum number of messages that wait for the engine,
 pub(super) const APPENDS_MAX: usize = 512;

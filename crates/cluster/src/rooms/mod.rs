@@ -35,8 +35,8 @@ use room::{News, Next, Reading, RoomState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Broadcast, Denial, PublicId, RoomUpdate};
 use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, ShrinkingMap, history_limits, pop_front};
+use stentor_ports::{Broadcast, Denial, PublicId, RoomUpdate};
 pub(crate) use vacant::VacantRooms;
 
 /// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine

@@ -4,8 +4,8 @@ use super::Content;
 use super::vacant::Trace;
 use crate::engine::History;
 use std::collections::VecDeque;
-use stentor_edge::RoomUpdate;
 use stentor_hub::{Epoch, HistoryLimits, HistoryMessage, Position};
+use stentor_ports::RoomUpdate;
 
 /// Maximum number of messages that wait for a read of the room's history,
 const WAITING_MAX: usize = 256;

@@ -15,8 +15,8 @@ use crate::simulation::simulate;
 use cluster::{PUBLISHERS, Plane};
 use model::{KEEP, Member, decode, index_of, limits, room};
 use std::collections::{HashMap, HashSet};
-use stentor_edge::Ledger;
 use stentor_hub::Epoch;
+use stentor_ports::Ledger;
 
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 const ROOMS: [&str; 2] = ["a", "b"];

@@ -12,8 +12,8 @@ use crate::engine::HEAD_TTL;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{Charge, Class, Denial, Ledger};
 use stentor_hub::{Room, ShrinkingMap, history_limits};
+use stentor_ports::{Charge, Class, Denial, Ledger};
 
 /// A greater age of messages counts as this one.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_cluster::Options;
 use stentor_cluster::engine::{Answer, Channel, Engine, EngineError, Request};
-use stentor_edge::{CommandError, Done, FeedSource, Ledger};
+use stentor_ports::{CommandError, Done, FeedSource, Ledger};
 use tokio::sync::oneshot;
 
 /// Long enough for all tasks to run once the clock is stopped.

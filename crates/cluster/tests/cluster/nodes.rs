@@ -11,13 +11,13 @@ use stentor_cluster::{
     Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, REVOCATIONS_INTERVAL,
     SURVEY_TIMEOUT,
 };
-use stentor_edge::{
+use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
+use stentor_ports::{
     Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
     Drain, FeedSource, FeedUpdate, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed,
     Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
     SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
-use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 

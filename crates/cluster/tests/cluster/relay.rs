@@ -10,9 +10,8 @@ use std::time::Duration;
 use stentor_cluster::engine::memory::{Memory, MemoryEngine};
 use stentor_cluster::engine::{Answer, Engine, EngineError, Limits, Request};
 use stentor_cluster::{Cluster, NodeId, Options, Relays};
-use stentor_edge::{
-    App, ControlPlane, DataPlane, DriverChoice, Ledger, Node as EdgeNode, Options as EdgeOptions,
-};
+use stentor_edge::{App, DriverChoice, Node as EdgeNode, Options as EdgeOptions};
+use stentor_ports::{ControlPlane, DataPlane, Ledger};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

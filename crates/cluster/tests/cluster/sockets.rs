@@ -10,13 +10,13 @@ use stentor_cluster::engine::memory::{Memory, MemoryEngine};
 use stentor_cluster::engine::{Answer, Channel, Engine, Event, EventReceiver, Limits, Request};
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
-use stentor_edge::{
+use stentor_hub::{Data, HistoryLimits, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
+use stentor_ports::{
     Broadcast, Broker, Busy, CommandInbox, DataPlane, Done, MovingSocket, MovingSubscription, Pid, PublicId,
     RoomUpdate, SocketName, SocketQuestion,
     SocketRequest::{self, Describe, Look, Take},
     Ticket,
 };
-use stentor_hub::{Data, HistoryLimits, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
 use tokio::sync::watch;
 
 const SECRET: Option<&[u8]> = Some(b"secret");

@@ -8,8 +8,8 @@ use std::time::Duration;
 use stentor_cluster::bridge::{Bridges, Options};
 use stentor_cluster::engine::{Address, Limits};
 use stentor_cluster_settings::{Adapter, ClassicParser, SubscriptionMode};
-use stentor_edge::{Broadcast, Broker, Busy, CommandInbox, DataPlane, Ledger};
 use stentor_hub::{Data, Room, Topic};
+use stentor_ports::{Broadcast, Broker, Busy, CommandInbox, DataPlane, Ledger};
 use tokio::sync::watch;
 use tokio::time::timeout;
 

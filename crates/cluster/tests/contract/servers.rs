@@ -13,8 +13,8 @@ use stentor_cluster::engine::{
     self, Address, ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request, SILENCE_MAX,
     Waiting,
 };
-use stentor_edge::Ledger;
 use stentor_hub::Room;
+use stentor_ports::Ledger;
 
 /// A server of Redis or NATS.
 pub(crate) trait Server: Fixture {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 use tokio::time::{Instant, timeout_at};
 
 /// After an error the rest of a body is read and thrown away within these bounds, so that the client, which may

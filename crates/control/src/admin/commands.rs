@@ -24,9 +24,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::{Command, Concerned, Done, PublicId, Target};
 use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 use stentor_json::without_byte_order_mark;
+use stentor_ports::{Command, Concerned, Done, PublicId, Target};
 
 /// Maximum number of rooms and sessions that a command names.
 pub(super) const NAMES_MAX: usize = 1_000;

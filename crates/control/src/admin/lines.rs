@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::admin::publish::too_long;
     use std::sync::Arc;
-    use stentor_edge::Ledger;
+    use stentor_ports::Ledger;
 
     fn lines(bytes_max: usize, chunks: &[&[u8]]) -> Result<Vec<String>, &'static str> {
         let begun = Held::new(&Arc::new(Ledger::new(100)), bytes_max, too_long);

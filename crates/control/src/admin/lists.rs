@@ -10,11 +10,11 @@ use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use stentor_edge::{
+use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
+use stentor_ports::{
     Command, MembersQuery, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
     SessionInfo,
 };
-use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 
 #[derive(Serialize)]
 struct User {

@@ -9,8 +9,8 @@ use super::publish::{EVENT_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX};
 use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use stentor_edge::{PROTOCOLS, ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
+use stentor_ports::{PROTOCOLS, ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
 
 /// The document.
 pub fn openapi() -> Value {

@@ -26,9 +26,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use stentor_edge::{Charge, Class, CommandError, Done, Publish};
 use stentor_hub::{Data, Room};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
+use stentor_ports::{Charge, Class, CommandError, Done, Publish};
 use tokio::time::Instant;
 
 /// Longest name of an event, in bytes.

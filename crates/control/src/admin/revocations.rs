@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stentor_auth::Revocation;
-use stentor_edge::{Concerned, IdentityFilter, Recheck, RecheckAction};
+use stentor_ports::{Concerned, IdentityFilter, Recheck, RecheckAction};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json as object};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
-use stentor_edge::{Metric, NodeInfo};
+use stentor_ports::{Metric, NodeInfo};
 
 pub(super) async fn healthz() -> &'static str {
     "ok\n"

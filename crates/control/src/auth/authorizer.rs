@@ -5,7 +5,7 @@ use crate::access::allows;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use stentor_auth::{Attributes, Permissions};
-use stentor_edge::{Access, Authorizer, Decision, Denial, Question};
+use stentor_ports::{Access, Authorizer, Decision, Denial, Question};
 
 /// The rules for everybody, which change when the configuration is reloaded.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use stentor_auth::{Issuer, Key, KeySet};
-use stentor_edge::Ticket;
+use stentor_ports::Ticket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -36,11 +36,11 @@ use stentor_auth::{
     Claims, Digest, Full, Permissions, Refused, Revocation, Revocations, TOKEN_BYTES_MAX, TokenCache,
     TokenFacts, Unverified,
 };
-use stentor_edge::{
+use stentor_hub::Room;
+use stentor_ports::{
     Authentication, Authenticator, Charge, Class, Credentials, DataPlane, Denial, Identity, Ledger,
     Principal, SignatureWork, Ticket,
 };
-use stentor_hub::Room;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at};

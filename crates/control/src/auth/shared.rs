@@ -4,7 +4,7 @@ use super::Auth;
 use crate::unix_time::unix_seconds;
 use std::sync::PoisonError;
 use stentor_auth::{Full, Revocation};
-use stentor_edge::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
+use stentor_ports::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
 
 /// Longest name of an issuer, a user or a token.
 pub(crate) const NAME_BYTES_MAX: usize = 256;

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_auth::{Attributes, GRANTS_CLAIM, Rule};
-use stentor_edge::{Denial, EventEmit, EventReply};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
+use stentor_ports::{Denial, EventEmit, EventReply};
 
 /// Longest name of an event, in bytes.
 const EVENT_BYTES_MAX: usize = 256;

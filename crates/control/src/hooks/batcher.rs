@@ -30,7 +30,7 @@ use super::failure::Cause;
 use crate::fair::{FairQueue, Item, Owner};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
-use stentor_edge::Ticket;
+use stentor_ports::Ticket;
 
 /// Bounds of one hook.
 #[derive(Clone, Copy, Debug)]

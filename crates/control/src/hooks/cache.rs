@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
-use stentor_edge::Denial;
+use stentor_ports::Denial;
 
 /// Approximate size of an answer besides its key.
 const ANSWER_BYTES: usize = 256;

@@ -56,7 +56,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
+use stentor_ports::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
 use tokio::sync::Notify;
 
 /// Bytes of the questions of one request, unless it has only one.

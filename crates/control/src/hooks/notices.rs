@@ -21,8 +21,8 @@ use crate::unix_time::unix_millis;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{DataPlane, NodeInfo, Notice, NoticeSink};
 use stentor_hub::{ShrinkingMap, Topic};
+use stentor_ports::{DataPlane, NodeInfo, Notice, NoticeSink};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -345,8 +345,8 @@ mod tests {
     use crate::hooks::delivery::numbered;
     use crate::hooks::tests::{Anything, documented};
     use serde_json::Value;
-    use stentor_edge::{Identity, Ledger, Principal};
     use stentor_hub::{Key, Room};
+    use stentor_ports::{Identity, Ledger, Principal};
 
     #[test]
     fn the_documented_notices_are_what_is_sent() {

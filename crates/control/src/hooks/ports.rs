@@ -9,11 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_auth::{Attributes, Permissions, Rule};
-use stentor_edge::{
+use stentor_hub::Topic;
+use stentor_ports::{
     Access, Authentication, Authenticator, Authorizer, ClientEvent, ClientFacts, Credentials, Decision,
     Denial, EventSink, Identity, Question, SignatureWork, Ticket,
 };
-use stentor_hub::Topic;
 
 impl EventSink for Hooks {
     fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool {

@@ -5,9 +5,9 @@ use super::options::HookKind;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt::Write as _;
-use stentor_edge::{ClientEvent, ClientFacts, Identity};
 use stentor_hub::Topic;
 use stentor_json::{replace_lone_surrogates, write_string};
+use stentor_ports::{ClientEvent, ClientFacts, Identity};
 
 /// What the transport knows of a session.
 #[derive(Clone, Copy, Default)]

@@ -11,7 +11,7 @@ use crate::unix_time::unix_seconds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{DataPlane, Identity, Principal};
+use stentor_ports::{DataPlane, Identity, Principal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -258,7 +258,7 @@ impl Runner {
     }
 
     /// Gives an answer to the data plane, and waits while its inbox is full.
-    async fn when_space(&self, attempt: impl FnMut() -> Result<(), stentor_edge::Busy>) {
+    async fn when_space(&self, attempt: impl FnMut() -> Result<(), stentor_ports::Busy>) {
         let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
         // Too late, the question has been refused for want of time.
         let _ = self.signals.when_space(Some(deadline), attempt).await;

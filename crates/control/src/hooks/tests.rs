@@ -15,11 +15,11 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_auth::{Actions, Recipients, Rule};
-use stentor_edge::{
+use stentor_hub::{Data, Room, Rooms, Topic};
+use stentor_ports::{
     Arguments, Authorizer, ClientEvent, ClientFacts, Denial, EventEmit, EventReply, Identity, Principal,
     PublicId, Ticket,
 };
-use stentor_hub::{Data, Room, Rooms, Topic};
 
 const LIMITS: Limits = Limits {
     batch_max: 4,

@@ -4,8 +4,8 @@ use super::{Push, PushError, PushedDocuments};
 use crate::schedule::{Validators, Version};
 use crate::upstream::ProcessedDocument;
 use std::sync::Arc;
-use stentor_edge::{Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
 use stentor_hub::Key;
+use stentor_ports::{Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
 use tokio::sync::oneshot;
 
 impl PushedDocuments {

@@ -29,8 +29,8 @@ pub(crate) use url::UrlTemplate;
 
 use crate::options::{FeedsOptions, PushedKeys, UpstreamOptions};
 use crate::secrets::UrlText;
-use stentor_edge::FeedSource;
 use stentor_hub::{Key, KeyCharset, KeyRule};
+use stentor_ports::FeedSource;
 
 /// A mistake in an upstream's keys or URL, made by the author of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

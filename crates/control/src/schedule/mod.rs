@@ -52,8 +52,8 @@ use queues::{QueueState, Queues};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
 use stentor_hub::{FeedState, Key, Requester, ShrinkingMap, pop_front};
+use stentor_ports::{FeedUpdate, REQUESTERS_MAX};
 
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {

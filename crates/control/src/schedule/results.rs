@@ -7,8 +7,8 @@ use crate::options::FeedsOptions;
 use fastrand::Rng;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::FeedUpdate;
 use stentor_hub::{FeedState, Key};
+use stentor_ports::FeedUpdate;
 
 /// The minimum delay before a retry, whatever the random number.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);

@@ -10,8 +10,8 @@ use hyper::header::HOST;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::Ledger;
 use stentor_hub::{Key, KeyError};
+use stentor_ports::Ledger;
 use tokio::time::Instant;
 
 /// Headers whose values are shown, because the fetcher sets them.

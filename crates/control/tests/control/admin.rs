@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_control::{AdminClient, AdminOptions, ClientError, Control, Error, Options, Target};
-use stentor_edge::{Charge, Class, ControlPlane, Ledger, Readiness};
 use stentor_hub::Data;
+use stentor_ports::{Charge, Class, ControlPlane, Ledger, Readiness};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
 

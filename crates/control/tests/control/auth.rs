@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_auth::{Actions, Algorithm, Key, Recipients, Rule, SigningKey};
 use stentor_control::{Auth, AuthOptions, IssuerOptions};
-use stentor_edge::{
+use stentor_hub::{Room, Topic};
+use stentor_ports::{
     Access, Authentication, Authenticator, ClientFacts, Credentials, Decision, Identity, Ledger, Principal,
     Question, SignatureWork, Ticket,
 };
-use stentor_hub::{Room, Topic};
 use tokio::io::AsyncWriteExt;
 
 const SECRET: [u8; 32] = [7; 32];

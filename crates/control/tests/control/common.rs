@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signals, UpstreamOptions};
-use stentor_edge::{
+use stentor_hub::{Key, KeyCharset};
+use stentor_ports::{
     Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
     Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
     RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
-use stentor_hub::{Key, KeyCharset};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -165,7 +165,7 @@ impl CommandInbox for FakePlane {
         Ok(())
     }
 
-    fn identify(&self, _: stentor_edge::Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
+    fn identify(&self, _: stentor_ports::Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
         let text = match answer {
             Ok(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
             Err(denial) => denial.code.into_owned(),

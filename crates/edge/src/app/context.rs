@@ -10,7 +10,7 @@ use crate::ledger::Pressure;
 use crate::limits::rates::{Counted, SessionRates, Undo};
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::millis::Millis;
-use crate::networks::network_of;
+use crate::ports::network_of;
 use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;

@@ -5,7 +5,7 @@
 
 use super::{Core, Incoming};
 use crate::limits::{LimitReached, Slot};
-use crate::networks::network_of;
+use crate::ports::network_of;
 use crate::protocols::http::MovedRequest;
 use crate::refusal_log::Refusal;
 use std::net::SocketAddr;

@@ -11,13 +11,13 @@ use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{
     Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, PublicId, Publish, RoomUpdate, SessionInfo,
-    SocketCommand, Target,
+    Target,
 };
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::socketio::id_of_version_3;
-use crate::shared::ControlCommand;
 use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionsTask, Task, Work};
+use crate::shared::{ControlCommand, SocketCommand};
 use std::collections::VecDeque;
 use std::mem;
 use std::time::Instant;

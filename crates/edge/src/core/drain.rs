@@ -29,7 +29,7 @@ use super::timer::Timer;
 use crate::app::Sent;
 use crate::identity::{ClientId, ClientKind, End};
 use crate::message::Envelope;
-use crate::plane::Drain;
+use crate::ports::Drain;
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::http::Waiting;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@
 //! **Bounds.** One entry per session. What waits is from one turn.
 
 use super::Executor;
-use crate::networks::network_of;
+use crate::ports::network_of;
 use crate::ports::{Notice, NoticeSink, PublicId};
 use std::collections::HashMap;
 use std::sync::Arc;

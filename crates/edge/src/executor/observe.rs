@@ -1,8 +1,8 @@
 //! What operators see.
 
 use super::Executor;
-use crate::networks::network_of;
 use crate::ports::SessionDetails;
+use crate::ports::network_of;
 use std::time::Instant;
 use stentor_hub::SessionId;
 

@@ -47,8 +47,8 @@ fn an_id_names_its_core_and_survives_the_wire() {
 fn ids_look_random() {
     let mut sids = Sids::default();
     let ids: Vec<Sid> = (0..4_000).map(|_| sids.draw(0, 1, None)).collect();
-    for bit in 0..SID_BYTES * 8 {
-        let ones = ids.iter().filter(|sid| sid.0[bit / 8] >> (bit % 8) & 1 == 1).count();
+    for bit in 0..Sid::BYTES * 8 {
+        let ones = ids.iter().filter(|sid| sid.bytes()[bit / 8] >> (bit % 8) & 1 == 1).count();
         assert!((1_680..2_320).contains(&ones), "bit {bit}: {ones}");
     }
     let distinct: std::collections::HashSet<_> = ids.iter().collect();

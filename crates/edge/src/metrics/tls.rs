@@ -1,8 +1,7 @@
 //! Figures of TLS.
 
 use super::{CoreMetrics, Figure, Seconds};
-use crate::exposition::{Histogram, HistogramSample, Metric, MetricKind};
-use std::path::PathBuf;
+use crate::ports::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,21 +84,6 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
             samples: failed.into(),
         },
     ]
-}
-
-/// The name of the metric with the expiry of certificates, to which servers of the process with other certificates add theirs.
-pub const CERTIFICATE_EXPIRY: &str = "tls_certificate_expiry_timestamp_seconds";
-
-/// When certificates expire, in Unix time, by their files.
-pub fn expiries(certificates: impl IntoIterator<Item = (PathBuf, Duration)>) -> Metric {
-    let sample =
-        |(file, at): (PathBuf, Duration)| (vec![("certificate", file.display().to_string())], at.as_secs());
-    Metric {
-        name: CERTIFICATE_EXPIRY,
-        help: "When a certificate expires, in Unix time, by its file.",
-        kind: MetricKind::Gauge,
-        samples: certificates.into_iter().map(sample).collect(),
-    }
 }
 
 /// How long handshakes took, by core.

@@ -4,8 +4,8 @@ use super::moving::Barrier;
 use super::tasks::Task;
 use crate::app::Sent;
 use crate::ports::{
-    Broadcast, ClientConnection, Denial, EventReply, FeedUpdate, Handover, Identity, Location, Publish,
-    RoomUpdate, SocketCommand,
+    Broadcast, ClientConnection, Denial, Done, EventReply, FeedUpdate, Handover, Identity, Location,
+    MovingSocket, Publish, RoomUpdate, SocketName, SocketRequest,
 };
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -70,6 +70,23 @@ impl ControlCommand {
             | Self::Settings(..)
             | Self::PauseAccepting(..)
             | Self::Located(..) => 0,
+        }
+    }
+}
+
+/// A command to a core about a socket that moves between nodes.
+pub(crate) enum SocketCommand {
+    Request(SocketName, SocketRequest, Done<Option<MovingSocket>>),
+    /// For the question of this number.
+    Expect(u64, MovingSocket, Done<bool>),
+    Deliver(u64, Option<MovingSocket>),
+}
+
+impl SocketCommand {
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Expect(_, socket, _) | Self::Deliver(_, Some(socket)) => socket.bytes(),
+            Self::Request(..) | Self::Deliver(_, None) => size_of::<SocketName>(),
         }
     }
 }

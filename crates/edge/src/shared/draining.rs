@@ -2,7 +2,7 @@
 
 use super::command::ControlCommand;
 use super::{Inbox, Shared, locked};
-use crate::plane::Drain;
+use crate::ports::Drain;
 use crate::ports::{Done, Readiness};
 use std::sync::atomic::Ordering;
 

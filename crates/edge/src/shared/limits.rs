@@ -1,11 +1,11 @@
 //! The limits that all cores of a node count together.
 
-use crate::exposition::{Metric, MetricKind};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::limits::counts::{Counts, Maximum, take};
 use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
 use crate::ports::RelayPermit;
+use crate::ports::{Metric, MetricKind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

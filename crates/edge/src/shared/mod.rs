@@ -7,23 +7,21 @@ mod moving;
 mod presence;
 pub(crate) mod tasks;
 
-use crate::exposition::{Histogram, Metric, MetricKind};
 use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
-use crate::metrics::tls::expiries;
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::moved::MovedSockets;
 use crate::options::Options;
-use crate::plane::{ControlPlane, DataPlane, Drain, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, Denial, Done, EventReply,
-    FeedUpdate, Handover, Identity, MemberList, MembersQuery, MovingSocket, PublicId, Publish, Readiness,
-    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketCommand, SocketName, SocketRequest, Target, Ticket,
+    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Denial,
+    Done, Drain, EventReply, FeedUpdate, Handover, Histogram, Identity, MemberList, MembersQuery, Metric,
+    MetricKind, MovingSocket, PublicId, Publish, REQUESTERS_MAX, Readiness, Recheck, RoomList, RoomUpdate,
+    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted, expiries,
 };
 use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
 use crate::tls::TlsHandle;
-pub(crate) use command::ControlCommand;
+pub(crate) use command::{ControlCommand, SocketCommand};
 use limits::SharedLimits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -187,7 +185,7 @@ impl Demands<'_> {
 }
 
 /// What the cores of a node share.
-pub(crate) struct Shared {
+pub struct Shared {
     /// The settings at the start. Only what can't change is read here; the rest is [`Executor::options`](crate::executor::Executor::options).
     pub(crate) initial: Arc<Settings>,
     pub(crate) cores: usize,
@@ -402,6 +400,20 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
+    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
+    pub fn configure(&self, options: Options, done: Done<()>) {
+        self.ledger.set_bytes_max(options.limits.memory_bytes_max);
+        let settings = Arc::new(self.initial.changed_to(options));
+        self.limits.configure(&settings.options);
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in &self.inboxes {
+            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
+        }
+    }
+}
+
 impl CommandInbox for Shared {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         if self.is_out_of_memory() || self.is_broker_behind() {
@@ -570,16 +582,6 @@ impl DataPlane for Shared {
         if let Some(core) = (0..self.cores).min_by_key(load) {
             // A client whose connection is closed connects again.
             let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
-        }
-    }
-
-    fn configure(&self, options: Options, done: Done<()>) {
-        self.ledger.set_bytes_max(options.limits.memory_bytes_max);
-        let settings = Arc::new(self.initial.changed_to(options));
-        self.limits.configure(&settings.options);
-        let barrier = self.barrier(move |_| done.answer(Ok(())));
-        for inbox in &self.inboxes {
-            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
         }
     }
 

@@ -1,8 +1,8 @@
 //! Sockets that move between nodes, as all cores see them; and the barrier that orders their moves with messages to rooms.
 
-use super::{ControlCommand, Shared, locked};
+use super::{ControlCommand, Shared, SocketCommand, locked};
 use crate::identity::Sid;
-use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketCommand, SocketName, SocketRequest, Ticket};
+use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};

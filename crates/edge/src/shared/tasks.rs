@@ -219,27 +219,6 @@ impl Task {
     }
 }
 
-impl Command {
-    fn bytes(&self) -> usize {
-        match self {
-            Self::Emit { data, .. } | Self::Call { data, .. } => data.len(),
-            Self::Join { rooms, .. } | Self::Leave { rooms, .. } => rooms.iter().count() * size_of::<Room>(),
-            Self::Disconnect { .. } | Self::Sessions { .. } => 0,
-        }
-    }
-
-    fn fail(self, error: CommandError) {
-        match self {
-            Self::Emit { done, .. }
-            | Self::Call { done, .. }
-            | Self::Join { done, .. }
-            | Self::Leave { done, .. }
-            | Self::Disconnect { done, .. } => done.answer(Err(error)),
-            Self::Sessions { done, .. } => done.answer(Err(error)),
-        }
-    }
-}
-
 /// A target whose sessions are known.
 struct Resolved {
     everybody: Room,

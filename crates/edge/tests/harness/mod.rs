@@ -35,8 +35,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
-    App, AppFactory, CommandError, ControlPlane, CoreFailed, DataPlane, Done, Drain, DriverChoice,
-    FeedUpdate, Node, Options, Publish, Wanted,
+    App, AppFactory, CommandError, CommandInbox, ControlPlane, CoreFailed, DataPlane, Done, Drain,
+    DriverChoice, FeedUpdate, Node, NodeHandle, Options, Publish, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
 
@@ -79,7 +79,7 @@ enum Host {
 /// A node, drained when it is dropped.
 pub(crate) struct Server {
     host: Host,
-    plane: Arc<dyn DataPlane>,
+    plane: Arc<NodeHandle>,
     control: Arc<Control>,
     levels: Mutex<HashMap<Key, bool>>,
     versions: Mutex<HashMap<String, Bytes>>,
@@ -142,7 +142,7 @@ impl Server {
     fn new(
         cores: usize,
         set: impl FnOnce(&mut Options),
-        start: impl FnOnce(Options, Arc<Control>) -> (Host, Arc<dyn DataPlane>, Vec<SocketAddr>),
+        start: impl FnOnce(Options, Arc<Control>) -> (Host, Arc<NodeHandle>, Vec<SocketAddr>),
     ) -> Self {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
         set(&mut options);
@@ -159,6 +159,11 @@ impl Server {
 
     pub(crate) fn plane(&self) -> &dyn DataPlane {
         &*self.plane
+    }
+
+    /// The handle by which options are changed.
+    pub(crate) fn node(&self) -> &NodeHandle {
+        &self.plane
     }
 
     /// A handle that outlives the server.

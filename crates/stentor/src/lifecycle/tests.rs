@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 /// A data plane that only records calls of `drain`.
 #[derive(Default)]
-pub(crate) struct Fake {
+struct Fake {
     drained: Mutex<Vec<Drain>>,
     told: Notify,
 }

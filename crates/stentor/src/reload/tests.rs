@@ -4,7 +4,6 @@
 
 use super::*;
 use crate::config::Sources;
-use crate::lifecycle::tests::Fake;
 use stentor_control::{Control, Signals};
 use stentor_edge::Ledger;
 
@@ -34,7 +33,7 @@ async fn nothing_has_changed_if_a_part_fails_at_last() {
     options.control.admin.listen = ([127, 0, 0, 1], 0).into();
     let tls = TlsHandle::load(&options.tls).unwrap().0;
     let auth = Auth::new(&running.auth_options().unwrap(), &Arc::new(Ledger::new(1 << 20))).unwrap();
-    let plane = Arc::new(Fake::default());
+    let plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
     let runtime = tokio::runtime::Handle::current();
     let control = Control::start(&runtime, options.control, plane.clone(), Signals::new()).unwrap();
     let parts = Parts {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// All crates, whose modules are checked for cycles and lengths.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "json",
     "auth",
     "delta",
@@ -20,6 +20,7 @@ const CRATES: [&str; 14] = [
     "hub",
     "frame",
     "driver",
+    "ports",
     "edge",
     "control",
     "cluster-settings",

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Mutex};
-use stentor_edge::Ledger;
+use stentor_ports::Ledger;
 use tokio::sync::Notify;
 
 /// A message. `P` is the state of one that is written in parts.

@@ -4,7 +4,7 @@ use super::locked;
 use crate::engine::EngineError;
 use std::mem;
 use std::sync::{Arc, Mutex};
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 
 /// Number and size of the entries that hold a [`Permit`].
 pub(crate) struct Permits {

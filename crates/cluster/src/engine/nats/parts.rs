@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 use tokio::time::Instant;
 
 /// Maximum size of a part, if the server takes more.

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 /// When there are so many names, or no memory for more, the oldest ones that aren't in use are forgotten.

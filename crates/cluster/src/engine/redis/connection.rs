@@ -7,7 +7,7 @@ use crate::engine::common::{self, Endpoint, Login};
 use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
 use std::sync::Arc;
-use stentor_edge::Ledger;
+use stentor_ports::Ledger;
 use tokio::task::JoinHandle;
 
 /// A connection. It ends when it is dropped.

@@ -9,7 +9,7 @@ use crate::engine::common::{Endpoint, locked};
 use redis::Value;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
-use stentor_edge::Ledger;
+use stentor_ports::Ledger;
 use tokio::sync::{Notify, oneshot};
 
 /// The answer to a request: a reply per call.

@@ -13,7 +13,7 @@ use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex};
-use stentor_edge::{Charge, Class, Ledger};
+use stentor_ports::{Charge, Class, Ledger};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;

@@ -6,8 +6,8 @@ use crate::feeds::request::{Entry, PushAnswer};
 use crate::frame::{FeedStateChange, FeedVersion};
 use crate::replaced::Replaced;
 use bytes::Bytes;
-use stentor_edge::PushDenied;
 use stentor_hub::{Document, Epoch, FeedState, Patch, Position};
+use stentor_ports::PushDenied;
 
 /// A holder's next step.
 pub(in crate::feeds) enum Step {

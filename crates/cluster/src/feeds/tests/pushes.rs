@@ -2,7 +2,7 @@
 
 use super::*;
 use std::collections::HashMap;
-use stentor_edge::{PushDenied, PushedFeed};
+use stentor_ports::{PushDenied, PushedFeed};
 
 /// A push, by its number, which is its document's version as well. 0: the document is deleted.
 struct Pushed {

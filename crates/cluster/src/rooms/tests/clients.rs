@@ -10,11 +10,11 @@ use crate::rooms::Resync;
 use crate::simulation::{Run, simulate};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use stentor_edge::RoomUpdate;
 use stentor_hub::{
     Body, Emit, Encoder, FormatId, Hub, Notice, Options, Policy, Position, Publication, Room, SessionId,
     Topic,
 };
+use stentor_ports::RoomUpdate;
 
 const NODES: u64 = 2;
 const CORES: usize = 2;

@@ -9,8 +9,8 @@ use crate::rooms::{HEADS_INTERVAL, Output, Rooms};
 use crate::simulation::Run;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
-use stentor_edge::{Denial, RoomUpdate};
 use stentor_hub::{Key, Position, Room, Topic};
+use stentor_ports::{Denial, RoomUpdate};
 
 /// Per node. Those with even numbers have tickets.
 pub(super) const PUBLISHERS: usize = 4;

@@ -11,8 +11,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use stentor_edge::{Busy, CommandInbox, DataPlane, Denial, Ledger, RoomUpdate, Ticket};
 use stentor_hub::{Epoch, Position, Room};
+use stentor_ports::{Busy, CommandInbox, DataPlane, Denial, Ledger, RoomUpdate, Ticket};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 

@@ -5,8 +5,8 @@ use crate::rooms::Content;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::time::Duration;
-use stentor_edge::RoomUpdate;
 use stentor_hub::{Data, Epoch, HistoryLimits, HistoryMessage, Position, Room};
+use stentor_ports::RoomUpdate;
 
 pub(super) const KEEP: usize = 6;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::HEAD_TTL;
-use stentor_edge::{Denial, Ledger};
+use stentor_ports::{Denial, Ledger};
 
 const MAX: usize = 40;
 const BUDGET: usize = 1 << 30;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use stentor_edge::{
+use stentor_ports::{
     Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SignatureWork,
 };
 

@@ -6,9 +6,9 @@ use crate::app::HandlerScope;
 use crate::identity::Service;
 use crate::limits::{LimitReached, Slot};
 use crate::model::{Key, KeyError, Topic};
-use crate::networks;
 use crate::options::Options;
 use crate::origin::{self, Origins};
+use crate::ports;
 use crate::ports::Handover;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::profile::{Framing, Pinging};
@@ -161,7 +161,7 @@ impl Http {
             conn: cx.conn,
             session: cx.session,
             client,
-            source: networks::source_of(client.ip),
+            source: ports::source_of(client.ip),
             stays: self.stays,
             handover: self.handover,
             location: self.location.clone(),

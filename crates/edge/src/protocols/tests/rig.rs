@@ -5,7 +5,7 @@ use crate::executor::{Apps, Executor};
 use crate::identity::ClientId;
 use crate::limits::Slot;
 use crate::options::Options;
-use crate::plane::ControlPlane;
+use crate::ports::ControlPlane;
 use crate::ports::{Handover, Location};
 use crate::protocols::client::TransportStatus;
 use crate::protocols::clients::ClientTable;

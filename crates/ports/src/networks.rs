@@ -87,7 +87,7 @@ impl Networks {
 
 /// A number for a client's address, used for fair queueing: the IPv4 address, or the first 64 bits of the IPv6
 /// address, because one customer usually has all addresses of this prefix (RFC 6177).
-pub(crate) fn source_of(address: IpAddr) -> u64 {
+pub fn source_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
@@ -95,7 +95,7 @@ pub(crate) fn source_of(address: IpAddr) -> u64 {
 }
 
 /// The address, or the /64 network, of a [`source_of`].
-pub(crate) fn network_of(source: u64) -> String {
+pub fn network_of(source: u64) -> String {
     match u32::try_from(source) {
         Ok(bits) => Ipv4Addr::from(bits).to_string(),
         Err(_) => format!("{}/64", Ipv6Addr::from(u128::from(source) << 64)),

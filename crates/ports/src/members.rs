@@ -16,7 +16,7 @@ pub struct MembersQuery {
     pub limit: usize,
 }
 
-/// Members of a room. Only rooms with presence ([`crate::Presence::rooms`]) list theirs.
+/// Members of a room. Only rooms with presence (`rooms.presence.rooms`) list theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberList {
     /// The members, in the order of their ids.

@@ -11,15 +11,14 @@
 //!     the CONNECT is handled
 //! ```
 
-use super::{Done, Principal, PublicId, Ticket};
-use crate::identity::Sid;
-use crate::ports::NodeTag;
+use super::{Principal, PublicId, Ticket};
+use crate::{NodeTag, Sid};
 use std::fmt;
 use stentor_hub::{MissedMessage, Position, SubscribeOptions, Topic};
 
 /// The private id of a Socket.IO socket that can be recovered. Only its client and its server know it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Pid(pub(crate) Sid);
+pub struct Pid(pub Sid);
 
 impl Pid {
     /// Parses an id as clients know it.
@@ -113,26 +112,9 @@ pub struct MovingSocket {
 
 impl MovingSocket {
     /// Approximate size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let topics = self.subscriptions.len() * size_of::<MovingSubscription>();
         let missed = self.missed.iter().map(|message| size_of::<MissedMessage>() + message.data.len());
         size_of::<Self>() + topics + missed.sum::<usize>() + self.known.len() * size_of::<u64>()
-    }
-}
-
-/// What a core has to do for a socket that moves.
-pub(crate) enum SocketCommand {
-    Request(SocketName, SocketRequest, Done<Option<MovingSocket>>),
-    /// For the question of this number.
-    Expect(u64, MovingSocket, Done<bool>),
-    Deliver(u64, Option<MovingSocket>),
-}
-
-impl SocketCommand {
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Self::Expect(_, socket, _) | Self::Deliver(_, Some(socket)) => socket.bytes(),
-            Self::Request(..) | Self::Deliver(_, None) => size_of::<SocketName>(),
-        }
     }
 }

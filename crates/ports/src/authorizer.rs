@@ -36,8 +36,10 @@ pub enum Access<'a> {
 /// Names a question, for an answer that comes later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    pub(crate) core: CoreId,
-    pub(crate) number: u64,
+    /// The core that asks.
+    pub core: CoreId,
+    /// The number of the question, on this core.
+    pub number: u64,
 }
 
 impl Ticket {
@@ -74,7 +76,7 @@ pub enum Decision {
     /// `limits.decision_timeout`. Until then the client's message or request waits, and so does what the client sends
     /// after it. Clients are refused with [`Denial::UNAVAILABLE`], and may try again, if no answer comes in time, if too many
     /// questions are open (`limits.decisions_max`), or if an application asks where nothing can wait: in another handler
-    /// than [`Application::message`](crate::Application::message) and [`Application::event`](crate::Application::event).
+    /// than those of messages and events.
     Pending,
 }
 
@@ -128,7 +130,7 @@ impl Denial {
 /// [`Decision::Pending`].
 ///
 /// On a node with an [`Authenticator`](super::Authenticator), the [`Identity`]'s is asked, and
-/// [`Options::authorizer`](crate::Options::authorizer) isn't.
+/// the authorizer of the node's options isn't.
 ///
 /// The data plane asks for what clients do. Commands of the control plane ([`super::CommandInbox`]) and an application's own
 /// acts are allowed without a question.

@@ -99,7 +99,7 @@ pub enum RoomUpdate {
 
 impl RoomUpdate {
     /// Approximate size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Message { data, except_rooms, except_sessions, .. } => {
                 data.len() + size_of_val(&except_rooms[..]) + size_of_val(&except_sessions[..])
@@ -156,11 +156,12 @@ pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 
 /// A session that a target names.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Named {
+pub enum Named {
     /// Not decoded yet.
     Id(PublicId),
+    /// A session of this node.
     Session(CoreId, SessionId),
-    /// This node has no such session. Another one may.
+    /// No session of this node. Another node may have it.
     Unknown(PublicId),
 }
 
@@ -181,11 +182,15 @@ impl Named {
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The room of all sockets of the namespace.
-    pub(crate) everybody: Room,
-    pub(crate) rooms: Vec<Room>,
-    pub(crate) sessions: Vec<Named>,
-    pub(crate) except_rooms: Vec<Room>,
-    pub(crate) except_sessions: Vec<Named>,
+    pub everybody: Room,
+    /// Rooms whose members are meant.
+    pub rooms: Vec<Room>,
+    /// Sessions that are meant by id.
+    pub sessions: Vec<Named>,
+    /// Rooms whose members are left out.
+    pub except_rooms: Vec<Room>,
+    /// Sessions that are left out.
+    pub except_sessions: Vec<Named>,
 }
 
 impl Target {
@@ -277,7 +282,7 @@ impl Target {
     }
 
     /// Approximate size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let rooms = self.rooms.iter().chain(&self.except_rooms);
         let rooms: usize = rooms.map(|room| size_of::<Room>() + room.name().len()).sum();
         size_of::<Self>() + rooms + (self.sessions.len() + self.except_sessions.len()) * size_of::<Named>()
@@ -340,6 +345,29 @@ pub enum Command {
         /// Receives the list.
         done: Done<SessionList>,
     },
+}
+
+impl Command {
+    /// Approximate size of the content.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Emit { data, .. } | Self::Call { data, .. } => data.len(),
+            Self::Join { rooms, .. } | Self::Leave { rooms, .. } => rooms.iter().count() * size_of::<Room>(),
+            Self::Disconnect { .. } | Self::Sessions { .. } => 0,
+        }
+    }
+
+    /// Answers the command without an effect.
+    pub fn fail(self, error: CommandError) {
+        match self {
+            Self::Emit { done, .. }
+            | Self::Call { done, .. }
+            | Self::Join { done, .. }
+            | Self::Leave { done, .. }
+            | Self::Disconnect { done, .. } => done.answer(Err(error)),
+            Self::Sessions { done, .. } => done.answer(Err(error)),
+        }
+    }
 }
 
 /// How many sessions a command concerned.

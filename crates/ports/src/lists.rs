@@ -21,7 +21,7 @@ pub struct SessionList {
     /// Names of nodes that didn't answer in time: their sessions are neither listed nor counted.
     pub missing_nodes: Vec<String>,
     /// Bytes of the ids and names in `sessions`.
-    pub(crate) bytes: usize,
+    pub bytes: usize,
 }
 
 impl SessionList {
@@ -43,7 +43,8 @@ impl SessionList {
         self.missing_nodes.extend(other.missing_nodes);
     }
 
-    pub(crate) fn push(&mut self, info: SessionInfo) {
+    /// Adds a session.
+    pub fn push(&mut self, info: SessionInfo) {
         self.bytes +=
             info.id.len() + info.rooms.iter().map(String::len).sum::<usize>() + info.details.bytes();
         self.bytes += info.handshake.as_ref().map_or(0, |handshake| handshake.len());
@@ -60,7 +61,7 @@ pub struct SessionInfo {
     pub protocol: &'static str,
     /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
     pub rooms: Vec<String>,
-    /// For clients of Socket.IO, if [`Options::keeps_handshakes`](crate::Options::keeps_handshakes): how they have connected, as JSON.
+    /// For clients of Socket.IO, if the node keeps handshakes: how they have connected, as JSON.
     pub handshake: Option<Box<str>>,
     /// What is known of it besides.
     pub details: SessionDetails,

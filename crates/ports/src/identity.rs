@@ -9,7 +9,7 @@
 //! ```
 
 use super::{Authorizer, Denial, Principal, PublicId, Ticket};
-use crate::networks::source_of;
+use crate::source_of;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -133,12 +133,12 @@ impl SignatureWork {
     }
 
     /// Adds what was done.
-    pub(crate) fn add(&mut self, time: Duration) {
+    pub fn add(&mut self, time: Duration) {
         self.used += time;
     }
 
     /// Whether something is left.
-    pub(crate) fn is_left(&self) -> bool {
+    pub fn is_left(&self) -> bool {
         self.used < self.max
     }
 }
@@ -223,7 +223,7 @@ pub enum RecheckAction {
     Renew,
 }
 
-/// What [`CommandInbox::recheck`](super::CommandInbox::recheck) does.
+/// The request of [`CommandInbox::recheck`](super::CommandInbox::recheck).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recheck {
     /// With which sessions.

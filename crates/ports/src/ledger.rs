@@ -6,7 +6,7 @@
 //! rooms, once per turn in its [`Report`]. A queue with a bound of its own has one [`Charge`] for the bound and the ledger.
 //!
 //! Byte counts elsewhere bound something else than held memory: the pace of a turn (`published_bytes` and
-//! `revisited_bytes` of the core, [`crate::budget`]), the backlog of one core with another (`mail_bytes`, whose
+//! `revisited_bytes` of the core, `budget` of the data plane), the backlog of one core with another (`mail_bytes`, whose
 //! publications count themselves), and the length of one answer (`SessionList::bytes`).
 //!
 //! **Invariant.** The bytes of a class are the sum over all live holdings and reports.
@@ -69,7 +69,8 @@ pub enum Class {
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 21] = [
+    /// All classes.
+    pub const ALL: [Self; 21] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -94,7 +95,7 @@ impl Class {
     ];
 
     /// The label in metrics.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::Sessions => "sessions",
@@ -123,7 +124,7 @@ impl Class {
 
 /// The memory pressure: the used part of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pressure {
+pub enum Pressure {
     /// Below 95 %.
     #[default]
     None,
@@ -140,9 +141,9 @@ pub struct Ledger {
     /// The sum of `classes`.
     counted: AtomicUsize,
     /// Encoded frames.
-    pub(crate) frames: Meter,
+    pub frames: Meter,
     /// Publications, which include documents, messages in outboxes, history and the recovery log.
-    pub(crate) publications: LiveBytes,
+    pub publications: LiveBytes,
     bytes_max: AtomicUsize,
     /// The pressure is [`Pressure::None`] up to here.
     relaxed_bytes_max: AtomicUsize,
@@ -163,7 +164,7 @@ impl Ledger {
 
     /// Bytes held, of all classes.
     #[inline]
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.counted.load(Ordering::Relaxed) + self.frames.bytes() + self.publications.bytes()
     }
 
@@ -178,7 +179,7 @@ impl Ledger {
     }
 
     /// Bytes held of each class, with its label in metrics.
-    pub(crate) fn by_class(&self) -> impl Iterator<Item = (&'static str, usize)> {
+    pub fn by_class(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let counted = Class::ALL.iter().zip(&self.classes);
         counted
             .map(|(class, bytes)| (class.name(), bytes.load(Ordering::Relaxed)))
@@ -186,18 +187,19 @@ impl Ledger {
     }
 
     /// The budget, in bytes.
-    pub(crate) fn bytes_max(&self) -> usize {
+    pub fn bytes_max(&self) -> usize {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
     /// Changes the budget.
-    pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
+    pub fn set_bytes_max(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
         self.relaxed_bytes_max.store(percent(bytes_max, TIGHT_PERCENT), Ordering::Relaxed);
     }
 
+    /// The memory pressure now.
     #[inline]
-    pub(crate) fn pressure(&self) -> Pressure {
+    pub fn pressure(&self) -> Pressure {
         let bytes = self.bytes();
         if bytes <= self.relaxed_bytes_max.load(Ordering::Relaxed) {
             Pressure::None
@@ -209,12 +211,13 @@ impl Ledger {
     }
 
     /// The bytes to free until there is room again, or 0.
-    pub(crate) fn excess_bytes(&self) -> usize {
+    pub fn excess_bytes(&self) -> usize {
         self.bytes().saturating_sub(percent(self.bytes_max(), RELIEVED_PERCENT))
     }
 
     /// Replaces the previous amount of a class.
-    pub(crate) fn adjust(&self, class: Class, before: usize, now: usize) {
+    #[inline]
+    pub fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
         let difference = now.wrapping_sub(before);
         if difference != 0 {
@@ -273,7 +276,7 @@ impl Drop for Charge {
 }
 
 /// The classes that one connection or client can hold.
-pub(crate) const HOLDING_CLASSES: [Class; 6] = [
+pub const HOLDING_CLASSES: [Class; 6] = [
     Class::ReceiveBuffers,
     Class::Messages,
     Class::Bodies,
@@ -283,11 +286,11 @@ pub(crate) const HOLDING_CLASSES: [Class; 6] = [
 ];
 
 /// Bytes by [`HOLDING_CLASSES`].
-pub(crate) type Held = [usize; HOLDING_CLASSES.len()];
+pub type Held = [usize; HOLDING_CLASSES.len()];
 
 /// The memory that one connection or client holds besides its fixed size. Empty while it holds none.
 #[derive(Debug, Default)]
-pub(crate) struct Holding(Option<Box<HeldBytes>>);
+pub struct Holding(Option<Box<HeldBytes>>);
 
 #[derive(Debug)]
 struct HeldBytes {
@@ -297,7 +300,7 @@ struct HeldBytes {
 
 impl Holding {
     /// Sets the amount held now. Returns the increase in bytes.
-    pub(crate) fn set(&mut self, ledger: &Arc<Ledger>, held: Held) -> usize {
+    pub fn set(&mut self, ledger: &Arc<Ledger>, held: Held) -> usize {
         if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
             return 0;
         }
@@ -314,7 +317,7 @@ impl Holding {
     }
 
     /// Sets the amount after a decrease.
-    pub(crate) fn lower(&mut self, held: Held) {
+    pub fn lower(&mut self, held: Held) {
         let Some(entry) = &mut self.0 else { return };
         entry.replace(held);
         if self.bytes() == 0 {
@@ -323,13 +326,13 @@ impl Holding {
     }
 
     /// Bytes held.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |entry| entry.held.iter().sum())
     }
 
     /// Whether nothing is held.
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 }
@@ -361,19 +364,20 @@ const REPORT_CLASSES: [Class; 6] = [
 
 /// The memory of one core, as of its last turn.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub struct Report {
     ledger: Arc<Ledger>,
     held: [usize; REPORT_CLASSES.len()],
 }
 
 impl Report {
-    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+    /// A report of nothing yet.
+    pub fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger, held: Default::default() }
     }
 
     /// Sets the amounts held now: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
     #[inline]
-    pub(crate) fn set(&mut self, held: [usize; REPORT_CLASSES.len()]) {
+    pub fn set(&mut self, held: [usize; REPORT_CLASSES.len()]) {
         if held != self.held {
             self.replace(held);
         }

@@ -10,7 +10,7 @@
 //! has one event with the application at a time, so its events keep their order.
 
 use super::{Denial, Identity, PublicId, Ticket};
-use crate::message::Arguments;
+use crate::Arguments;
 use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Room, Rooms};
@@ -70,7 +70,7 @@ pub struct EventEmit {
 
 impl EventReply {
     /// Approximate size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let emits: usize = self.emit.iter().map(|emit| size_of::<EventEmit>() + emit.data.len()).sum();
         size_of::<Self>() + self.ack.len() + emits + (self.join.len() + self.leave.len()) * size_of::<Room>()
     }

@@ -8,7 +8,7 @@
 //! An id is no secret: whoever knows it can't act as the session. (The `sid` of Engine.IO is one, because requests of
 //! polling clients carry nothing else.)
 
-use crate::identity::write_id;
+use crate::sid::write_id;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
@@ -38,7 +38,7 @@ impl PublicId {
     }
 
     /// The id of a session of `core`.
-    pub(crate) fn of(seed: [u64; 2], core: CoreId, session: SessionId) -> Self {
+    pub fn of(seed: [u64; 2], core: CoreId, session: SessionId) -> Self {
         let mut payload = [0; PAYLOAD_BYTES];
         // `CORES_MAX` is 256.
         payload[0] = core as u8;
@@ -51,7 +51,7 @@ impl PublicId {
     }
 
     /// The session that the id names, and its core. `None` if the id is none of this node's. The session may have ended.
-    pub(crate) fn decode(self, seed: [u64; 2]) -> Option<(CoreId, SessionId)> {
+    pub fn decode(self, seed: [u64; 2]) -> Option<(CoreId, SessionId)> {
         let tag = *self.0.first_chunk()?;
         let payload = encrypt(seed, tag, *self.0.last_chunk()?);
         let is_ours = tag_of(seed, payload) == tag;
@@ -60,12 +60,12 @@ impl PublicId {
     }
 
     /// The id with these bytes, of a session of any node.
-    pub(crate) fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
+    pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
         Self(bytes)
     }
 
     /// The bytes, as of the `sid` of an Engine.IO client.
-    pub(crate) fn bytes(self) -> [u8; ID_BYTES] {
+    pub fn bytes(self) -> [u8; ID_BYTES] {
         self.0
     }
 }

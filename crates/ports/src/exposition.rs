@@ -1,5 +1,8 @@
 //! Figures, as Prometheus understands them.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 /// Whether a figure only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
@@ -44,4 +47,19 @@ pub struct HistogramSample {
     pub buckets: Vec<u64>,
     /// The sum of all values.
     pub sum: f64,
+}
+
+/// The name of the metric with the expiry of certificates, to which servers of the process with other certificates add theirs.
+pub const CERTIFICATE_EXPIRY: &str = "tls_certificate_expiry_timestamp_seconds";
+
+/// When certificates expire, in Unix time, by their files.
+pub fn expiries(certificates: impl IntoIterator<Item = (PathBuf, Duration)>) -> Metric {
+    let sample =
+        |(file, at): (PathBuf, Duration)| (vec![("certificate", file.display().to_string())], at.as_secs());
+    Metric {
+        name: CERTIFICATE_EXPIRY,
+        help: "When a certificate expires, in Unix time, by its file.",
+        kind: MetricKind::Gauge,
+        samples: certificates.into_iter().map(sample).collect(),
+    }
 }

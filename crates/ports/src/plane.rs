@@ -4,9 +4,7 @@
 //! control plane, and a full inbox is an answer ([`crate::Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
-use crate::exposition::{Histogram, Metric};
-use crate::options::Options;
-use crate::ports::{ClientConnection, CommandInbox, Done, Handover, PushedFeeds, Readiness};
+use crate::{ClientConnection, CommandInbox, Done, Handover, Histogram, Metric, PushedFeeds, Readiness};
 use std::time::Duration;
 use stentor_hub::{Key, Requester, Room};
 
@@ -101,10 +99,6 @@ pub trait DataPlane: CommandInbox {
     fn is_ordered(&self, _room: &Room) -> bool {
         false
     }
-
-    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
-    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
-    fn configure(&self, _options: Options, _done: Done<()>) {}
 
     /// Whether load balancers should choose the node for new clients, and why not.
     fn readiness(&self) -> Readiness;

@@ -49,7 +49,7 @@ pub struct RelayPermit {
 
 impl RelayPermit {
     /// A permit for one more, unless `max` have one.
-    pub(crate) fn new(charge: Charge, count: Arc<AtomicUsize>, max: usize) -> Option<Self> {
+    pub fn new(charge: Charge, count: Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let has_room = |count: usize| (count < max).then_some(count + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
         charge.add(RELAYED_BYTES);

@@ -1,6 +1,6 @@
 //! Several nodes: the port through which a node passes on what the others have to know.
 //!
-//! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
+//! Messages of other nodes enter through [`CommandInbox::receive`](super::CommandInbox::receive), and aren't passed on
 //! again.
 
 use super::{Busy, Done, EngineAway, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
@@ -30,7 +30,7 @@ pub struct Broadcast {
 
 impl Broadcast {
     /// Approximate size.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let rooms = self.rooms.iter().count() + self.except_rooms.len();
         let sessions = self.except_sessions.len() * size_of::<PublicId>();
         size_of::<Self>() + self.data.len() + rooms * size_of::<Room>() + sessions
