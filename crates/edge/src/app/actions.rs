@@ -1,66 +1,10 @@
-//! What handlers ask for that concerns other connections.
+//! Messages to sessions other than the one that is being handled, and their acknowledgements.
 
-use super::PresenceReply;
-use super::{Arguments, Connect, Message, RequestId};
+use super::{Arguments, Message};
 use crate::encode::Encoding;
-use crate::identity::Service;
-use crate::ports::{Acknowledged, Denial, Identity, MembersQuery};
+use crate::ports::Acknowledged;
 use bytes::Bytes;
-use std::sync::Arc;
-use std::time::Instant;
-use stentor_hub::{Disconnect, SessionId, Topic};
-
-/// What a handler asked for that concerns other connections, done after it has returned.
-pub(crate) enum Action {
-    Send {
-        session: SessionId,
-        what: Sent,
-    },
-    Close {
-        session: SessionId,
-        why: Disconnect,
-    },
-    ListMembers {
-        session: SessionId,
-        query: MembersQuery,
-        for_watcher: bool,
-        reply: PresenceReply,
-    },
-    CloseWith {
-        session: SessionId,
-        code: u16,
-        reason: String,
-    },
-    After {
-        at: Instant,
-        service: Service,
-        token: u64,
-    },
-    AckDue {
-        at: Instant,
-        number: u64,
-    },
-    Admit {
-        request: RequestId,
-        answer: Connect,
-    },
-    /// The client has presented a newer token.
-    Renew {
-        session: SessionId,
-        identity: Arc<Identity>,
-    },
-    /// A client named a position in a room whose history it may not read.
-    NoHistory {
-        session: SessionId,
-        topic: Topic,
-    },
-    /// A subscription has ended because it isn't allowed any more.
-    Withdrawn {
-        session: SessionId,
-        topic: Topic,
-        denial: Denial,
-    },
-}
+use stentor_hub::SessionId;
 
 /// What is to be sent to a session other than the one that is being dealt with.
 pub(crate) enum Sent {

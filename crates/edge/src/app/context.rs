@@ -1,6 +1,7 @@
 //! What the handlers of an application may do.
 
-use super::actions::{Acks, Action, Sent, Waiter};
+use super::actions::{Acks, Sent, Waiter};
+use super::effect::{Alarm, Effect, Effects, ToConnection, ToSession};
 use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once, take_before_leave};
 use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
 use crate::budget::Budget;
@@ -144,7 +145,7 @@ pub struct Context<'a> {
     pub(crate) prefix: Option<&'a str>,
     pub(crate) recovery: &'a RecoverableSockets,
     pub(crate) acks: &'a mut Acks,
-    pub(crate) actions: &'a mut Vec<Action>,
+    pub(crate) effects: &'a mut Effects,
     pub(crate) core: &'a CoreContext,
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
@@ -207,7 +208,7 @@ impl<'a> Context<'a> {
 
     /// Answers a request that was [`Connect::Pending`]. Does nothing where its client has gone.
     pub fn admit(&mut self, request: RequestId, answer: Connect) {
-        self.actions.push(Action::Admit { request, answer });
+        self.effects.push(Effect::Connection(request.0, ToConnection::Admit(answer)));
     }
 
     /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive it as
@@ -239,7 +240,7 @@ impl<'a> Context<'a> {
             Message::Text(text) => Sent::Text(text.to_owned()),
             Message::Binary(bytes) => Sent::Binary(bytes.to_vec()),
         };
-        self.actions.push(Action::Send { session, what });
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
     /// Sends an event to one session of this core, before its pending deliveries. If the session can be recovered, the
@@ -253,8 +254,7 @@ impl<'a> Context<'a> {
             return self.emit_numbered(session, name, arguments, None);
         };
         // After answers to it that have to wait until this handler has returned.
-        let is_its = |action: &Action| matches!(action, Action::Send { session: s, .. } if *s == session);
-        if self.scope.session != Some(session) && self.actions.iter().any(is_its) {
+        if self.scope.session != Some(session) && self.effects.sends_to(session) {
             return self.emit_numbered(session, name, arguments, None);
         }
         let behind = self.hub.pending_bytes_of(session);
@@ -294,7 +294,8 @@ impl<'a> Context<'a> {
         }
         let Arguments { json, attachments } = arguments;
         let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
-        self.actions.push(Action::Send { session, what: Sent::Event { name, json, attachments, ack } });
+        let what = Sent::Event { name, json, attachments, ack };
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
     /// The same, and [`Application::acked`](crate::Application::acked) is called with `token` when the client has answered, or with nothing when
@@ -310,7 +311,7 @@ impl<'a> Context<'a> {
         let number = self.acks.expect(session, Waiter::App(token));
         self.emit_numbered(session, name, arguments, number);
         if let Some(number) = number {
-            self.actions.push(Action::AckDue { at: self.core.now + timeout, number });
+            self.effects.push(Effect::Alarm(self.core.now + timeout, Alarm::Ack(number)));
         }
     }
 
@@ -321,18 +322,18 @@ impl<'a> Context<'a> {
         }
         let Arguments { json, attachments } = arguments;
         let what = Sent::Ack { number: ack.0, json: json.to_owned(), attachments: attachments.to_vec() };
-        self.actions.push(Action::Send { session, what });
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
     /// Ends a session after this handler. Nothing more of it is handled.
     pub fn close(&mut self, session: SessionId, why: Disconnect) {
-        self.actions.push(Action::Close { session, why });
+        self.effects.push(Effect::Session(session, ToSession::Close(why)));
     }
 
     /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
     /// session's protocol has a place for them: WebSocket and SockJS.
     pub fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
-        self.actions.push(Action::CloseWith { session, code, reason: reason.to_owned() });
+        self.effects.push(Effect::Session(session, ToSession::CloseWith(code, reason.to_owned())));
     }
 
     /// Makes a session of this core a member of a room, because the application wants it so: the
@@ -404,7 +405,7 @@ impl<'a> Context<'a> {
             None => true,
         };
         if is_newer {
-            self.actions.push(Action::Renew { session, identity: new });
+            self.effects.push(Effect::Session(session, ToSession::Renew(new)));
         }
         Ok(())
     }
@@ -590,6 +591,7 @@ impl<'a> Context<'a> {
 
     /// Calls [`Application::timer`](crate::Application::timer) with `token` after `duration`.
     pub fn after(&mut self, duration: Duration, token: u64) {
-        self.actions.push(Action::After { at: self.core.now + duration, service: self.scope.service, token });
+        let alarm = Alarm::App(self.scope.service, token);
+        self.effects.push(Effect::Alarm(self.core.now + duration, alarm));
     }
 }

@@ -1,6 +1,7 @@
 //! Who is in a room, as clients are told: docs/protocol.md and docs/socketio.md are the definition.
 
 use super::actions::Sent;
+use super::effect::{Effect, ToSession};
 use super::{Arguments, Context, NotSubscribed};
 use crate::encode::{json_error_text, json_string};
 use crate::ports::{Access, Denial, MemberList, MembersQuery, PublicId};
@@ -65,7 +66,8 @@ impl Context<'_> {
         };
         let query = MembersQuery { room: room.clone(), after, limit: limit.min(MEMBERS_LISTED_MAX) };
         let for_watcher = self.hub.is_subscribed(session, &Topic::Presence(room.clone()));
-        self.actions.push(super::actions::Action::ListMembers { session, query, for_watcher, reply });
+        let list = ToSession::ListMembers { query, for_watcher, reply };
+        self.effects.push(Effect::Session(session, list));
         Ok(())
     }
 

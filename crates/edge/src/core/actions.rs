@@ -1,84 +1,75 @@
-//! What handlers asked for, what the hub reports, and the effects of machines.
+//! Effects of handlers and machines, and notices of the hub.
 
 use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
-use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent, Waiter};
+use crate::app::{
+    Alarm, Application, Arguments, Context, Effect, Envelope, HandlerScope, Sent, ToClient, ToConnection,
+    ToSession, Waiter,
+};
 use crate::encode::{Encoding, json_string};
-use crate::executor::Effect;
+use crate::identity::Owner;
 use crate::identity::Service;
-use crate::identity::{ClientId, ClientKind, Owner};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Instant;
-use stentor_driver::Driver;
+use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, Key, Notice, SessionId, SubscribeError, Topic};
 
-/// What a timer of the application's side is for.
-pub(super) enum AppTimer {
-    Token(Service, u64),
-    Ack(u64),
-    /// Those that a command waits for.
-    Acks(Vec<u64>),
-    Write(ClientId, Vec<u8>),
-}
-
 impl<D: Driver> Core<D> {
-    /// Carries out the effects of machines, in order.
+    /// Carries out effects, in order.
     pub(super) fn carry_out_effects(&mut self) {
-        while let Some(effect) = self.ex.effects.pop_front() {
-            match effect {
-                Effect::EndClient(id, end) => self.end_client(id, end),
-                Effect::RemoveClient(id) => self.remove_client(id),
-                Effect::FlushClient(id) => self.flush_client(id),
-                Effect::ArmClient(id) => self.arm_client(id),
-                Effect::WriteLater(at, id, bytes) => self.set_app_timer(at, AppTimer::Write(id, bytes)),
-                Effect::MigrateClient(id, core) => self.migrate_or_stay(id, core),
-                Effect::AnswerPoll { conn, answer } => self.answer_poll(conn, &answer),
-                Effect::TellReceiver { client, conn } => self.answer_receiver(client, conn),
-                Effect::FlushConnection(index) => self.flush(index),
-                Effect::CloseSocket { conn, code, reason } => self.close_socket_of(conn, code, reason),
-                Effect::Write { conn, mut bytes } => {
-                    if let Some(index) = self.table.index_of(conn) {
-                        self.append_replies(index, &mut bytes);
-                        self.flush(index);
-                    }
-                }
-                Effect::CutSocket(conn) => {
-                    if let Some(index) = self.table.index_of(conn) {
-                        self.end(index);
-                    }
-                }
-                Effect::RefuseInput(conn) => {
-                    if let Some(index) = self.table.index_of(conn) {
-                        self.refuse_input(index);
-                    }
-                }
-            }
+        while let Some(effect) = self.ex.effects.pop() {
+            self.carry_out(effect);
+        }
+        for effect in self.ex.effects.take_others() {
+            self.carry_out(effect);
         }
     }
 
-    /// Carries out what handlers asked for.
-    pub(super) fn carry_out_actions(&mut self) {
-        for action in std::mem::take(&mut self.ex.actions) {
-            match action {
-                Action::Send { session, what } => self.send_to_session(session, what),
-                Action::Close { session, why } => self.disconnect(session, why),
-                Action::ListMembers { session, query, for_watcher, reply } => {
-                    self.list_members(session, query, for_watcher, reply);
-                }
-                Action::CloseWith { session, code, reason } => self.close_with(session, code, &reason),
-                Action::After { at, service, token } => {
-                    self.set_app_timer(at, AppTimer::Token(service, token));
-                }
-                Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
-                Action::Admit { request, answer } => self.admit(request.0, answer),
-                Action::Renew { session, identity } => match self.ex.check_renewal(session, &identity) {
-                    Ok(()) => self.ex.renew(session, identity),
-                    Err(_) => self.disconnect(session, Disconnect::TooManyRequests),
-                },
-                Action::NoHistory { session, topic } => self.handle_notice(&Notice::Gap { session, topic }),
-                Action::Withdrawn { session, topic, denial } => self.withdrawn(session, &topic, &denial),
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Connection(conn, effect) => self.act_on_connection(conn, effect),
+            Effect::Client(id, ToClient::End(end)) => self.end_client(id, end),
+            Effect::Client(id, ToClient::Remove) => self.remove_client(id),
+            Effect::Client(id, ToClient::Flush) => self.flush_client(id),
+            Effect::Client(id, ToClient::Arm) => self.arm_client(id),
+            Effect::Client(id, ToClient::Migrate(core)) => self.migrate_or_stay(id, core),
+            Effect::Session(session, effect) => self.act_on_session(session, effect),
+            Effect::Alarm(at, alarm) => self.set_alarm(at, alarm),
+        }
+    }
+
+    fn act_on_connection(&mut self, conn: ConnId, effect: ToConnection) {
+        let Some(index) = self.table.index_of(conn) else { return };
+        match effect {
+            ToConnection::Answer(answer) => self.answer_client(conn, answer),
+            ToConnection::Flush => self.flush(index),
+            ToConnection::Write(mut bytes) => {
+                self.append_replies(index, &mut bytes);
+                self.flush(index);
             }
+            ToConnection::Close(code, reason) => self.close_socket(index, code, reason),
+            ToConnection::End => self.end(index),
+            ToConnection::Abort => self.abort(index),
+            ToConnection::RefuseInput => self.refuse_input(index),
+            ToConnection::Admit(answer) => self.admit(index, answer),
+        }
+    }
+
+    fn act_on_session(&mut self, session: SessionId, effect: ToSession) {
+        match effect {
+            ToSession::Send(what) => self.send_to_session(session, what),
+            ToSession::Close(why) => self.disconnect(session, why),
+            ToSession::CloseWith(code, reason) => self.close_with(session, code, &reason),
+            ToSession::ListMembers { query, for_watcher, reply } => {
+                self.list_members(session, query, for_watcher, reply);
+            }
+            ToSession::Renew(identity) => match self.ex.check_renewal(session, &identity) {
+                Ok(()) => self.ex.renew(session, identity),
+                Err(_) => self.disconnect(session, Disconnect::TooManyRequests),
+            },
+            ToSession::NoHistory(topic) => self.handle_notice(&Notice::Gap { session, topic }),
+            ToSession::Withdrawn(topic, denial) => self.withdrawn(session, &topic, &denial),
         }
     }
 
@@ -89,18 +80,11 @@ impl<D: Driver> Core<D> {
             return;
         }
         match self.ex.owner_of(session) {
-            Some(Owner::Client(id)) => match id.kind() {
-                ClientKind::EngineIo => {
-                    if let Some(client) = self.engineio.get_mut(id) {
-                        client.send(&mut self.ex, session, &what);
-                    }
+            Some(Owner::Client(id)) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.send(&mut self.ex, session, &what);
                 }
-                ClientKind::SockJs => {
-                    if let Some(client) = self.sockjs.get_mut(id) {
-                        client.send(&mut self.ex, &what);
-                    }
-                }
-            },
+            }
             Some(Owner::Connection(index, _)) => {
                 let bytes_max = self.ex.options().limits.send_buffer_bytes_max;
                 let Some(conn) = self.table.get_mut(index) else { return };
@@ -120,32 +104,32 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    pub(super) fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
-        let slot = self.app_timers.insert(what);
+    pub(super) fn set_alarm(&mut self, at: Instant, alarm: Alarm) {
+        let slot = self.alarms.insert(alarm);
         self.driver.timer_set(at, Timer::App(slot).token());
     }
 
-    /// A timer of the application's side has fired.
-    pub(super) fn app_due(&mut self, slot: usize) {
-        match self.app_timers.try_remove(slot) {
-            Some(AppTimer::Token(service, token)) => {
+    /// The timer of an alarm has fired.
+    pub(super) fn alarm_due(&mut self, slot: usize) {
+        match self.alarms.try_remove(slot) {
+            Some(Alarm::App(service, token)) => {
                 let scope = HandlerScope { service, ..HandlerScope::default() };
                 self.ex.notify_app(scope, |app, ctx| app.timer(ctx, token));
             }
-            Some(AppTimer::Ack(number)) => {
+            Some(Alarm::Ack(number)) => {
                 // Unless it has come.
                 if let Some((session, Waiter::App(token))) = self.ex.acks.take(number, None) {
                     self.notify_app_about(session, |app, ctx| app.acked(ctx, session, token, None));
                 }
             }
-            Some(AppTimer::Acks(numbers)) => {
+            Some(Alarm::Acks(numbers)) => {
                 for number in numbers {
                     self.ex.acks.take(number, None);
                 }
             }
-            Some(AppTimer::Write(id, bytes)) => {
-                if let Some(client) = self.engineio.get_mut(id) {
-                    client.write(&mut self.ex, |_, out| out.extend_from_slice(&bytes));
+            Some(Alarm::Write(id, bytes)) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.keep(&mut self.ex, &bytes);
                 }
             }
             None => {}
@@ -217,7 +201,7 @@ impl<D: Driver> Core<D> {
         let [key, reason] = [key.as_str(), TOO_MANY_COLD_KEYS].map(text);
         let json = format!(r#"{{"type":"state","feed":{key},"state":"not_found","reason":{reason}}}"#);
         let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
-        self.ex.actions.push(Action::Send { session, what });
+        self.ex.push(Effect::Session(session, ToSession::Send(what)));
     }
 
     /// Calls the application about a session, not in answer to its client.
@@ -228,10 +212,10 @@ impl<D: Driver> Core<D> {
     ) {
         let service = match self.ex.owner_of(session) {
             Some(Owner::Connection(_, service)) => service,
-            Some(Owner::Client(id)) if id.kind() == ClientKind::SockJs => {
-                self.sockjs.get(id).map(|client| client.service).unwrap_or_default()
+            Some(Owner::Client(id)) => {
+                self.clients.get(id).map(|client| client.service()).unwrap_or_default()
             }
-            _ => Service::default(),
+            Some(Owner::Socket(_)) | None => Service::default(),
         };
         let encoding = self.ex.encoding_of(session).unwrap_or(Encoding::RAW);
         self.ex.notify_app(HandlerScope { encoding, service, ..HandlerScope::default() }, call);

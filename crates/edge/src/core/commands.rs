@@ -5,17 +5,13 @@
 //! connections have theirs.
 
 use super::Core;
-use super::actions::AppTimer;
-use crate::app::{ENVELOPE_BYTES, Sent, Waiter};
+use crate::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
 use crate::executor::Executor;
-use crate::identity::{ClientKind, Owner, Sid};
+use crate::identity::{Owner, Sid};
 use crate::ports::{
     Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, PublicId, Publish, RoomUpdate, SessionInfo,
     Target,
 };
-use crate::protocols::clients::TableEntry;
-use crate::protocols::engineio::ApplicationProtocol;
-use crate::protocols::socketio::id_of_version_3;
 use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionsTask, Task, Work};
 use crate::shared::{ControlCommand, SocketCommand};
 use std::collections::VecDeque;
@@ -23,7 +19,6 @@ use std::mem;
 use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Emit, FeedState, Key, Policy, Room, SessionId, Tally, Topic};
-use stentor_wire::engineio::Version;
 
 /// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
 const STEPS_PER_TURN: usize = 8_192;
@@ -294,7 +289,7 @@ impl<D: Driver> Core<D> {
                 Work::Send { gather, .. } => gather.finish(|_| ()),
                 Work::Call { call, numbers, concerned, gather } => {
                     if !numbers.is_empty() {
-                        self.set_app_timer(self.ex.context.now + call.timeout, AppTimer::Acks(numbers));
+                        self.set_alarm(self.ex.context.now + call.timeout, Alarm::Acks(numbers));
                     }
                     gather.finish(|sum| sum.merge(concerned));
                 }
@@ -335,14 +330,7 @@ impl<D: Driver> Core<D> {
 
     /// The session of a client in a namespace.
     fn session_of_client(&self, sid: Sid, namespace: &str) -> Option<SessionId> {
-        if let Some(client) = self.sockjs.find(sid).and_then(|id| self.sockjs.get(id)) {
-            return client.session.filter(|_| namespace == "/");
-        }
-        match &self.engineio.get(self.engineio.find(sid)?)?.application {
-            ApplicationProtocol::Plain { session, .. } => (namespace == "/").then_some(*session),
-            ApplicationProtocol::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
-            ApplicationProtocol::None => None,
-        }
+        self.clients.find(sid)?.session_in(namespace)
     }
 
     /// Works on a task. Returns whether it is finished.
@@ -396,16 +384,8 @@ impl<D: Driver> Core<D> {
             return socket.map(|socket| socket.room.namespace());
         }
         match self.ex.owner_of(session)? {
-            Owner::Client(id) if id.kind() == ClientKind::EngineIo => {
-                match &self.engineio.get(id)?.application {
-                    ApplicationProtocol::Plain { .. } => Some("/"),
-                    ApplicationProtocol::SocketIo(io) => {
-                        io.find_session(session).map(|socket| socket.namespace())
-                    }
-                    ApplicationProtocol::None => None,
-                }
-            }
-            Owner::Connection(..) | Owner::Client(_) => Some("/"),
+            Owner::Client(id) => self.clients.get(id)?.namespace_of(session),
+            Owner::Connection(..) => Some("/"),
             Owner::Socket(_) => None,
         }
     }
@@ -444,9 +424,9 @@ impl<D: Driver> Core<D> {
             Work::Disconnect { close, concerned, .. } => {
                 concerned.sessions += 1;
                 match self.ex.owner_of(session) {
-                    Some(Owner::Client(id)) if *close && id.kind() == ClientKind::EngineIo => {
+                    Some(Owner::Client(id)) if *close => {
                         self.send_pending(session);
-                        if let Some(client) = self.engineio.get_mut(id) {
+                        if let Some(client) = self.clients.get_mut(id) {
                             client.close(&mut self.ex);
                         }
                     }
@@ -526,16 +506,9 @@ impl<D: Driver> Core<D> {
 
     /// The id that a session's client knows it by.
     pub(super) fn id_of(&self, session: SessionId) -> String {
-        if let Some(Owner::Client(id)) = self.ex.owner_of(session)
-            && id.kind() == ClientKind::EngineIo
-            && let Some(client) = self.engineio.get(id)
-            && client.socketio().is_some()
-            && client.version == Version::V3
-        {
-            let sid = client.state().sid.to_string();
-            return id_of_version_3(&sid, self.namespace_of(session).unwrap_or("/"));
-        }
-        self.ex.public_id(session).to_string()
+        let client = self.ex.owner_of(session).and_then(Owner::client).and_then(|id| self.clients.get(id));
+        let own = client.and_then(|client| client.id_of(session));
+        own.unwrap_or_else(|| self.ex.public_id(session).to_string())
     }
 
     /// Continues to list rooms. Returns whether it is finished.

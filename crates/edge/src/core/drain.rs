@@ -27,11 +27,10 @@ use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use crate::app::Sent;
-use crate::identity::{ClientId, ClientKind, End};
+use crate::identity::{ClientId, End};
 use crate::message::Envelope;
 use crate::ports::Drain;
 use crate::protocols::client::ActiveTransport;
-use crate::protocols::http::Waiting;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
@@ -220,7 +219,7 @@ impl<D: Driver> Core<D> {
 
     /// Gives each session its slot.
     fn begin_window(&mut self, drain: &mut Draining) {
-        let clients = self.client_ids().into_iter().map(Target::Client);
+        let clients = self.clients.ids().into_iter().map(Target::Client);
         let mut others: Vec<Target> = clients.collect();
         let mut targets = Vec::new();
         for index in self.table.indices() {
@@ -277,16 +276,11 @@ impl<D: Driver> Core<D> {
         let has_replies =
             conn.and_then(|index| self.table.get(index)).is_some_and(|conn| conn.replies.is_some());
         has_replies
-            || match id.kind() {
-                ClientKind::EngineIo => {
-                    let sessions = self.engineio.get(id).map(|client| client.sessions());
-                    sessions.into_iter().flatten().any(|session| self.ex.has_pending(session))
-                }
-                ClientKind::SockJs => {
-                    let session = self.sockjs.get(id).and_then(|client| client.session);
-                    session.is_some_and(|session| self.ex.has_pending(session))
-                }
-            }
+            || self.clients.get(id).is_some_and(|client| {
+                let mut has_pending = false;
+                client.each_session(&mut |session| has_pending |= self.ex.has_pending(session));
+                has_pending
+            })
     }
 
     /// Ends a WebSocket or a stream of events. Clients of `stentor.v1` are told when to reconnect.
@@ -319,7 +313,7 @@ impl<D: Driver> Core<D> {
         let left = drain.ends.saturating_duration_since(self.ex.context.now);
         let last_responses = self.ex.millis().after(left / 2);
         drain.relayed_end = self.ex.context.now + left / 2;
-        for id in self.client_ids() {
+        for id in self.clients.ids() {
             self.end_client(id, End::Because(Disconnect::Shutdown));
         }
         // Polls are answered before their connections are looked at.
@@ -352,7 +346,7 @@ fn has_slot(conn: &Conn) -> bool {
     match &conn.machine {
         Machine::WebSocket(_) => conn.session.is_some(),
         Machine::Http(connection) => {
-            matches!(&connection.http.waiting, Some(Waiting::Events(events)) if !events.answered)
+            connection.http.response().is_some_and(|response| response.is_stream() && !response.is_whole())
         }
         Machine::Preface(_) | Machine::Closing { .. } => false,
     }

@@ -15,10 +15,10 @@ use super::Core;
 use super::table::{Conn, Held, Machine};
 use super::timer::Timer;
 use crate::app::{Envelope, HandlerScope};
-use crate::identity::{ClientId, ClientKind, End, Owner};
+use crate::identity::Owner;
 use crate::millis::Millis;
-use crate::protocols::http::{TimeoutOutcome, Waiting};
-use crate::protocols::socketio::write_disconnect;
+use crate::protocols::client::Flow;
+use crate::protocols::http::Waiting;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
@@ -78,18 +78,17 @@ impl<D: Driver> Core<D> {
 
     fn http_due(&mut self, index: usize) {
         let status = self.status(index);
-        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let id = conn.id;
+        let Some(http) = conn.http() else { return };
         let mut out = Vec::new();
-        match http.handle_timeout(&self.ex, status, &mut out) {
-            TimeoutOutcome::Continue => {
-                let deadline = http.poll_timeout();
-                self.append_replies(index, &mut out);
-                self.arm(index, deadline);
-                self.flush(index);
-            }
-            TimeoutOutcome::End => self.end_after(index, out),
-            TimeoutOutcome::Abort => self.abort(index),
+        if http.handle_timeout(&mut self.ex, id, status, &mut out) == Flow::Stop {
+            return self.end_after(index, out);
         }
+        let deadline = http.poll_timeout();
+        self.append_replies(index, &mut out);
+        self.arm(index, deadline);
+        self.flush(index);
     }
 
     fn socket_due(&mut self, index: usize) {
@@ -135,7 +134,11 @@ impl<D: Driver> Core<D> {
                 self.ex.count_disconnect(why);
                 self.close_socket(index, why.code(), why.reason());
             }
-            Some(Owner::Client(id)) => self.disconnect_socket(id, session, why),
+            Some(Owner::Client(id)) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.end_session(&mut self.ex, session, why);
+                }
+            }
             Some(Owner::Socket(_)) | None => self.ex.close_session(session),
         }
     }
@@ -150,31 +153,13 @@ impl<D: Driver> Core<D> {
                 self.close_socket(index, code, reason);
             }
             Some(Owner::Client(id)) => {
-                if id.kind() == ClientKind::SockJs
-                    && let Some(client) = self.sockjs.get_mut(id)
-                {
-                    client.say_when_closed(code, reason);
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.set_closed(code, reason);
+                    client.end_session(&mut self.ex, session, why);
                 }
-                self.disconnect_socket(id, session, why);
             }
             Some(Owner::Socket(_)) | None => self.ex.close_session(session),
         }
-    }
-
-    /// Ends one session of a client for a reason of ours: if the client may reconnect, by ending the client, so that it
-    /// does.
-    fn disconnect_socket(&mut self, id: ClientId, session: SessionId, why: Disconnect) {
-        let client = self.engineio.get_mut(id).filter(|_| id.kind() == ClientKind::EngineIo);
-        let Some(client) = client.filter(|client| client.socketio().is_some() && !why.reconnect()) else {
-            return self.end_client(id, End::Because(why));
-        };
-        let left = client.socketio_mut().and_then(|io| io.disconnect_socket(&mut self.ex, session, why));
-        let Some((before, namespace)) = left else { return };
-        client.write(&mut self.ex, |engine, out| {
-            out.extend_from_slice(&before);
-            write_disconnect(engine, &namespace, out);
-        });
-        self.arm_client(id);
     }
 
     /// Closes a WebSocket connection with a code and a reason, or any other at once.
@@ -273,7 +258,10 @@ impl<D: Driver> Core<D> {
             let answered = matches!(&conn.machine, Machine::Http(connection)
                 if connection.http.waiting.as_ref().is_some_and(Waiting::is_answered));
             let (id, unsent) = (conn.id, answered && conn.in_flight);
-            return self.client_connection_lost(id, client, unsent);
+            if let Some(client) = self.clients.get_mut(client) {
+                client.handle_connection_lost(&mut self.ex, id, unsent);
+            }
+            return;
         }
         let Some(session) = conn.session.take() else { return };
         let opened_by = match &conn.machine {
@@ -308,11 +296,12 @@ impl<D: Driver> Core<D> {
     /// Ends an SSE stream, if there is one, so that its client reconnects: `after` this time if one is given.
     pub(super) fn end_events(&mut self, index: usize, after: Option<Duration>) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
-        if let Some(Waiting::Events(events)) = &mut http.waiting
-            && !events.answered
+        if let Some(response) = http.response_mut()
+            && response.is_stream()
+            && !response.is_whole()
         {
             let mut out = Vec::with_capacity(32);
-            events.send_away(after, &mut out);
+            response.send_away(after, &mut out);
             self.end_after(index, out);
         }
     }

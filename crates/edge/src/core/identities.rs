@@ -14,7 +14,7 @@ use crate::app::{Due, Envelope, Sent};
 use crate::encode::json_error_text;
 use crate::identity::Owner;
 use crate::ports::{Denial, Recheck, RecheckAction};
-use crate::protocols::http::Waiting;
+use crate::protocols::response::Response;
 use crate::shared::tasks::RecheckTask;
 use std::time::Duration;
 use stentor_driver::Driver;
@@ -63,7 +63,7 @@ impl<D: Driver> Core<D> {
         match self.ex.owner_of(session) {
             Some(Owner::Connection(index, _)) => match self.table.get(index).map(|conn| &conn.machine) {
                 Some(Machine::Http(connection))
-                    if !matches!(&connection.http.waiting, Some(Waiting::Events(_))) =>
+                    if !connection.http.response().is_some_and(Response::is_stream) =>
                 {
                     self.fail_request(index, 401, "the token has expired");
                 }

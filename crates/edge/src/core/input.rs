@@ -6,10 +6,12 @@ use crate::app::Connect;
 use crate::executor::SMALL_INPUT_BYTES;
 use crate::limits::LimitReached;
 use crate::millis::Millis;
-use crate::protocols::http::{Destination, Http, HttpContext, InputOutcome, Progress};
-use crate::protocols::websocket::{self, SocketContext, WebSocket};
+use crate::protocols::client::Flow;
+use crate::protocols::http::{Destination, Http, HttpContext};
+use crate::protocols::websocket::{SocketContext, WebSocket};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
+use stentor_wire::ws;
 
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
@@ -52,7 +54,8 @@ impl<D: Driver> Core<D> {
     /// Handles what arrived on a connection.
     #[inline]
     pub(super) fn received(&mut self, id: ConnId, data: &mut [u8]) {
-        let is_socket = self.run_socket(id, |socket, cx, out| socket.handle_input(cx, data, out));
+        let is_socket =
+            self.run_socket(id, |socket, cx, shared, out| socket.handle_input(cx, shared, data, out));
         if !is_socket && self.table.index_of(id).is_some() {
             self.has_changed = true;
             if !self.receive_preface(id.index(), data) {
@@ -66,26 +69,21 @@ impl<D: Driver> Core<D> {
     fn run_socket(
         &mut self,
         id: ConnId,
-        run: impl FnOnce(&mut WebSocket, &mut SocketContext<'_>, &mut Vec<u8>) -> websocket::InputOutcome,
+        run: impl FnOnce(&mut WebSocket, &mut SocketContext<'_>, &mut ws::Shared, &mut Vec<u8>) -> Flow,
     ) -> bool {
         let Some(conn) = self.table.get_by_id(id) else { return false };
         let Machine::WebSocket(socket) = &mut conn.machine else { return false };
         let dispatches = self.ex.dispatches();
-        let mut cx = SocketContext {
-            ex: &mut self.ex,
-            shared: &mut self.ws,
-            clients: &mut self.engineio,
-            conn: id,
-            session: conn.session,
-        };
+        let mut cx =
+            SocketContext { ex: &mut self.ex, clients: &mut self.clients, conn: id, session: conn.session };
         cx.ex.questions.set_asker(Some(id));
-        let outcome = run(socket, &mut cx, &mut self.cork);
+        let flow = run(socket, &mut cx, &mut self.ws, &mut self.cork);
         self.ex.questions.set_asker(None);
         // Most messages are whole, and what answers them leaves at once: without this shorter way, an echo takes 9 %
         // more instructions.
-        let is_usual = outcome == websocket::InputOutcome::default()
+        let is_usual = flow == Flow::Continue
             && self.ex.dispatches() == dispatches
-            && socket.client().is_none()
+            && !self.ex.questions.is_waiting(id)
             && conn.holds_nothing()
             && conn.held.is_none()
             && !conn.in_flight
@@ -98,44 +96,35 @@ impl<D: Driver> Core<D> {
             self.cork.clear();
         } else {
             let out = std::mem::take(&mut self.cork);
-            self.after_socket_input(id.index(), outcome, dispatches, out);
+            self.after_socket_input(id.index(), flow, dispatches, out);
         }
         true
     }
 
     /// Does what follows from the input of a WebSocket.
-    fn after_socket_input(
-        &mut self,
-        index: usize,
-        outcome: websocket::InputOutcome,
-        dispatches_before: u64,
-        mut out: Vec<u8>,
-    ) {
+    fn after_socket_input(&mut self, index: usize, flow: Flow, dispatches_before: u64, mut out: Vec<u8>) {
         self.has_changed = true;
-        if outcome.closed {
+        if flow == Flow::Stop {
             self.append_replies(index, &mut out);
             self.cork = out;
             return self.end(index);
         }
-        let Some(Conn { machine: Machine::WebSocket(socket), held, .. }) = self.table.get(index) else {
+        let Some(Conn { id, machine: Machine::WebSocket(socket), held, .. }) = self.table.get(index) else {
             return;
         };
-        let client = socket.client();
+        let id = *id;
         let message_due = if socket.is_mid_message() { socket.poll_timeout(&self.ex) } else { None };
         let was_held = held.has(Held::INPUT);
         if let Some(due) = message_due {
             self.arm(index, due);
         }
-        if let Some(client) = client {
-            self.arm_client(client);
-        }
-        if outcome.undecided {
+        if self.ex.questions.is_waiting(id) {
             self.hold(index, Held::DECISION);
             self.has_changed = true;
         }
-        if outcome.waits {
+        if flow != Flow::Continue {
             self.hold(index, Held::INPUT);
-            if outcome.yields {
+            if flow == Flow::Yield {
                 self.leave(index);
             }
         } else if was_held {
@@ -156,7 +145,7 @@ impl<D: Driver> Core<D> {
     fn run_http(
         &mut self,
         index: usize,
-        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> InputOutcome,
+        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> Flow,
     ) {
         let mut slot = self.table.take_slot(index);
         let Some(Conn { id, machine: Machine::Http(connection), session, .. }) = self.table.get_mut(index)
@@ -170,45 +159,46 @@ impl<D: Driver> Core<D> {
         self.ex.questions.set_asker(Some(conn));
         let mut cx = HttpContext {
             ex: &mut self.ex,
-            engineio: &mut self.engineio,
-            sockjs: &mut self.sockjs,
+            clients: &mut self.clients,
             departed: &|sid| departed.core_of(sid),
             conn,
             session,
             slot: &mut slot,
         };
-        let outcome = run(&mut connection.http, &mut cx, &mut out);
+        let flow = run(&mut connection.http, &mut cx, &mut out);
+        let upgraded = connection.http.take_upgraded();
         self.table.set_slot(index, slot);
         self.ex.questions.set_asker(None);
         if self.ex.questions.is_waiting(conn) {
             self.hold(index, Held::DECISION);
             self.has_changed = true;
         }
-        match outcome {
-            InputOutcome::Continue(progress) => self.after_http_input(index, progress, dispatches, out),
-            InputOutcome::End => {
+        match (flow, upgraded) {
+            (_, Some(upgraded)) => self.upgraded(index, upgraded.0, upgraded.1, out),
+            (Flow::Stop, None) => {
                 self.table.requested(index);
                 self.append_replies(index, &mut out);
                 self.cork = out;
                 self.end(index);
             }
-            InputOutcome::Upgraded { socket, rest } => self.upgraded(index, socket, rest, out),
+            (flow, None) => self.after_http_input(index, flow, dispatches, out),
         }
     }
 
-    fn after_http_input(&mut self, index: usize, progress: Progress, dispatches_before: u64, out: Vec<u8>) {
+    fn after_http_input(&mut self, index: usize, flow: Flow, dispatches_before: u64, out: Vec<u8>) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
         let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(self.ex.finishing));
+        let progress = http.take_progress();
         if progress.requested {
             self.table.requested(index);
         }
-        if progress.yields {
+        if flow == Flow::Yield {
             self.next_turn.push(index);
         }
-        if progress.waits {
-            self.hold(index, Held::INPUT);
-        } else {
+        if flow == Flow::Continue {
             self.release(index, Held::INPUT);
+        } else {
+            self.hold(index, Held::INPUT);
         }
         self.arm(index, deadline);
         if progress.published && self.ex.dispatches() != dispatches_before {
@@ -242,8 +232,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// The application has decided about a request that waited for it.
-    pub(super) fn admit(&mut self, conn: ConnId, decision: Connect) {
-        let Some(index) = self.table.index_of(conn) else { return };
+    pub(super) fn admit(&mut self, index: usize, decision: Connect) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
         if http.handle_admission(decision) {
             self.http_ready(index);
@@ -306,7 +295,7 @@ impl<D: Driver> Core<D> {
             }
             Machine::WebSocket(socket) => {
                 if socket.has_unread() {
-                    self.run_socket(id, |socket, cx, out| socket.resume_input(cx, out));
+                    self.run_socket(id, |socket, cx, shared, out| socket.resume_input(cx, shared, out));
                 }
             }
             Machine::Preface(_) | Machine::Closing { .. } => {}

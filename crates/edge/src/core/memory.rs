@@ -16,12 +16,10 @@
 use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
-use crate::executor::{Effect, SMALL_INPUT_BYTES};
+use crate::executor::{Effect, SMALL_INPUT_BYTES, ToConnection};
 use crate::identity::{ClientId, End};
 use crate::ledger::{self, Ledger, Pressure};
 use crate::protocols::client::ClientState;
-use crate::protocols::clients::TableEntry;
-use crate::protocols::socketio::SocketIo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -131,7 +129,7 @@ impl<D: Driver> Core<D> {
         if grown > 0 && conn.replies.holding_bytes() > SMALL_INPUT_BYTES && ledger.pressure() > Pressure::None
         {
             let id = conn.id;
-            self.ex.push(Effect::RefuseInput(id));
+            self.ex.push(Effect::Connection(id, ToConnection::RefuseInput));
         }
     }
 
@@ -153,9 +151,8 @@ impl<D: Driver> Core<D> {
     /// Reports the memory that this core holds now.
     pub(super) fn report_memory(&mut self) {
         let footprint = self.ex.hub.footprint();
-        // Each client of Engine.IO is counted as a Socket.IO client.
-        let clients = self.engineio.bytes(size_of::<SocketIo>()) + self.sockjs.bytes(0);
-        let connections = self.table.bytes() + self.driver.connections() * DRIVER_BYTES + clients;
+        let connections =
+            self.table.bytes() + self.driver.connections() * DRIVER_BYTES + self.clients.bytes();
         self.report.set([
             connections,
             footprint.sessions + self.ex.limit_bytes() + self.ex.recovery.bytes(),
@@ -272,15 +269,12 @@ impl<D: Driver> Core<D> {
             let holder = Holder::Connection(index);
             conn.client().is_none().then(|| (self.held_by_connection(conn) + session, holder))
         });
-        let engineio = self.engineio.iter().map(|client| {
-            let sessions: usize = client.sessions().map(|session| self.held_by_session(session)).sum();
+        let clients = self.clients.iter().map(|client| {
+            let mut sessions = 0;
+            client.each_session(&mut |session| sessions += self.held_by_session(session));
             self.held_by_client(client.state(), sessions)
         });
-        let sockjs = self.sockjs.iter().map(|client| {
-            let session = client.session.map_or(0, |session| self.held_by_session(session));
-            self.held_by_client(client.state(), session)
-        });
-        let all = connections.chain(engineio).chain(sockjs);
+        let all = connections.chain(clients);
         all.filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
     }
 
@@ -322,7 +316,7 @@ impl<D: Driver> Core<D> {
     fn end_client_for_memory(&mut self, id: ClientId) {
         if self.client_state(id).is_some_and(|state| state.ended) {
             // All that it holds is what its next poll would get before the end.
-            self.drop_queue(id);
+            drop(self.clients.get_mut(id).map(|client| client.take_queue()));
             return;
         }
         let conn = self.client_state(id).and_then(|state| state.transport.conn());
@@ -352,7 +346,7 @@ impl<D: Driver> Core<D> {
                 );
             }
         }
-        for client in self.engineio.iter() {
+        for client in self.clients.iter() {
             let (state, attachments) = (client.state(), client.attachment_bytes());
             assert_eq!(
                 state.holding.bytes(),
@@ -360,10 +354,6 @@ impl<D: Driver> Core<D> {
                 "{:?}",
                 state.id
             );
-        }
-        for client in self.sockjs.iter() {
-            let state = client.state();
-            assert_eq!(state.holding.bytes(), state.held(0).iter().sum::<usize>(), "{:?}", state.id);
         }
     }
 }

@@ -23,8 +23,7 @@ use super::table::{Conn, Held, Machine};
 use crate::app::{ClientIdentity, HandlerScope};
 use crate::identity::{ClientId, End, Sid, SidHasher};
 use crate::limits::Slot;
-use crate::protocols::client::ActiveTransport;
-use crate::protocols::clients::TableEntry;
+use crate::protocols::client::{ActiveTransport, Client as _};
 use crate::protocols::engineio::{self, MigratedClient, Probe};
 use crate::protocols::websocket::WebSocket;
 use std::collections::HashMap;
@@ -65,7 +64,7 @@ struct TransferredSocket {
 impl<D: Driver> Core<D> {
     /// The client isn't moved: it can't get what it missed.
     pub(super) fn stay(&mut self, id: ClientId) {
-        if let Some(io) = self.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
+        if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
             io.stays = true;
         }
     }
@@ -79,7 +78,7 @@ impl<D: Driver> Core<D> {
     /// Moves a client. Returns whether it has gone.
     pub(super) fn migrate(&mut self, id: ClientId, core: CoreId) -> bool {
         let Some(limits) = self.ex.options().engine.recovery else { return false };
-        let Some(client) = self.engineio.get_mut(id) else { return false };
+        let Some(client) = self.clients.engineio.get_mut(id) else { return false };
         let (sid, transport) = (client.state().sid, client.state().transport);
         let is_polling = !matches!(transport, ActiveTransport::WebSocket(_));
         if client.state().ended
@@ -105,8 +104,8 @@ impl<D: Driver> Core<D> {
             Some(None) => return false,
             detached => detached.flatten(),
         };
-        let Some((client, timer)) = self.engineio.remove(id) else { return false };
-        if let Some(timer) = timer {
+        let Some(client) = self.clients.engineio.remove(id) else { return false };
+        if let Some(timer) = client.state().timer {
             self.driver.timer_cancel(timer.id);
         }
         let migration = Migration {
@@ -157,7 +156,7 @@ impl<D: Driver> Core<D> {
     /// A client has come from the core that its id names.
     pub(super) fn arrive(&mut self, migration: Migration) {
         let Migration { client, carrier, probe, identity, handshake } = migration;
-        let id = self.engineio.insert(engineio::Client::arrived(&self.ex, client)).state().id;
+        let id = self.clients.engineio.insert(engineio::Client::arrived(&self.ex, client)).state().id;
         if let Some(identity) = identity {
             self.ex.questions.identities.set_client(id, identity);
         }
@@ -169,7 +168,7 @@ impl<D: Driver> Core<D> {
         let probe = probe.and_then(|(socket, answered)| Some((self.attach_socket(socket, id)?, answered)));
         let now = self.ex.millis();
         let until = now.after(self.ex.options().engine.upgrade_timeout);
-        let Some(client) = self.engineio.get_mut(id) else { return };
+        let Some(client) = self.clients.engineio.get_mut(id) else { return };
         if let Some(conn) = carrier {
             client.state_mut().transport = ActiveTransport::WebSocket(conn);
         }

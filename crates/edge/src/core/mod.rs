@@ -32,20 +32,19 @@ mod turn;
 
 pub(crate) use mail::Mailboxes;
 
+use crate::app::Alarm;
 use crate::executor::{Apps, Executor};
 use crate::identity::Owner;
 use crate::ledger::{Pressure, Report};
 use crate::limits::Slot;
 use crate::millis::Millis;
 use crate::options::Limits;
-use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
-use crate::protocols::{engineio, sockjs};
+use crate::protocols::table::Clients;
 use crate::refusal_log::Refusal;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::tls::{TlsLayer, TlsSettings};
-use actions::AppTimer;
 use drain::Draining;
 use memory::{Release, Relief};
 use migration::Departed;
@@ -87,8 +86,7 @@ fn ws_limits(limits: &Limits) -> ws::Limits {
 pub struct Core<D: Driver> {
     driver: TlsLayer<D>,
     table: Table,
-    engineio: ClientTable<engineio::Client>,
-    sockjs: ClientTable<sockjs::Client>,
+    clients: Clients,
     ex: Executor,
     /// Where clients are that began here and were moved.
     departed: Departed,
@@ -106,7 +104,7 @@ pub struct Core<D: Driver> {
     /// Bytes that leave with the event being handled: one buffer for all connections.
     cork: Vec<u8>,
     frames: Vec<Frame>,
-    app_timers: slab::Slab<AppTimer>,
+    alarms: slab::Slab<Alarm>,
     /// Connections whose next request or message can be handled.
     revisit: VecDeque<usize>,
     /// The same, but not before other events have had their turn.
@@ -166,8 +164,7 @@ impl<D: Driver> Core<D> {
         Self {
             driver,
             table: Table::default(),
-            engineio: ClientTable::default(),
-            sockjs: ClientTable::default(),
+            clients: Clients::default(),
             departed: Departed::default(),
             report: Report::new(shared.ledger.clone()),
             presence: PresenceState::new(shared.ledger.clone()),
@@ -181,7 +178,7 @@ impl<D: Driver> Core<D> {
             tasks: commands::Tasks::default(),
             cork: Vec::with_capacity(16 * 1024),
             frames: Vec::new(),
-            app_timers: slab::Slab::new(),
+            alarms: slab::Slab::new(),
             revisit: VecDeque::new(),
             next_turn: Vec::new(),
             left: VecDeque::new(),
@@ -313,7 +310,7 @@ impl<D: Driver> Core<D> {
         self.ex.metrics().record(
             &self.ex.hub,
             self.table.count(),
-            [self.engineio.count(), self.sockjs.count()],
+            self.clients.counts(),
             self.ex.recovery.suspended(),
             self.waiting_for_cores.len(),
         );
@@ -410,7 +407,7 @@ impl<D: Driver> Core<D> {
                 self.identities_due = None;
                 self.check_due_identities();
             }
-            Timer::App(slot) => self.app_due(slot),
+            Timer::App(slot) => self.alarm_due(slot),
             Timer::Client(id) => self.client_due(id),
             Timer::Connection { index, serial } => {
                 if self.table.get(index).is_some_and(|conn| conn.serial == serial) {
@@ -469,7 +466,6 @@ impl<D: Driver> Core<D> {
     fn is_quiet(&self) -> bool {
         (!self.ex.hub.has_changed() || self.ex.hub.is_quiet())
             && self.ex.effects.is_empty()
-            && self.ex.actions.is_empty()
             && self.ex.questions.is_quiet()
             && self.revisit.is_empty()
             && self.left.is_empty()
@@ -484,7 +480,7 @@ impl<D: Driver> Core<D> {
             if let Some(notice) = self.ex.poll_notice() {
                 self.handle_notice(&notice);
                 // Deliveries that follow a gap go on when the next notice is polled.
-                self.carry_out_actions();
+                self.carry_out_effects();
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
             } else if let Some(room) = self.ex.hub.poll_prepared() {
@@ -497,8 +493,6 @@ impl<D: Driver> Core<D> {
                 self.ex.withdraw(session, topic, denial);
             } else if !self.ex.effects.is_empty() {
                 self.carry_out_effects();
-            } else if !self.ex.actions.is_empty() {
-                self.carry_out_actions();
             } else if let Some((_, tag)) = self.ex.hub.poll_ready() {
                 self.cpu.pause();
                 let mut next = Some(tag);

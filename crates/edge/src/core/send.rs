@@ -14,12 +14,12 @@
 use super::Core;
 use super::table::{Conn, Held, Machine};
 use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL_INPUT_BYTES};
-use crate::identity::{ClientId, ClientKind, Owner};
+use crate::identity::Owner;
 use crate::protocols::client::ActiveTransport;
-use crate::protocols::clients::TableEntry;
 use crate::protocols::http::Waiting;
+use crate::protocols::response::ResponseContext;
 use std::time::Duration;
-use stentor_driver::{ConnId, Driver, Frame, Sending};
+use stentor_driver::{Driver, Frame, Sending};
 use stentor_hub::SessionId;
 
 /// How long a peer is waited for to close its side while the node drains. Browsers keep what could have been used again, such
@@ -92,7 +92,9 @@ impl<D: Driver> Core<D> {
         // Over HTTP, what follows may be the end of a response.
         let is_http = !matches!(conn.machine, Machine::WebSocket(_));
         let has_more = match (conn.client(), conn.session) {
-            (Some(client), _) => self.client_sent(client),
+            (Some(client), _) => {
+                self.clients.get_mut(client).is_some_and(|client| client.handle_sent(&mut self.ex))
+            }
             (None, Some(session)) => self.ex.hub.handle_sent(session),
             (None, None) => false,
         };
@@ -110,32 +112,27 @@ impl<D: Driver> Core<D> {
                 self.frames.push(Frame::owned(replies));
                 conn.weigh(&self.ex.shared.ledger);
             }
-            let mut left_by = None;
             let conn_id = conn.id;
             match &mut conn.machine {
                 Machine::WebSocket(socket) => match (socket.client(), conn.session) {
-                    (Some(client), _) => self.take_for_client(client, conn_id),
+                    (Some(client), _) => {
+                        if let Some(client) = self.clients.get_mut(client)
+                            && client.state().transport == ActiveTransport::WebSocket(conn_id)
+                        {
+                            client.take_frames(&mut self.ex, &mut self.frames);
+                        }
+                    }
                     (None, Some(session)) => take(&mut self.ex, session, &mut self.frames),
                     (None, None) => {}
                 },
-                Machine::Http(connection) => match (connection.http.waiting.as_mut(), conn.session) {
-                    (Some(Waiting::Receiver(receiver)), _) => {
-                        if let Some(client) = self.sockjs.get_mut(receiver.client)
-                            && client.state().transport == ActiveTransport::Stream(conn_id)
-                            && receiver.stream(client, &mut self.ex, &mut self.frames)
-                        {
-                            left_by = Some(receiver.client);
-                        }
+                Machine::Http(connection) => {
+                    if let Some(response) = connection.http.response_mut() {
+                        let client = response.client().and_then(|id| self.clients.get_mut(id));
+                        let (ex, session) = (&mut self.ex, conn.session);
+                        let mut cx = ResponseContext { ex, conn: conn_id, session, client };
+                        response.take_frames(&mut cx, &mut self.frames);
                     }
-                    (Some(Waiting::Document(awaited)), Some(session)) => {
-                        let failed = awaited.answer(session, &mut self.ex, &mut self.frames);
-                        self.ex.metrics().request_errors.add(u64::from(failed));
-                    }
-                    (Some(Waiting::Events(events)), Some(session)) => {
-                        events.stream(session, &mut self.ex, &mut self.frames);
-                    }
-                    _ => {}
-                },
+                }
                 Machine::Preface(_) | Machine::Closing { .. } => {}
             }
             if self.frames.is_empty() {
@@ -149,9 +146,6 @@ impl<D: Driver> Core<D> {
             self.ex.record_latencies();
             if let Some(conn) = self.table.get_mut(index) {
                 conn.in_flight = sending == Sending::InFlight;
-            }
-            if let Some(client) = left_by.and_then(|client| self.sockjs.get_mut(client)) {
-                client.receiver_left(&mut self.ex);
             }
             if sending == Sending::InFlight {
                 return;
@@ -168,20 +162,6 @@ impl<D: Driver> Core<D> {
         let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
         let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);
         self.ex.access.sent(index, self.ex.context.now, sent, is_whole);
-    }
-
-    /// Moves what waits for a client, and the deliveries of its sessions, into `frames`.
-    fn take_for_client(&mut self, id: ClientId, conn: ConnId) {
-        let Some(client) = self.engineio.get_mut(id) else { return };
-        if client.state().transport != ActiveTransport::WebSocket(conn) {
-            return;
-        }
-        if !client.state().queue.is_empty() {
-            self.frames.push(Frame::owned(client.take_queue()));
-        }
-        for session in client.sessions() {
-            take(&mut self.ex, session, &mut self.frames);
-        }
     }
 
     /// Sends what was published before the application ends a session. What its connection can't take now is sent with
@@ -206,14 +186,8 @@ impl<D: Driver> Core<D> {
                     self.flush(index);
                 }
             }
-            Some(Owner::Client(id)) if id.kind() == ClientKind::EngineIo => {
-                if let Some(client) = self.engineio.get_mut(id) {
-                    let pending = self.ex.take_if_few(session);
-                    client.write(&mut self.ex, |_, out| out.extend_from_slice(&pending));
-                }
-            }
             Some(Owner::Client(id)) => {
-                if let Some(client) = self.sockjs.get_mut(id) {
+                if let Some(client) = self.clients.get_mut(id) {
                     let pending = self.ex.take_if_few(session);
                     client.keep(&mut self.ex, &pending);
                 }

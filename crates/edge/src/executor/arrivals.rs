@@ -4,7 +4,7 @@
 //! log of this core. **Bounds.** There are no more than questions (`limits.decisions_max`), and they end with their
 //! question, at the latest at the next tick.
 
-use super::{Effect, Executor};
+use super::Executor;
 use crate::app::{HandlerScope, Refused};
 use crate::encode::{Encoding, parse_offset};
 use crate::identity::{ClientId, End, Owner, Sid};
@@ -228,7 +228,7 @@ impl Executor {
                         self.close_session(session);
                     }
                     self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
-                    self.push(Effect::EndClient(client, End::TakenOver(pid.0)));
+                    self.end_client(client, End::TakenOver(pid.0));
                     if !is_kept {
                         return None;
                     }

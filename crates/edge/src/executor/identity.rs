@@ -1,7 +1,7 @@
 //! Who sessions are, and what follows when that changes.
 
 use super::Executor;
-use crate::app::{Action, Refused, asking, is_same_principal};
+use crate::app::{Effect, Refused, ToSession, asking, is_same_principal};
 use crate::executor::holds::key_of;
 use crate::http_date::HttpDate;
 use crate::limits::LimitReached;
@@ -216,7 +216,7 @@ impl Executor {
     /// Ends a subscription that isn't allowed any more.
     pub(crate) fn withdraw(&mut self, session: SessionId, topic: Topic, denial: Denial) {
         if self.unsubscribe(session, &topic) {
-            self.actions.push(Action::Withdrawn { session, topic, denial });
+            self.push(Effect::Session(session, ToSession::Withdrawn(topic, denial)));
         }
     }
 }

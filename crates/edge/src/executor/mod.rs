@@ -9,7 +9,7 @@
 //! Nothing here waits, and nothing here knows a protocol.
 
 mod arrivals;
-mod effect;
+mod effects;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
 mod identity;
@@ -18,21 +18,20 @@ mod observe;
 mod recovery;
 mod sessions;
 
-pub(crate) use crate::app::Feeds;
+pub(crate) use crate::app::{Alarm, Effect, Feeds, PollAnswer, ToClient, ToConnection, ToSession};
 use arrivals::Arrivals;
-pub(crate) use effect::{Effect, PollAnswer};
 pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::access::AccessLog;
 use crate::app::{
-    AT_ONCE_BYTES_MAX, Acks, Action, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES,
+    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, Effects,
     HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, asking, public_id, take_at_once,
 };
 use crate::budget::Budget;
 use crate::encode::{Encoding, Encodings, FeedEvents};
 use crate::http_date::DateClock;
 use crate::identity::Service;
-use crate::identity::{ClientId, End, Owner, Sid, Sids};
+use crate::identity::{Owner, Sid, Sids};
 use crate::ledger::Pressure;
 use crate::limits::rates::SessionRates;
 use crate::limits::{LimitReached, Slot};
@@ -51,7 +50,6 @@ use holds::SessionHolds;
 use identity::unix_millis;
 use notices::Notices;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,9 +82,7 @@ pub(crate) struct Executor {
     pub(crate) hub: Tracked<Hub<Encodings>>,
     apps: Apps,
     pub(crate) acks: Acks,
-    /// What handlers have asked for.
-    pub(crate) actions: Vec<Action>,
-    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) effects: Effects,
     pub(crate) sids: Sids,
     pub(crate) recovery: RecoverableSockets,
     arrivals: Arrivals,
@@ -155,8 +151,7 @@ impl Executor {
             hub,
             apps,
             acks: Acks::default(),
-            actions: Vec::new(),
-            effects: VecDeque::new(),
+            effects: Effects::default(),
             sids: Sids::default(),
             recovery: RecoverableSockets::new(core, shared.moved.clone()),
             arrivals: Arrivals::new(shared.ledger.clone()),
@@ -255,15 +250,6 @@ impl Executor {
     #[inline]
     pub(crate) fn published_much(&self) -> bool {
         self.published_bytes > self.published_bytes_max
-    }
-
-    pub(crate) fn push(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
-    }
-
-    /// Ends a client after the current handler.
-    pub(crate) fn end_client(&mut self, id: ClientId, end: End) {
-        self.push(Effect::EndClient(id, end));
     }
 
     /// Counts a session or client that the server ends.
@@ -402,7 +388,7 @@ impl Executor {
             }
         });
         if let Some(error) = refused {
-            self.actions.push(Action::Close { session, why: disconnect_for(&error) });
+            self.close(session, disconnect_for(&error));
         } else if !keys.is_empty() {
             let client = self.owner_of(session).and_then(Owner::client);
             self.questions.keep_feeds(session, Feeds { keys, options }, client);
@@ -524,13 +510,6 @@ impl Executor {
         &**other.unwrap_or(&self.apps.node)
     }
 
-    /// Whether a handler has asked, since `asked`, to close the session that it was called about.
-    pub(crate) fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
-        self.actions[asked..].iter().any(|action| {
-            matches!(action, Action::Close { session: s, .. } | Action::CloseWith { session: s, .. } if *s == session)
-        })
-    }
-
     /// Calls the application where nobody can be answered at once.
     pub(crate) fn notify_app<R>(
         &mut self,
@@ -561,7 +540,7 @@ impl Executor {
             prefix,
             recovery: &self.recovery,
             acks: &mut self.acks,
-            actions: &mut self.actions,
+            effects: &mut self.effects,
             core: &self.context,
             outlet: &mut self.outlet,
             questions: &mut self.questions,

@@ -8,8 +8,8 @@
 //! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
 //! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
 
+use super::Executor;
 use super::arrivals::last_of;
-use super::{Effect, Executor};
 use crate::app::HandlerScope;
 use crate::encode::Encoding;
 use crate::identity::{ClientId, End, Owner, Sid};
@@ -58,7 +58,7 @@ impl Executor {
             self.close_session(session);
         }
         self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
-        self.push(Effect::EndClient(before, End::TakenOver(pid)));
+        self.end_client(before, End::TakenOver(pid));
     }
 
     /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `encoding`. It must be

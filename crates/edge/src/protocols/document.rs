@@ -1,10 +1,13 @@
 //! `/feed/KEY`: a document over HTTP, at once or when it has changed.
 
+use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
+use super::response::{Response, ResponseContext, ResponseState};
 use crate::app::{NotSubscribed, Refused};
 use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::Service;
+use crate::millis::Millis;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use stentor_wire::http1;
@@ -22,7 +25,7 @@ const VERSION: &str = "Stentor-Version";
 /// A request that waits for a document.
 pub(crate) struct Awaited {
     head_only: bool,
-    pub(crate) keep_alive: bool,
+    state: ResponseState,
     /// The document is for this client only, as far as shared caches are concerned.
     is_private: bool,
     /// Request headers that decide who gets it, beside `Origin`.
@@ -34,8 +37,6 @@ pub(crate) struct Awaited {
     known: Option<String>,
     /// The client's version, once it is known to be the newest.
     unchanged: Option<Position>,
-    /// The answer has been handed to the driver.
-    pub(crate) answered: bool,
 }
 
 /// The entity tag of a version.
@@ -62,23 +63,63 @@ fn names(list: &str, position: Position) -> bool {
     list.split(',').map(str::trim).any(|one| one == "*" || parse_tag(one) == Some(position))
 }
 
-impl Awaited {
-    /// Bytes held.
-    pub(crate) fn held_bytes(&self) -> usize {
+impl Response for Awaited {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn held_bytes(&self) -> usize {
         let texts = [&self.if_none_match, &self.origin, &self.known];
         size_of::<Self>() + texts.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 
-    /// The client's version, if it is the newest.
-    pub(crate) fn unchanged(&self) -> Option<Position> {
-        self.unchanged
+    fn ends_with_input(&self) -> bool {
+        false
     }
 
-    /// Answers with the pending deliveries of the session, if one is an answer. Returns whether it is an error.
-    pub(crate) fn answer(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
+    fn handle_timeout(
+        &mut self,
+        ex: &Executor,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) -> Option<Millis> {
+        if !status.in_flight {
+            if let Some(position) = self.unchanged {
+                self.state.is_whole = true;
+                self.answer_unchanged(self.options(ex), position, out);
+            } else if ex.draining {
+                self.fail(ex, 503, "the server is shutting down", out);
+            } else {
+                self.fail(ex, 504, "no document arrived in time (limits.request_timeout)", out);
+            }
+        }
+        status.idle_deadline(ex)
+    }
+
+    fn take_frames(&mut self, cx: &mut ResponseContext<'_>, frames: &mut Vec<Frame>) {
+        if let Some(session) = cx.session {
+            let failed = self.send(session, cx.ex, frames);
+            cx.ex.metrics().request_errors.add(u64::from(failed));
+        }
+    }
+
+    fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
+        ex.metrics().request_errors.add(1);
+        self.state.is_whole = true;
+        self.write_error(self.options(ex), status, why, out);
+    }
+}
+
+impl Awaited {
+    /// Sends the pending deliveries of the session, if one is an answer. Returns whether it is an error.
+    fn send(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
         let mut failed = false;
         let options = self.options(ex);
-        while !self.answered && ex.has_pending(session) {
+        while !self.state.is_whole && ex.has_pending(session) {
             let mut taken = 0;
             ex.take(session, 0, 1, |publication, frame| {
                 taken += 1;
@@ -88,7 +129,7 @@ impl Awaited {
                             self.unchanged = Some(*position);
                             return;
                         }
-                        self.answered = true;
+                        self.state.is_whole = true;
                         let tag = etag(*position);
                         let extra = self.headers(Some(&tag), self.revalidated());
                         let unchanged = self.is_condition_false(*position);
@@ -109,10 +150,10 @@ impl Awaited {
                             FeedState::Stale if self.unchanged.is_none() => 502,
                             FeedState::Complete | FeedState::Stale | FeedState::Live => return,
                         };
-                        self.answered = true;
+                        self.state.is_whole = true;
                         failed = true;
                         let mut out = Vec::with_capacity(256);
-                        self.fail(options, status, reason, &mut out);
+                        self.write_error(options, status, reason, &mut out);
                         frames.push(Frame::owned(out));
                     }
                     Body::Message { .. } | Body::Delta { .. } | Body::Presence { .. } => {}
@@ -144,7 +185,7 @@ impl Awaited {
     }
 
     /// Appends an error.
-    pub(crate) fn fail(&self, options: ResponseOptions, status: u16, reason: &str, out: &mut Vec<u8>) {
+    fn write_error(&self, options: ResponseOptions, status: u16, reason: &str, out: &mut Vec<u8>) {
         let mut extra = self.headers(None, "no-store");
         // The only reason for which a request that waits isn't authenticated any more.
         extra.extend((status == 401).then_some(EXPIRED));
@@ -153,16 +194,16 @@ impl Awaited {
 
     /// Appends the answer that the document is unchanged. A cache may only take 304 as an answer to the condition of its request
     /// (RFC 9110, 15.4.5): Varnish, which removes conditions, turned it into an error.
-    pub(crate) fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
+    fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
         let tag = etag(position);
         let (status, cache_control) =
             if self.is_condition_false(position) { (304, self.revalidated()) } else { (204, "no-store") };
         text(out, options, status, &self.headers(Some(&tag), cache_control), "");
     }
 
-    pub(crate) fn options(&self, ex: &Executor) -> ResponseOptions {
+    fn options(&self, ex: &Executor) -> ResponseOptions {
         ResponseOptions {
-            keep_alive: self.keep_alive && !ex.draining,
+            keep_alive: self.state.keep_alive && !ex.draining,
             head_only: self.head_only,
             date: ex.date(),
         }
@@ -170,12 +211,12 @@ impl Awaited {
 }
 
 /// Answers a request for a document, at once or when it is there.
-pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOutcome<Box<Awaited>> {
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOutcome {
     let wait = http1::query_pairs(cx.request.query()).find(|(name, _)| name == "wait");
     let options = cx.ex.options();
     let awaited = Awaited {
         head_only: cx.options.head_only,
-        keep_alive: cx.options.keep_alive,
+        state: ResponseState::new(cx.options.keep_alive),
         is_private: cx.has_token() || options.authorizer.is_some(),
         varies: cx.ex.questions.identities.is_on().then(|| {
             if options.tokens.cookie.is_some() {
@@ -188,7 +229,6 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
         origin: cx.allow_origin().map(str::to_owned),
         known: wait.map(|(_, tag)| tag.into_owned()),
         unchanged: None,
-        answered: false,
     };
     let identity = match cx.identify("http") {
         Ok(identity) => identity,
@@ -207,7 +247,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
             NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
         cx.count_error();
-        awaited.fail(awaited.options(cx.ex), status, &why, cx.out);
+        awaited.write_error(awaited.options(cx.ex), status, &why, cx.out);
         return cx.answered();
     }
     *cx.session = Some(session);

@@ -1,6 +1,6 @@
 //! What the application is told of a plain session, and its messages on their way there.
 
-use super::client::Next;
+use super::client::Flow;
 use crate::app::{HandlerScope, Message};
 use crate::encode::Encoding;
 use crate::executor::Executor;
@@ -33,9 +33,9 @@ pub(crate) fn deliver(
     scope: HandlerScope<'_>,
     message: Message<'_>,
     out: &mut Vec<u8>,
-) -> Next {
-    let Some(session) = scope.session else { return Next::Stop };
-    let asked = ex.actions.len();
+) -> Flow {
+    let Some(session) = scope.session else { return Flow::Stop };
+    let asked = ex.effects.mark();
     let scope = HandlerScope { waits: true, ..scope };
     ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
     after_handler(ex, asked, session)
@@ -43,9 +43,9 @@ pub(crate) fn deliver(
 
 /// What happens after the application has handled a message of a session; `asked`: how many actions there were before.
 #[inline]
-pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Next {
+pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Flow {
     if ex.questions.settle() {
-        return Next::Wait;
+        return Flow::Wait;
     }
-    Next::if_continues(!ex.asks_to_close(asked, session))
+    Flow::if_continues(!ex.effects.closes_since(asked, session))
 }

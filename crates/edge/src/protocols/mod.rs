@@ -9,12 +9,13 @@
 //! socket. Modules use only those above them in this list:
 //!
 //! ```text
-//!  profile, request, query, client, clients, message    what several protocols have in common
+//!  profile, query, client, clients, response, request, message    what several protocols have in common
 //!  token                                                 who is behind a request
 //!  primus                                                one protocol
 //!  upgrade                                               requests for a WebSocket
 //!  document, page, sse, socketio, sockjs                one protocol each
 //!  engineio                                              carries Socket.IO
+//!  table                                                 the clients of a core, by protocol
 //!  websocket                                             frames of plain sessions, SockJS, Primus, Engine.IO
 //!  http                                                  requests, and their routes to all of the above
 //! ```
@@ -30,9 +31,11 @@ pub(crate) mod primus;
 pub(crate) mod profile;
 mod query;
 pub(crate) mod request;
+pub(crate) mod response;
 pub(crate) mod socketio;
 pub(crate) mod sockjs;
 pub(crate) mod sse;
+pub(crate) mod table;
 mod token;
 mod upgrade;
 pub(crate) mod websocket;

@@ -6,11 +6,11 @@
 //! value again. Pings leave at a fixed pace, whatever else is sent: clients count on that. A client that pings itself
 //! (up to version 6) is only answered.
 
-use super::client::Next;
+use super::client::Flow;
 use super::message::deliver;
 use super::profile::Pinging;
 use super::request::{RequestContext, RequestOutcome, cors};
-use crate::app::{Action, HandlerScope, Message};
+use crate::app::{HandlerScope, Message};
 use crate::encode::frame;
 use crate::executor::Executor;
 use crate::model::{Disconnect, SessionId};
@@ -41,7 +41,7 @@ pub(crate) fn write_ping(out: &mut Vec<u8>, clock: Duration) {
 }
 
 /// Answers a request for what the server speaks.
-pub(crate) fn handle_spec_request<W>(cx: &mut RequestContext<'_>) -> RequestOutcome<W> {
+pub(crate) fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
     if !cx.reads() {
         return cx.refuse_method(Vec::new());
     }
@@ -58,19 +58,19 @@ pub(crate) fn handle_message(
     pinging: &mut Pinging,
     message: Message<'_>,
     out: &mut Vec<u8>,
-) -> Next {
+) -> Flow {
     let Some(text) = message.text() else { return fault(ex, session) };
     match primus::from_client(text) {
-        FromClient::Pong(_) | FromClient::Unknown => Next::Continue,
+        FromClient::Pong(_) | FromClient::Unknown => Flow::Continue,
         FromClient::Ping(text) => {
             write(out, |out| primus::write_pong(out, text));
             *pinging = Pinging::Theirs;
-            Next::Continue
+            Flow::Continue
         }
         FromClient::AskId => {
             let id = ex.public_id(session).to_string();
             write(out, |out| primus::write_id(out, &id));
-            Next::Continue
+            Flow::Continue
         }
         FromClient::Message(text) => {
             if json::check(text).is_err() {
@@ -88,8 +88,8 @@ pub(crate) fn handle_message(
     }
 }
 
-fn fault(ex: &mut Executor, session: SessionId) -> Next {
+fn fault(ex: &mut Executor, session: SessionId) -> Flow {
     ex.metrics().protocol_errors.add(1);
-    ex.actions.push(Action::Close { session, why: Disconnect::ProtocolError });
-    Next::Stop
+    ex.close(session, Disconnect::ProtocolError);
+    Flow::Stop
 }

@@ -22,8 +22,8 @@ pub(crate) enum Pinging {
     /// The server, and it has been answered.
     #[default]
     Idle,
-    /// The server. So many of its pings have left since the last sign of life.
-    Awaited(u16),
+    /// The server, and it waits for the answer.
+    Awaited,
     /// The client.
     Theirs,
 }

@@ -1,6 +1,7 @@
 //! What becomes of an HTTP request, and the answers that HTTP clients get.
 
 use super::profile::Upgraded;
+use super::response::Response;
 use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::{ERROR_BYTES_MAX, Encoding};
 use crate::executor::Executor;
@@ -12,14 +13,14 @@ use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
 use crate::proxies::ClientAddress;
 use stentor_wire::http1::{self, Request, Version};
 
-/// What became of a request; `W` is what it may wait for.
-pub(crate) enum RequestOutcome<W> {
+/// The outcome of a request.
+pub(crate) enum RequestOutcome {
     /// Answered in full.
     Answered { keep_alive: bool },
     /// The connection speaks WebSocket now.
     Upgraded(Upgraded),
-    /// It waits.
-    Waiting(W),
+    /// The rest of its response waits for something.
+    Waiting(Box<dyn Response>),
     /// It waits for [`crate::app::Context::admit`] or for a permission, and is handled again then. If the application decides,
     /// the client will have this id.
     Admission(Option<Sid>),
@@ -37,25 +38,9 @@ pub(crate) enum RequestOutcome<W> {
     Location,
 }
 
-impl<W> RequestOutcome<W> {
+impl RequestOutcome {
     /// Answered, and the connection ends.
     pub(crate) const LAST: Self = Self::Answered { keep_alive: false };
-
-    /// The same, with what it waits for in another form.
-    pub(crate) fn map<V>(self, wrap: impl FnOnce(W) -> V) -> RequestOutcome<V> {
-        match self {
-            Self::Answered { keep_alive } => RequestOutcome::Answered { keep_alive },
-            Self::Upgraded(upgraded) => RequestOutcome::Upgraded(upgraded),
-            Self::Waiting(waiting) => RequestOutcome::Waiting(wrap(waiting)),
-            Self::Admission(sid) => RequestOutcome::Admission(sid),
-            Self::StreamAdmission => RequestOutcome::StreamAdmission,
-            Self::Body { bytes_max } => RequestOutcome::Body { bytes_max },
-            Self::Rest => RequestOutcome::Rest,
-            Self::Move(core) => RequestOutcome::Move(core),
-            Self::Relay(node) => RequestOutcome::Relay(node),
-            Self::Location => RequestOutcome::Location,
-        }
-    }
 }
 
 /// A request that is being answered, and what may be done about it.
@@ -112,18 +97,18 @@ impl<'a> RequestContext<'a> {
         self.ex.metrics().request_errors.add(1);
     }
 
-    pub(crate) fn answered<W>(&self) -> RequestOutcome<W> {
+    pub(crate) fn answered(&self) -> RequestOutcome {
         RequestOutcome::Answered { keep_alive: self.options.keep_alive }
     }
 
     /// Answers with a body that is there already.
-    pub(crate) fn answer<W>(
+    pub(crate) fn answer(
         &mut self,
         status: u16,
         content_type: &str,
         extra: &[(&str, &str)],
         body: &[u8],
-    ) -> RequestOutcome<W> {
+    ) -> RequestOutcome {
         answer(self.out, self.options, status, content_type, extra, body);
         self.answered()
     }
@@ -136,7 +121,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Answers with an error. A page of an allowed origin may read it; `extra` may say more about that.
-    pub(crate) fn refuse<W>(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome<W> {
+    pub(crate) fn refuse(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
         self.count_error();
         let extra = with_cors(self.cors_of_error(), extra);
         text(self.out, self.options, status, &extra, why);
@@ -144,7 +129,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Answers a client that isn't let in, or may not do what it asks for.
-    pub(crate) fn refuse_denied<W>(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome<W> {
+    pub(crate) fn refuse_denied(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome {
         let challenge = challenge(denial);
         let challenge = challenge.as_ref().map(|(name, value)| (*name, &**value));
         let status = status_of(denial);
@@ -154,50 +139,42 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Answers with an error, and the connection ends.
-    pub(crate) fn refuse_last<W>(
-        &mut self,
-        status: u16,
-        extra: &[(&str, &str)],
-        why: &str,
-    ) -> RequestOutcome<W> {
+    pub(crate) fn refuse_last(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
         self.options = ResponseOptions::last(self.ex);
         self.refuse(status, extra, why)
     }
 
     /// Answers a request with another method than GET and HEAD.
-    pub(crate) fn refuse_method<W>(&mut self, mut extra: Vec<(&str, &str)>) -> RequestOutcome<W> {
+    pub(crate) fn refuse_method(&mut self, mut extra: Vec<(&str, &str)>) -> RequestOutcome {
         extra.push(("Allow", "GET, HEAD"));
         self.refuse(405, &extra, "only GET and HEAD are answered here")
     }
 
     /// Answers that the client should try again, after so many seconds. The connection ends.
-    pub(crate) fn unavailable<W>(
+    pub(crate) fn unavailable(
         &mut self,
         retry_after: &str,
         extra: &[(&str, &str)],
         why: &str,
-    ) -> RequestOutcome<W> {
+    ) -> RequestOutcome {
         let extra = with_cors(self.cors_of_error(), &[extra, &[("Retry-After", retry_after)]].concat());
         text(self.out, ResponseOptions::last(self.ex), 503, &extra, why);
         RequestOutcome::LAST
     }
 
     /// Answers that the client has reached a limit. The connection ends.
-    pub(crate) fn refuse_limit<W>(&mut self, reached: LimitReached) -> RequestOutcome<W> {
+    pub(crate) fn refuse_limit(&mut self, reached: LimitReached) -> RequestOutcome {
         let retry_after = reached.retry_after_seconds().to_string();
         self.refuse_last(429, &[("Retry-After", &*retry_after)], &reached.denial().message)
     }
 
     /// Answers while the server shuts down.
-    pub(crate) fn unavailable_while_draining<W>(
-        &mut self,
-        extra: &[(&str, &str)],
-    ) -> Option<RequestOutcome<W>> {
+    pub(crate) fn unavailable_while_draining(&mut self, extra: &[(&str, &str)]) -> Option<RequestOutcome> {
         self.ex.draining.then(|| self.unavailable("1", extra, "the server is shutting down"))
     }
 
     /// Answers where no other client can be served.
-    pub(crate) fn unavailable_to_new_clients<W>(&mut self) -> Option<RequestOutcome<W>> {
+    pub(crate) fn unavailable_to_new_clients(&mut self) -> Option<RequestOutcome> {
         let is_full = self.clients >= self.ex.options().limits.connections_max;
         let outcome = self.unavailable_while_draining(&[]);
         outcome.or_else(|| {
@@ -206,7 +183,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Moves the connection to the core of its client, or answers that this isn't possible now.
-    pub(crate) fn move_to<W>(&mut self, core: CoreId) -> RequestOutcome<W> {
+    pub(crate) fn move_to(&mut self, core: CoreId) -> RequestOutcome {
         if self.ex.draining || self.stays {
             return self.unavailable("1", &[], "the session's core is busy; try again");
         }
@@ -214,7 +191,7 @@ impl<'a> RequestContext<'a> {
     }
 
     /// Passes the connection through to the node that an id names, when that node is known. `None`: as for [`Self::relay_to`].
-    pub(crate) fn relay_to_node_of<W>(&mut self, id: Sid) -> Option<RequestOutcome<W>> {
+    pub(crate) fn relay_to_node_of(&mut self, id: Sid) -> Option<RequestOutcome> {
         let node = id.node();
         let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
         if self.location.is_none() && !relay.reaches(node) {
@@ -226,7 +203,7 @@ impl<'a> RequestContext<'a> {
 
     /// Passes the connection through to the node of its client, or answers that this isn't possible now. `None`: the node can't
     /// be reached, or the request has been passed through already.
-    pub(crate) fn relay_to<W>(&mut self, node: NodeTag) -> Option<RequestOutcome<W>> {
+    pub(crate) fn relay_to(&mut self, node: NodeTag) -> Option<RequestOutcome> {
         let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
         if !relay.reaches(node) {
             return None;

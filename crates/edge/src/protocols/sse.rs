@@ -24,15 +24,18 @@
 //! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
 //! nothing of what is sent is taken for the time between two heartbeats.
 
+use super::client::TransportStatus;
 use super::query::ConnectQuery;
 use super::request::{
     RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight, write_piece,
     write_stream_head,
 };
+use super::response::{Response, ResponseContext, ResponseState};
 use crate::app::{NotSubscribed, Refused};
 use crate::encode::{Encoding, unchunked};
-use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX};
+use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToConnection};
 use crate::identity::Service;
+use crate::millis::Millis;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Duration;
@@ -44,9 +47,7 @@ pub(crate) struct Events {
     /// Each event is a chunk (HTTP/1.1).
     chunked: bool,
     is_browser: bool,
-    pub(crate) keep_alive: bool,
-    /// The stream has ended.
-    pub(crate) answered: bool,
+    state: ResponseState,
     /// Feeds that are not lost.
     feeds_left: usize,
     /// Where the client is in each of several feeds; nothing for a single one.
@@ -60,6 +61,55 @@ fn jitter(delay: Duration, number: u64) -> Duration {
     delay.mul_f64(0.5 + fastrand::Rng::with_seed(number).f64())
 }
 
+impl Response for Events {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+
+    fn first_timeout(&self, ex: &Executor) -> Duration {
+        ex.options().heartbeat.interval
+    }
+
+    /// Appends a comment as a sign of life.
+    fn handle_timeout(
+        &mut self,
+        ex: &Executor,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) -> Option<Millis> {
+        status.idle_deadline(ex)?;
+        if !status.in_flight {
+            self.write(out, |out| sse::write_comment(out, ""));
+        }
+        Some(ex.millis().after(ex.options().heartbeat.interval))
+    }
+
+    fn take_frames(&mut self, cx: &mut ResponseContext<'_>, frames: &mut Vec<Frame>) {
+        if let Some(session) = cx.session {
+            self.stream(session, cx.ex, frames);
+        }
+    }
+
+    /// Only a browser gets the last chunk, which some clients take for the end of the feeds.
+    fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
+        if let Some(after) = after {
+            self.write(out, |out| sse::write_retry(out, after));
+        }
+        if self.is_browser {
+            self.finish(out);
+        }
+        self.state.is_whole = true;
+    }
+}
+
 impl Events {
     fn write(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
         let mut piece = Vec::with_capacity(64);
@@ -68,27 +118,15 @@ impl Events {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.chunked && !self.answered {
+        if self.chunked && !self.state.is_whole {
             http1::write_last_chunk(out);
         }
-        self.answered = true;
-    }
-
-    /// Ends the stream of a client that should come back, `after` this time if one is given. Only a browser
-    /// gets the last chunk, which some clients take for the end of the feeds.
-    pub(crate) fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
-        if let Some(after) = after {
-            self.write(out, |out| sse::write_retry(out, after));
-        }
-        if self.is_browser {
-            self.finish(out);
-        }
-        self.answered = true;
+        self.state.is_whole = true;
     }
 
     /// Moves the pending deliveries of the session into `frames`, as much as one send takes.
-    pub(crate) fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
-        if self.answered {
+    fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
+        if self.state.is_whole {
             return;
         }
         let bytes_max = SEND_BYTES_MAX;
@@ -142,13 +180,6 @@ impl Events {
             *seen = Some(position);
         }
     }
-
-    /// Appends a comment as a sign of life.
-    pub(crate) fn heartbeat(&mut self, out: &mut Vec<u8>) {
-        if !self.answered {
-            self.write(out, |out| sse::write_comment(out, ""));
-        }
-    }
 }
 
 /// Whether a browser sent a request, as far as it says so itself.
@@ -162,7 +193,7 @@ fn is_event_source(request: &Request<'_>) -> bool {
 }
 
 /// Answers a request for a stream of events. The session of the stream becomes that of the connection.
-pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome<Box<Events>> {
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome {
     let request = cx.request;
     let origin = cx.allow_origin();
     let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
@@ -251,8 +282,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     let events = Events {
         chunked,
         is_browser: is_browser(request),
-        keep_alive: options.keep_alive,
-        answered: false,
+        state: ResponseState::new(options.keep_alive),
         feeds_left: seen.len(),
         seen: if seen.len() == 1 { Box::default() } else { seen.into() },
         retry_lost: settings.retry_lost,
@@ -261,7 +291,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     // Session ids aren't reused soon, so that each stream waits for another time.
     let retry = jitter(settings.retry, session.to_bits());
     events.write(cx.out, |out| sse::write_retry(out, retry));
-    cx.ex.push(Effect::FlushConnection(cx.conn.index()));
+    cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
     RequestOutcome::Waiting(Box::new(events))
 }
 
@@ -279,7 +309,7 @@ fn write_events_head(
 }
 
 /// Answers with a stream that says when to come back, and ends.
-fn send_back<W>(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> RequestOutcome<W> {
+fn send_back(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> RequestOutcome {
     let mut options = ResponseOptions::last(cx.ex);
     let chunked = write_events_head(cx.out, cx.request, &mut options, extra);
     let mut retry = Vec::with_capacity(32);

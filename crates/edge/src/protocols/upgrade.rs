@@ -16,12 +16,12 @@ use stentor_wire::ws::{DeflateOptions, Opcode, encode, handshake};
 
 /// Handles a request for a WebSocket of a service. With a key, it carries the bodies of this feed, and accepts no
 /// messages.
-pub(crate) fn handle_request<W>(
+pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
     framing: Framing,
     service: Service,
     key: Option<Key>,
-) -> RequestOutcome<W> {
+) -> RequestOutcome {
     let push_only = key.is_some();
     let deflate = framing == Framing::Plain && cx.ex.options().deflate.enabled;
     // A window per client isn't affordable while memory is short. Browsers need none.
@@ -87,12 +87,12 @@ pub(crate) fn handle_request<W>(
 
 /// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake: theirs is accepted and closed
 /// with a code, and so is that of a client which says that it knows these codes. Other clients get a status.
-fn refuse<W>(
+fn refuse(
     cx: &mut RequestContext<'_>,
     accepted: &handshake::Accepted,
     framing: Framing,
     denial: &Denial,
-) -> RequestOutcome<W> {
+) -> RequestOutcome {
     if cx.request.header("origin").is_none() && subprotocol(cx.request) != Some(V1_PROTOCOL) {
         cx.options = ResponseOptions::last(cx.ex);
         return cx.refuse_denied(denial, &[]);

@@ -6,7 +6,7 @@
 
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
-use crate::app::actions::Action;
+use crate::app::effect::{Effect, ToSession};
 use crate::encode::Encodings;
 use crate::ports::Access;
 use std::collections::HashMap;
@@ -130,7 +130,7 @@ impl Context<'_> {
         match self.authorize(session, Access::History(topic)) {
             Ok(()) => Ok(since),
             Err(Refused::Denied(_)) => {
-                self.actions.push(Action::NoHistory { session, topic: topic.clone() });
+                self.effects.push(Effect::Session(session, ToSession::NoHistory(topic.clone())));
                 Ok(None)
             }
             Err(Refused::Pending) => Err(Refused::Pending),

@@ -8,10 +8,11 @@
 //!                        └──► ended: 1, 6, silence, a fault ◄──────┘
 //! ```
 //!
-//! [`requests`] handles requests, [`packets`] packets, [`heartbeat`] timeouts and the end, and [`payload`] writes the
+//! [`requests`] handles requests, [`packets`] packets, [`client`] frames, timeouts and the end, and [`payload`] writes the
 //! bodies of polls. Socket.IO is in [`super::socketio`]. Behaviours that public suites expect follow engine.io 6: a
 //! second poll ends the client, an aborted poll too.
 
+mod client;
 mod heartbeat;
 mod packets;
 mod payload;
@@ -19,13 +20,12 @@ mod requests;
 
 pub(crate) use requests::{handle_body, handle_request};
 
-use super::client::{ActiveTransport, ClientState};
-use super::clients::TableEntry;
+use super::client::{ActiveTransport, Client as _, ClientState};
+use super::response::{Response, ResponseContext, ResponseState};
 use super::socketio::SocketIo;
 use crate::encode::{Encoding, EngineFraming};
 use crate::executor::{Executor, Feeds, PollAnswer};
-use crate::http_date::HttpDate;
-use crate::identity::{ClientId, ClientKind, Sid};
+use crate::identity::{ClientId, Sid};
 use crate::message::Envelope;
 use crate::millis::Millis;
 use crate::model::{ConnId, SessionId};
@@ -70,7 +70,7 @@ impl ApplicationProtocol {
 pub(crate) struct Poll {
     pub(crate) client: ClientId,
     version: Version,
-    pub(crate) keep_alive: bool,
+    state: ResponseState,
     /// The `Origin` to answer with.
     pub(crate) origin: Option<Box<str>>,
     /// The number of the callback that a script is to call.
@@ -79,18 +79,51 @@ pub(crate) struct Poll {
     pub(crate) base64: bool,
     /// The client reads text as engine.io-client 1.x does.
     is_client_1: bool,
-    /// The answer has been handed to the driver.
-    pub(crate) answered: bool,
 }
 
-impl Poll {
-    /// Appends the whole answer.
-    pub(crate) fn answer(&mut self, answer: &PollAnswer, date: HttpDate, out: &mut Vec<u8>) {
-        self.answered = true;
-        match answer {
-            PollAnswer::Records(records) => payload::write_answer(out, date, self, records, &[]),
-            PollAnswer::Unavailable => payload::write_unavailable(out, date, self),
+impl Response for Poll {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn client(&self) -> Option<ClientId> {
+        Some(self.client)
+    }
+
+    /// Without the poll itself: a charge of its own would take more memory than that.
+    fn held_bytes(&self) -> usize {
+        self.origin.as_deref().map_or(0, str::len)
+    }
+
+    fn answer(&mut self, cx: &mut ResponseContext<'_>, answer: PollAnswer, out: &mut Vec<u8>) {
+        if self.state.is_whole {
+            return;
         }
+        let date = cx.ex.date();
+        match (answer, &mut cx.client) {
+            (PollAnswer::Pending, Some(client)) => {
+                let records = client.take_records(cx.ex);
+                if records.is_empty() {
+                    return;
+                }
+                client.handle_response_end(cx.ex);
+                payload::write_answer(out, date, self, &records, &[]);
+            }
+            (PollAnswer::Pending | PollAnswer::Heartbeat, _) => return,
+            (PollAnswer::Records(records), _) => {
+                self.state.keep_alive &= !cx.ex.draining;
+                payload::write_answer(out, date, self, &records, &[]);
+            }
+            (PollAnswer::Unavailable, _) => {
+                self.state.keep_alive &= !cx.ex.draining;
+                payload::write_unavailable(out, date, self);
+            }
+        }
+        self.state.is_whole = true;
     }
 }
 
@@ -105,22 +138,6 @@ pub(crate) struct Client {
     /// A ping is out, and hasn't been answered (protocol 4).
     pinged_at: Option<Millis>,
     pub(crate) application: ApplicationProtocol,
-}
-
-impl TableEntry for Client {
-    const KIND: ClientKind = ClientKind::EngineIo;
-
-    fn state(&self) -> &ClientState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut ClientState {
-        &mut self.state
-    }
-
-    fn attachment_bytes(&self) -> usize {
-        self.socketio().map_or(0, SocketIo::held_bytes)
-    }
 }
 
 /// What a client takes with it to another core. Its sockets are still to come, and its timers begin anew.

@@ -63,5 +63,5 @@ fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
 }
 
 fn options_of(poll: &Poll, date: HttpDate) -> ResponseOptions {
-    ResponseOptions { keep_alive: poll.keep_alive, head_only: false, date }
+    ResponseOptions { keep_alive: poll.state.keep_alive, head_only: false, date }
 }

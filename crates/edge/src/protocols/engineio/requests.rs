@@ -4,14 +4,13 @@ use super::{ApplicationProtocol, Client, Poll, Probe, payload};
 use crate::app::{Connect, Envelope, Refused};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::Encoding;
-use crate::executor::handshakes;
-use crate::executor::{Effect, Feeds};
+use crate::executor::{Alarm, Effect, Feeds, handshakes};
 use crate::identity::{ClientId, End, Owner, Service, Sid};
 use crate::model::{Disconnect, SessionId};
 use crate::options::Options;
 use crate::ports::{Denial, Identity};
-use crate::protocols::client::{ActiveTransport, Next, TransportStatus};
-use crate::protocols::clients::{ClientTable, TableEntry};
+use crate::protocols::client::{ActiveTransport, Client as _, Flow, TransportStatus};
+use crate::protocols::clients::ClientTable;
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Upgraded;
 use crate::protocols::query::ConnectQuery;
@@ -19,6 +18,7 @@ use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,
     push_credentials, push_preflight, status_of,
 };
+use crate::protocols::response::ResponseState;
 use crate::protocols::socketio::{Carrier, SocketIo};
 use crate::protocols::token::subprotocols;
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ use stentor_wire::engineio::{
 };
 use stentor_wire::ws::handshake;
 
-type Outcome = RequestOutcome<Poll>;
+type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
 
 /// Handles the head of a request.
@@ -229,7 +229,7 @@ fn handshake(
     }
     let client = clients.insert(client);
     let id = client.state.id;
-    ex.push(Effect::ArmClient(id));
+    ex.arm_client(id);
     cx.remember_client(id, protocol_name(is_socketio), identity.as_ref().ok().cloned().flatten());
     if is_socketio && cx.ex.options().keeps_handshakes {
         let at = cx.ex.unix_millis();
@@ -268,7 +268,7 @@ fn handshake(
         cx.out.append(&mut packets);
     } else {
         let at = cx.ex.context.now + engine.open_delay;
-        cx.ex.push(Effect::WriteLater(at, id, packets));
+        cx.ex.push(Effect::Alarm(at, Alarm::Write(id, packets)));
     }
     Outcome::Upgraded(Upgraded::to_client(id))
 }
@@ -336,10 +336,10 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
     if records.is_empty() {
         client.state.transport = ActiveTransport::Poll(cx.conn);
     } else {
-        poll.answered = true;
+        poll.state.is_whole = true;
         payload::write_answer(cx.out, cx.options.date, &poll, &records, &[]);
     }
-    Outcome::Waiting(poll)
+    Outcome::Waiting(Box::new(poll))
 }
 
 /// Handles the packets of a POST.
@@ -386,14 +386,14 @@ fn packets(
         let Ok(packet) = decoder.next_packet() else { return bad_payload(cx, client) };
         let Some(packet) = packet else { break };
         match client.handle_packet(ex, &packet, Some(cx.request), &mut queue) {
-            Next::Continue => {}
-            Next::Stop => break,
-            Next::Wait => {
+            Flow::Continue => {}
+            Flow::Stop => break,
+            Flow::Wait | Flow::Yield => {
                 ex.questions.hold_client(client.state.id);
                 outcome = Some(Outcome::Rest);
                 break;
             }
-            Next::Migrate(core) => {
+            Flow::Migrate(core) => {
                 outcome = Some(Outcome::Move(core));
                 break;
             }
@@ -407,9 +407,9 @@ fn packets(
             client.end(ex, End::Because(Disconnect::SlowConsumer));
             outcome = None;
         } else if !matches!(outcome, Some(Outcome::Move(_))) {
-            ex.push(Effect::FlushClient(client.state.id));
+            ex.flush_client(client.state.id);
         }
-        ex.push(Effect::ArmClient(client.state.id));
+        ex.arm_client(client.state.id);
     }
     if let Some(outcome) = outcome {
         *begun = Some(0);
@@ -441,11 +441,11 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
     accepted.write_response(cx.out, &[], subprotocols(cx.request).next());
     if matches!(client.state.transport, ActiveTransport::WebSocket(_)) || client.probe.is_some() {
         // One is enough, and it isn't clear whose this is.
-        ex.push(Effect::CloseSocket { conn, code: 1000, reason: "" });
+        ex.close_socket(conn);
     } else {
         let until = ex.millis().after(ex.options().engine.upgrade_timeout);
         client.probe = Some(Probe { conn, answered: false, release_at: until, until });
-        ex.push(Effect::ArmClient(client.state.id));
+        ex.arm_client(client.state.id);
     }
     Outcome::Upgraded(Upgraded::to_client(client.state.id))
 }
@@ -454,12 +454,11 @@ fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'_>) -> Poll
     Poll {
         client: client.state.id,
         version: client.version,
-        keep_alive: cx.options.keep_alive,
+        state: ResponseState::new(cx.options.keep_alive),
         origin: cx.allow_origin().map(Into::into),
         jsonp: query.jsonp,
         base64: query.base64,
         is_client_1: cx.ex.options().engine.polling_1,
-        answered: false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Responses to requests that can't be handled. The connection ends with them.
 
-use super::Step;
+use super::{END, Step};
 use crate::executor::Executor;
 use crate::protocols::request::{ResponseOptions, answer, cors_of_error, text};
 use stentor_wire::http1;
@@ -8,7 +8,7 @@ use stentor_wire::http1;
 /// Answers with an error; the connection ends, because what follows can't be trusted.
 pub(super) fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
     write_error(ex, received, out, status, &[], why);
-    Step::End
+    END
 }
 
 /// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
@@ -38,7 +38,7 @@ pub(super) fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
     ex.metrics().request_errors.add(1);
     let extra = cors_of_received(ex, head);
     answer(out, ResponseOptions::last(ex), 413, "text/plain; charset=utf-8", &extra, b"");
-    Step::End
+    END
 }
 
 /// Appends the response to a request that is too large for the remaining memory.

@@ -13,13 +13,13 @@ mod timeout;
 mod waiting;
 
 use errors::{bad_request, too_large, write_error, write_memory_short};
-pub(crate) use timeout::TimeoutOutcome;
 pub(crate) use waiting::Waiting;
 
-use super::clients::ClientTable;
+use super::client::Flow;
 use super::request::{BufferedRequest, RequestOutcome};
+use super::response::Response;
+use super::table::Clients;
 use super::websocket::WebSocket;
-use super::{engineio, sockjs};
 use crate::app::Connect;
 use crate::budget::REQUEST_BYTES;
 use crate::executor::Executor;
@@ -35,8 +35,7 @@ use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
 /// What a connection needs to handle requests.
 pub(crate) struct HttpContext<'a> {
     pub(crate) ex: &'a mut Executor,
-    pub(crate) engineio: &'a mut ClientTable<engineio::Client>,
-    pub(crate) sockjs: &'a mut ClientTable<sockjs::Client>,
+    pub(crate) clients: &'a mut Clients,
     /// Where a client is that began on this core and was moved.
     pub(crate) departed: &'a dyn Fn(Sid) -> Option<CoreId>,
     pub(crate) conn: ConnId,
@@ -46,39 +45,20 @@ pub(crate) struct HttpContext<'a> {
     pub(crate) slot: &'a mut Slot,
 }
 
-/// What the core does after input.
-pub(crate) enum InputOutcome {
-    /// The connection goes on.
-    Continue(Progress),
-    /// It ends after what is in `out`.
-    End,
-    /// It speaks WebSocket now, and this much of the input is left for that.
-    Upgraded { socket: WebSocket, rest: Vec<u8> },
-}
-
-/// How a connection goes on.
+/// Events of an input, besides answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// A request was completed.
     pub(crate) requested: bool,
-    /// Input waits, so nothing more is read.
-    pub(crate) waits: bool,
-    /// The rest of a body is handled in the next turn.
-    pub(crate) yields: bool,
     /// Messages of a body were passed to the application.
     pub(crate) published: bool,
 }
 
-/// How far the input has been handled: so many bytes of it.
-enum Step {
-    /// What follows can be handled.
-    Next(usize),
-    /// More bytes are needed, or something has to happen first.
-    Pause(usize),
-    /// The connection ends; what is left is worth nothing.
-    End,
-    Upgraded(usize, WebSocket),
-}
+/// Handled bytes of the input, and how the rest of it continues.
+type Step = (usize, Flow);
+
+/// The connection ends; the rest of the input is dropped.
+const END: Step = (0, Flow::Stop);
 
 /// A body that is arriving.
 struct Receiving {
@@ -143,6 +123,9 @@ pub(crate) struct Http {
     pub(crate) stalled: bool,
     /// The client has finished sending: after the pending responses, the connection ends (RFC 9112, 9.6).
     pub(crate) finished: bool,
+    progress: Progress,
+    /// The WebSocket that the connection has become, with the rest of the input.
+    upgraded: Option<Box<(WebSocket, Vec<u8>)>>,
 }
 
 fn http_limits(limits: &Limits) -> http1::Limits {
@@ -172,6 +155,8 @@ impl Http {
             is_counted: false,
             stalled: false,
             finished,
+            progress: Progress::default(),
+            upgraded: None,
         }
     }
 
@@ -200,6 +185,15 @@ impl Http {
         let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
         let is_decided = self.admission.is_some() || self.location.is_some();
         answered || self.moving.is_some() || is_decided && self.waiting.is_none()
+    }
+
+    /// The response that waits for something.
+    pub(crate) fn response(&self) -> Option<&dyn Response> {
+        self.waiting.as_ref()?.response()
+    }
+
+    pub(crate) fn response_mut(&mut self) -> Option<&mut (dyn Response + 'static)> {
+        if let Some(Waiting::Response(response)) = &mut self.waiting { Some(&mut **response) } else { None }
     }
 
     /// Takes what is needed to continue on another core.
@@ -269,20 +263,25 @@ impl Http {
         self.stalled = true;
     }
 
+    /// Takes the events of the input that was handled.
+    pub(crate) fn take_progress(&mut self) -> Progress {
+        std::mem::take(&mut self.progress)
+    }
+
+    /// Takes the WebSocket that the connection has become, with what followed its handshake.
+    pub(crate) fn take_upgraded(&mut self) -> Option<Box<(WebSocket, Vec<u8>)>> {
+        self.upgraded.take()
+    }
+
     /// Nothing is in flight, and what the connection waited for has happened: it continues.
-    pub(crate) fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
+    pub(crate) fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> Flow {
         self.stalled = false;
-        let mut progress = Progress::default();
         if let Some(Waiting::Body(buffered)) =
             self.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
         {
-            match self.handle_body(cx, buffered, 0, out, &mut progress) {
-                Step::Next(_) => {}
-                Step::Pause(_) => {
-                    progress.waits = true;
-                    return InputOutcome::Continue(progress);
-                }
-                Step::End | Step::Upgraded(..) => return InputOutcome::End,
+            let (_, flow) = self.handle_body(cx, buffered, 0, out);
+            if flow != Flow::Continue {
+                return flow;
             }
         } else if let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_answered()) {
             self.release_slot(cx);
@@ -290,27 +289,22 @@ impl Http {
             if let Some(session) = cx.session.take() {
                 cx.ex.close_session(session);
             }
-            if !waiting.keep_alive() || cx.ex.finishing {
-                return InputOutcome::End;
+            let keep_alive = waiting.response().is_some_and(|response| response.state().keep_alive);
+            if !keep_alive || cx.ex.finishing {
+                return Flow::Stop;
             }
         }
-        match self.handle_input(cx, &mut [], out) {
-            InputOutcome::Continue(next) => InputOutcome::Continue(Progress {
-                requested: progress.requested || next.requested,
-                published: progress.published || next.published,
-                ..next
-            }),
-            outcome => outcome,
-        }
+        self.handle_input(cx, &mut [], out)
     }
 
-    /// Handles what has been read: what was kept, and `received`. Responses are appended to `out`.
+    /// Handles what has been read: what was kept, and `received`. Responses are appended to `out`. [`Flow::Stop`]: the connection
+    /// ends after them, or has become a WebSocket.
     pub(crate) fn handle_input(
         &mut self,
         cx: &mut HttpContext<'_>,
         received: &mut [u8],
         out: &mut Vec<u8>,
-    ) -> InputOutcome {
+    ) -> Flow {
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
         let mut kept = std::mem::take(&mut self.buffer);
         if self.is_busy() || !kept.is_empty() {
@@ -318,29 +312,24 @@ impl Http {
         }
         let was_kept = !kept.is_empty();
         let input = if was_kept { &mut kept } else { received };
-        let mut progress = Progress::default();
-        let mut at = 0;
-        loop {
+        let (mut at, mut flow) = (0, Flow::Continue);
+        while flow == Flow::Continue {
             let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
             if (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
                 self.stalled = true;
                 break;
             }
-            let step = self.handle_one(cx, &mut input[at..], out, &mut progress);
-            let (Step::Next(bytes) | Step::Pause(bytes) | Step::Upgraded(bytes, ..)) = step else {
-                cx.ex.budget.count(REQUEST_BYTES);
-                return InputOutcome::End;
-            };
+            let bytes;
+            (bytes, flow) = self.handle_one(cx, &mut input[at..], out);
             at += bytes;
             cx.ex.budget.count(bytes + REQUEST_BYTES);
-            match step {
-                Step::Next(_) => {}
-                Step::Upgraded(_, socket) => {
-                    // A frame glued to the handshake is not lost.
-                    return InputOutcome::Upgraded { socket, rest: input[at..].to_vec() };
-                }
-                Step::Pause(_) | Step::End => break,
-            }
+        }
+        if let Some(upgraded) = &mut self.upgraded {
+            // A frame glued to the handshake is not lost.
+            upgraded.1 = input[at..].to_vec();
+        }
+        if flow == Flow::Stop {
+            return flow;
         }
         let rest = if at == input.len() {
             Vec::new()
@@ -350,8 +339,11 @@ impl Http {
         } else {
             input[at..].to_vec()
         };
-        progress.waits = self.keep(cx.ex, rest);
-        InputOutcome::Continue(progress)
+        match (self.keep(cx.ex, rest), flow) {
+            (_, Flow::Yield) => Flow::Yield,
+            (true, _) => Flow::Wait,
+            (false, _) => Flow::Continue,
+        }
     }
 
     /// Keeps what can't be handled yet. Returns whether nothing more is read: no more is kept than a head and what came
@@ -369,23 +361,17 @@ impl Http {
     }
 
     /// Handles one request, or part of a body.
-    fn handle_one(
-        &mut self,
-        cx: &mut HttpContext<'_>,
-        input: &mut [u8],
-        out: &mut Vec<u8>,
-        progress: &mut Progress,
-    ) -> Step {
+    fn handle_one(&mut self, cx: &mut HttpContext<'_>, input: &mut [u8], out: &mut Vec<u8>) -> Step {
         if self.is_busy() {
-            return Step::Pause(0);
+            return (0, Flow::Wait);
         }
         if self.body.is_some() {
-            return self.receive_body(cx, input, out, progress);
+            return self.receive_body(cx, input, out);
         }
         let limits = http_limits(&cx.ex.options().limits);
         let head = match self.scanner.find_end(input, &limits) {
             Ok(Some(head)) => head,
-            Ok(None) => return Step::Pause(0),
+            Ok(None) => return (0, Flow::Wait),
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let request = match http1::parse_request(&input[..head], &limits) {
@@ -401,16 +387,16 @@ impl Http {
             // It is looked at anew, there or then.
             RequestOutcome::Move(core) => {
                 self.moving = Some(Destination::Core(core));
-                return Step::Pause(0);
+                return (0, Flow::Wait);
             }
             RequestOutcome::Relay(node) => {
                 self.moving = Some(Destination::Node(node));
-                return Step::Pause(0);
+                return (0, Flow::Wait);
             }
             RequestOutcome::Location => {
                 self.waiting = Some(Waiting::Location);
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
-                return Step::Pause(0);
+                return (0, Flow::Wait);
             }
             RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => {
                 self.waiting = Some(match outcome {
@@ -418,7 +404,7 @@ impl Http {
                     _ => Waiting::StreamAdmission,
                 });
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
-                return Step::Pause(0);
+                return (0, Flow::Wait);
             }
             _ => cx.ex.metrics().requests.add(1),
         }
@@ -431,7 +417,9 @@ impl Http {
         self.handover.take_if(|handover| *handover == Handover::Returned);
         match outcome {
             RequestOutcome::Upgraded(upgraded) => {
-                Step::Upgraded(head, WebSocket::new(cx.ex.millis(), upgraded))
+                let socket = WebSocket::new(cx.ex.millis(), upgraded);
+                self.upgraded = Some(Box::new((socket, Vec::new())));
+                (head, Flow::Stop)
             }
             RequestOutcome::Body { bytes_max } => {
                 if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
@@ -440,7 +428,7 @@ impl Http {
                 if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
                     cx.ex.metrics().inputs_refused.add(1);
                     write_memory_short(cx.ex, &input[..head], out);
-                    return Step::End;
+                    return END;
                 }
                 if expects_continue {
                     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -448,12 +436,12 @@ impl Http {
                 let buffered =
                     Box::new(BufferedRequest { head: input[..head].to_vec(), ..BufferedRequest::default() });
                 if body == BodyKind::Empty {
-                    return self.handle_body(cx, buffered, head, out, progress);
+                    return self.handle_body(cx, buffered, head, out);
                 }
                 let decoder = BodyDecoder::new(body);
                 self.body = Some(Receiving { decoder, bytes_left: bytes_max, buffered: Some(buffered) });
                 self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
-                Step::Next(head)
+                (head, Flow::Continue)
             }
             outcome => {
                 if body != BodyKind::Empty {
@@ -461,7 +449,7 @@ impl Http {
                     self.body =
                         Some(Receiving { decoder: BodyDecoder::new(body), bytes_left, buffered: None });
                 }
-                self.conclude(cx, outcome, expects_continue, head, progress)
+                self.conclude(cx, outcome, expects_continue, head)
             }
         }
     }
@@ -471,45 +459,35 @@ impl Http {
     fn conclude(
         &mut self,
         cx: &mut HttpContext<'_>,
-        outcome: RequestOutcome<Waiting>,
+        outcome: RequestOutcome,
         last: bool,
         consumed: usize,
-        progress: &mut Progress,
     ) -> Step {
-        progress.requested = true;
+        self.progress.requested = true;
         let limits = &cx.ex.options().limits;
         let now = cx.ex.millis();
         match outcome {
             RequestOutcome::Answered { keep_alive } if keep_alive && !last => {
                 self.deadline = now.after(limits.idle_timeout);
-                Step::Next(consumed)
+                (consumed, Flow::Continue)
             }
-            RequestOutcome::Waiting(mut waiting) => {
-                if last {
-                    waiting.make_last();
-                }
-                self.deadline = match &waiting {
-                    Waiting::Page(page) => now.after(page.next_after()),
-                    Waiting::Events(_) => now.after(cx.ex.options().heartbeat.interval),
-                    waiting if waiting.is_answered() => now.after(limits.idle_timeout),
-                    _ => now.after(limits.request_timeout),
-                };
-                self.waiting = Some(waiting);
-                Step::Pause(consumed)
+            RequestOutcome::Waiting(mut response) => {
+                response.state_mut().keep_alive &= !last;
+                let is_whole = response.is_whole();
+                let timeout = if is_whole { limits.idle_timeout } else { response.first_timeout(cx.ex) };
+                self.deadline = now.after(timeout);
+                self.waiting = Some(Waiting::Response(response));
+                (consumed, Flow::Wait)
             }
-            _ => Step::End,
+            _ => END,
         }
     }
 
     /// Reads a body: keeps it for its request, or throws it away, up to a bound.
-    fn receive_body(
-        &mut self,
-        cx: &mut HttpContext<'_>,
-        input: &[u8],
-        out: &mut Vec<u8>,
-        progress: &mut Progress,
-    ) -> Step {
-        let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else { return Step::Pause(0) };
+    fn receive_body(&mut self, cx: &mut HttpContext<'_>, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else {
+            return (0, Flow::Wait);
+        };
         let mut at = 0;
         while at < input.len() {
             match decoder.decode(&input[at..]) {
@@ -523,8 +501,8 @@ impl Http {
                         let buffered = buffered.take();
                         self.body = None;
                         return match buffered {
-                            Some(buffered) => self.handle_body(cx, buffered, at, out, progress),
-                            None => Step::Next(at),
+                            Some(buffered) => self.handle_body(cx, buffered, at, out),
+                            None => (at, Flow::Continue),
                         };
                     }
                 }
@@ -532,7 +510,7 @@ impl Http {
                 decoded => {
                     let Some(buffered) = buffered.take() else {
                         cx.ex.metrics().request_errors.add(1);
-                        return Step::End;
+                        return END;
                     };
                     return match decoded {
                         Ok(_) => too_large(cx.ex, &buffered.head, out),
@@ -543,7 +521,7 @@ impl Http {
                 }
             }
         }
-        Step::Pause(at)
+        (at, Flow::Wait)
     }
 
     /// A request whose body was needed is there, or what is left of it has its turn again.
@@ -553,13 +531,12 @@ impl Http {
         mut buffered: Box<BufferedRequest>,
         consumed: usize,
         out: &mut Vec<u8>,
-        progress: &mut Progress,
     ) -> Step {
         let head = std::mem::take(&mut buffered.head);
         let limits = http_limits(&cx.ex.options().limits);
-        let Ok(request) = http1::parse_request(&head, &limits) else { return Step::End };
+        let Ok(request) = http1::parse_request(&head, &limits) else { return END };
         let outcome = self.route_body(cx, &request, &mut buffered, out);
-        progress.published = true;
+        self.progress.published = true;
         if matches!(outcome, RequestOutcome::Rest | RequestOutcome::Move(_)) {
             if let RequestOutcome::Move(core) = outcome {
                 self.moving = Some(Destination::Core(core));
@@ -567,9 +544,8 @@ impl Http {
             buffered.head = head;
             self.waiting = Some(Waiting::Body(buffered));
             self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
-            progress.yields = true;
-            return Step::Pause(consumed);
+            return (consumed, Flow::Yield);
         }
-        self.conclude(cx, outcome, false, consumed, progress)
+        self.conclude(cx, outcome, false, consumed)
     }
 }

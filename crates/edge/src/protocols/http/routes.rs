@@ -1,6 +1,6 @@
 //! What requests are answered with, by their routes.
 
-use super::{Http, HttpContext, Waiting};
+use super::{Http, HttpContext};
 use crate::access::{Entry, shown_path};
 use crate::app::HandlerScope;
 use crate::identity::Service;
@@ -10,17 +10,17 @@ use crate::options::Options;
 use crate::origin::{self, Origins};
 use crate::ports;
 use crate::ports::Handover;
-use crate::protocols::clients::ClientTable;
 use crate::protocols::profile::{Framing, Pinging};
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
 };
+use crate::protocols::table::Clients;
 use crate::protocols::{document, engineio, page, primus, sockjs, sse, upgrade};
 use crate::refusal_log::Refusal;
 use stentor_wire::http1::{self, BodyKind, Request};
 use stentor_wire::sockjs::{Resource, Transport};
 
-type Outcome = RequestOutcome<Waiting>;
+type Outcome = RequestOutcome;
 
 /// What the built-in pages may do: run and style themselves, and talk to this server.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'; style-src 'unsafe-inline'; img-src data: 'self'; \
@@ -141,15 +141,10 @@ impl Http {
         cx: &'a mut HttpContext<'_>,
         request: &'a Request<'a>,
         out: &'a mut Vec<u8>,
-    ) -> (
-        RequestContext<'a>,
-        &'a mut Slot,
-        &'a mut ClientTable<engineio::Client>,
-        &'a mut ClientTable<sockjs::Client>,
-    ) {
+    ) -> (RequestContext<'a>, &'a mut Slot, &'a mut Clients) {
         let client = cx.ex.options().proxies.client_of(self.peer.ip(), self.is_tls, request);
         let context = RequestContext {
-            clients: cx.engineio.count() + cx.sockjs.count(),
+            clients: cx.clients.counts().iter().sum(),
             options: ResponseOptions::of(
                 cx.ex,
                 request,
@@ -167,7 +162,7 @@ impl Http {
             location: self.location.clone(),
             admission: self.admission.take(),
         };
-        (context, cx.slot, cx.engineio, cx.sockjs)
+        (context, cx.slot, cx.clients)
     }
 
     /// Handles the head of a request.
@@ -195,7 +190,7 @@ impl Http {
     fn log(&self, cx: &mut HttpContext<'_>, request: &Request<'_>, outcome: &Outcome, response: &[u8]) {
         let lasts = match outcome {
             Outcome::Answered { .. } => false,
-            Outcome::Waiting(waiting) => !waiting.is_answered(),
+            Outcome::Waiting(response) => !response.is_whole(),
             Outcome::Upgraded(_) | Outcome::Body { .. } => true,
             // It is handled again, here or elsewhere.
             _ => return,
@@ -230,7 +225,7 @@ impl Http {
     ) -> Outcome {
         let departed = cx.departed;
         let refusal = self.refusal;
-        let (mut cx, slot, engineio, sockjs) = self.request_context(cx, request, out);
+        let (mut cx, slot, clients) = self.request_context(cx, request, out);
         let cx = &mut cx;
         if let Some(reached) = refusal {
             return cx.refuse_limit(reached);
@@ -279,17 +274,17 @@ impl Http {
                 if home != cx.ex.context.core && !cx.ex.draining && !cx.stays {
                     return Outcome::Move(home);
                 }
-                document::handle_request(cx, key).map(Waiting::Document)
+                document::handle_request(cx, key)
             }
             Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) => cx.refuse_method(Vec::new()),
             Route::PrimusSpec => primus::handle_spec_request(cx),
-            Route::Events(key) => sse::handle_request(cx, key).map(Waiting::Events),
+            Route::Events(key) => sse::handle_request(cx, key),
             Route::Socket(framing, service, key) => upgrade::handle_request(cx, framing, service, key),
             Route::SockJs { service, route } => {
-                sockjs::handle_request(cx, sockjs, service, &route).map(Waiting::Receiver)
+                sockjs::handle_request(cx, &mut clients.sockjs, service, &route)
             }
             Route::Engine { is_socketio } => {
-                engineio::handle_request(cx, engineio, departed, is_socketio).map(Waiting::Poll)
+                engineio::handle_request(cx, &mut clients.engineio, departed, is_socketio)
             }
             Route::BadKey(error) => cx.refuse(400, &[], &error.to_string()),
             Route::OldSocketIo => {
@@ -310,12 +305,12 @@ impl Http {
     ) -> Outcome {
         let settings = cx.ex.settings.clone();
         let before = out.len();
-        let (mut context, _, engineio, sockjs) = self.request_context(cx, request, out);
+        let (mut context, _, clients) = self.request_context(cx, request, out);
         let outcome = match find(request.path(), &settings.options) {
             Route::SockJs { service, route } => {
-                sockjs::handle_body(&mut context, sockjs, service, &route, buffered).map(Waiting::Receiver)
+                sockjs::handle_body(&mut context, &mut clients.sockjs, service, &route, buffered)
             }
-            _ => engineio::handle_body(&mut context, engineio, buffered).map(Waiting::Poll),
+            _ => engineio::handle_body(&mut context, &mut clients.engineio, buffered),
         };
         if cx.ex.access.is_on {
             let is_whole = matches!(outcome, Outcome::Answered { .. });
@@ -412,7 +407,7 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     } else if request.method() == "GET"
         && let Some(page) = cx.ex.notify_app(HandlerScope::default(), |app, ctx| app.page(ctx, request))
     {
-        return page::handle_request(cx, page).map(Waiting::Page);
+        return page::handle_request(cx, page);
     }
     cx.refuse(
         404,

@@ -1,6 +1,6 @@
 //! Connecting to a namespace.
 
-use super::{Carrier, Input, Next, Socket, SocketIo};
+use super::{Carrier, Flow, Input, Socket, SocketIo};
 use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
 use crate::encode::Encoding;
 use crate::executor::Executor;
@@ -79,7 +79,7 @@ impl SocketIo {
         payload: Option<&str>,
         query: Option<&str>,
         out: &mut Vec<u8>,
-    ) -> Next {
+    ) -> Flow {
         let carrier @ Carrier { client, sid, source, framing, version } = input.carrier;
         if self.sockets.len() >= ex.options().engine.namespaces_max {
             return refuse(carrier, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
@@ -93,7 +93,7 @@ impl SocketIo {
         let pid =
             if recovers { json::string_member(auth, "pid").and_then(|pid| Sid::parse(&pid)) } else { None };
         if let Some(core) = pid.and_then(|pid| self.kept_elsewhere(ex, sid, pid)) {
-            return Next::Migrate(core);
+            return Flow::Migrate(core);
         }
         let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
         let name = sid.to_string();
@@ -110,19 +110,19 @@ impl SocketIo {
         });
         let identity = match asked {
             Ok(identity) => identity,
-            Err(Refused::Pending) => return Next::Wait,
+            Err(Refused::Pending) => return Flow::Wait,
             Err(Refused::Denied(denial)) => {
                 self.refused += u8::from(!denial.retry);
                 if self.refused > REFUSED_MAX {
                     ex.end_client(client, End::Because(Disconnect::TooManyRequests));
-                    return Next::Stop;
+                    return Flow::Stop;
                 }
                 return refuse_denied(carrier, namespace, &denial, out);
             }
         };
         let offset = json::string_member(auth, "offset");
         let arrival = match pid.map(|pid| ex.find_socket(pid, offset.as_deref(), namespace)) {
-            Some(Err(_)) => return Next::Wait,
+            Some(Err(_)) => return Flow::Wait,
             Some(Ok(arrival)) => arrival,
             None => None,
         };
@@ -172,13 +172,13 @@ impl SocketIo {
         self.sockets.push(Socket { session, namespace: stored, recovery: slot.map(|slot| slot as u32) });
         let feeds = if namespace == "/" { self.feeds.take() } else { None };
         let scope = HandlerScope { session: Some(session), namespace: Some(namespace), ..scope };
-        let asked = ex.actions.len();
+        let asked = ex.effects.mark();
         ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
         ex.join_rooms(session, namespace);
         if let Some(feeds) = feeds {
             ex.subscribe_feeds(session, *feeds);
         }
-        Next::if_continues(!ex.asks_to_close(asked, session))
+        Flow::if_continues(!ex.effects.closes_since(asked, session))
     }
 
     /// The other core that keeps what a client missed, if the client shows it before anything has happened and can go
@@ -206,17 +206,17 @@ pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
 }
 
 /// Tells a client that it may not connect to a namespace, and why.
-fn refuse_denied(carrier: Carrier, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Next {
+fn refuse_denied(carrier: Carrier, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Flow {
     refuse(carrier, namespace, &denial.message, Some(&denial_data(denial)), out)
 }
 
 /// Tells a client that it isn't connected to a namespace.
-fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) -> Next {
+fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) -> Flow {
     carrier.framing.packet(out, namespace.len() + message.len() + 32, |out| {
         out.push(b'4');
         socketio::write_connect_error(out, carrier.version.into(), namespace, message, data);
     });
-    Next::Continue
+    Flow::Continue
 }
 
 /// A query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.

@@ -13,7 +13,7 @@ mod connect;
 
 pub(crate) use connect::id_of_version_3;
 
-use super::client::{ClientState, Next};
+use super::client::{ClientState, Flow};
 use super::message::after_handler;
 use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
 use crate::encode::{Encoding, EngineFraming};
@@ -150,7 +150,7 @@ impl SocketIo {
         data: Data<'_>,
         request: Option<&Request<'_>>,
         out: &mut Vec<u8>,
-    ) -> Next {
+    ) -> Flow {
         let limits = socketio::Limits {
             attachments_max: ex.options().engine.attachments_max,
             packet_bytes_max: ex.options().limits.message_bytes_max,
@@ -171,10 +171,10 @@ impl SocketIo {
         let input = Input { carrier, request };
         let next = match decoded {
             Ok(Some(packet)) => self.handle_packet(ex, &input, packet.namespace, packet.body, out),
-            Ok(None) => Next::Continue,
+            Ok(None) => Flow::Continue,
             Err(_) => fault(ex, carrier.client),
         };
-        if next == Next::Wait
+        if next == Flow::Wait
             && let Some(whole) = assembled
         {
             // Its last attachment comes again.
@@ -195,14 +195,14 @@ impl SocketIo {
         namespace: &str,
         body: Body<'_>,
         out: &mut Vec<u8>,
-    ) -> Next {
+    ) -> Flow {
         let (session, body) = match (self.find(namespace), body) {
             (None, Body::Connect { payload, query }) => {
                 // Clients of protocol 4 authenticate with the namespace's query, as in socket.io 4.
                 let auth = query.map(connect::object_of_query);
                 let payload = payload.or(auth.as_deref());
                 let next = self.handle_connect(ex, input, namespace, payload, query, out);
-                if next != Next::Wait {
+                if next != Flow::Wait {
                     ex.questions.settle();
                 }
                 return next;
@@ -218,7 +218,7 @@ impl SocketIo {
             waits: matches!(body, Body::Event(_)),
             ..HandlerScope::default()
         };
-        let asked = ex.actions.len();
+        let asked = ex.effects.mark();
         match body {
             Body::Event(event) => {
                 let attachments = owned(event.attachments);
@@ -231,7 +231,7 @@ impl SocketIo {
             }
             Body::Ack(ack) => {
                 // Late, made up, or another's: nobody waits for it.
-                let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Next::Continue };
+                let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Flow::Continue };
                 let attachments = owned(ack.attachments);
                 let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
                 match waiter {
@@ -243,7 +243,7 @@ impl SocketIo {
             }
             Body::Disconnect => {
                 self.leave(ex, session);
-                return Next::Continue;
+                return Flow::Continue;
             }
             Body::Connect { .. } | Body::ConnectError { .. } => return fault(ex, input.carrier.client),
         }
@@ -321,10 +321,10 @@ pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mu
 }
 
 /// The client has broken the protocol: its connection ends.
-fn fault(ex: &mut Executor, client: ClientId) -> Next {
+fn fault(ex: &mut Executor, client: ClientId) -> Flow {
     ex.metrics().protocol_errors.add(1);
     ex.end_client(client, End::Because(Disconnect::ProtocolError));
-    Next::Stop
+    Flow::Stop
 }
 
 /// The deliveries that a recoverable socket has been sent already, which what is written to it now must not overtake.

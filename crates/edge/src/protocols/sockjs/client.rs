@@ -1,19 +1,18 @@
 //! A client's messages, its heartbeats, and its end.
 
-use super::{Receiver, messages};
-use crate::app::{Envelope, HandlerScope, Sent};
+use super::messages;
+use crate::app::{Envelope, HandlerScope, Message, Sent};
 use crate::encode::Encoding;
-use crate::executor::{Effect, Executor};
-use crate::identity::{ClientKind, End, Service, Sid};
+use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
+use crate::identity::{End, Service, Sid};
 use crate::millis::Millis;
-use crate::model::{Disconnect, SessionId};
+use crate::model::{ConnId, Disconnect, SessionId};
 use crate::ports::SessionClaim;
-use crate::protocols::client::{ActiveTransport, ClientState, TransportStatus};
-use crate::protocols::clients::TableEntry;
+use crate::protocols::client::{self, ActiveTransport, Client as _, ClientState, Flow, TransportStatus};
 use crate::protocols::message::scope_of;
 use std::sync::Arc;
 use stentor_wire::http1::Request;
-use stentor_wire::sockjs::{Close, Error, Frame, Messages, Wrapping};
+use stentor_wire::sockjs::{Close, Error, Messages, Wrapping};
 
 /// A client of SockJS over HTTP.
 pub(crate) struct Client {
@@ -29,18 +28,6 @@ pub(crate) struct Client {
     pub(super) claim: Option<Arc<dyn SessionClaim>>,
 }
 
-impl TableEntry for Client {
-    const KIND: ClientKind = ClientKind::SockJs;
-
-    fn state(&self) -> &ClientState {
-        &self.state
-    }
-
-    fn state_mut(&mut self) -> &mut ClientState {
-        &mut self.state
-    }
-}
-
 impl Client {
     pub(super) fn new(
         ex: &Executor,
@@ -53,18 +40,9 @@ impl Client {
         Self { state, service, envelope, session: None, push_only, closed: None, claim: None }
     }
 
-    /// Later receivers are told these words, once the client has ended.
-    pub(crate) fn say_when_closed(&mut self, code: u16, reason: &str) {
-        self.closed = Some(Box::new((code, reason.into())));
-    }
-
     /// How its session is written to by a transport. Messages are records, whatever the transport.
     pub(super) fn encoding(&self, wrapping: Wrapping) -> Encoding {
         Encoding::sockjs(wrapping, self.envelope)
-    }
-
-    pub(crate) fn poll_timeout(&self) -> Millis {
-        self.state.due_at
     }
 
     /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the
@@ -97,93 +75,105 @@ impl Client {
             self.end(ex, End::Because(Disconnect::SlowConsumer));
             return None;
         }
-        ex.push(Effect::FlushClient(self.state.id));
+        ex.flush_client(self.state.id);
         rest.unwrap_or_default().map(|(rest, messages)| (rest.map_or(payload_bytes, str::len), messages))
     }
+}
 
-    /// Sends a message, outside the handling of the client's own messages.
-    pub(crate) fn send(&mut self, ex: &mut Executor, what: &Sent) {
-        if self.state.ended {
-            return;
-        }
-        what.write(self.encoding(Wrapping::Xhr), "/", &mut self.state.queue);
-        self.charge(ex);
-        ex.push(Effect::FlushClient(self.state.id));
+impl client::Client for Client {
+    fn state(&self) -> &ClientState {
+        &self.state
     }
 
-    /// Keeps messages for a receiver, which gets them before it is told how the client ended.
-    pub(crate) fn keep(&mut self, ex: &mut Executor, records: &[u8]) {
-        self.state.queue.extend_from_slice(records);
-        self.charge(ex);
+    fn state_mut(&mut self) -> &mut ClientState {
+        &mut self.state
     }
 
-    /// Ends the client if too much waits for it after a flush.
-    pub(crate) fn check_queue(&mut self, ex: &mut Executor) {
-        if self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
-            self.end(ex, End::Because(Disconnect::SlowConsumer));
-        }
+    fn into_state(self) -> ClientState {
+        self.state
     }
 
-    /// Answers the poll that carries the client, if something waits; or tells its receiver how it ended.
-    pub(crate) fn answer(&mut self, ex: &mut Executor, receiver: &mut Receiver, out: &mut Vec<u8>) {
-        if self.state.ended {
-            receiver.last_words(self, ex, out);
-        } else {
-            receiver.messages(self, ex, out);
-        }
-        if receiver.answered {
-            self.receiver_left(ex);
-        }
+    fn each_session(&self, each: &mut dyn FnMut(SessionId)) {
+        self.session.into_iter().for_each(each);
     }
 
-    /// The answer that carried the client has ended: the client is to come again soon.
-    pub(crate) fn receiver_left(&mut self, ex: &mut Executor) {
-        self.state.transport = ActiveTransport::None;
-        self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
-        ex.push(Effect::ArmClient(self.state.id));
+    fn service(&self) -> Service {
+        self.service
     }
 
-    /// Handles what is due. Returns whether the receiver is to be sent a heartbeat.
-    pub(crate) fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) -> bool {
+    fn session_in(&self, namespace: &str) -> Option<SessionId> {
+        self.session.filter(|_| namespace == "/")
+    }
+
+    fn closed(&self) -> Option<(u16, &str)> {
+        self.closed.as_deref().map(|(code, reason)| (*code, &**reason))
+    }
+
+    fn set_closed(&mut self, code: u16, reason: &str) {
+        self.closed = Some(Box::new((code, reason.into())));
+    }
+
+    /// Closes the connection: only clients over HTTP are in the table.
+    fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
+        ex.close_socket(conn);
+        Flow::Stop
+    }
+
+    fn poll_timeout(&self) -> Millis {
+        self.state.due_at
+    }
+
+    fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
         let now = ex.millis();
         if now.is_before(self.state.due_at) {
-            return false;
+            return;
         }
         match self.state.transport {
             _ if self.state.ended => self.remove(ex),
-            ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => {
+            ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
                 self.state.due_at = now.after(service_options(ex, self.service, |options| options.heartbeat));
                 // What is on its way is sign of life enough.
-                return !status.in_flight;
+                if !status.in_flight {
+                    ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
+                }
             }
             ActiveTransport::None | ActiveTransport::WebSocket(_) => {
                 self.end(ex, End::Gone);
                 self.remove(ex);
             }
         }
-        false
     }
 
-    /// Sends a heartbeat.
-    pub(crate) fn heartbeat(&mut self, ex: &mut Executor, receiver: &mut Receiver, out: &mut Vec<u8>) {
-        receiver.say(out, &Frame::Heartbeat);
-        if receiver.answered {
-            self.receiver_left(ex);
+    /// The client is to come again soon.
+    fn handle_response_end(&mut self, ex: &mut Executor) {
+        self.state.transport = ActiveTransport::None;
+        self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
+        ex.arm_client(self.state.id);
+    }
+
+    fn send(&mut self, ex: &mut Executor, _session: SessionId, what: &Sent) {
+        if self.state.ended {
+            return;
+        }
+        what.write(self.encoding(Wrapping::Xhr), "/", &mut self.state.queue);
+        self.charge(ex);
+        ex.flush_client(self.state.id);
+    }
+
+    /// The next receiver gets them before the reason of the end.
+    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
+        self.state.queue.extend_from_slice(encoded);
+        self.charge(ex);
+    }
+
+    fn check_queue(&mut self, ex: &mut Executor, _is_in_flight: bool) {
+        if !self.state.ended && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
+            self.end(ex, End::Because(Disconnect::SlowConsumer));
         }
     }
 
-    /// The connection that carries the client has ended.
-    pub(crate) fn handle_connection_lost(&mut self, ex: &mut Executor, carried: bool, unsent: bool) {
-        if carried {
-            self.state.transport = ActiveTransport::None;
-        }
-        if carried || unsent {
-            self.end(ex, End::Gone);
-        }
-    }
-
-    /// Ends the client: its session now, then the receiver is told, and again if the client comes once more.
-    pub(crate) fn end(&mut self, ex: &mut Executor, end: End) {
+    /// Each receiver gets the close code, also later ones.
+    fn end(&mut self, ex: &mut Executor, end: End) {
         if !self.state.begin_end(ex, end) {
             return;
         }
@@ -194,7 +184,7 @@ impl Client {
                 End::Closed | End::TakenOver(_) => Close::NORMAL,
                 End::Fault => Close { code: Error::CLOSE_CODE, reason: Error::CLOSE_REASON },
             };
-            self.say_when_closed(code, reason);
+            self.set_closed(code, reason);
         }
         let Some(session) = self.session else { return };
         ex.close_session(session);
@@ -205,10 +195,10 @@ impl Client {
         }
         self.session = None;
         self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
-        ex.push(Effect::ArmClient(self.state.id));
+        ex.arm_client(self.state.id);
         match std::mem::replace(&mut self.state.transport, ActiveTransport::None) {
             ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) if end != End::Gone => {
-                ex.push(Effect::TellReceiver { client: self.state.id, conn });
+                ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Pending)));
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use crate::app::{HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
 use crate::executor::Executor;
-use crate::protocols::client::Next;
+use crate::protocols::client::Flow;
 use crate::protocols::message;
 use stentor_wire::sockjs::{self, Error, Limits, Messages};
 
@@ -70,9 +70,9 @@ pub(super) fn deliver<'m>(
         delivered += 1;
         ex.budget.count(message.len() + MESSAGE_BYTES);
         match message::deliver(ex, scope, Message::Text(message), out) {
-            Next::Continue => {}
-            Next::Wait | Next::Migrate(_) => break Ok(rest),
-            Next::Stop => break Err(Refusal::Closed),
+            Flow::Continue => {}
+            Flow::Wait | Flow::Yield | Flow::Migrate(_) => break Ok(rest),
+            Flow::Stop => break Err(Refusal::Closed),
         }
     };
     ex.metrics().messages.add(delivered);

@@ -27,18 +27,19 @@ pub(crate) use messages::{Refusal, Rest, handle_message, resume};
 pub(crate) use receiver::Receiver;
 
 use crate::app::{Connect, Envelope, Refused};
-use crate::executor::{Effect, Feeds};
+use crate::executor::Feeds;
 use crate::identity::{ClientId, ClientKind, Owner, Service, Sid};
 use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
 use crate::options::{self, Options};
 use crate::ports::{Denial, Handover, Location, SessionName};
-use crate::protocols::client::ActiveTransport;
-use crate::protocols::clients::{ClientTable, TableEntry};
+use crate::protocols::client::{ActiveTransport, Client as _};
+use crate::protocols::clients::ClientTable;
 use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Framing;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, borrowed, challenge, key_of_path, status_of, write_piece,
 };
+use crate::protocols::response::ResponseState;
 use crate::protocols::token::disconnect_for;
 use crate::protocols::upgrade;
 use receiver::PollStart;
@@ -53,7 +54,7 @@ use stentor_wire::sockjs::{
     Close, Error, Frame, Limits, Messages, Resource, ResponseLimit, Route, Transport, Wrapping,
 };
 
-type Outcome = RequestOutcome<Box<Receiver>>;
+type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
 
 /// The answer to messages for a session that isn't there.
@@ -184,12 +185,11 @@ impl Exchange<'_> {
         cx.options.keep_alive &= is_poll || chunked;
         let mut receiver = Receiver {
             client,
-            keep_alive: cx.options.keep_alive,
+            state: ResponseState::new(cx.options.keep_alive),
             wrapping,
             chunked,
             limit: ResponseLimit::new(transport, self.settings.response_bytes_max),
             poll: None,
-            answered: false,
         };
         let mut headers: Vec<(&str, &str)> = self.headers(cx);
         headers.extend(borrowed(extra));
@@ -369,7 +369,7 @@ fn receive(
     let now = ex.millis();
     let (heartbeat, delay) = (exchange.settings.heartbeat, exchange.settings.disconnect_delay);
     client.state.alive_at = now;
-    ex.push(Effect::ArmClient(id));
+    ex.arm_client(id);
     if client.state.transport != ActiveTransport::None {
         receiver.refuse(out, Close::ANOTHER_CONNECTION);
         return cx.answered();
@@ -387,14 +387,14 @@ fn receive(
     } else if is_poll {
         receiver.messages(client, ex, out);
     }
-    if receiver.answered {
+    if receiver.state.is_whole {
         client.state.due_at = now.after(delay);
     } else {
         let conn = cx.conn;
         client.state.transport =
             if is_poll { ActiveTransport::Poll(conn) } else { ActiveTransport::Stream(conn) };
         client.state.due_at = now.after(heartbeat);
-        ex.push(Effect::FlushClient(id));
+        ex.flush_client(id);
     }
     Outcome::Waiting(Box::new(receiver))
 }

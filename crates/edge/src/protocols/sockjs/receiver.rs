@@ -1,28 +1,25 @@
 //! Requests of SockJS clients that wait for frames: a poll gets one, a stream gets them until it has carried enough.
 
-use super::Client;
 use crate::encode::{records, sockjs_frame, unchunked_bytes};
-use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX};
+use crate::executor::{Executor, PollAnswer, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::ClientId;
 use crate::model::Frame;
-use crate::protocols::client::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
-use crate::protocols::clients::TableEntry;
+use crate::protocols::client::{ActiveTransport, Client, POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use crate::protocols::request::write_piece;
+use crate::protocols::response::{Response, ResponseContext, ResponseState};
 use stentor_wire::http1;
 use stentor_wire::sockjs::{self, ResponseLimit, Wrapping};
 
 /// A request that waits for frames.
 pub(crate) struct Receiver {
-    pub(crate) client: ClientId,
-    pub(crate) keep_alive: bool,
+    pub(super) client: ClientId,
+    pub(super) state: ResponseState,
     pub(super) wrapping: Wrapping,
     /// Each frame is a chunk (HTTP/1.1).
     pub(super) chunked: bool,
     pub(super) limit: ResponseLimit,
     /// What a poll's answer begins with; a stream's has left already.
     pub(super) poll: Option<Box<PollStart>>,
-    /// The answer is whole, and handed to the driver or about to be.
-    pub(crate) answered: bool,
 }
 
 /// What a poll's answer begins with.
@@ -33,13 +30,52 @@ pub(super) struct PollStart {
     pub(super) callback: Vec<u8>,
 }
 
-impl Receiver {
-    /// Bytes held besides this struct, whose size the connection table covers: an idle stream needs no charge of its
-    /// own.
-    pub(crate) fn held_bytes(&self) -> usize {
+impl Response for Receiver {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn client(&self) -> Option<ClientId> {
+        Some(self.client)
+    }
+
+    /// The connection table covers the size of the receiver: an idle stream needs no charge of its own.
+    fn held_bytes(&self) -> usize {
         self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity())
     }
 
+    fn take_frames(&mut self, cx: &mut ResponseContext<'_>, frames: &mut Vec<Frame>) {
+        if let Some(client) = &mut cx.client
+            && client.state().transport == ActiveTransport::Stream(cx.conn)
+            && self.stream(&mut **client, cx.ex, frames)
+        {
+            client.handle_response_end(cx.ex);
+        }
+    }
+
+    fn answer(&mut self, cx: &mut ResponseContext<'_>, answer: PollAnswer, out: &mut Vec<u8>) {
+        let Some(client) = cx.client.as_deref_mut().filter(|_| !self.state.is_whole) else { return };
+        let has_ended = client.state().ended;
+        match answer {
+            PollAnswer::Pending if has_ended => {
+                self.state.keep_alive &= !cx.ex.draining;
+                self.last_words(client, cx.ex, out);
+            }
+            PollAnswer::Pending => self.messages(client, cx.ex, out),
+            PollAnswer::Heartbeat => self.say(out, &sockjs::Frame::Heartbeat),
+            PollAnswer::Records(_) | PollAnswer::Unavailable => {}
+        }
+        if self.state.is_whole {
+            client.handle_response_end(cx.ex);
+        }
+    }
+}
+
+impl Receiver {
     /// Appends a frame, and the end of the answer if it has carried enough.
     fn write(&mut self, out: &mut Vec<u8>, frame: &[u8]) {
         if let Some(PollStart { head, callback }) = self.poll.as_deref() {
@@ -48,7 +84,7 @@ impl Receiver {
             out.extend_from_slice(format!("Content-Length: {bytes}\r\n\r\n").as_bytes());
             out.extend_from_slice(callback);
             out.extend_from_slice(frame);
-            self.answered = true;
+            self.state.is_whole = true;
             return;
         }
         write_piece(out, self.chunked, frame);
@@ -59,10 +95,10 @@ impl Receiver {
 
     /// Ends the answer.
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if !self.answered && self.chunked && self.poll.is_none() {
+        if !self.state.is_whole && self.chunked && self.poll.is_none() {
             http1::write_last_chunk(out);
         }
-        self.answered = true;
+        self.state.is_whole = true;
     }
 
     /// Appends a frame that isn't messages.
@@ -79,7 +115,7 @@ impl Receiver {
     }
 
     /// Appends a frame of what waits for the client, where something does: for a poll what its topics owe it as well.
-    pub(super) fn messages(&mut self, client: &mut Client, ex: &mut Executor, out: &mut Vec<u8>) {
+    pub(super) fn messages(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         let wrapping = self.wrapping;
         let mut frame = wrapping.head().as_bytes().to_vec();
         let begin = frame.len();
@@ -94,7 +130,7 @@ impl Receiver {
             wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());
         }
         if self.poll.is_some()
-            && let Some(session) = client.session
+            && let Some(session) = client.session_in("/")
         {
             ex.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, encoded| {
                 let bytes = encoded.bytes();
@@ -111,12 +147,11 @@ impl Receiver {
     }
 
     /// Appends what a client gets that has ended: what waited for it, or else how it ended; a stream both.
-    pub(super) fn last_words(&mut self, client: &mut Client, ex: &mut Executor, out: &mut Vec<u8>) {
+    pub(super) fn last_words(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         self.messages(client, ex, out);
-        if !self.answered
-            && let Some(closed) = client.closed.as_deref()
+        if !self.state.is_whole
+            && let Some((code, reason)) = client.closed()
         {
-            let (code, reason) = (closed.0, &*closed.1);
             self.refuse(out, sockjs::Close { code, reason });
         }
         self.finish(out);
@@ -124,8 +159,13 @@ impl Receiver {
 
     /// Moves what waits for the client of a stream into `frames`, as much as one send takes. Says whether the answer has
     /// ended with it.
-    pub(crate) fn stream(&mut self, client: &mut Client, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
-        if self.answered || self.poll.is_some() {
+    pub(crate) fn stream(
+        &mut self,
+        client: &mut dyn Client,
+        ex: &mut Executor,
+        frames: &mut Vec<Frame>,
+    ) -> bool {
+        if self.state.is_whole || self.poll.is_some() {
             return false;
         }
         let mut out = Vec::new();
@@ -133,13 +173,13 @@ impl Receiver {
         if !out.is_empty() {
             frames.push(Frame::owned(out));
         }
-        if self.answered {
+        if self.state.is_whole {
             return true;
         }
         let (wrapping, chunked, limit) = (self.wrapping, self.chunked, &mut self.limit);
         let bytes_max = SEND_BYTES_MAX.min(limit.left_bytes());
         let mut ended = false;
-        if let Some(session) = client.session {
+        if let Some(session) = client.session_in("/") {
             ex.take(session, bytes_max, SEND_FRAMES_MAX, |_, encoded| {
                 ended |= limit.is_reached_by(unchunked_bytes(encoded.len()));
                 if chunked {

@@ -7,11 +7,12 @@ mod moving;
 mod relay;
 mod rig;
 
-use crate::app::{Envelope, RoomsApp};
+use crate::app::{Echo, Envelope, RoomsApp};
 use crate::encode::Encoding;
 use crate::identity::{Owner, Service};
+use crate::options::SockJs;
 use crate::rule::Rooms;
-use rig::{Conn, Machine, Rig, text, upgrade};
+use rig::{Conn, Machine, Rig, frame, text, upgrade};
 use std::time::Duration;
 use stentor_hub::{HistoryLimits, Policy, Room};
 
@@ -44,6 +45,30 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     rig.receive(&mut conn, text(r#"{"type":"publish","room":"large","data":1}"#).repeat(100));
     let Machine::WebSocket(socket) = &conn.machine else { panic!("not a WebSocket") };
     assert!(socket.has_unread());
+}
+
+/// The core's shorter way needs this of every protocol: an echo leaves no effect, and nothing for other cores.
+#[test]
+fn an_echo_causes_nothing_but_its_answer() {
+    let check = |target: &str, first: &[&str], message: &str, answer: &str| {
+        let mut rig = Rig::new(Box::new(Echo), |options| options.sockjs = vec![SockJs::at("/sockjs")]);
+        let (mut conn, _) = socket(&mut rig, target);
+        for message in first {
+            rig.receive(&mut conn, text(message));
+        }
+        rig.arm_clients();
+        let dispatches = rig.ex.dispatches();
+        for _ in 0..2 {
+            assert_eq!(rig.receive(&mut conn, text(message)), frame(answer), "{target}");
+            assert!(rig.ex.effects.is_empty() && rig.ex.dispatches() == dispatches, "{target}");
+        }
+    };
+    check("/ws", &[], "a", "a");
+    check("/primus/", &[], "\"a\"", "\"a\"");
+    check("/sockjs/0/a/websocket", &[], r#"["a"]"#, r#"a["a"]"#);
+    check("/engine.io/?EIO=4&transport=websocket", &[], "4a", "4a");
+    check("/engine.io/?EIO=3&transport=websocket", &[], "2a", "3a");
+    check("/socket.io/?EIO=4&transport=websocket", &["40"], r#"42["a",1]"#, r#"42["a",1]"#);
 }
 
 /// In one input, a client names a position that is too old, publishes to that room and to another one, and leaves the other one. The core

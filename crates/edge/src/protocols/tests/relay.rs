@@ -7,7 +7,7 @@ use crate::options::SockJs;
 use crate::ports::{
     ClientConnection, Done, Handover, Location, NodeTag, Relay, RelayPermit, SessionClaim, SessionName,
 };
-use crate::protocols::clients::TableEntry;
+use crate::protocols::client::Client as _;
 use crate::protocols::http::Destination;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -166,9 +166,9 @@ fn a_sockjs_session_holds_its_claim_until_it_is_gone() {
     let answer = rig.receive(&mut send, post("/sockjs/000/name/xhr_send", r#"["hello"]"#));
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
     assert_eq!(notes.located.lock().unwrap().len(), 1);
-    let id = rig.sockjs.ids()[0];
-    assert_eq!(rig.sockjs.get(id).map(|client| client.state().ended), Some(false));
-    rig.sockjs.remove(id);
+    let id = rig.clients.ids()[0];
+    assert_eq!(rig.clients.sockjs.get(id).map(|client| client.state().ended), Some(false));
+    rig.clients.sockjs.remove(id);
     assert_eq!(Arc::strong_count(&claim), 1);
 }
 

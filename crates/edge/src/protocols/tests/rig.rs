@@ -1,21 +1,21 @@
 //! Machines without a core: one executor with a real hub, a virtual clock, and no socket.
 
 use crate::app::Application;
-use crate::executor::{Apps, Executor};
+use crate::executor::{Apps, Effect, Executor, ToClient};
 use crate::identity::ClientId;
 use crate::limits::Slot;
 use crate::options::Options;
 use crate::ports::ControlPlane;
 use crate::ports::{Handover, Location};
-use crate::protocols::client::TransportStatus;
-use crate::protocols::clients::ClientTable;
-use crate::protocols::http::{Http, HttpContext, InputOutcome, MovedRequest, TimeoutOutcome};
+use crate::protocols::client::{ClientTimer, Flow, TransportStatus};
+use crate::protocols::engineio;
+use crate::protocols::http::{Http, HttpContext, MovedRequest};
+use crate::protocols::table::Clients;
 use crate::protocols::websocket::{SocketContext, WebSocket};
-use crate::protocols::{engineio, sockjs};
 use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_frame::{ConnId, Key};
+use stentor_frame::{ConnId, Key, TimerId};
 use stentor_hub::SessionId;
 use stentor_wire::ws;
 
@@ -43,8 +43,7 @@ pub(super) struct Conn {
 /// The executor and the clients of a core.
 pub(super) struct Rig {
     pub(super) ex: Executor,
-    pub(super) engineio: ClientTable<engineio::Client>,
-    pub(super) sockjs: ClientTable<sockjs::Client>,
+    pub(super) clients: Clients,
     ws: ws::Shared,
     now: Instant,
     connections: u32,
@@ -63,8 +62,7 @@ impl Rig {
         let shared = Arc::new(Shared::new(options, 1, [1, 2], Arc::new(NoControl)));
         Self {
             ex: Executor::new(shared, 0, now, Apps { node: app, services }),
-            engineio: ClientTable::default(),
-            sockjs: ClientTable::default(),
+            clients: Clients::default(),
             ws: ws::Shared::new(limits),
             now,
             connections: 0,
@@ -96,22 +94,22 @@ impl Rig {
         &mut self,
         conn: &mut Conn,
         out: &mut Vec<u8>,
-        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> InputOutcome,
+        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> Flow,
     ) {
         let Machine::Http(http) = &mut conn.machine else { panic!("it speaks HTTP no more") };
         let mut cx = HttpContext {
             ex: &mut self.ex,
-            engineio: &mut self.engineio,
-            sockjs: &mut self.sockjs,
+            clients: &mut self.clients,
             departed: &|_| None,
             conn: conn.id,
             session: &mut conn.session,
             slot: &mut Slot::default(),
         };
-        match run(http, &mut cx, out) {
-            InputOutcome::Continue(_) => {}
-            InputOutcome::End => conn.machine = Machine::Ended,
-            InputOutcome::Upgraded { socket, .. } => conn.machine = Machine::WebSocket(Box::new(socket)),
+        let flow = run(http, &mut cx, out);
+        if let Some(upgraded) = http.take_upgraded() {
+            conn.machine = Machine::WebSocket(Box::new(upgraded.0));
+        } else if flow == Flow::Stop {
+            conn.machine = Machine::Ended;
         }
     }
 
@@ -141,12 +139,11 @@ impl Rig {
             Machine::WebSocket(socket) => {
                 let mut cx = SocketContext {
                     ex: &mut self.ex,
-                    shared: &mut self.ws,
-                    clients: &mut self.engineio,
+                    clients: &mut self.clients,
                     conn: conn.id,
                     session: conn.session,
                 };
-                if socket.handle_input(&mut cx, &mut bytes, &mut out).closed {
+                if socket.handle_input(&mut cx, &mut self.ws, &mut bytes, &mut out) == Flow::Stop {
                     conn.machine = Machine::Ended;
                 }
             }
@@ -165,13 +162,12 @@ impl Rig {
         self.ex.questions.set_asker(Some(conn.id));
         let mut cx = SocketContext {
             ex: &mut self.ex,
-            shared: &mut self.ws,
-            clients: &mut self.engineio,
+            clients: &mut self.clients,
             conn: conn.id,
             session: conn.session,
         };
         let mut out = Vec::new();
-        socket.resume_input(&mut cx, &mut out);
+        socket.resume_input(&mut cx, &mut self.ws, &mut out);
         self.ex.questions.set_asker(None);
         Some(String::from_utf8_lossy(&out).into_owned())
     }
@@ -181,9 +177,9 @@ impl Rig {
         let mut out = Vec::new();
         match &mut conn.machine {
             Machine::Http(http) => {
-                match http.handle_timeout(&self.ex, TransportStatus::default(), &mut out) {
-                    TimeoutOutcome::Continue => {}
-                    TimeoutOutcome::End | TimeoutOutcome::Abort => conn.machine = Machine::Ended,
+                let status = TransportStatus::default();
+                if http.handle_timeout(&mut self.ex, conn.id, status, &mut out) == Flow::Stop {
+                    conn.machine = Machine::Ended;
                 }
             }
             Machine::WebSocket(socket) => {
@@ -192,6 +188,19 @@ impl Rig {
             Machine::Ended => {}
         }
         String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// Sets the timers of clients that have asked for it, and drops other effects.
+    pub(super) fn arm_clients(&mut self) {
+        while let Some(effect) = self.ex.effects.pop() {
+            if let Effect::Client(id, ToClient::Arm) = effect
+                && let Some(client) = self.clients.get_mut(id)
+            {
+                let timer =
+                    ClientTimer { id: TimerId(Key { index: 0, generation: 0 }), at: client.poll_timeout() };
+                client.state_mut().timer = Some(timer);
+            }
+        }
     }
 
     /// The pending deliveries of a session.
@@ -203,8 +212,8 @@ impl Rig {
 
     /// The only client of Engine.IO.
     pub(super) fn engine_client(&mut self) -> &mut engineio::Client {
-        let id: ClientId = self.engineio.ids()[0];
-        self.engineio.get_mut(id).unwrap()
+        let id: ClientId = self.clients.ids()[0];
+        self.clients.engineio.get_mut(id).unwrap()
     }
 }
 

@@ -1,15 +1,15 @@
 //! WebSocket connections (RFC 6455): messages to the application or to the client that the connection carries,
 //! heartbeats, and the end.
 
-use super::client::{Next, TransportStatus};
-use super::clients::ClientTable;
+use super::client::{Flow, TransportStatus};
 use super::message::{deliver, scope_of};
 use super::profile::{Framing, Pinging, SocketProfile, Upgraded};
-use super::{engineio, primus, sockjs};
-use crate::app::{Action, HandlerScope, Message};
+use super::table::Clients;
+use super::{primus, sockjs};
+use crate::app::{HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
 use crate::encode::{Encoding, frame};
-use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES};
+use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES, ToClient, ToConnection};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
@@ -34,37 +34,12 @@ impl Unread {
     }
 }
 
-/// What a message leaves behind.
-enum Handled {
-    Continue,
-    Stop,
-    /// The share of the turn is used: these messages of the frame remain.
-    Rest((String, usize)),
-    /// This frame is handled again: on another core, or when a permission is there.
-    Again(Vec<u8>),
-}
-
 /// What a connection needs to handle its input.
 pub(crate) struct SocketContext<'a> {
     pub(crate) ex: &'a mut Executor,
-    /// What all WebSockets of the core share to inflate messages.
-    pub(crate) shared: &'a mut ws::Shared,
-    pub(crate) clients: &'a mut ClientTable<engineio::Client>,
+    pub(crate) clients: &'a mut Clients,
     pub(crate) conn: ConnId,
     pub(crate) session: Option<SessionId>,
-}
-
-/// What the core does after input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct InputOutcome {
-    /// The connection ends after what is in `out`.
-    pub(crate) closed: bool,
-    /// Input waits, so nothing more is read.
-    pub(crate) waits: bool,
-    /// It waits for the next turn.
-    pub(crate) yields: bool,
-    /// It waits for a permission.
-    pub(crate) undecided: bool,
 }
 
 /// A WebSocket connection.
@@ -165,33 +140,27 @@ impl WebSocket {
         scope_of(session, self.encoding, self.profile.service, None)
     }
 
-    /// Handles received bytes; what answers them is appended to `out`. Input that would cause more answers or
-    /// publications than may gather waits.
+    /// Handles received bytes; what answers them is appended to `out`. The WebSockets of a core share `shared` to inflate messages. Input that would cause more answers or
+    /// publications than may gather waits. [`Flow::Stop`]: the connection ends after what is in `out`.
     #[inline]
     pub(crate) fn handle_input(
         &mut self,
         cx: &mut SocketContext<'_>,
+        shared: &mut ws::Shared,
         data: &mut [u8],
         out: &mut Vec<u8>,
-    ) -> InputOutcome {
+    ) -> Flow {
         self.alive_at = cx.ex.millis();
         self.handle_sign_of_life();
-        match cx
-            .session
-            .filter(|_| self.is_plain() && !cx.ex.published_much() && data.len() <= SMALL_INPUT_BYTES)
-        {
-            Some(session) => self.handle_lone_message(cx, session, data, out),
-            None => self.handle_frames(cx, data, out),
+        let may_be_lone = self.unread.is_none()
+            && data.len() <= SMALL_INPUT_BYTES
+            && !cx.ex.published_much()
+            && !cx.ex.questions.awaits_decision();
+        if may_be_lone {
+            self.handle_lone_message(cx, shared, data, out)
+        } else {
+            self.handle_frames(cx, shared, data, out)
         }
-    }
-
-    /// Whether its messages are the application's as they are, and nothing waits.
-    #[inline]
-    fn is_plain(&self) -> bool {
-        self.profile.framing == Framing::Plain
-            && !self.profile.push_only
-            && self.client.is_none()
-            && self.unread.is_none()
     }
 
     /// Handles received bytes that are one short message, as most are: without this shorter way, an echo takes 10 % more
@@ -200,33 +169,67 @@ impl WebSocket {
     fn handle_lone_message(
         &mut self,
         cx: &mut SocketContext<'_>,
-        session: SessionId,
+        shared: &mut ws::Shared,
         data: &mut [u8],
         out: &mut Vec<u8>,
-    ) -> InputOutcome {
+    ) -> Flow {
         let input_bytes = data.len();
-        if cx.ex.questions.awaits_decision() {
-            return self.handle_frames(cx, data, out);
-        }
-        let Some(received) = self.ws.receive_lone(cx.shared, data, out) else {
-            return self.handle_frames(cx, data, out);
+        let Some(received) = self.ws.receive_lone(shared, data, out) else {
+            return self.handle_frames(cx, shared, data, out);
         };
         let Some(Event::Message(message)) = received.event else {
             cx.ex.metrics().protocol_errors.add(1);
-            return InputOutcome { closed: true, ..InputOutcome::default() };
+            return Flow::Stop;
         };
         cx.ex.budget.count(input_bytes + MESSAGE_BYTES);
-        cx.ex.metrics().messages.add(1);
         self.message_since = None;
-        let next = deliver(cx.ex, self.scope(session), message, out);
-        if next == Next::Continue {
-            return InputOutcome::default();
+        match self.handle_message(cx, message, out) {
+            (Flow::Continue | Flow::Stop, _) => Flow::Continue,
+            (flow, rest) => {
+                let bytes = if flow == Flow::Yield { Vec::new() } else { frame_again(message) };
+                self.unread = Some(Box::new(Unread { bytes, rest }));
+                flow
+            }
         }
-        if let Handled::Again(bytes) = Handled::of(next, message) {
-            self.unread = Some(Box::new(Unread { bytes, rest: None }));
-        }
-        let undecided = cx.ex.questions.awaits_decision();
-        InputOutcome { undecided, waits: self.unread.is_some(), ..InputOutcome::default() }
+    }
+
+    /// Handles a message. With [`Flow::Yield`] come the remaining SockJS messages of its frame.
+    #[inline]
+    fn handle_message(
+        &mut self,
+        cx: &mut SocketContext<'_>,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> (Flow, sockjs::Rest<String>) {
+        let session = match (self.client, cx.session) {
+            (Some(client), _) => {
+                return (handle_frame(cx.ex, cx.clients, cx.conn, client, message, out), None);
+            }
+            (None, Some(session)) if !self.profile.push_only => session,
+            (None, session) => {
+                if let Some(session) = session {
+                    cx.ex.close(session, Disconnect::NotAccepted);
+                }
+                return (Flow::Stop, None);
+            }
+        };
+        let scope = self.scope(session);
+        let flow = match &mut self.profile.framing {
+            Framing::Plain => {
+                cx.ex.metrics().messages.add(1);
+                deliver(cx.ex, scope, message, out)
+            }
+            Framing::SockJs => match sockjs::handle_message(cx.ex, scope, message, out) {
+                Ok(None) => Flow::Continue,
+                Ok(rest) => return (Flow::Yield, rest),
+                Err(error) => {
+                    self.refuse_sockjs(cx, error);
+                    Flow::Stop
+                }
+            },
+            Framing::Primus(pinging) => primus::handle_message(cx.ex, scope, session, pinging, message, out),
+        };
+        (flow, None)
     }
 
     /// Handles received bytes of any kind.
@@ -234,25 +237,25 @@ impl WebSocket {
     fn handle_frames(
         &mut self,
         cx: &mut SocketContext<'_>,
+        shared: &mut ws::Shared,
         data: &mut [u8],
         out: &mut Vec<u8>,
-    ) -> InputOutcome {
+    ) -> Flow {
         let now = cx.ex.millis();
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
-        cx.shared.set_steps(cx.ex.budget.steps());
+        shared.set_steps(cx.ex.budget.steps());
         let mut is_paused = self.ws.is_paused();
-        let (mut at, mut messages) = (0, 0);
-        let (mut ended, mut outcome) = (false, InputOutcome::default());
+        let (mut at, mut ended, mut yields) = (0, false, false);
         while at < data.len() || is_paused {
-            outcome.yields = cx.ex.budget.is_used();
-            let is_much = outcome.yields || out.len() > replies_bytes_max || cx.ex.published_much();
+            yields = cx.ex.budget.is_used();
+            let is_much = yields || out.len() > replies_bytes_max || cx.ex.published_much();
             if is_much || cx.ex.questions.awaits_decision() {
                 self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;
             }
             is_paused = false;
             let held_context = self.ws.holds_context();
-            let received = self.ws.receive(cx.shared, &mut data[at..], out);
+            let received = self.ws.receive(shared, &mut data[at..], out);
             at += received.consumed;
             cx.ex.budget.count(received.consumed + MESSAGE_BYTES);
             match received.event {
@@ -261,63 +264,28 @@ impl WebSocket {
                     // The window of a client that keeps its compression context is allocated with its first message.
                     let grew = !held_context && self.ws.holds_context();
                     if cx.ex.is_too_large_now(message.bytes().len()) || grew && cx.ex.is_memory_short() {
-                        cx.ex.push(Effect::RefuseInput(cx.conn));
+                        cx.ex.push(Effect::Connection(cx.conn, ToConnection::RefuseInput));
                         break;
                     }
-                    let handled = match (self.client, cx.session) {
-                        (Some(client), _) => handle_frame(cx.ex, cx.clients, cx.conn, client, message, out),
-                        (None, Some(session)) if self.profile.push_only => {
-                            cx.ex.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
-                            Handled::Stop
-                        }
-                        (None, Some(session)) => {
-                            let scope = self.scope(session);
-                            match &mut self.profile.framing {
-                                Framing::Plain => {
-                                    messages += 1;
-                                    Handled::of(deliver(cx.ex, scope, message, out), message)
-                                }
-                                Framing::SockJs => match sockjs::handle_message(cx.ex, scope, message, out) {
-                                    Ok(None) => Handled::Continue,
-                                    Ok(Some(rest)) => Handled::Rest(rest),
-                                    Err(error) => {
-                                        self.refuse_sockjs(cx, error);
-                                        Handled::Stop
-                                    }
-                                },
-                                Framing::Primus(pinging) => {
-                                    let next =
-                                        primus::handle_message(cx.ex, scope, session, pinging, message, out);
-                                    Handled::of(next, message)
-                                }
-                            }
-                        }
-                        (None, None) => Handled::Stop,
+                    let (flow, rest) = self.handle_message(cx, message, out);
+                    let again = match flow {
+                        Flow::Continue => continue,
+                        Flow::Stop => break,
+                        Flow::Yield => Vec::new(),
+                        Flow::Wait | Flow::Migrate(_) => frame_again(message),
                     };
-                    match handled {
-                        Handled::Continue => {}
-                        Handled::Stop => break,
-                        Handled::Rest(rest) => {
-                            outcome.yields = true;
-                            self.unread =
-                                Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: Some(rest) }));
-                            break;
-                        }
-                        Handled::Again(frame) => {
-                            let bytes = [&frame, &data[at..]].concat();
-                            self.unread = Some(Box::new(Unread { bytes, rest: None }));
-                            break;
-                        }
-                    }
+                    yields = flow == Flow::Yield;
+                    let bytes = [&again, &data[at..]].concat();
+                    self.unread = Some(Box::new(Unread { bytes, rest }));
+                    break;
                 }
                 Some(Event::Ping | Event::Pong(_)) => {}
                 Some(Event::Closed { error, .. }) => {
                     cx.ex.metrics().protocol_errors.add(u64::from(error.is_some()));
-                    outcome.closed = true;
                     break;
                 }
                 None if self.ws.is_paused() => {
-                    outcome.yields = true;
+                    yields = true;
                     self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                     break;
                 }
@@ -325,23 +293,29 @@ impl WebSocket {
                 None => {}
             }
         }
-        cx.ex.budget.count(cx.shared.take_stepped_bytes());
-        cx.ex.metrics().messages.add(messages);
-        outcome.undecided = cx.ex.questions.awaits_decision();
-        outcome.waits = self.unread.is_some();
-        outcome.yields &= outcome.waits;
+        cx.ex.budget.count(shared.take_stepped_bytes());
         if ended || !self.ws.is_mid_message() {
             self.message_since = None;
         }
         if self.ws.is_mid_message() && self.message_since.is_none() {
             self.message_since = Some(now);
         }
-        outcome
+        match &self.unread {
+            _ if self.ws.is_closed() => Flow::Stop,
+            Some(_) if yields => Flow::Yield,
+            Some(_) => Flow::Wait,
+            None => Flow::Continue,
+        }
     }
 
     /// Continues with the input that waits.
-    pub(crate) fn resume_input(&mut self, cx: &mut SocketContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
-        let Some(mut unread) = self.unread.take() else { return InputOutcome::default() };
+    pub(crate) fn resume_input(
+        &mut self,
+        cx: &mut SocketContext<'_>,
+        shared: &mut ws::Shared,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let Some(mut unread) = self.unread.take() else { return Flow::Continue };
         if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
             let messages = Messages::resume(&rest.0, rest.1);
             match sockjs::resume(cx.ex, self.scope(session), &rest.0, messages, out) {
@@ -349,16 +323,15 @@ impl WebSocket {
                 Ok(rest) => {
                     unread.rest = rest;
                     self.unread = Some(unread);
-                    let undecided = cx.ex.questions.awaits_decision();
-                    return InputOutcome { closed: false, waits: true, yields: true, undecided };
+                    return Flow::Yield;
                 }
                 Err(error) => {
                     self.refuse_sockjs(cx, error);
-                    return InputOutcome::default();
+                    return Flow::Continue;
                 }
             }
         }
-        self.handle_input(cx, &mut unread.bytes, out)
+        self.handle_input(cx, shared, &mut unread.bytes, out)
     }
 
     /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
@@ -366,7 +339,7 @@ impl WebSocket {
         if error == sockjs::Refusal::Broken {
             self.profile.framing = Framing::Plain;
             let (conn, code, reason) = (cx.conn, Error::CLOSE_CODE, Error::CLOSE_REASON);
-            cx.ex.push(Effect::CloseSocket { conn, code, reason });
+            cx.ex.push(Effect::Connection(conn, ToConnection::Close(code, reason)));
         }
     }
 
@@ -385,7 +358,7 @@ impl WebSocket {
     /// Something was received: where pings are answered by anything, that was the answer.
     fn handle_sign_of_life(&mut self) {
         match &mut self.profile.framing {
-            Framing::Primus(pinging @ Pinging::Awaited(_)) => *pinging = Pinging::Idle,
+            Framing::Primus(pinging @ Pinging::Awaited) => *pinging = Pinging::Idle,
             Framing::Primus(_) => {}
             Framing::Plain | Framing::SockJs => self.pinged_at = None,
         }
@@ -443,7 +416,7 @@ impl WebSocket {
             let why = Disconnect::MessageTimeout;
             return match (self.client, session) {
                 (Some(client), _) => ex.end_client(client, End::Because(why)),
-                (None, Some(session)) => ex.actions.push(Action::Close { session, why }),
+                (None, Some(session)) => ex.close(session, why),
                 (None, None) => {}
             };
         }
@@ -458,27 +431,27 @@ impl WebSocket {
         if now.is_before(self.heartbeat_due(ex)) {
             return;
         }
-        // Primus is pinged at a fixed pace, so the time for the answer is counted in pings.
-        let mut unanswered = 0;
         let is_silent = match self.profile.framing {
             Framing::Plain | Framing::SockJs => self.pinged_at.is_some(),
             Framing::Primus(Pinging::Theirs) => true,
-            Framing::Primus(Pinging::Awaited(pings)) => {
-                if !self.pinged_at.unwrap_or(self.alive_at).is_before(self.alive_at) {
-                    unanswered = pings;
-                }
-                let options = ex.options();
-                unanswered > 0
-                    && options.primus.ping_interval * u32::from(unanswered) >= options.heartbeat.timeout
+            // Primus is pinged at a fixed pace, so the time for the answer is counted in pings since the last sign of life.
+            Framing::Primus(Pinging::Awaited) => {
+                let (interval, pinged_at) = (ex.options().primus.ping_interval, self.pinged_at);
+                pinged_at.filter(|pinged_at| !pinged_at.is_before(self.alive_at)).is_some_and(|pinged_at| {
+                    let waited = pinged_at.from(self.alive_at);
+                    // A timer fires late by at most a 256th of its time.
+                    let pings = (waited - waited / 128).as_micros().div_ceil(interval.as_micros().max(1));
+                    interval * (pings as u32).max(1) >= ex.options().heartbeat.timeout
+                })
             }
             Framing::Primus(Pinging::Idle) => false,
         };
         if is_silent {
-            return ex.actions.push(Action::Close { session, why: Disconnect::HeartbeatTimeout });
+            return ex.close(session, Disconnect::HeartbeatTimeout);
         }
         self.pinged_at = Some(now);
         if let Framing::Primus(pinging) = &mut self.profile.framing {
-            *pinging = Pinging::Awaited(unanswered.saturating_add(1));
+            *pinging = Pinging::Awaited;
             let clock = ex.context.now.saturating_duration_since(ex.clock.start());
             primus::write_ping(out, clock);
         } else {
@@ -487,49 +460,40 @@ impl WebSocket {
     }
 }
 
-impl Handled {
-    /// What a message leaves behind that was handled so far.
-    #[inline]
-    fn of(next: Next, message: Message<'_>) -> Self {
-        match next {
-            Next::Continue => Self::Continue,
-            Next::Stop => Self::Stop,
-            Next::Wait | Next::Migrate(_) => Self::again(message),
-        }
-    }
-
-    /// A message is handled again, in a frame as the client sent it, but for the mask.
-    fn again(message: Message<'_>) -> Self {
-        let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
-        let bytes = message.bytes();
-        let mut frame = Vec::with_capacity(bytes.len() + 14);
-        ws::encode(&mut frame, opcode, bytes, false, Some([0; 4]));
-        Self::Again(frame)
-    }
+/// A message that is handled again, in a frame as the client sent it, but for the mask.
+fn frame_again(message: Message<'_>) -> Vec<u8> {
+    let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
+    let bytes = message.bytes();
+    let mut frame = Vec::with_capacity(bytes.len() + 14);
+    ws::encode(&mut frame, opcode, bytes, false, Some([0; 4]));
+    frame
 }
 
 /// Handles a frame of a client.
 #[inline]
 fn handle_frame(
     ex: &mut Executor,
-    clients: &mut ClientTable<engineio::Client>,
+    clients: &mut Clients,
     conn: ConnId,
     id: ClientId,
     message: Message<'_>,
     out: &mut Vec<u8>,
-) -> Handled {
+) -> Flow {
     let Some(client) = clients.get_mut(id) else {
-        ex.push(Effect::CloseSocket { conn, code: 1000, reason: "" });
-        return Handled::Stop;
+        ex.close_socket(conn);
+        return Flow::Stop;
     };
     if ex.questions.waits_for_earlier(id) {
-        return Handled::again(message);
+        return Flow::Wait;
     }
-    let next = client.handle_frame(ex, conn, message, out);
-    match next {
-        Next::Migrate(core) => ex.push(Effect::MigrateClient(id, core)),
-        Next::Wait => ex.questions.hold_client(id),
-        Next::Continue | Next::Stop => {}
+    let flow = client.handle_frame(ex, conn, message, out);
+    match flow {
+        Flow::Migrate(core) => ex.push(Effect::Client(id, ToClient::Migrate(core))),
+        Flow::Wait => ex.questions.hold_client(id),
+        Flow::Continue | Flow::Stop | Flow::Yield => {}
     }
-    Handled::of(next, message)
+    if client.is_due_earlier() {
+        ex.arm_client(id);
+    }
+    flow
 }

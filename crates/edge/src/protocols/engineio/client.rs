@@ -1,0 +1,261 @@
+//! A client of Engine.IO as the core sees it.
+
+use super::heartbeat::HELD_UP;
+use super::packets::RELEASE_INTERVAL;
+use super::{ApplicationProtocol, Client, Probe};
+use crate::app::{HandlerScope, Message, Sent};
+use crate::encode::EngineFraming;
+use crate::executor::Executor;
+use crate::identity::End;
+use crate::millis::Millis;
+use crate::model::{ConnId, Disconnect, SessionId};
+use crate::protocols::client::{self, ActiveTransport, ClientState, Flow, TransportStatus};
+use crate::protocols::socketio::{self, SocketIo, id_of_version_3, write_disconnect};
+use smallvec::SmallVec;
+use stentor_wire::engineio::{self, Packet, PacketKind, Version};
+
+impl client::Client for Client {
+    fn state(&self) -> &ClientState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ClientState {
+        &mut self.state
+    }
+
+    fn into_state(self) -> ClientState {
+        self.state
+    }
+
+    fn each_session(&self, each: &mut dyn FnMut(SessionId)) {
+        self.sessions().for_each(each);
+    }
+
+    fn session_in(&self, namespace: &str) -> Option<SessionId> {
+        match &self.application {
+            ApplicationProtocol::Plain { session, .. } => (namespace == "/").then_some(*session),
+            ApplicationProtocol::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
+            ApplicationProtocol::None => None,
+        }
+    }
+
+    fn namespace_of(&self, session: SessionId) -> Option<&str> {
+        match &self.application {
+            ApplicationProtocol::Plain { .. } => Some("/"),
+            ApplicationProtocol::SocketIo(io) => io.find_session(session).map(|socket| socket.namespace()),
+            ApplicationProtocol::None => None,
+        }
+    }
+
+    fn id_of(&self, session: SessionId) -> Option<String> {
+        let has_own = self.socketio().is_some() && self.version == Version::V3;
+        let namespace = self.namespace_of(session).unwrap_or("/");
+        has_own.then(|| id_of_version_3(&self.state.sid.to_string(), namespace))
+    }
+
+    fn attachment_bytes(&self) -> usize {
+        self.socketio().map_or(0, SocketIo::held_bytes)
+    }
+
+    fn forget_connection(&mut self, conn: ConnId) {
+        self.probe.take_if(|probe| probe.conn == conn);
+    }
+
+    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
+        self.write(ex, |_, out| out.extend_from_slice(encoded));
+    }
+
+    fn end_session(&mut self, ex: &mut Executor, session: SessionId, why: Disconnect) {
+        // If the client may reconnect, it ends as a whole, so that it does.
+        let Some(io) = self.socketio_mut().filter(|_| !why.reconnect()) else {
+            return self.end(ex, End::Because(why));
+        };
+        let Some((before, namespace)) = io.disconnect_socket(ex, session, why) else { return };
+        self.write(ex, |framing, out| {
+            out.extend_from_slice(&before);
+            write_disconnect(framing, &namespace, out);
+        });
+        ex.arm_client(self.state.id);
+    }
+
+    fn handle_frame(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let now = ex.millis();
+        if self.state.removed {
+            ex.close_socket(conn);
+            return Flow::Stop;
+        }
+        let mut scratch = Vec::new();
+        let packet = engineio::decode_message(self.version, message, &mut scratch);
+        if self.state.transport == ActiveTransport::WebSocket(conn) {
+            self.state.alive_at = now;
+            let Ok(packet) = packet else {
+                ex.metrics().protocol_errors.add(1);
+                ex.end_client(self.state.id, End::Fault);
+                return Flow::Stop;
+            };
+            return self.handle_packet(ex, &packet, None, out);
+        }
+        match (&mut self.probe, packet) {
+            (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
+                // It is a text in either version.
+                EngineFraming::V4.text(out, "3probe");
+                probe.answered = true;
+                probe.release_at = now.after(RELEASE_INTERVAL);
+                Flow::Continue
+            }
+            (Some(Probe { conn: probing, answered: true, .. }), Ok(packet))
+                if *probing == conn && packet.kind == PacketKind::Upgrade =>
+            {
+                self.upgrade(ex, conn, out);
+                Flow::Continue
+            }
+            // Before the probe it isn't known what this is: only this connection ends.
+            _ => {
+                ex.metrics().protocol_errors.add(1);
+                ex.close_socket(conn);
+                Flow::Stop
+            }
+        }
+    }
+
+    fn poll_timeout(&self) -> Millis {
+        let mut at = self.state.due_at;
+        if self.state.ended {
+            return at;
+        }
+        if let Some(probe) = &self.probe {
+            at = at.earlier(if probe.answered { probe.until.earlier(probe.release_at) } else { probe.until });
+        }
+        match self.socketio().and_then(SocketIo::poll_timeout) {
+            Some(other) => at.earlier(other),
+            None => at,
+        }
+    }
+
+    fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
+        let now = ex.millis();
+        if self.state.ended {
+            if !now.is_before(self.state.due_at) {
+                self.remove(ex);
+            }
+            return;
+        }
+        self.handle_probe_timeout(ex);
+        let message_timeout = ex.options().limits.message_timeout;
+        if let Some(io) = self.socketio_mut() {
+            if io.is_connect_overdue(now) {
+                return self.end(ex, End::Because(Disconnect::NotConnected));
+            }
+            if status.paused_by_server {
+                // The client's input can't be seen.
+                io.extend_packet(now.after(message_timeout));
+            } else if io.is_packet_overdue(now) {
+                return self.end(ex, End::Because(Disconnect::MessageTimeout));
+            }
+        }
+        if now.is_before(self.state.due_at) {
+            return;
+        }
+        if status.progressed || status.paused_by_server {
+            self.state.alive_at = now;
+        }
+        let heartbeat = ex.options().heartbeat;
+        let alive_at = self.state.alive_at;
+        match (self.version, self.pinged_at) {
+            (Version::V3, _) => {
+                self.state.due_at = alive_at.after(heartbeat.interval + heartbeat.timeout);
+                if !now.is_before(self.state.due_at) {
+                    self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
+                }
+            }
+            // A slow client isn't dead. But it waits for pings, whatever else it gets.
+            (Version::V4, Some(pinged_at)) if !pinged_at.is_before(alive_at) => {
+                self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
+            }
+            (Version::V4, _) => {
+                self.pinged_at = Some(now);
+                // Counted from when it was due, so that clients can rely on the sum of both intervals. But a server
+                // that was held up has to be patient.
+                let due_at = self.state.due_at;
+                let from = if now.from(due_at) > HELD_UP { now } else { due_at };
+                self.state.due_at = from.after(heartbeat.timeout);
+                self.write(ex, |framing, out| framing.text(out, "2"));
+            }
+        }
+    }
+
+    fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool) {
+        if is_in_flight && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
+            ex.end_client(self.state.id, End::Because(Disconnect::SlowConsumer));
+        }
+    }
+
+    fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent) {
+        let (namespace, before) = match &self.application {
+            ApplicationProtocol::None => return,
+            ApplicationProtocol::Plain { .. } => (None, Vec::new()),
+            ApplicationProtocol::SocketIo(io) => {
+                let Some(socket) = io.find_session(session) else { return };
+                (socket.namespace.clone(), socketio::take_before_answers(ex, socket))
+            }
+        };
+        let encoding = self.encoding(false);
+        self.write(ex, |_, out| {
+            out.extend_from_slice(&before);
+            what.write(encoding, namespace.as_deref().unwrap_or("/"), out);
+        });
+    }
+
+    /// Ends the client: first its sessions, then the connection that carries it, or else the next one.
+    ///
+    /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
+    /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
+    fn end(&mut self, ex: &mut Executor, end: End) {
+        if !self.state.begin_end(ex, end) {
+            return;
+        }
+        let application = std::mem::replace(&mut self.application, ApplicationProtocol::None);
+        let ended: SmallVec<[SessionId; 2]> = match application {
+            ApplicationProtocol::None => SmallVec::new(),
+            ApplicationProtocol::Plain { session, .. } => {
+                ex.close_session(session);
+                SmallVec::from_slice(&[session])
+            }
+            ApplicationProtocol::SocketIo(io) => io.end(ex, self.state.id, end),
+        };
+        for session in ended {
+            ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
+        }
+        let name = self.state.sid.to_string();
+        ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
+        let mut last_words = self.take_queue();
+        if end != End::Because(Disconnect::ClosedByApplication) {
+            last_words = Vec::new();
+        }
+        self.end_transport(ex, end, last_words);
+    }
+
+    /// Ends the client and its connection because the application wants it so. Its sockets are disconnected first, so
+    /// that it doesn't reconnect.
+    fn close(&mut self, ex: &mut Executor) {
+        let framing = self.framing();
+        let mut packets = Vec::new();
+        if let Some(io) = self.socketio_mut() {
+            io.disconnect_all(ex, framing, &mut packets);
+        }
+        // In the answer to one poll. The close packet is in that to the next.
+        self.state.queue.append(&mut packets);
+        self.end(ex, End::Because(Disconnect::ClosedByApplication));
+    }
+}
+
+/// Whether a packet is the probe of an upgrade.
+fn is_probe(packet: &Packet<'_>) -> bool {
+    *packet == Packet::text(PacketKind::Ping, "probe")
+}
