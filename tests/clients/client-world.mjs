@@ -77,7 +77,7 @@ export class World {
   }
 
   /** The machine sleeps: no timer runs, the monotonic clock stands still, the wall clock doesn't. Its connections are dead afterwards. */
-  sleep(ms) {
+  hibernate(ms) {
     this.wallMs += ms;
     this.network += 1;
   }

@@ -93,7 +93,7 @@ test('sleep is noticed when the machine wakes, a wall clock that goes back chang
   await world.pass(32_000);
   const pings = world.server.received.filter(({ type }) => type === 'ping').length;
   assert.equal(pings, 1);
-  world.sleep(600_000);
+  world.hibernate(600_000);
   world.server.publish();
   // A tick of the heartbeat, the time for a sign of life, and a connection.
   await world.pass(6_250 + 3_000 + 500);
@@ -203,7 +203,7 @@ test('an expired token is renewed at once, by the same transport; a refused one 
 
 test('a token that takes long, fails, or fails once while it is renewed', async (t) => {
   const world = new World(t);
-  const later = world.connect(t, { getToken: () => new Promise((resolve) => { setTimeout(resolve, 12_000, 'good'); }) });
+  const later = world.connect(t, { getToken: () => new Promise((resolve) => { world.after(12_000, () => resolve('good')); }) });
   await world.pass(12_500);
   assert.equal(later.state, 'open');
 
@@ -301,7 +301,7 @@ test('random events: the state tells the truth, documents are the newest in the 
     for (let step = 0; step < 20; step++) {
       const reported = chance(7);
       if (reported === 0) world.server.publish();
-      else if (reported === 1) world.sleep(chance(1_000_000));
+      else if (reported === 1) world.hibernate(chance(1_000_000));
       else if (reported === 2 && world.server.isUp) world.server.stop();
       else if (reported === 3) world.server.isUp = true;
       else if (reported === 4) world.latencyMs = [5, 50, 500][chance(3)];

@@ -1,7 +1,5 @@
-//! One core's part of the hub: its sessions, the topics to which they are subscribed, and order and history
-//! of the topics with their home here. This module is the interface. [`crate::interest`] describes how cores
-//! follow topics, [`crate::broadcast`] the path of a publication, [`crate::feed`] feeds at their home core,
-//! [`crate::delivery`] policies and budgets.
+//! One core's part of the hub: its sessions and their subscriptions, and the topics with their home here. This module is the
+//! interface. [`crate::interest`] describes how cores follow topics, [`crate::broadcast`] the path of a publication.
 
 use crate::awaiting::Awaiting;
 use crate::budget::{Counters, Footprint, LiveBytes};
