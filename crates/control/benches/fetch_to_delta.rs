@@ -1,12 +1,14 @@
-//! What a new version costs from the upstream's answer to the patch: request, body, inflating, parsing, comparing.
+//! Measures the cost of a new version from the upstream's response to the patch: request, body, inflating,
+//! parsing, comparing.
 //!
-//! `cargo bench -p stentor-control --bench fetch_to_delta [-- FOLDER]` runs the control plane against an upstream of
-//! its own process, which has a new version for each request, and divides the processor time of the control plane's
-//! process by the versions that reached the data plane. The folder's JSON files, in the order of their names, are one of
-//! the documents; the others are synthetic, with 20 values changed from one version to the next. The last case has 1,000 keys with
-//! documents of 5 kB, of which 3 values change, fetched once a second.
+//! `cargo bench -p stentor-control --bench fetch_to_delta [-- FOLDER]` runs the control plane against
+//! an upstream in another process, which has a new version for each request. It divides the CPU time of the
+//! control plane's process by the number of versions that reached the data plane. One of the documents
+//! consists of the folder's JSON files, in the order of their names; the others are synthetic, with 20 values
+//! changed from one version to the next. The last case has 1,000 keys with documents of 5 kB, of which 3
+//! values change, fetched once a second.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program to be looked at")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "the benchmark prints its measurements")]
 
 #[macro_use]
 #[path = "../../edge/tests/harness/ignore.rs"]
@@ -26,13 +28,15 @@ use stentor_hub::Key;
 use stentor_ports::{Busy, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Target, Wanted};
 use tokio::sync::Notify;
 
-/// Versions of a synthetic document.
+/// Number of versions of a synthetic document.
 const VERSIONS: usize = 64;
-/// Values that change from one version to the next, and in a small document.
+/// Number of values that change from one version to the next in a large document.
 const CHANGED: usize = 20;
+/// The same in a small document.
 const SMALL_CHANGED: usize = 3;
-/// Keys in the case of many, each with a document of this many kB, fetched once a second.
+/// Number of keys in the case of many keys, each fetched once a second.
 const KEYS: usize = 1000;
+/// Size of their documents in kB.
 const SMALL_KB: usize = 5;
 const WARM_UP: u64 = 50;
 const MEASURED: u64 = 400;
@@ -94,7 +98,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The versions of a case, as they are before compression.
+/// Returns the versions of a case, before compression.
 fn versions(case: &str) -> Option<Vec<Vec<u8>>> {
     let (kind, what) = case.split_once(':')?;
     if kind.starts_with("folder") {
@@ -108,7 +112,7 @@ fn versions(case: &str) -> Option<Vec<Vec<u8>>> {
     Some(synthetic(what.parse::<usize>().ok()? * 1000, kind == "pretty"))
 }
 
-/// Versions of a list of players, about this large, each with other values in 20 places.
+/// Makes versions of a list of players of about this size, each with different values in 20 places.
 fn synthetic(bytes: usize, pretty: bool) -> Vec<Vec<u8>> {
     let mut random = 0x5eed_u64;
     let mut draw = move |below: usize| {
@@ -157,7 +161,8 @@ fn compressed(kind: &str, body: &[u8]) -> (Option<&'static str>, Vec<u8>) {
     }
 }
 
-/// An HTTP server with a new version for each request of a path. Prints its port; ends with its parent's pipe.
+/// Runs an HTTP server with a new version for each request of a path. Prints its port; ends with its parent's
+/// pipe.
 fn upstream(versions: &[Vec<u8>], case: &str) {
     let kind = case.split(':').next().unwrap();
     let answers: Vec<Vec<u8>> = versions
@@ -204,7 +209,8 @@ fn upstream(versions: &[Vec<u8>], case: &str) {
     }
 }
 
-/// The time to compare two versions as texts and that to parse and compare them, by themselves, and the mean patch's bytes.
+/// Measures the time to compare two versions as texts, the time to parse and compare them, and the mean size
+/// of the patch in bytes.
 fn alone(versions: &[Vec<u8>]) -> (Duration, Duration, usize) {
     let differ = Differ::new(delta::Options::default(), Seed([1, 2]));
     let minified: Vec<_> =
@@ -272,7 +278,7 @@ impl Counting {
     }
 }
 
-/// Processor time of this process for each version.
+/// Returns the CPU time of this process per version.
 fn through_the_control_plane(case: &str) -> Duration {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["upstream", case])

@@ -1,9 +1,9 @@
-//! What permissions say about what clients ask for.
+//! Decides requests of clients by permissions.
 
 use stentor_auth::{Action, Attributes, Permissions, Topic};
 use stentor_ports::Access;
 
-/// Whether permissions allow a client something. `None`: it is anonymous.
+/// Returns `true` if permissions allow a client's request. `attributes` is `None` for an anonymous client.
 pub(crate) fn allows(permissions: &Permissions, attributes: Option<&Attributes>, access: Access<'_>) -> bool {
     let (action, topic) = match access {
         Access::Connect { namespace } => return permissions.allows_namespace(attributes, namespace),

@@ -12,14 +12,14 @@ use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Time for connecting, sending and the response.
+/// Timeout for connecting, sending and the response.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// The same of a fetch. No feed may have a longer `timeout` than an hour.
+/// Timeout for a fetch. The `timeout` of a feed is at most one hour.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(3660);
 /// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Why a request failed, for people at a command line: names the URL and the flag to change.
+/// A request failed. The text is for people at a command line: it contains the URL and the flag to change.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ClientError(String);
@@ -47,23 +47,23 @@ struct Refusal {
     message: String,
 }
 
-/// The recipients of a message, and what it is called.
+/// The recipients of a message, and its event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The room. `None`: all Socket.IO clients of the namespace.
+    /// The room; `None` means all Socket.IO clients of the namespace.
     pub room: Option<&'a str>,
-    /// The namespace of Socket.IO. `None`: `/`.
+    /// The Socket.IO namespace; `None` means `/`.
     pub namespace: Option<&'a str>,
     /// The event's name.
     pub event: Option<&'a str>,
-    /// A message with the key of an earlier one isn't published again: docs/admin-api.md.
+    /// A message with the key of an earlier message isn't published again: see docs/admin-api.md.
     pub idempotency_key: Option<&'a str>,
 }
 
 /// The admin port of a running server. Its requests need a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
-    /// Where it is, such as `http://127.0.0.1:8001`.
+    /// URL of the admin port, such as `http://127.0.0.1:8001`.
     pub url: String,
     /// The admin token, if the server has one.
     pub token: Option<String>,
@@ -71,31 +71,31 @@ pub struct AdminClient {
     pub ca_file: Option<PathBuf>,
 }
 
-/// What a reload has changed: the answer of `POST /api/v1/reload`.
+/// The effect of a reload: the response of `POST /api/v1/reload`.
 #[derive(Debug, Deserialize)]
 pub struct ReloadReport {
-    /// Keys whose changes apply.
+    /// Changed keys that apply.
     pub applied: Vec<String>,
-    /// Keys that keep their values until a restart.
+    /// Changed keys that apply after a restart.
     pub restart_needed: Vec<String>,
     /// Warnings about the configuration.
     pub warnings: Vec<String>,
 }
 
-/// A fetch that the server made: the answer of `POST /api/v1/fetch`.
+/// A fetch by the server: the response of `POST /api/v1/fetch`.
 #[derive(Debug, Deserialize)]
 pub struct FetchReport {
-    /// Whether it brought a document.
+    /// `true` if it returned a document.
     pub document: bool,
-    /// Its description.
+    /// Description of the fetch.
     pub text: String,
 }
 
 impl AdminClient {
-    /// Publishes one message to `target`. `data` that is JSON is sent as it is, anything else as a JSON string.
+    /// Publishes one message to `target`. `data` is sent as it is if it is JSON, otherwise as a JSON string.
     ///
     /// # Errors
-    /// The message may not have been published.
+    /// The message is not published, or the outcome is unknown.
     pub async fn publish(&self, target: Target<'_>, data: &str) -> Result<(), ClientError> {
         let path = "/api/v1/publish";
         let Published { published } =
@@ -106,32 +106,32 @@ impl AdminClient {
         }
     }
 
-    /// The status of the server, as `GET /api/v1/status` answers.
+    /// Returns the status of the server, the response of `GET /api/v1/status`.
     ///
     /// # Errors
-    /// No server answers there, or it refuses.
+    /// No server answers, or it refuses the request.
     pub async fn status(&self) -> Result<serde_json::Value, ClientError> {
         self.request(Method::GET, "/api/v1/status", Vec::new(), "the request").await
     }
 
-    /// Lets the server reload its configuration.
+    /// Makes the server reload its configuration.
     ///
     /// # Errors
-    /// The configuration has mistakes, which the error lists, and nothing has changed; or no server answers.
+    /// The configuration has mistakes, which the error lists, and is unchanged; or no server answers.
     pub async fn reload(&self) -> Result<ReloadReport, ClientError> {
         self.request(Method::POST, "/api/v1/reload", Vec::new(), "the configuration").await
     }
 
-    /// Lets the server fetch a feed's document from its API.
+    /// Makes the server fetch a feed's document from its API.
     ///
     /// # Errors
-    /// The server fetches no such key, or no server answers.
+    /// No feed with a URL matches the key, or no server answers.
     pub async fn fetch(&self, key: &str) -> Result<FetchReport, ClientError> {
         #[derive(Serialize)]
         struct Request<'a> {
             key: &'a str,
         }
-        // A text always serialises.
+        // A text always serializes.
         let body = serde_json::to_vec(&Request { key }).unwrap_or_default();
         self.request_within(FETCH_TIMEOUT, Method::POST, "/api/v1/fetch", body, "the key").await
     }
@@ -176,7 +176,7 @@ impl AdminClient {
         })
     }
 
-    /// The status and body of the response.
+    /// Returns the status and body of the response.
     async fn exchange(
         &self,
         timeout: Duration,
@@ -223,7 +223,7 @@ impl AdminClient {
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {
     let Target { room, namespace, event, idempotency_key } = target;
-    // Text always makes a string, and a message of such parts always serialises.
+    // Text always converts to a string, and a message of such parts always serializes.
     let write = |data: &RawValue| {
         serde_json::to_vec(&Message { room, namespace, event, idempotency_key, data }).unwrap_or_default()
     };

@@ -1,4 +1,4 @@
-//! Starting and stopping all of the control plane.
+//! Starts and stops the control plane.
 
 use crate::admin::{self, Listening};
 use crate::auth::Auth;
@@ -29,25 +29,26 @@ pub struct Options {
     pub feeds: FeedsOptions,
     /// The admin port.
     pub admin: AdminOptions,
-    /// Counters that the binary keeps.
+    /// Counters of the binary.
     pub counters: Vec<ProcessCounter>,
-    /// A socket for the admin port that listens already: of a service manager or another process.
+    /// A listening socket for the admin port, from a service manager or another process.
     pub admin_socket: Option<Arc<OwnedFd>>,
-    /// Certificates of the admin port, which then speaks TLS only.
+    /// Certificates of the admin port. If set, it only accepts TLS.
     pub admin_tls: Option<AdminTls>,
-    /// The [`stentor_ports::Authenticator`] of the data plane, if it has one.
+    /// The data plane's [`stentor_ports::Authenticator`], if it has one.
     pub auth: Option<Arc<Auth>>,
-    /// The hooks, with the data plane that they answer.
+    /// The hooks, and the data plane to which they answer.
     pub hooks: Option<Arc<Hooks>>,
-    /// Counts the bodies of requests to the admin port. `None`: they have no common budget.
+    /// Accounts for the bodies of requests to the admin port. `None`: they have no common budget.
     pub ledger: Option<Arc<Ledger>>,
-    /// Reads the configuration again, for `POST /api/v1/reload`. `None`: it can't be reloaded.
+    /// Reads the configuration again, for `POST /api/v1/reload`. `None`: reloading isn't possible.
     pub reload: Option<Arc<dyn Reload>>,
 }
 
 impl Options {
-    /// Reports whether [`Control::start`] would accept these options, without starting anything: no socket is opened, no
-    /// name resolved. Files that they name (`ca_file`) are read. Ranges of values are the caller's to check.
+    /// Reports whether [`Control::start`] would accept these options, without starting anything: opens no
+    /// socket and resolves no name. Reads the files that they name (`ca_file`). The caller checks ranges of
+    /// values.
     ///
     /// # Errors
     /// [`Error::Setting`] or [`Error::TokenMissing`].
@@ -69,17 +70,17 @@ impl Options {
     }
 }
 
-/// Options that were checked, so that nothing can fail when they are applied.
+/// Checked options, so that applying them can't fail.
 pub struct Prepared {
     options: Options,
     upstreams: Upstreams,
 }
 
 impl Options {
-    /// Checks options for [`ControlHandle::configure`], as [`Self::check`] does.
+    /// Checks options for [`ControlHandle::configure`], like [`Self::check`].
     ///
     /// # Errors
-    /// As those of [`Self::check`].
+    /// The same as for [`Self::check`].
     pub fn prepare(self) -> Result<Prepared, Error> {
         self.check()?;
         Ok(Prepared { upstreams: Upstreams::new(&self.feeds)?, options: self })
@@ -94,8 +95,8 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    /// Applies options, and returns when they apply: those of feeds, and of the admin port but for its address and its
-    /// maximum of connections.
+    /// Applies options and returns once they apply: options of feeds, and of the admin port except its
+    /// address and its maximum of connections.
     pub async fn configure(&self, Prepared { options, upstreams }: Prepared) {
         let listen = self.state.options.load().listen;
         self.state.options.store(AdminOptions { listen, ..options.admin });
@@ -105,7 +106,7 @@ impl ControlHandle {
         let (applied, is_applied) = oneshot::channel();
         let change = Change { options: options.feeds, upstreams, applied };
         if self.changes.send(change).await.is_ok() {
-            // The sender is dropped when they apply, or when the process ends.
+            // The sender is dropped when the options apply, or when the process ends.
             let _ = is_applied.await;
         }
     }
@@ -128,28 +129,30 @@ pub struct AdminListener {
 }
 
 impl AdminListener {
-    /// A reference of its own, while the admin port is open.
+    /// Returns a reference to the socket while the admin port is open.
     pub fn socket(&self) -> Option<OwnedFd> {
         self.socket.upgrade()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Accepts no more connections, and no more requests on those that are open; or accepts them again. The socket stays open.
+    /// Pauses or resumes the port. While paused it accepts neither connections nor requests on open
+    /// connections. The socket stays open.
     pub fn pause(&self, is_paused: bool) {
         self.state.send_replace(if is_paused { Listening::Paused } else { Listening::Yes });
     }
 
-    /// As [`AdminListener::pause`], but for good: closes the socket.
+    /// Like [`AdminListener::pause`], but permanent: closes the socket.
     pub fn close(&self) {
         self.state.send_replace(Listening::Closed);
     }
 }
 
 impl Control {
-    /// Starts feeds and admin port on a tokio runtime with time and I/O enabled. `signals` are those that the data
-    /// plane was started with, as its [`stentor_ports::ControlPlane`]. When this returns, the admin port listens.
+    /// Starts feeds and the admin port on a tokio runtime with time and I/O enabled. `signals` must be the
+    /// data plane's [`stentor_ports::ControlPlane`]. When this returns, the admin port listens.
     ///
     /// # Errors
-    /// The options are invalid, or the admin port's address can't be bound. Nothing runs then.
+    /// The options are invalid, or the admin port's address can't be bound. The control plane isn't running
+    /// then.
     pub fn start(
         runtime: &Handle,
         options: Options,
@@ -243,32 +246,33 @@ impl Control {
         })
     }
 
-    /// Changes its options.
+    /// Returns a handle to change its options.
     pub fn handle(&self) -> ControlHandle {
         self.handle.clone()
     }
 
-    /// Its socket.
+    /// Returns the admin port's socket.
     pub fn admin_listener(&self) -> AdminListener {
         self.listener.clone()
     }
 
-    /// Where the admin port listens.
+    /// Returns the address of the admin port.
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin_addr
     }
 
-    /// Completes when a part of the control plane panics: no feed is fetched any more, or the admin port is closed. A
-    /// panic in one fetch, push or request ends only that one.
+    /// Completes when a part of the control plane panics: feeds are no longer fetched, or the admin port is
+    /// closed. A panic in one fetch, push or request only ends that one.
     ///
-    /// Nothing is lost if the future is dropped before it completes.
+    /// Cancel safe.
     pub async fn failed(&mut self) {
         if let Some(Err(error)) = self.tasks.join_next().await {
             tracing::error!(%error, "a part of the control plane has failed");
         }
     }
 
-    /// Stops: fetches in flight are given up, requests to the admin port may end within `shutdown_timeout`.
+    /// Stops the control plane. Aborts fetches in flight; requests to the admin port may finish within
+    /// `shutdown_timeout`.
     pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);
         while let Some(ended) = self.tasks.join_next().await {

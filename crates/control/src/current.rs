@@ -1,8 +1,8 @@
-//! A value that a reload replaces. Readers get the one that is current, and keep it as long as they need it.
+//! A value that a reload replaces. Readers get the current value, and keep it as long as they need it.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// See the module's documentation.
+/// The current value; see the module's documentation.
 pub(crate) struct Current<T>(RwLock<Arc<T>>);
 
 impl<T> Current<T> {

@@ -1,19 +1,20 @@
-//! Log lines about failing upstreams: one when a kind of failure of an upstream begins, one for each further cause of it, and one when it
-//! ends, not one per failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
+//! Log lines about failing upstreams: one when a kind of failure of an upstream begins, one for each further
+//! cause of it, and one when it ends, not one per failed fetch. Sans-I/O: counts of failing keys go in, lines
+//! come out.
 //!
-//! An intermittent kind of failure may cause [`CHANGES_MAX`] lines within [`INTERVAL`]. Later changes are logged
-//! after that, with a later fetch.
+//! An intermittent kind of failure may cause [`CHANGES_MAX`] lines within [`INTERVAL`]. Later changes are
+//! logged after that, with a later fetch.
 
 use crate::schedule::{FAILURE_CLASSES, FailureClass};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
-/// Log lines for one kind of failure of one upstream within [`INTERVAL`].
+/// Maximum number of log lines for one kind of failure of one upstream within [`INTERVAL`].
 const CHANGES_MAX: u32 = 4;
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Causes of one kind of failure that are logged before it ends.
+/// Maximum number of causes of one kind of failure that are logged before it ends.
 const CAUSES_MAX: usize = 16;
-/// Minimum time between two lines about keys that an upstream doesn't have: clients may ask for any.
+/// Minimum time between two lines about keys that an upstream doesn't have: clients may request any key.
 const MISSING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A line for the log.
@@ -25,7 +26,7 @@ pub(crate) enum Line {
         /// The key and the reason with all details. `None` if the scheduler itself refused a document.
         last: Option<(Key, String)>,
     },
-    /// No key fails in this way any more.
+    /// No key fails in this way any longer.
     Recovered { class: FailureClass },
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Line {
 #[derive(Default)]
 pub(crate) struct FailureLog {
     classes: [Logged; FAILURE_CLASSES],
-    /// The last log line about a missing key.
+    /// Time of the last log line about a missing key.
     missing: Option<Instant>,
 }
 
@@ -41,24 +42,27 @@ pub(crate) struct FailureLog {
 struct Logged {
     /// The last logged state.
     failing: bool,
-    /// Start of the interval in which changes are counted, and their number.
+    /// Start of the interval in which changes are counted.
     since: Option<Instant>,
+    /// Number of changes in this interval.
     changes: u32,
     last: Option<(Key, String)>,
-    /// The cause of the last failure, and those that were logged since this kind of failure began.
+    /// The cause of the last failure.
     cause: String,
+    /// The causes that were logged since this kind of failure began.
     causes: Vec<String>,
 }
 
 impl FailureLog {
-    /// Takes a failed fetch. `cause` identifies the cause within the kind of failure. `text` is the message with all details.
+    /// Records a failed fetch. `cause` identifies the cause within the kind of failure. `text` is the message
+    /// with all details.
     pub(crate) fn record(&mut self, class: FailureClass, cause: &str, key: &Key, text: &str) {
         let logged = &mut self.classes[class as usize];
         logged.last = Some((key.clone(), text.to_owned()));
         cause.clone_into(&mut logged.cause);
     }
 
-    /// The upstream has no such key. Returns whether to log it.
+    /// Records that the upstream has no such key. Returns `true` if it must be logged.
     pub(crate) fn record_missing(&mut self, now: Instant) -> bool {
         let is_due = self.missing.is_none_or(|last| now.duration_since(last) >= MISSING_INTERVAL);
         if is_due {
@@ -103,7 +107,7 @@ impl FailureLog {
 mod tests {
     use super::*;
 
-    /// The log's lines for these counts of keys that fail with 500 and with 401.
+    /// Returns the log's lines for these counts of keys that fail with 500 and with 401.
     fn review(log: &mut FailureLog, now: Instant, server_error: usize, unauthorized: usize) -> String {
         let mut failing = [0; FAILURE_CLASSES];
         failing[FailureClass::ServerError as usize] = server_error;
@@ -131,7 +135,7 @@ mod tests {
         assert_eq!(review(&mut log, now, 1, 0), "");
         log.record(FailureClass::Unauthorized, "401", &key, "401");
         assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 401; no server_error");
-        // The same cause, another one, and the first again.
+        // The same cause, another cause, and the first one again.
         log.record(FailureClass::Unauthorized, "401", &key, "401 again");
         assert_eq!(review(&mut log, now, 0, 1), "");
         log.record(FailureClass::Unauthorized, "403", &key, "403");

@@ -1,10 +1,11 @@
-//! Fair queueing of first fetches and of questions to hooks. Addresses take turns, and within an address its sessions. A
-//! session's items are served in the order of its requests. A client with thousands of items therefore delays no other client.
+//! Fair queueing of first fetches and of questions to hooks. Addresses take turns, and within an address its
+//! sessions. A session's items are served in the order of its requests. A client with thousands of items
+//! therefore delays no other client.
 //!
-//! Both levels use the two lists of RFC 8290 (FlowQueue-CoDel, section 4.2). A new queue is served before the old
-//! ones, so that a client's first item doesn't wait for a whole round. An empty queue stays in the list until its
-//! turn; otherwise it would count as new with each item. At most [`NEW_IN_ROW_MAX`] new queues are served in a row, so
-//! that an endless supply of new queues can't starve the old ones.
+//! Both levels use the two lists of RFC 8290 (FlowQueue-CoDel, section 4.2). A new queue is served before the
+//! old ones, so that a client's first item doesn't wait for a complete round. An empty queue stays in the
+//! list until its turn; otherwise it would count as new with each item. At most [`NEW_IN_ROW_MAX`] new queues
+//! are served in a row, so that an endless supply of new queues can't starve the old ones.
 //!
 //! **Invariants.** `len` is the sum of the children's lengths. `by_len` contains exactly the children that aren't
 //! empty. Every child is in one of the two lists, once. No state is kept while no item waits.
@@ -12,10 +13,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stentor_hub::{Key, Requester};
 
-/// After this many new queues in a row, an old one is served if one waits.
+/// Number of new queues in a row after which an old one is served, if one waits.
 const NEW_IN_ROW_MAX: u32 = 3;
 
-/// The session that an item waits for. Of a key: the first requester, or a later one that waits for fewer keys.
+/// The session for which an item waits. For a key: its first requester, or a later one that waits for fewer
+/// keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     /// The address.
@@ -25,22 +27,22 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// A client of this address. `session` is any number for its session.
+    /// Makes the owner for a client of this address. `session` is any number that identifies its session.
     pub(crate) fn new(source: u64, session: u64) -> Self {
         Self { source, session: Some((0, session)) }
     }
 
-    /// Whether the requester is unknown.
-    pub(crate) fn is_nobody(self) -> bool {
+    /// Returns `true` if the requester is unknown.
+    pub(crate) fn is_unknown(self) -> bool {
         self.session.is_none()
     }
 
-    /// The first owner of this address, in their order.
+    /// Returns the first owner of this address in their order.
     pub(crate) fn first_of_address(self) -> Self {
         Self { session: None, ..self }
     }
 
-    /// Whether both have the same address.
+    /// Returns `true` if both have the same address.
     pub(crate) fn is_of_address(self, other: Self) -> bool {
         self.source == other.source
     }
@@ -53,9 +55,9 @@ impl From<&Requester> for Owner {
     }
 }
 
-/// Something that waits.
+/// A waiting item.
 pub(crate) trait Item: Clone {
-    /// The item's share of a queue's length, at least 1.
+    /// Returns the item's share of a queue's length, at least 1.
     fn len(&self) -> usize {
         1
     }
@@ -66,16 +68,16 @@ impl Item for Key {}
 /// The operations of both levels.
 trait Queue: Default {
     type Item: Item;
-    /// The position of an item.
+    /// Identifies the position of an item.
     type At: Copy;
 
-    /// The sum of the items' lengths.
+    /// Returns the sum of the items' lengths.
     fn len(&self) -> usize;
     fn insert(&mut self, at: Self::At, item: Self::Item);
     fn remove(&mut self, at: Self::At);
-    /// The item whose turn it is. It stays until it is removed, but its turn is over.
+    /// Returns the item whose turn it is. It stays until it is removed, but its turn is over.
     fn next(&mut self) -> Option<Self::Item>;
-    /// The last requested item of the longest queue.
+    /// Returns the last requested item of the longest queue.
     fn last_of_longest(&self) -> Option<&Self::Item>;
 }
 
@@ -121,8 +123,9 @@ impl<V: Item> Queue for Tickets<V> {
 /// Queues that take turns.
 struct Turns<I, Q> {
     children: BTreeMap<I, Q>,
-    /// The new queues (not served since they began to wait) and the old ones, each with the next one first.
+    /// The new queues, which weren't served since they began to wait; the next one is first.
     new: VecDeque<I>,
+    /// The old queues, the next one first.
     old: VecDeque<I>,
     new_in_row: u32,
     by_len: BTreeSet<(usize, I)>,
@@ -199,7 +202,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
             let is_new = !self.new.is_empty() && (self.new_in_row < NEW_IN_ROW_MAX || self.old.is_empty());
             let id = if is_new { self.new.pop_front() } else { self.old.pop_front() }?;
             self.old.push_back(id);
-            // A new queue that is empty lost its items before its turn.
+            // An empty new queue lost its items before its turn.
             if self.is_empty(id) {
                 continue;
             }
@@ -216,7 +219,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
 
 type Sessions<V> = Turns<Option<(usize, u64)>, Tickets<V>>;
 
-/// Items that wait: keys for their first fetch, or questions for a request.
+/// Waiting items: keys for their first fetch, or questions for a request.
 pub(crate) struct FairQueue<V>(Turns<u64, Sessions<V>>);
 
 impl<V> Default for FairQueue<V> {
@@ -226,7 +229,7 @@ impl<V> Default for FairQueue<V> {
 }
 
 impl<V: Item> FairQueue<V> {
-    /// The sum of the items' lengths.
+    /// Returns the sum of the items' lengths.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -236,33 +239,34 @@ impl<V: Item> FairQueue<V> {
         self.0.insert((owner.source, (owner.session, ticket)), item);
     }
 
-    /// Takes an item out, if it is there.
+    /// Removes an item, if it exists.
     pub(crate) fn remove(&mut self, owner: Owner, ticket: u64) {
         self.0.remove((owner.source, (owner.session, ticket)));
     }
 
-    /// The item whose turn it is. It stays until it is removed, but its turn is over.
+    /// Returns the item whose turn it is. It stays until it is removed, but its turn is over.
     pub(crate) fn next(&mut self) -> Option<V> {
         self.0.next()
     }
 
-    /// The first item of a session. This is no turn.
+    /// Returns the first item of a session. This takes no turn.
     pub(crate) fn first_of(&self, owner: Owner) -> Option<&V> {
         let session = self.0.children.get(&owner.source)?.children.get(&owner.session)?;
         session.items.first_key_value().map(|(_, item)| item)
     }
 
-    /// The length of the longest queue of an address.
+    /// Returns the length of the longest queue of an address.
     pub(crate) fn longest(&self) -> usize {
         self.0.by_len.last().map_or(0, |(len, _)| *len)
     }
 
-    /// The last requested item of the longest session queue of the longest address queue.
+    /// Returns the last requested item of the longest session queue of the longest address queue.
     pub(crate) fn last_of_longest(&self) -> Option<&V> {
         self.0.last_of_longest()
     }
 
-    /// The lengths of the queues of an owner's address and session. The owner with the shorter queue is served sooner.
+    /// Returns the lengths of the queues of an owner's address and session. The owner with the shorter queue
+    /// is served sooner.
     pub(crate) fn waiting_of(&self, owner: Owner) -> (usize, usize) {
         let Some(address) = self.0.children.get(&owner.source) else { return (0, 0) };
         (address.len(), address.children.get(&owner.session).map_or(0, Queue::len))

@@ -36,28 +36,28 @@ pub(crate) struct Feeds {
     pushed_documents: Arc<PushedDocuments>,
     view: Arc<FeedsView>,
     fetches: JoinSet<Finished>,
-    /// What each fetch is for, should it panic.
+    /// The key and upstream of each fetch, in case its task panics.
     in_flight: HashMap<Id, (Key, usize)>,
-    /// An update that the data plane had no room for.
+    /// An update for which the data plane had no room.
     undelivered: Option<(Key, FeedUpdate)>,
-    /// Whether the data plane may have changes of subscriptions.
+    /// `true` if the data plane may have changes of subscriptions.
     has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
-    /// Until when their pauses were logged.
+    /// For each upstream, the end of its last logged pause.
     pauses: Vec<Option<std::time::Instant>>,
-    /// The same about their intervals.
+    /// The logged intervals of each upstream.
     intervals: Vec<IntervalLog>,
-    /// The same about the waits of first fetches.
+    /// The logged waits for first fetches of each upstream.
     first_waits: Vec<IntervalLog>,
     max_ages: Vec<MaxAge>,
 }
 
-/// Options that a reload brings.
+/// Options of a reload.
 pub(crate) struct Change {
     pub(crate) options: FeedsOptions,
     pub(crate) upstreams: Upstreams,
-    /// Dropped when they apply.
+    /// Dropped when the options apply.
     pub(crate) applied: oneshot::Sender<()>,
 }
 
@@ -105,8 +105,8 @@ impl Feeds {
         self.view.clone()
     }
 
-    /// Runs until `stop` is set, then aborts the fetches in flight. `changes`: other options, and the upstreams that are made of them.
-    /// `refetches`: keys that were fetched outside the schedule.
+    /// Runs until `stop` is set, then aborts the fetches in flight. `changes` are new options with their
+    /// upstreams. `refetches` are keys that were fetched outside the schedule.
     pub(crate) async fn run(
         mut self,
         mut changes: mpsc::Receiver<Change>,
@@ -138,10 +138,10 @@ impl Feeds {
         }
     }
 
-    /// Other options apply from now on.
+    /// Applies new options.
     fn configure(&mut self, Change { options, upstreams, applied }: Change) {
         if options.upstreams != *self.scheduler.upstreams() {
-            // What is in flight was asked for as configured before.
+            // Fetches in flight were made with the previous configuration.
             self.fetches.abort_all();
             self.in_flight.clear();
             let mut before: Vec<_> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
@@ -159,7 +159,7 @@ impl Feeds {
             self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
-        // Also if only the certificates to trust have changed.
+        // Applied even if only the trusted certificates have changed.
         self.upstreams = upstreams;
         self.bodies.set_bytes_max(options.fetches_bytes_max);
         self.pushed_documents.configure(&options);
@@ -167,7 +167,7 @@ impl Feeds {
         drop(applied);
     }
 
-    /// Does all that can be done without waiting.
+    /// Carries out all work that doesn't need to wait.
     fn turn(&mut self) {
         loop {
             while self.undelivered.is_none()
@@ -214,7 +214,7 @@ impl Feeds {
         let finished = match joined {
             Ok((id, finished)) => match self.in_flight.remove(&id) {
                 Some(_) => finished,
-                // It was taken back.
+                // The fetch was taken back.
                 None => return,
             },
             Err(error) => {
@@ -254,7 +254,7 @@ impl Feeds {
         self.log(upstream, &name);
     }
 
-    /// The upstream has answered 404. A key that keeps its document fails; of other keys, few are logged.
+    /// Records a 404 of the upstream. A key that keeps its document fails; for other keys, few are logged.
     fn record_missing(&mut self, upstream: usize, name: &str, key: &Key, cause: &str) {
         let failures = &mut self.failures[upstream];
         if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(key) {
@@ -270,7 +270,7 @@ impl Feeds {
         }
     }
 
-    /// Shows the time that the upstream's `Cache-Control` sets until the next fetch of this key.
+    /// Shows the time until the next fetch of this key that the upstream's `Cache-Control` sets.
     fn record_freshness(&mut self, upstream: usize, key: &Key, freshness: Freshness) {
         let options = self.scheduler.options();
         let max_age = match freshness {
@@ -296,7 +296,7 @@ impl Feeds {
         self.metrics.upstream_max_age.get_or_create(&labels).set(interval.unwrap_or_default().as_secs_f64());
     }
 
-    /// Logs the kinds of failures of an upstream that have begun or ended.
+    /// Logs kinds of failures of an upstream that have begun or ended.
     fn log(&mut self, upstream: usize, name: &str) {
         let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
         let now = Instant::now().into_std();
@@ -382,12 +382,12 @@ impl Feeds {
     }
 }
 
-/// Shorter pauses are not logged.
+/// Minimum length of a logged pause.
 const PAUSE_LOGGED: Duration = Duration::from_secs(5);
 
-/// Waits until the data plane has taken the update.
+/// Waits until the data plane has accepted the update.
 async fn deliver(data_plane: &dyn DataPlane, signals: &Signals, update: &Option<(Key, FeedUpdate)>) {
     let Some((key, update)) = update else { return };
-    // Without a deadline it ends only when it has succeeded.
+    // Without a deadline, this only returns after success.
     let _ = signals.when_space(None, || data_plane.update_feed(key, update.clone())).await;
 }

@@ -1,24 +1,25 @@
-//! Log lines about an upstream whose documents are fetched less often than its `poll_interval` says: one when that begins and
-//! one when it ends. Sans-I/O: effective intervals go in, lines come out.
+//! Log lines about an upstream whose documents are fetched less often than its `poll_interval`: one line at
+//! the start and one at the end. Sans-I/O: effective intervals go in, lines come out.
 
 use std::time::{Duration, Instant};
 
-/// For so long it must be true before it is logged: when many keys begin at once, the limits delay their first fetches only.
+/// Time for which the state must last before it is logged: when many keys start at once, the limits only
+/// delay their first fetches.
 pub(crate) const STEADY: Duration = Duration::from_secs(5);
-/// A delay of this share of the interval is logged.
+/// A delay is logged if it is at least the interval divided by this number.
 const SHARE: u32 = 10;
 
-/// What is logged of one upstream.
+/// The log state of one upstream.
 #[derive(Default)]
 pub(crate) struct IntervalLog {
-    /// As logged last.
+    /// The last logged state.
     is_longer: bool,
-    /// Since when it is otherwise.
+    /// Time since which the state has been different.
     since: Option<Instant>,
 }
 
 impl IntervalLog {
-    /// Whether the interval is longer, if there is something to log.
+    /// Returns whether the interval is longer, if a line must be logged.
     pub(crate) fn review(
         &mut self,
         now: Instant,
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_lasts_is_logged() {
+    fn only_lasting_changes_are_logged() {
         let (mut log, begin) = (IntervalLog::default(), Instant::now());
         let mut check = |at_ms: u64, effective_ms: u64, expect: Option<bool>| {
             let (at, effective) = (Duration::from_millis(at_ms), Duration::from_millis(effective_ms));

@@ -1,15 +1,15 @@
 //! The control plane: feeds, admin API, metrics (ARCHITECTURE.md).
 //!
-//! One tokio runtime of ordinary crates. It sees the data plane only as a [`stentor_ports::DataPlane`], and is seen
-//! by it only as a [`stentor_ports::ControlPlane`]: the [`Signals`], which are made before either, so that
-//!
+//! It runs on one tokio runtime and consists of ordinary crates. It sees the data plane only as a
+//! [`stentor_ports::DataPlane`]. The data plane sees it only as a [`stentor_ports::ControlPlane`]: the
+//! [`Signals`], which are made before either, so that
 //! ```text
 //! let signals = Signals::new();
 //! let edge = /* started with */ signals.clone() /* as its Arc<dyn ControlPlane> */;
 //! let control = Control::start(&runtime, options, edge, signals)?;
 //! ```
 //!
-//! - [`schedule`]: when each key is fetched, and the updates for its subscribers; sans-I/O.
+//! - [`schedule`]: the times of fetches, and the updates for subscribers; sans-I/O.
 //! - `fair`: turns by address and session.
 //! - `route`: from a key to an upstream and a URL.
 //! - `upstream`: from a URL to a document.
@@ -17,8 +17,8 @@
 //! - `auth`: tokens, permissions and revocations, for the data plane.
 //! - `hooks`: questions to the backend.
 //! - `admin`: publish API, metrics, health, on their own port.
-//! - `pushed_documents`: documents that backends push.
-//! - `secrets`: values of the configuration that come from the environment and from files.
+//! - `pushed_documents`: documents that backends push into feeds.
+//! - `secrets`: values of the configuration from the environment and from files.
 //! - `sample`: a sample of every metric, for the reference.
 
 mod access;

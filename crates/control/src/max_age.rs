@@ -1,22 +1,24 @@
-//! The time that `Cache-Control` of an upstream sets between two fetches of a key, as shown to operators. Sans-I/O: results of fetches go
-//! in, log lines come out.
+//! The time between two fetches of a key that an upstream's `Cache-Control` sets, as shown to operators.
+//! Sans-I/O: results of fetches go in, log lines come out.
 
 use std::time::{Duration, Instant};
 
-/// Minimum time between two log lines about an upstream: an upstream may send `max-age` with some documents only.
+/// Minimum time between two log lines about an upstream: an upstream may send `max-age` with only some
+/// documents.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// The last `max-age` of an upstream.
 #[derive(Default)]
 pub(crate) struct MaxAge {
-    /// Within its bounds. `None` if the last successful response had no `max-age`, so that `poll_interval` applies.
+    /// The last `max-age`, within its bounds. `None` if the last successful response had no `max-age`, so
+    /// that `poll_interval` applies.
     pub(crate) interval: Option<Duration>,
     logged: Option<Instant>,
 }
 
 impl MaxAge {
-    /// Takes the time that the response of a successful fetch sets. Returns `true` if this is worth a log line: it differs from
-    /// `poll_interval`, and the last line was long ago.
+    /// Records the time that the response of a successful fetch sets. Returns `true` if it must be logged: it
+    /// differs from `poll_interval`, and the last line was long ago.
     pub(crate) fn record(
         &mut self,
         now: Instant,

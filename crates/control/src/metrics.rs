@@ -1,7 +1,7 @@
-//! The figures that `/metrics` shows: the data plane's, the feeds', the admin port's, the process's.
+//! The metrics of `/metrics`: those of the data plane, the feeds, the admin port and the process.
 //!
-//! Names follow the house rule (the unit last, prefix `stentor_`); those of the process are the ones that every
-//! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
+//! Names have the prefix `stentor_` and the unit last. The names of process metrics are those of every
+//! Prometheus client library. The format is OpenMetrics 1.0, which Prometheus and compatible systems read.
 
 use crate::auth::metrics::AuthMetrics;
 use crate::options::AdminTls;
@@ -45,7 +45,8 @@ pub(crate) struct ReasonLabels {
     pub(crate) reason: &'static str,
 }
 
-/// Declares the control plane's own metrics: each once, with its type, its name without the prefix, and its meaning.
+/// Declares the control plane's own metrics: each once, with its type, its name without the prefix, and its
+/// help text.
 macro_rules! metrics {
     ($($field:ident: $ty:ty = $new:expr, $name:literal, $help:literal;)+) => {
         /// The control plane's own counters. Clones share them.
@@ -74,7 +75,7 @@ pub(crate) type Refusals = Family<ReasonLabels, Counter>;
 metrics! {
     fetches: Family<FetchLabels, Counter> = Family::default(),
         "feed_fetches", "Fetches of documents, by upstream and outcome";
-    // 1 ms to 16 s.
+    // Buckets from 1 ms to 16 s.
     fetch_seconds: FetchSeconds =
         Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
         "feed_fetch_seconds", "Duration of a fetch, including parsing and comparing the document, by upstream";
@@ -103,7 +104,7 @@ metrics! {
 }
 
 impl Metrics {
-    /// A registry of everything.
+    /// Makes a registry of all metrics.
     pub(crate) fn registry(
         &self,
         figures: Figures,
@@ -121,7 +122,7 @@ impl Metrics {
     }
 }
 
-/// Figures that are read when they are shown.
+/// Metrics whose values are read when they are shown.
 pub(crate) struct Figures {
     pub(crate) data_plane: Arc<dyn DataPlane>,
     pub(crate) feeds: Arc<FeedsView>,
@@ -195,7 +196,7 @@ fn metric(
     Metric { name, help, kind, samples }
 }
 
-/// A metric without labels.
+/// Makes a metric without labels.
 fn one(kind: MetricKind, name: &'static str, help: &'static str, value: u64) -> Metric {
     metric(kind, name, help, vec![(Vec::new(), value)])
 }

@@ -1,7 +1,8 @@
-//! What can be configured, with defaults and units. The binary fills these options; nothing here reads files.
+//! Options of the control plane, with defaults and units. The binary fills them; this module reads no files.
 //!
-//! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`), which the binary
-//! checks. [`Options::check`](crate::Options::check) checks what only the control plane knows.
+//! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`),
+//! and the binary checks them. [`Options::check`](crate::Options::check) makes the checks that need the
+//! control plane.
 
 use crate::secrets::Secrets;
 use rustls::ServerConfig;
@@ -13,16 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::KeyCharset;
 
-/// No duration in the options may be longer: a year.
+/// Maximum of every duration in the options: a year.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// `Retry-After` with another status than 429 counts up to this time.
+/// Upper limit for `Retry-After` with a status other than 429.
 const RETRY_AFTER_OF_KEY_MAX: Duration = Duration::from_secs(60);
 /// Minimum length of the admin token, in bytes.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
 /// Reads the configuration again.
 pub trait Reload: Send + Sync {
-    /// Applies it, all or nothing, also if the future is dropped. The answer is a JSON text: what changed, or why nothing did.
+    /// Applies it, all or nothing, even if the future is dropped. Returns a JSON text: the changes, or the
+    /// reason why nothing changed.
     fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 }
 
@@ -32,7 +34,7 @@ impl fmt::Debug for dyn Reload {
     }
 }
 
-/// TLS of the admin port.
+/// The TLS settings of the admin port.
 #[derive(Clone)]
 pub struct AdminTls {
     /// The configuration of rustls. Its certificates may be replaced while the server runs.
@@ -47,10 +49,10 @@ impl fmt::Debug for AdminTls {
     }
 }
 
-/// A counter for `/metrics` that neither plane keeps.
+/// A counter for `/metrics` that belongs to neither plane.
 #[derive(Clone)]
 pub struct ProcessCounter {
-    /// Its name, without the prefix `stentor_` and the suffix `_total`.
+    /// Name of the counter, without the prefix `stentor_` and the suffix `_total`.
     pub name: &'static str,
     /// One sentence, without a full stop.
     pub help: &'static str,
@@ -67,38 +69,38 @@ impl fmt::Debug for ProcessCounter {
 /// Keys whose documents are pushed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushedKeys {
-    /// Their prefix, if `key` is empty. Both empty: all keys.
+    /// Prefix of the keys, if `key` is empty. If both are empty: all keys.
     pub prefix: String,
-    /// Their template. Empty: see `prefix`.
+    /// Template of the keys. Empty: `prefix` applies.
     pub key: String,
-    /// Their characters.
+    /// Allowed characters in the keys.
     pub keys: KeyCharset,
 }
 
-/// What an upstream serves.
+/// The content of an upstream's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// JSON, whatever the Content-Type. A body that isn't valid JSON is an error.
+    /// JSON, whatever the Content-Type. An invalid body is an error.
     Json,
-    /// Anything. A document with a JSON Content-Type must be valid JSON; the rest is passed on as it is.
+    /// Any content. A document with a JSON Content-Type must be valid JSON; others are passed on unchanged.
     Any,
 }
 
-/// The proxy on the way to an upstream.
+/// The proxy for requests to an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub enum Proxy {
     /// Requests go to the host of the URL.
     #[default]
     None,
-    /// The one at this URL, which begins with `http://`.
+    /// The proxy at this URL, which begins with `http://`.
     Url(String),
-    /// The values of `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. Empty: not set.
+    /// The values of `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`. Empty means unset.
     Environment {
-        /// For upstreams with `http://`.
+        /// URL of the proxy for upstreams with `http://`.
         http: String,
-        /// For upstreams with `https://`.
+        /// URL of the proxy for upstreams with `https://`.
         https: String,
-        /// Hosts and networks to which no proxy leads.
+        /// Hosts and networks that are requested without a proxy.
         no: String,
     },
 }
@@ -130,7 +132,7 @@ pub enum ContentCoding {
     Brotli,
 }
 
-/// Declares options: each field once, with its meaning, its type and its default.
+/// Declares options: each field once, with its documentation, its type and its default.
 macro_rules! options {
     ($(
         $(#[$about:meta])*
@@ -153,31 +155,36 @@ macro_rules! options {
 }
 
 options! {
-    /// Feeds: which keys are fetched from where, how often, and what that may cost.
+    /// Options of feeds: their sources, intervals and limits.
     pub struct FeedsOptions {
-        /// Where documents come from. If several match a key, the most specific one applies ([`Route`](crate::Route)).
+        /// Sources of documents. If several match a key, the most specific one applies
+        /// ([`Route`](crate::Route)).
         upstreams: Vec<UpstreamOptions> = Vec::new(),
-        /// Keys whose documents are pushed, and that clients may wait for. An upstream that matches more specifically wins.
+        /// Keys whose documents are pushed, and for which clients may wait. A more specific upstream takes
+        /// precedence.
         pushed: Vec<PushedKeys> = Vec::new(),
         /// Maximum number of keys, with and without subscribers. Further keys are refused. At least 1.
         keys_max: usize = 10_000,
-        /// Maximum number of never-fetched keys that a session may wait for. Further subscriptions are refused. Zero: any number, because
-        /// keys take turns by address and session.
+        /// Maximum number of never-fetched keys for which a session may wait. Further subscriptions are
+        /// refused. Zero: unlimited, because keys take turns by address and session.
         cold_keys_max: usize = 0,
-        /// The same for all sessions of an address. Zero: any number.
+        /// The same for all sessions of an address. Zero: unlimited.
         cold_keys_per_address_max: usize = 0,
-        /// Bytes of all kept documents. A version that doesn't fit is refused, and its feed becomes stale.
+        /// Maximum size of all kept documents in bytes. A version that doesn't fit is refused, and its feed
+        /// becomes stale.
         documents_bytes_max: usize = 256 << 20,
-        /// Concurrent fetches of all upstreams. At least 1. Each upstream may always use as many as it gets if they are divided
-        /// evenly, and at least one.
+        /// Maximum number of concurrent fetches of all upstreams. At least 1. Each upstream may always use an
+        /// equal share of them, and at least one.
         fetches_max: usize = 256,
-        /// Bytes of the bodies that are being received, of all upstreams. At this bound, fetches wait, but for the oldest one.
+        /// Maximum size of the bodies that are being received, of all upstreams, in bytes. At this limit, all
+        /// fetches but the oldest one wait.
         fetches_bytes_max: usize = 128 << 20,
-        /// Time that a key without subscribers is kept and fetched.
+        /// Time for which a key without subscribers is kept and fetched.
         idle_ttl: Duration = Duration::from_secs(30),
-        /// Time after which a key with a document doesn't exist, if its upstream answers nothing but 404. Zero: at once.
+        /// Time after which a key with a document counts as not found, if its upstream only answers 404.
+        /// Zero: at once.
         not_found_after: Duration = Duration::from_secs(30),
-        /// Time until a key that doesn't exist is fetched again, if somebody asks for it.
+        /// Time until a key that doesn't exist is fetched again, if a client asks for it.
         not_found_retry_interval: Duration = Duration::from_secs(5),
         /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
         backoff_initial: Duration = Duration::from_secs(1),
@@ -189,30 +196,30 @@ options! {
         max_age_max: Duration = Duration::from_secs(24 * 3600),
         /// Maximum number of keys with pushed documents. At least 1.
         pushed_keys_max: usize = 10_000,
-        /// Bytes of all pushed documents.
+        /// Maximum size of all pushed documents in bytes.
         pushed_documents_bytes_max: usize = 64 << 20,
-        /// Bytes of one pushed document, as received and after decompression. At least 1.
+        /// Maximum size of one pushed document in bytes, as received and after decompression. At least 1.
         pushed_document_bytes_max: usize = 4 << 20,
         /// File with PEM certificates to trust for https upstreams, instead of the system's.
         ca_file: Option<PathBuf> = None,
-        /// Values of the secrets that URLs and headers of upstreams name.
+        /// Values of the secrets in URLs and headers of upstreams.
         secrets: Secrets = Secrets::default(),
     }
 
-    /// One HTTP API that feeds come from.
+    /// One HTTP API that serves documents of feeds.
     pub struct UpstreamOptions {
-        /// Its name in logs and metrics, unique.
+        /// Name of the upstream in logs and metrics, unique.
         name: String = String::new(),
-        /// Prefix of its keys, if `key` is empty. Both empty: all keys.
+        /// Prefix of its keys, if `key` is empty. If both are empty: all keys.
         prefix: String = String::new(),
-        /// Template of its keys, such as `matchesfeed/{id}/matchcentre`. Empty: see `prefix`.
+        /// Template of its keys, such as `matchesfeed/{id}/matchcentre`. Empty: `prefix` applies.
         key: String = String::new(),
         /// Characters of its keys.
         keys: KeyCharset = KeyCharset::Ascii,
-        /// `http://` or `https://`, a host, and perhaps a path and a query. With a `key`, its placeholders may stand in
-        /// both; otherwise the whole key is appended to the path. It may name [`Secrets`].
+        /// `http://` or `https://`, a host, and optionally a path and a query. With a `key`, its placeholders
+        /// may stand in both; otherwise the complete key is appended to the path. It may contain [`Secrets`].
         url: String = String::new(),
-        /// Time from the start of a fetch to the next one, if the upstream doesn't say otherwise. At least 1 ms.
+        /// Time from the start of a fetch to the next one, unless the upstream sets another. At least 1 ms.
         poll_interval: Duration = Duration::from_secs(1),
         /// Time for a fetch, from its start to the last byte.
         timeout: Duration = Duration::from_secs(10),
@@ -220,79 +227,88 @@ options! {
         connect_timeout: Duration = Duration::from_secs(3),
         /// Time without progress before the response headers and within the body. Zero: `timeout`.
         read_timeout: Duration = Duration::ZERO,
-        /// Bytes of a document, as received and after decompression.
+        /// Maximum size of a document in bytes, as received and after decompression.
         document_bytes_max: usize = 4 << 20,
-        /// Concurrent fetches. At least 1.
+        /// Maximum number of concurrent fetches. At least 1.
         concurrency_max: usize = 32,
-        /// Fetches that start per second, evenly distributed: at most a tenth of them, and at least one, start at once.
+        /// Maximum number of fetches that start per second, evenly distributed. A tenth of them, and at least
+        /// one, may start at once.
         requests_per_second_max: usize = 1000,
-        /// Bytes of the headers of a response.
+        /// Maximum size of a response's headers in bytes.
         response_header_bytes_max: usize = 128 << 10,
-        /// Time after which no further request goes over a connection.
+        /// Time after which a connection isn't used for further requests.
         connection_age_max: Duration = Duration::from_secs(5 * 60),
         /// The method of every request.
         method: RequestMethod = RequestMethod::Get,
-        /// The body of every request, a JSON text. A placeholder of `key` may stand in it as a whole string.
+        /// The body of every request, a JSON text. A placeholder of `key` may stand in it as a complete
+        /// string.
         body: String = String::new(),
-        /// Compressions that the upstream is offered. Empty: none.
+        /// Compressions that are offered to the upstream. Empty: none.
         accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
-        /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They may name [`Secrets`].
+        /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They
+        /// may contain [`Secrets`].
         headers: Vec<(String, String)> = Vec::new(),
-        /// `USER:PASSWORD` for the header `Authorization` (RFC 7617), which may name secrets. Empty: no such header.
+        /// `USER:PASSWORD` for the header `Authorization` (RFC 7617). It may contain secrets. Empty: no such
+        /// header.
         basic_auth: String = String::new(),
-        /// What it serves.
+        /// The content of its documents.
         content: Content = Content::Json,
-        /// Whether the upstream's `Cache-Control` is ignored. Then only `poll_interval` applies.
+        /// `true` ignores the upstream's `Cache-Control`, so that only `poll_interval` applies.
         ignore_cache_control: bool = false,
         /// Minimum value taken from `Cache-Control: max-age`.
         max_age_min: Duration = Duration::from_secs(1),
         /// Maximum value taken from `Cache-Control: max-age`. Zero: [`FeedsOptions::max_age_max`].
         max_age_max: Duration = Duration::ZERO,
-        /// Whether `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send this header by
-        /// default.
+        /// `true` if `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send
+        /// this header by default.
         complete_on_max_age_zero: bool = false,
-        /// Host, with an optional port, for the header `Host`, for SNI and as the name that the certificate must have. `None`: that of
-        /// `url`. Connections are opened to the host of `url` in any case.
+        /// Host, with an optional port, for the header `Host`, for SNI and as the name in the certificate.
+        /// `None`: the host of `url`. Connections are opened to the host of `url` in any case.
         host: Option<String> = None,
-        /// Unix domain socket that requests go to, instead of the host of `url`, which is then only sent as the header `Host`.
+        /// Unix domain socket for requests, instead of the host of `url`, which is then only sent in the
+        /// header `Host`.
         socket: Option<PathBuf> = None,
-        /// The proxy that requests go through.
+        /// The proxy for requests.
         proxy: Proxy = Proxy::None,
         /// File with PEM certificates to trust for this upstream. `None`: [`FeedsOptions::ca_file`].
         ca_file: Option<PathBuf> = None,
-        /// File with the PEM certificate that identifies this client to the upstream, and its intermediate certificates. It needs
-        /// `client_key_file`.
+        /// File with the PEM certificate that identifies this client to the upstream, and its intermediate
+        /// certificates. Requires `client_key_file`.
         client_certificate_file: Option<PathBuf> = None,
         /// File with the PEM private key of that certificate.
         client_key_file: Option<PathBuf> = None,
-        /// Redirects that are followed. Each counts as a request, and all happen within `timeout`.
+        /// Which redirects are followed. Each counts as a request, and all must complete within `timeout`.
         redirects: Redirects = Redirects::Never,
-        /// Whether cookies that the upstream sets are sent back to it: at most 16 of 4 kB, in memory.
+        /// `true` sends the upstream's cookies back to it: at most 16 of 4 kB, in memory.
         cookies: bool = false,
         /// Names of members that identify the objects of an array, tried in this order before `id` and similar names.
         identity: Vec<String> = Vec::new(),
-        /// JSON pointers to members whose change alone makes no version ([`Ignored`](stentor_delta::Ignored)).
+        /// JSON pointers to members whose changes alone don't make a new version
+        /// ([`Ignored`](stentor_delta::Ignored)).
         ignore: Vec<String> = Vec::new(),
     }
 
-    /// The admin port: publish API, metrics, health.
+    /// Options of the admin port: publish API, metrics, health.
     pub struct AdminOptions {
-        /// Where it listens. Port 0 picks one. An address beyond loopback needs `token`.
+        /// Address of the admin port. Port 0 picks a free port. An address beyond loopback requires `token`.
         listen: SocketAddr = SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)),
-        /// Required as `Authorization: Bearer …`. At least [`TOKEN_BYTES_MIN`] visible ASCII characters.
+        /// The token for `Authorization: Bearer …`. At least [`TOKEN_BYTES_MIN`] visible ASCII characters.
         token: Option<String> = None,
-        /// Accepted values of `Host`, besides loopback and the address itself.
+        /// Accepted values of `Host`, in addition to loopback and the address itself.
         hosts: Vec<String> = Vec::new(),
-        /// Bytes of one message to publish, with its envelope: a JSON body, or a line of NDJSON.
+        /// Maximum size of one message to publish in bytes, with its envelope: a JSON body, or a line of
+        /// NDJSON.
         message_bytes_max: usize = 1_000_000,
-        /// Open connections. At this limit the oldest one without a complete, authorized request makes room for another;
-        /// without such a one, the other is answered with 503 and closed.
+        /// Maximum number of open connections. At this limit the oldest connection without a complete,
+        /// authorized request is closed for a new one. If there is none, the new one is answered with 503 and
+        /// closed.
         connections_max: usize = 256,
         /// Time for the headers of a request.
         header_timeout: Duration = Duration::from_secs(10),
-        /// Time for a message or document to arrive, and time without progress while a client reads the response.
+        /// Time for a message or document to arrive; also the time without progress while a client reads the
+        /// response.
         body_timeout: Duration = Duration::from_secs(30),
-        /// Time that a publication waits for a full mailbox. It is then refused with 503.
+        /// Time that a publication waits for a full mailbox before it is refused with 503.
         busy_timeout: Duration = Duration::from_secs(10),
         /// Time for requests in progress when shutting down.
         shutdown_timeout: Duration = Duration::from_secs(5),
@@ -300,28 +316,28 @@ options! {
 }
 
 impl UpstreamOptions {
-    /// The time without progress after which a fetch fails.
+    /// Returns the time without progress after which a fetch fails.
     pub(crate) fn read_timeout(&self) -> Duration {
         if self.read_timeout.is_zero() { self.timeout } else { self.read_timeout }
     }
 }
 
 impl UpstreamOptions {
-    /// The settings that may name secrets.
+    /// Iterates over the settings that may contain secrets.
     pub(crate) fn texts_with_secrets(&self) -> impl Iterator<Item = &String> {
         self.headers.iter().map(|(_, text)| text).chain([&self.url, &self.basic_auth])
     }
 }
 
 impl FeedsOptions {
-    /// The time until the next fetch of a key of this upstream, if `max-age` says `age`.
+    /// Returns the time until the next fetch of a key of this upstream, if `max-age` is `age`.
     pub(crate) fn bounded_max_age(&self, upstream: usize, age: Duration) -> Duration {
         let UpstreamOptions { max_age_min, max_age_max, .. } = &self.upstreams[upstream];
         let max_age_max = if max_age_max.is_zero() { &self.max_age_max } else { max_age_max };
         age.min(*max_age_max).max(*max_age_min)
     }
 
-    /// The time that `Retry-After` of a response holds its key, or its whole upstream (429).
+    /// Returns the time for which `Retry-After` of a response holds its key, or its complete upstream (429).
     pub(crate) fn bounded_retry_after(&self, wait: Duration, is_429: bool) -> Duration {
         let bound = self.retry_after_max;
         wait.min(if is_429 { bound } else { bound.min(RETRY_AFTER_OF_KEY_MAX) })

@@ -1,6 +1,6 @@
 //! Percent escapes (RFC 3986, 2.1).
 
-/// The bytes that `text` stands for, and whether all escapes are whole. A broken one stands for itself.
+/// Decodes `text`. Returns its bytes, and whether all escapes are well-formed. A malformed one is copied.
 pub(crate) fn decode(text: &str) -> (Vec<u8>, bool) {
     let mut pieces = text.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
@@ -23,13 +23,13 @@ pub(crate) fn decode(text: &str) -> (Vec<u8>, bool) {
     (bytes, are_whole)
 }
 
-/// The text that `text` stands for. `None` if an escape is broken, or the result isn't UTF-8.
+/// Decodes `text`; `None` if an escape is malformed, or the result isn't UTF-8.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let (bytes, are_whole) = decode(text);
     String::from_utf8(bytes).ok().filter(|_| are_whole)
 }
 
-/// Appends `value`, escaped but for the bytes that `keeps` returns `true` for.
+/// Appends `value`, escaping all bytes for which `keeps` returns `false`.
 pub(crate) fn encode(value: &str, keeps: impl Fn(u8) -> bool, out: &mut String) {
     for byte in value.bytes() {
         if keeps(byte) {

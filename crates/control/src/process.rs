@@ -14,7 +14,7 @@ pub(crate) struct ProcessStats {
     pub(crate) started_at_seconds: u64,
 }
 
-/// Reads files in `/proc`, which takes long if very many descriptors are open.
+/// Reads files in `/proc`, which takes long if very many file descriptors are open.
 pub(crate) fn stats() -> io::Result<ProcessStats> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let Stat { cpu_ticks, start_ticks, resident_pages } =
@@ -42,7 +42,8 @@ struct Stat {
     resident_pages: usize,
 }
 
-/// The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+/// Parses the fields. The second field is the program's name in parentheses, which may itself contain spaces
+/// and parentheses.
 fn parse_stat(stat: &str) -> Option<Stat> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ').skip(14 - 3);
@@ -53,12 +54,13 @@ fn parse_stat(stat: &str) -> Option<Stat> {
     Some(Stat { cpu_ticks: user + system, start_ticks, resident_pages })
 }
 
-/// When the system started, in seconds since 1970: `btime` in `/proc/stat`.
+/// Returns the system's start time in seconds since 1970: `btime` in `/proc/stat`.
 fn booted_at(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Since Linux 6.2 the folder's size is the number of its entries; before, they are counted.
+/// Counts file descriptors. Since Linux 6.2 the folder's size is the number of its entries; before, they are
+/// counted.
 fn descriptors() -> io::Result<usize> {
     match std::fs::metadata("/proc/self/fd")?.len() {
         0 => Ok(std::fs::read_dir("/proc/self/fd")?.count()),

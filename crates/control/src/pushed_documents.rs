@@ -1,21 +1,24 @@
 //! Documents that backends push into feeds.
 //!
-//! A key is either fetched or pushed: a push to a key of an upstream is refused, so that a document has one source.
-//! A pushed document stays until it is deleted, evicted, or the process ends. Documents without subscribers are evicted,
-//! least recently used first, when their room is needed. A document with subscribers is never evicted; a push is refused
-//! if no room is left.
-//! If the configuration declares a key as pushed ([`FeedsOptions::pushed`]), its subscribers wait for the first document.
-//! Otherwise a key without a document is reported as not found.
-//! When a key gets subscribers, the data plane is sent its document again, because it may have had no room to keep it.
+//! A key is either fetched or pushed: a push to a key of an upstream is refused, so that a document has one
+//! source. A pushed document stays until it is deleted, evicted, or the process ends. Documents without
+//! subscribers are evicted, least recently used first, when their space is needed. A document with
+//! subscribers is never evicted; a push is refused if no space is left.
+//! If the configuration declares a key as pushed ([`FeedsOptions::pushed`]), its subscribers wait for the
+//! first document. Otherwise a key without a document is reported as not found.
+//! When a key gains subscribers, the data plane is sent its document again, because it may have had no space
+//! to keep it.
 //!
-//! In a cluster, the engine keeps the documents for all nodes ([`stentor_ports::PushedFeeds`]), and this node none: [`shared`].
+//! In a cluster, the engine keeps the documents for all nodes ([`stentor_ports::PushedFeeds`]), and this node
+//! keeps none: [`shared`].
 //!
 //! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
 //! number arrived before.
 //!
-//! **Invariants.** Operations on one key run in order and to completion, even if the request is cancelled: each runs in a
-//! task of its own and holds the lock of the key's slot. The bytes in the table are those of the documents in its slots,
-//! and of those that are about to be stored. A task that holds a slot waits only for the slot of an idle key, which no
+//! **Invariants.** Operations on one key run in order and to completion, even if the request is cancelled:
+//! each runs in a separate task and holds the lock of the key's slot. The bytes in the table are those of the
+//! documents in its slots, and of documents that are about to be stored. A task that holds a slot only waits
+//! for the slot of an idle key, which no such task holds.
 //! such task holds.
 
 mod shared;
@@ -35,7 +38,7 @@ use stentor_ports::{DataPlane, FeedUpdate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Why a push is refused.
+/// Reason for refusing a push.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
     #[error("the key belongs to the feed {0:?}, whose documents are fetched")]
@@ -65,12 +68,12 @@ pub(crate) struct Push {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) body: Vec<u8>,
-    /// From [`PushedDocuments::room_for`].
+    /// The space from [`PushedDocuments::room_for`].
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) sequence: Option<u64>,
 }
 
-/// Bodies that are being received are counted in units of so many bytes.
+/// Unit in which the space for received bodies is counted, in bytes.
 const BODY_UNIT_BYTES: usize = 1 << 10;
 
 /// The last document of a key.
@@ -80,21 +83,21 @@ struct StoredDocument {
     sequence: Option<u64>,
 }
 
-/// A key's document. Empty before the first and after the last.
+/// A key's document. Empty before the first one and after a deletion.
 type Slot = Arc<tokio::sync::Mutex<Option<StoredDocument>>>;
 
 /// The state of a key.
 #[derive(Default)]
 struct Entry {
     slot: Slot,
-    /// Of its document, if there is one.
+    /// Size of its document in bytes, if there is one.
     bytes: Option<usize>,
     wanted: bool,
-    /// Tasks that use it.
+    /// Number of tasks that use it.
     tasks: usize,
-    /// When it was used last, in uses of all.
+    /// Time of its last use, as the number of all uses.
     used: u64,
-    /// Whether the configuration says that it will be pushed.
+    /// `true` if the configuration declares it as pushed.
     is_declared: bool,
 }
 
@@ -107,19 +110,20 @@ impl Entry {
 #[derive(Default)]
 struct Table {
     entries: HashMap<Key, Entry>,
-    /// The keys that may go, by their last use.
+    /// Keys that may be evicted, by last use.
     idle: BTreeMap<u64, Key>,
     idle_bytes: usize,
-    /// Declared keys without a document that have subscribers.
+    /// Declared keys that have subscribers and no document.
     waiting: HashSet<Key>,
     uses: u64,
-    /// Of all documents.
+    /// Size of all documents in bytes.
     bytes: usize,
     evicted: u64,
 }
 
 impl Table {
-    /// Changes what is known of a key, which thereby is used. Without a document and a task it goes.
+    /// Changes a key's entry, which counts as a use. Removes the entry if it has neither a document nor a
+    /// task.
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) -> Option<Slot> {
         let entry = self.entries.get_mut(key)?;
         if entry.is_idle() {
@@ -143,7 +147,8 @@ impl Table {
         Some(slot)
     }
 
-    /// The least recently used idle key. The caller holds it now, as if by [`PushedDocuments::acquire`].
+    /// Takes the least recently used idle key. The caller holds it now, as if by
+    /// [`PushedDocuments::acquire`].
     fn take_least_recently_used(&mut self) -> Option<(Key, Slot)> {
         let key = self.idle.first_key_value().map(|(_, key)| key.clone())?;
         let slot = self.change(&key, |entry| entry.tasks += 1)?;
@@ -157,12 +162,12 @@ impl Table {
 pub(crate) struct PushStats {
     pub(crate) keys: usize,
     pub(crate) bytes: usize,
-    /// Bytes of bodies that are being received.
+    /// Size of the bodies that are being received, in bytes.
     pub(crate) bodies_bytes: usize,
     pub(crate) evicted: u64,
 }
 
-/// What a reload replaces.
+/// The options that a reload replaces.
 struct Config {
     options: FeedsOptions,
     routes: Routes,
@@ -184,7 +189,7 @@ pub(crate) struct PushedDocuments {
     signals: Arc<Signals>,
     processor: DocumentProcessor,
     differ: Arc<Differ>,
-    /// Room for bodies on their way to be documents, in [`BODY_UNIT_BYTES`].
+    /// Space for bodies of future documents, in [`BODY_UNIT_BYTES`].
     bodies: Arc<Semaphore>,
     bodies_max: u32,
     table: Mutex<Table>,
@@ -228,20 +233,20 @@ impl PushedDocuments {
         })
     }
 
-    /// Other options apply from now on. A document that was pushed stays until it is deleted or evicted, also if its key is
+    /// Applies other options. A pushed document stays until it is deleted or evicted, even if its key is
     /// fetched from now on.
     pub(crate) fn configure(&self, options: &FeedsOptions) {
         self.config.store(Config::new(options.clone()));
     }
 
-    /// Waits for room for a body of so many bytes. All bodies that are being received, inflated and compared have as much
-    /// as all documents may have.
+    /// Waits for space for a body of this size. All bodies that are being received, inflated and compared
+    /// share as much space as all documents may have.
     pub(crate) async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, PushError> {
         let room = self.bodies.clone().acquire_many_owned(units(bytes).min(self.bodies_max));
         tokio::time::timeout(self.busy_timeout, room).await.ok().and_then(Result::ok).ok_or(PushError::Busy)
     }
 
-    /// Bytes of one document, at the most.
+    /// Returns the maximum size of one document in bytes.
     pub(crate) fn document_bytes_max(&self) -> usize {
         self.config.load().options.pushed_document_bytes_max
     }
@@ -257,7 +262,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Stores a document. True if it differs from the last one.
+    /// Stores a document. Returns `true` if it differs from the last one.
     pub(crate) async fn put(self: &Arc<Self>, key: &Key, push: Push) -> Result<bool, PushError> {
         self.check(key)?;
         let guard = self.acquire(key).await?;
@@ -302,7 +307,7 @@ impl PushedDocuments {
         Ok(true)
     }
 
-    /// Compares a document with the one before. Returns the room for its body as well.
+    /// Compares a document with the previous one. Also returns the space of its body.
     pub(super) async fn process(
         &self,
         push: Push,
@@ -354,8 +359,8 @@ impl PushedDocuments {
         *stored = None;
     }
 
-    /// Notes whether a key has subscribers. If so, sends the data plane its document again. False if the key is not a
-    /// pushed one.
+    /// Records whether a key has subscribers. If it has, sends the data plane its document again. Returns
+    /// `false` if the key isn't a pushed one.
     pub(crate) fn handle_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
         let change = |entry: &mut Entry| {
             entry.wanted = wanted;
@@ -371,11 +376,11 @@ impl PushedDocuments {
                 match &*stored {
                     Some(stored) => {
                         let update = FeedUpdate::Document(stored.version.document.clone());
-                        // The next subscription retries.
+                        // The next subscription tries again.
                         let _ = guard.pushed_documents.deliver(&guard.key, update).await;
                     }
                     None if guard.pushed_documents.is_declared(&guard.key) => {}
-                    // The first push failed: subscribers don't wait for a second one.
+                    // The first push failed, and subscribers don't wait for a second one.
                     None => {
                         guard
                             .pushed_documents
@@ -388,7 +393,8 @@ impl PushedDocuments {
         true
     }
 
-    /// Notes whether a key without a document has subscribers. False if the key is not declared as pushed.
+    /// Records whether a key without a document has subscribers. Returns `false` if the key isn't declared as
+    /// pushed.
     fn handle_cold_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
         if !self.is_declared(key) {
             return false;
@@ -408,7 +414,7 @@ impl PushedDocuments {
         true
     }
 
-    /// The key that a backend names by a text that has been percent-decoded once.
+    /// Parses a backend's key from a text that has been percent-decoded once.
     pub(crate) fn parse_key(&self, text: &str) -> Result<Key, KeyError> {
         self.config.load().keys.parse(text)
     }
@@ -425,7 +431,8 @@ impl PushedDocuments {
         self.deliver_until_accepted(key, FeedUpdate::Forget).await;
     }
 
-    /// Delivers an update to the data plane, however long it takes: a lost one would leave subscribers waiting.
+    /// Delivers an update to the data plane, however long it takes: a lost update would leave subscribers
+    /// waiting.
     async fn deliver_until_accepted(&self, key: &Key, update: FeedUpdate) {
         let _ = self.signals.when_space(None, || self.data_plane.update_feed(key, update.clone())).await;
     }
@@ -444,7 +451,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Acquires a key; a new one if there is room for it.
+    /// Acquires a key. Creates it if there is space.
     async fn acquire(self: &Arc<Self>, key: &Key) -> Result<KeyGuard, PushError> {
         loop {
             let idle = {
@@ -466,7 +473,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Counts `new` bytes instead of `old`, when others have gone for it.
+    /// Charges `new` bytes in place of `old`. Evicts other documents if necessary.
     async fn make_room(self: &Arc<Self>, old: usize, new: usize) -> Result<(), PushError> {
         let most = self.config.load().options.pushed_documents_bytes_max;
         loop {
@@ -477,7 +484,7 @@ impl PushedDocuments {
                     table.bytes = rest + new;
                     return Ok(());
                 }
-                // Nothing is evicted for a document that doesn't fit anyway.
+                // No document is evicted for one that wouldn't fit anyway.
                 if (rest - table.idle_bytes).checked_add(new).is_none_or(|sum| sum > most) {
                     return Err(PushError::NoRoom);
                 }
@@ -495,7 +502,7 @@ impl PushedDocuments {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing panics while it holds the lock; if something did, what is there is still whole.
+        // No code panics while it holds the lock. Even after a panic the table would be consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -508,7 +515,7 @@ async fn run_to_completion<T: Send + 'static>(
     done.unwrap_or(Err(PushError::Document(Failure::Internal("a push panicked"))))
 }
 
-/// The highest sequence number, if this one isn't lower than it.
+/// Returns the highest sequence number, if `given` isn't lower.
 fn in_sequence(stored: &Option<StoredDocument>, given: Option<u64>) -> Result<Option<u64>, PushError> {
     let last = stored.as_ref().and_then(|stored| stored.sequence);
     match (given, last) {

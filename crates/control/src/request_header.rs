@@ -1,8 +1,9 @@
-//! Headers that a configuration may add to the requests to an upstream.
+//! Headers that a configuration may add to requests to an upstream.
 
 use hyper::header::{ACCEPT_ENCODING, HOST, HeaderName, HeaderValue};
 
-/// Names of headers, in lower case, that the fetcher sets itself: an upstream's `headers` may have none of them.
+/// Names, in lower case, of headers that the fetcher sets itself. An upstream's `headers` may have none of
+/// them.
 const RESERVED_HEADERS: [&str; 10] = [
     "accept-encoding",
     "connection",
@@ -16,7 +17,7 @@ const RESERVED_HEADERS: [&str; 10] = [
     "upgrade",
 ];
 
-/// A header for every request to an upstream, checked.
+/// Checks a header for every request to an upstream.
 ///
 /// # Errors
 /// The mistake, without the value, which may be a secret.

@@ -6,11 +6,12 @@ use stentor_ports::{Busy, CommandError, ControlPlane, Done};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Delay before a full mailbox is tried again without a signal, because a mailbox that drains may send none.
+/// Delay before a full mailbox is tried again without a signal, because a mailbox may drain without sending
+/// one.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
-/// The control plane as the data plane sees it. Made before both, so that either can be started first; signals
-/// given before the control plane runs aren't lost.
+/// The control plane as the data plane sees it. Made before both, so that either can be started first.
+/// Signals that are sent before the control plane runs aren't lost.
 #[derive(Default)]
 pub struct Signals {
     wanted: Notify,
@@ -18,24 +19,24 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Nothing signalled yet.
+    /// Makes signals without any pending one.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Waits until [`ControlPlane::wanted`] has been called since this last returned.
+    /// Waits until [`ControlPlane::wanted`] has been called since this function last returned.
     pub(crate) async fn when_wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Tries until `attempt` isn't refused as busy, as often as there is space again; until `deadline`.
+    /// Repeats `attempt` until it isn't refused as busy, whenever there is space again, until `deadline`.
     pub(crate) async fn when_space<T>(
         &self,
         deadline: Option<Instant>,
         mut attempt: impl FnMut() -> Result<T, Busy>,
     ) -> Result<T, Busy> {
         loop {
-            // Made before the attempt: it notices space made between attempt and wait.
+            // Registered before the attempt, so that space made between attempt and wait isn't missed.
             let space = self.space.notified();
             if let Ok(done) = attempt() {
                 return Ok(done);
@@ -61,13 +62,13 @@ impl ControlPlane for Signals {
     }
 }
 
-/// Waits until the sender says true, or is gone.
+/// Waits until the sender sends `true`, or is dropped.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Sends a command to the data plane and waits for its answer. While an inbox is full, retries for `busy_timeout` and
-/// calls `on_wait` once.
+/// Sends a command to the data plane and waits for its answer. While an inbox is full, retries for
+/// `busy_timeout`, and calls `on_wait` once.
 pub(crate) async fn command<T: Send + 'static>(
     signals: &Signals,
     busy_timeout: Duration,
@@ -77,10 +78,10 @@ pub(crate) async fn command<T: Send + 'static>(
     let mut on_wait = Some(on_wait);
     let deadline = Instant::now() + busy_timeout;
     loop {
-        // Made before the attempt: it notices space made between attempt and wait.
+        // Registered before the attempt, so that space made between attempt and wait isn't missed.
         let space = signals.space.notified();
         let (answer, answered) = oneshot::channel();
-        // Nobody waits any more only if the request's client has gone.
+        // The receiver is only dropped if the request's client has disconnected.
         give(Done::new(move |result| _ = answer.send(result)));
         match answered.await.unwrap_or(Err(CommandError::Stopped)) {
             Err(CommandError::Busy) if Instant::now() < deadline => {

@@ -1,4 +1,5 @@
-//! The state of the feeds, for metrics and status. The feeds' task writes it, requests to the admin port read it.
+//! The state of the feeds, for metrics and status. The feeds' task writes it, requests to the admin port read
+//! it.
 
 use crate::schedule::{FAILURE_CLASSES, LaneStats, Scheduler, Stats};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,9 +12,10 @@ pub(crate) struct UpstreamView {
     pub(crate) name: Arc<str>,
     pub(crate) fetches: u64,
     pub(crate) failures: u64,
-    /// Fetches in flight, keys that wait for one, and the number of waits for the upstream's rate.
+    /// Number of fetches in flight, of keys that wait for one, and of waits for the upstream's rate.
     pub(crate) lane: LaneStats,
-    /// Time between two fetches of a key that `Cache-Control` of the last response sets. `None` while `poll_interval` applies.
+    /// Time between two fetches of a key that `Cache-Control` of the last response sets. `None` while
+    /// `poll_interval` applies.
     pub(crate) max_age: Option<Duration>,
     /// The last failure or 404: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
@@ -28,7 +30,7 @@ impl FeedsView {
         Self(Mutex::new((Stats::default(), views.collect())))
     }
 
-    /// Other upstreams, which continue the figures of those with the same name.
+    /// Sets other upstreams. They continue the numbers of those with the same name.
     pub(crate) fn configure(&self, upstreams: impl Iterator<Item = Arc<str>>) {
         let (_, views) = &mut *self.lock();
         let mut before = std::mem::take(views);
@@ -41,7 +43,7 @@ impl FeedsView {
         }));
     }
 
-    /// One upstream, which has had every kind of failure.
+    /// Makes the view of one upstream with every kind of failure.
     pub(crate) fn with_every_failure(name: &str) -> Self {
         let view = Self::new([name.into()].into_iter());
         view.lock().1[0].lane.has_failed = [true; FAILURE_CLASSES];
@@ -65,7 +67,7 @@ impl FeedsView {
         }
     }
 
-    /// Counts a fetch that has ended, and shows its failure.
+    /// Counts a finished fetch, and shows its failure.
     pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, has_failed: bool, failure: Option<String>) {
         let upstream = &mut self.lock().1[upstream];
         upstream.fetches += 1;
@@ -75,7 +77,7 @@ impl FeedsView {
         }
     }
 
-    /// `Cache-Control` of a response sets this time until the next fetch.
+    /// Shows the time until the next fetch that `Cache-Control` of a response sets.
     pub(crate) fn show_max_age(&self, upstream: usize, max_age: Option<Duration>) {
         self.lock().1[upstream].max_age = max_age;
     }

@@ -1,6 +1,8 @@
-//! The declaration of the admin API: every operation, with its request, its responses and the reasons for refusing it.
+//! The declaration of the admin API: every operation, with its request, its responses and the reasons for
+//! refusing it.
 //!
-//! The router, docs/admin-api.md and docs/openapi.json ([`openapi`](super::openapi::openapi)) are made from it.
+//! The router, docs/admin-api.md and docs/openapi.json ([`openapi`](super::openapi::openapi)) are generated
+//! from it.
 
 pub use super::reason::{COMMON_REASONS, ROUTING_REASONS, Reason};
 
@@ -25,29 +27,29 @@ use std::sync::Arc;
 pub struct Body {
     /// The `Content-Type`.
     pub content_type: &'static str,
-    /// The name of its JSON Schema in the OpenAPI document. `None`: any text.
+    /// The name of the body's JSON Schema in the OpenAPI document. `None` means any text.
     pub schema: Option<&'static str>,
-    /// What it is, in one sentence.
+    /// Meaning of the body, in one sentence.
     pub meaning: &'static str,
 }
 
 /// A method on a path.
 pub struct Operation {
-    /// In capitals.
+    /// The method, in capitals.
     pub method: &'static str,
-    /// With the key as `{key}`.
+    /// The path, with the key as `{key}`.
     pub path: &'static str,
-    /// What it does, in a few words.
+    /// Effect of the operation, in a few words.
     pub summary: &'static str,
-    /// How it behaves, in Markdown.
+    /// Behavior of the operation, in Markdown.
     pub description: &'static str,
-    /// The accepted bodies; empty if it needs none.
+    /// The accepted bodies; empty if it has no body.
     pub requests: &'static [Body],
     /// Responses by status, except refusals.
     pub responses: &'static [(u16, Body)],
-    /// Reasons for refusing it, besides [`COMMON_REASONS`].
+    /// Reasons for refusing it, in addition to [`COMMON_REASONS`].
     pub reasons: &'static [Reason],
-    /// Whether it requires the token, if the server has one.
+    /// `true` if it requires the token, if the server has one.
     pub requires_token: bool,
     handler: fn() -> MethodRouter<Arc<State>>,
 }
@@ -59,13 +61,13 @@ impl std::fmt::Debug for Operation {
 }
 
 impl Operation {
-    /// The path as the router wants it, and the handler.
+    /// Returns the path in the router's syntax, and the handler.
     pub(super) fn route(&self) -> (String, MethodRouter<Arc<State>>) {
         (self.path.replace("{key}", "{*key}"), (self.handler)())
     }
 }
 
-/// A body with this `Content-Type` and the schema of this name; without a schema, any text.
+/// Makes a body with this `Content-Type` and the schema with this name; without a schema, any text.
 const fn body(content_type: &'static str, schema: Option<&'static str>, meaning: &'static str) -> Body {
     Body { content_type, schema, meaning }
 }
@@ -78,15 +80,15 @@ const fn text(meaning: &'static str) -> Body {
     body("text/plain; charset=utf-8", None, meaning)
 }
 
-/// A command for sessions.
+/// Makes the body of a command for sessions.
 const fn command(schema: &'static str) -> Body {
-    json(schema, "Which sessions, and what to do.")
+    json(schema, "The sessions, and the action.")
 }
 
 const CONCERNED: (u16, Body) =
     (200, json("Concerned", "The number of sessions for which the command was carried out."));
 
-/// What most operations share: the reasons and responses of a command for sessions.
+/// Defaults of operations: the reasons and responses of a command for sessions.
 const COMMAND: Operation = Operation {
     method: "POST",
     path: "",
@@ -99,7 +101,7 @@ const COMMAND: Operation = Operation {
     handler: || post(emit),
 };
 
-/// Every operation.
+/// All operations.
 pub static OPERATIONS: [Operation; 19] = [
     Operation {
         path: "/api/v1/publish",
@@ -203,7 +205,7 @@ pub static OPERATIONS: [Operation; 19] = [
                       forgets it. In a cluster, it concerns all nodes, and they keep it. With `\"action\": \"refresh\"`, no token becomes void: clients are asked for a new token, and \
                       disconnected if they don't present one. With `session`, only this session ends or is asked. \
                       [permissions.md](permissions.md#revoke-a-token) has examples.",
-        requests: &[json("Revocation", "Which tokens, and what to do with their sessions.")],
+        requests: &[json("Revocation", "The tokens, and the action on their sessions.")],
         responses: &[(200, json("Revoked", "The number of sessions that had such a token."))],
         reasons: REVOCATION_REASONS,
         handler: || post(revocations::revoke),
@@ -251,7 +253,7 @@ pub static OPERATIONS: [Operation; 19] = [
                       `Retry-After` forbids others. If it brings a document, the API's `Retry-After` no longer applies, and the key is \
                       fetched for its subscribers. `stentor fetch` prints the text.",
         requests: &[json("FetchRequest", "The key.")],
-        responses: &[(200, json("Fetched", "What the fetch brought, also if it failed."))],
+        responses: &[(200, json("Fetched", "The result of the fetch, also of a failed one."))],
         reasons: FETCH_REASONS,
         handler: || post(fetch),
         ..COMMAND
@@ -284,7 +286,7 @@ pub static OPERATIONS: [Operation; 19] = [
         description: "Reads the configuration file, the environment and the files that they name again, as SIGHUP does. All or nothing: \
                       after a mistake, nothing changes. Concurrent requests run one after the other. A server that was started by \
                       `stentor demo` reloads nothing.",
-        responses: &[(200, json("Reloaded", "What has changed."))],
+        responses: &[(200, json("Reloaded", "The changes."))],
         reasons: RELOAD_REASONS,
         handler: || post(reload),
         ..COMMAND

@@ -10,14 +10,14 @@ use std::time::Duration;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::time::{Instant, timeout_at};
 
-/// After an error the rest of a body is read and thrown away within these bounds, so that the client, which may
-/// not read before it has sent all, gets to see the answer.
+/// After an error, the rest of a body is read and discarded up to this size, so that the client, which may
+/// not read before it has sent everything, receives the response.
 const DISCARD_BYTES_MAX: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
-/// A body of this size is read even if memory is short: a command may be what relieves the server.
+/// A body of this size, in bytes, is read even if memory is short: a command may relieve the server.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// The media type without parameters, in lower case; empty if there is none.
+/// Returns the media type without parameters, in lower case; empty if the header is missing.
 pub(super) fn media_type(headers: &HeaderMap) -> String {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
@@ -39,7 +39,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// No bytes yet, and at most `bytes_max`; `too_long` makes the refusal of more.
+    /// Makes an empty buffer for at most `bytes_max` bytes. `too_long` makes the refusal of a larger body.
     pub(super) fn new(ledger: &Arc<Ledger>, bytes_max: usize, too_long: fn(usize) -> Refusal) -> Self {
         let charge = Charge::new(ledger.clone(), Class::Bodies);
         let (pieces, bytes) = Default::default();
@@ -50,7 +50,7 @@ impl Held {
         self.pieces.iter().chain([&self.bytes]).map(Vec::len).sum()
     }
 
-    /// The bytes, put together.
+    /// Joins the pieces, and returns all bytes.
     pub(super) fn whole(&mut self) -> &[u8] {
         if !self.pieces.is_empty() {
             let mut whole = Vec::with_capacity(self.len());
@@ -67,7 +67,7 @@ impl Held {
         &self.bytes
     }
 
-    /// Refuses bytes that would exceed the maximum together with those held.
+    /// Refuses bytes that would exceed the maximum together with the held ones.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Refusal> {
         let is_within = bytes.len() <= self.bytes_max - self.len();
         if is_within { Ok(()) } else { Err((self.too_long)(self.bytes_max)) }
@@ -83,7 +83,7 @@ impl Held {
             (part, bytes) = bytes.split_at(bytes.len().min(self.piece_bytes() - self.bytes.len()));
             let (len, capacity) = (self.bytes.len() + part.len(), self.bytes.capacity());
             if len > capacity {
-                // Charged before it is allocated.
+                // Charged before the allocation.
                 let grown = len.max((2 * capacity).min(PIECE_BYTES).min(self.bytes_max));
                 self.hold(grown - capacity)?;
                 self.bytes.reserve_exact(grown - self.bytes.len());
@@ -93,15 +93,16 @@ impl Held {
         Ok(())
     }
 
-    /// The size at which the last piece is full: more than usual after an earlier body was put together in its memory.
+    /// Returns the size at which the last piece is full: more than [`PIECE_BYTES`] after an earlier body was joined in its
+    /// memory.
     fn piece_bytes(&self) -> usize {
         self.bytes.capacity().max(PIECE_BYTES)
     }
 
-    /// Charges so many bytes more.
+    /// Charges this many more bytes.
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let is_small = self.charge.bytes() + bytes <= SMALL_BYTES;
-        // The buffer that the connection reads a larger body with grows to this size.
+        // The connection's read buffer for a larger body grows to this size.
         let is_first = !is_small && self.charge.bytes() <= SMALL_BYTES;
         let bytes = bytes + if is_first { HEAD_BYTES_MAX } else { 0 };
         if !is_small && !self.ledger.has_room_for_input(bytes) {
@@ -112,17 +113,17 @@ impl Held {
         Ok(())
     }
 
-    /// Charges a copy of the bytes as well.
+    /// Charges a copy of the bytes in addition.
     pub(super) fn hold_copy(&self) -> Result<(), Refusal> {
         self.hold(self.len())
     }
 
-    /// Removes the bytes after [`Self::whole`]. Memory for further ones stays.
+    /// Removes the bytes after [`Self::whole`]. Keeps the memory for further bytes.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// The bytes, and their charge, to be kept as long as they are.
+    /// Returns the bytes and their charge, which must live as long as the bytes.
     pub(super) fn into_parts(mut self) -> (Vec<u8>, Charge) {
         self.whole();
         (self.bytes, self.charge)
@@ -164,9 +165,9 @@ pub(super) async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Opt
     }
 }
 
-/// Reads the rest of a body that was refused, so that its sender gets to see why.
+/// Reads the rest of a refused body, so that its sender receives the response.
 pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
-    // A slow client is not waited for again.
+    // The server doesn't wait for a slow client again.
     if refusal.reason == reason::TIMEOUT {
         return;
     }

@@ -1,6 +1,8 @@
-//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions` (whose answer is a list).
+//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions` (which
+//! returns a list).
 //!
-//! A command's body is one JSON object. It names sessions, in the same way for all commands, and what to do with them:
+//! A command's body is one JSON object. Fields that select sessions are the same for all commands; other
+//! fields are specific:
 //!
 //! | field | type | |
 //! |---|---|---|
@@ -9,8 +11,9 @@
 //! | `sessions` | array of strings | sessions by id |
 //! | `except` | `{"rooms": […], "sessions": […]}` | but not these |
 //!
-//! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
-//! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
+//! Without `rooms` and `sessions`, a command applies to all sockets of the namespace, which is then required.
+//! Unlike elsewhere, unknown fields are refused: a misspelled `rooms` would disconnect all sockets.
+//! docs/socketio.md describes the commands for users.
 
 use super::body::{Held, discard, media_type, read_whole};
 use super::publish::{ask, content, given, in_line, too_long};
@@ -28,9 +31,9 @@ use stentor_hub::{ROOM_BYTES_MAX, Rooms};
 use stentor_json::without_byte_order_mark;
 use stentor_ports::{Command, Concerned, Done, PublicId, Target};
 
-/// Maximum number of rooms and sessions that a command names.
+/// Maximum number of rooms and sessions in a command.
 pub(super) const NAMES_MAX: usize = 1_000;
-/// How many entries a list has by default.
+/// Default number of entries in a list.
 pub(super) const LISTED: usize = 100;
 
 type Names<'a> = Vec<Cow<'a, str>>;
@@ -121,7 +124,7 @@ pub(super) async fn disconnect(state: Shared<Arc<State>>, headers: HeaderMap, bo
     .await
 }
 
-/// Carries out a command with these fields of its own, and answers how many sessions it concerned.
+/// Executes a command with these specific fields, and responds with the number of affected sessions.
 async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     state: Shared<Arc<State>>,
     headers: HeaderMap,
@@ -138,7 +141,7 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     .await
 }
 
-/// Reads a command, which may have these fields of its own, and carries it out.
+/// Reads a command, which may have these specific fields, and executes it.
 pub(super) async fn handle(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
@@ -154,7 +157,7 @@ pub(super) async fn handle(
         }
     };
     let done = async {
-        // Serde would take an array of the fields' values as well.
+        // Serde would also accept an array of the fields' values.
         let text = text_of(&mut held)?;
         if !text.trim_start().starts_with('{') {
             return Err(bad("a command must be a JSON object".into()));
@@ -171,7 +174,7 @@ pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
     refusal.into_response()
 }
 
-/// Reads a command's body. A copy is charged with it: what is carried out.
+/// Reads a command's body. Also charges a copy: the parsed command.
 async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
@@ -182,7 +185,7 @@ async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Hel
     Ok(held)
 }
 
-/// Reads a body that is one JSON object, with its charge. `what` begins the refusal of other JSON.
+/// Reads a body of one JSON object, with its charge. `what` begins the refusal of other JSON.
 pub(super) async fn object<T: DeserializeOwned>(
     state: &State,
     headers: &HeaderMap,
@@ -196,7 +199,7 @@ pub(super) async fn object<T: DeserializeOwned>(
             return Err(refusal);
         }
     };
-    // Serde would take an array of the fields' values as well.
+    // Serde would also accept an array of the fields' values.
     let text = text_of(&mut held)?;
     if !text.trim_start().starts_with('{') {
         return Err(bad(format!("{what} must be a JSON object")));
@@ -214,7 +217,7 @@ pub(super) fn bad(message: String) -> Refusal {
 }
 
 impl Request<'_> {
-    /// Refuses fields of other commands.
+    /// Refuses fields that belong to other commands.
     fn allow(&self, fields: &[&str]) -> Result<(), Refusal> {
         let given = [
             ("event", self.event.is_some()),
@@ -252,7 +255,7 @@ impl Request<'_> {
             (None, None, None) => {
                 return Err(bad("\"rooms\", \"sessions\" or \"namespace\" is missing".into()));
             }
-            // Not everybody, which it would be without the empty list.
+            // An empty list selects no sessions, while a missing list selects all sockets.
             _ if named.iter().all(|names| names.is_empty()) => {
                 return Err(bad("\"rooms\" and \"sessions\" are empty".into()));
             }
@@ -270,7 +273,7 @@ impl Request<'_> {
         Ok(target)
     }
 
-    /// The rooms to join or leave.
+    /// Returns the rooms to join or leave.
     fn rooms_of(&self, field: &str, names: Option<&[Cow<'_, str>]>) -> Result<Rooms, Refusal> {
         let names = names.ok_or_else(|| bad(format!("missing field `{field}`")))?;
         if names.is_empty() || names.len() > NAMES_MAX {

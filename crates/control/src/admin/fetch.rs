@@ -1,7 +1,7 @@
 //! `POST /api/v1/fetch`: fetches a key once, outside the schedule, and describes the fetch.
 //!
-//! The fetch counts towards no limit of its section, and is made while `Retry-After` holds the section. If it brings a document, the
-//! hold ends, and the key is also fetched for its subscribers.
+//! The fetch doesn't count towards the limits of its section, and is made even while `Retry-After` holds the
+//! section. If it returns a document, the hold ends, and the key is also fetched for its subscribers.
 
 use super::commands::{object, refuse};
 use super::{Refusal, State, json, reason};
@@ -35,7 +35,7 @@ pub(super) async fn fetch(
         let key = prober.key(&key).map_err(refusal)?;
         let probe = prober.probe(&key).await.ok_or_else(|| refusal(ProbeError::NoFeed(key.clone())))?;
         if probe.has_document {
-            // An error: the server shuts down.
+            // An error means that the server is shutting down.
             let _ = state.refetches.send(key).await;
         }
         Ok(json(StatusCode::OK, &Answer { document: probe.has_document, text: probe.text }))

@@ -1,8 +1,9 @@
-//! Access to the admin port: programs on this machine, or clients with the token; no web page but the status page.
+//! Access control of the admin port: programs on this machine, or clients with the token; no web page but the
+//! status page.
 //!
-//! A page in somebody's browser can send requests to loopback. It can't leave out or forge `Origin` where its requests have
-//! effects, it can't send a JSON content type across origins without asking first, and if its name was pointed
-//! at 127.0.0.1 (DNS rebinding), `Host` shows that name. So all three are checked.
+//! A page in a browser can send requests to loopback. But it can't omit or forge `Origin` in requests that
+//! have effects, it can't send a JSON content type across origins without a preflight request, and if its
+//! name was pointed at 127.0.0.1 (DNS rebinding), `Host` contains that name. So all three are checked.
 
 use super::page::is_page;
 use super::{Refusal, reason};
@@ -12,7 +13,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
-/// Whether the request may be answered. `local` is the address that the connection came in on.
+/// Checks whether the request may be answered. `local` is the address at which the connection arrived.
 pub(super) fn check<B>(
     options: &AdminOptions,
     local: SocketAddr,
@@ -41,7 +42,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
     match &options.token {
-        // Health is no secret, and health checks rarely can send tokens.
+        // Health is public, and health checks often can't send tokens.
         Some(token) if !is_public(request.uri().path()) && !has_token(headers, token) => Err(Refusal::new(
             reason::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",
@@ -50,13 +51,13 @@ pub(super) fn check<B>(
     }
 }
 
-/// Whether a request that passed [`check`] shows the token, where one is needed.
+/// Returns `true` if a request that passed [`check`] has the token, or no token is needed.
 pub(super) fn is_authorized<B>(options: &AdminOptions, request: &Request<B>) -> bool {
     options.token.as_ref().is_none_or(|token| has_token(request.headers(), token))
 }
 
-/// Whether somebody follows a link to the status page, which a page of another site or a chat may have: the page opens by itself, and
-/// the other one learns nothing of it (Fetch Metadata, section 4).
+/// Returns `true` for a link to the status page, for example from another site or a chat. The page opens by
+/// itself, and the linking page learns nothing about it (Fetch Metadata, section 4).
 fn is_link<B>(request: &Request<B>) -> bool {
     let has = |name: &str, value: &str| request.headers().get(name).is_some_and(|given| given == value);
     is_page(request.uri().path())
@@ -65,18 +66,20 @@ fn is_link<B>(request: &Request<B>) -> bool {
         && has("sec-fetch-dest", "document")
 }
 
-/// Whether an `Origin` is that of the status page: the host and port that its browser asks now, and that [`check`] knows.
+/// Returns `true` if an `Origin` is that of the status page: the host and port of the request, which
+/// [`check`] accepts.
 fn is_own(origin: &[u8], host: &[u8]) -> bool {
     let authority = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-/// Whether a path is that of a check by load balancers, which send no token, or of the status page, which asks for it.
+/// Returns `true` if a path needs no token: that of a check by load balancers, which send none, or of the status page,
+/// which asks for the token.
 fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz") || is_page(path)
 }
 
-/// Whether a host (the port doesn't matter: it may be forwarded) is this one.
+/// Returns `true` if a host is this one. The port doesn't matter, because it may be forwarded.
 fn is_ours(options: &AdminOptions, local: SocketAddr, authority: &Authority) -> bool {
     if authority.as_str().contains('@') {
         return false;

@@ -1,6 +1,7 @@
-//! Messages that were published with an idempotency key, so that a repeated request publishes them once.
+//! Idempotency keys of published messages, so that a repeated request publishes a message once.
 //!
-//! Each key is kept for five minutes, as a hash. Keys of rooms that a cluster's engine orders aren't kept here, but by the engine.
+//! Each key is kept for five minutes, as a hash. Keys for rooms that a cluster's engine orders are kept by
+//! the engine instead.
 
 use super::{Refusal, reason};
 use std::collections::hash_map::{Entry, RandomState};
@@ -11,12 +12,12 @@ use std::time::Duration;
 use stentor_hub::Room;
 use tokio::time::Instant;
 
-/// How long a key is kept.
+/// Time for which a key is kept.
 const TTL: Duration = Duration::from_secs(300);
 /// Maximum number of keys. One takes about 80 bytes.
 const KEYS_MAX: usize = 200_000;
 
-/// A key that is used for the first time, until the message is published, or isn't.
+/// A key in use for the first time, until its message is published or fails.
 #[derive(Debug)]
 pub(super) struct UsedKey<'a> {
     keys: &'a IdempotencyKeys,
@@ -32,9 +33,9 @@ impl Drop for UsedKey<'_> {
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// Whether the message was published.
+    /// The keys; `true` if the message was published.
     all: HashMap<u128, bool>,
-    /// Oldest first.
+    /// The keys, oldest first.
     by_age: VecDeque<(Instant, u128)>,
 }
 
@@ -56,7 +57,7 @@ impl IdempotencyKeys {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    /// Uses a key. `None`: a message with it was published.
+    /// Starts using a key. `None` if a message with it was already published.
     pub(super) fn begin(&self, now: Instant, room: &Room, key: &str) -> Result<Option<UsedKey<'_>>, Refusal> {
         let hash = self.hash(room, key);
         let Keys { all, by_age } = &mut *self.keys();
@@ -90,7 +91,7 @@ impl IdempotencyKeys {
         if is_published {
             all.entry(hash).and_modify(|published| *published = true);
         } else if all.remove(&hash).is_some() {
-            // Rare, and mostly the last one.
+            // Rare, and usually the last entry.
             if let Some(index) = by_age.iter().rposition(|(_, other)| *other == hash) {
                 by_age.remove(index);
             }
@@ -102,7 +103,7 @@ impl IdempotencyKeys {
 mod tests {
     use super::*;
 
-    /// Publishes a message, or says why not.
+    /// Publishes a message. Returns the result as text.
     fn publish(keys: &IdempotencyKeys, now: Instant, room: &Room, key: &str, succeeds: bool) -> &'static str {
         match keys.begin(now, room, key) {
             Ok(Some(mut used)) => {

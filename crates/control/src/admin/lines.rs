@@ -1,21 +1,21 @@
-//! Lines out of chunks of bytes, each bounded in length.
+//! Splits chunks of bytes into lines of bounded length.
 
 use super::Refusal;
 use super::body::Held;
 
-/// Cuts a stream into lines. Holds at most one line's beginning.
+/// Splits a stream into lines. Holds the start of at most one line.
 pub(super) struct Lines {
     begun: Held,
 }
 
 impl Lines {
-    /// Holds lines in `begun`, whose bound is that of a line.
+    /// Makes a splitter that holds incomplete lines in `begun`, whose limit is that of a line.
     pub(super) fn new(begun: Held) -> Self {
         Self { begun }
     }
 
-    /// Calls `line` with the next whole line, without its end, and takes it off `chunk`; `None` if `chunk` ends
-    /// before a line does (its rest is kept).
+    /// Calls `line` with the next complete line, without its end, and removes it from `chunk`. Returns `None`
+    /// if `chunk` has no complete line; its bytes are kept.
     pub(super) fn next<T>(
         &mut self,
         chunk: &mut &[u8],
@@ -39,7 +39,7 @@ impl Lines {
         Ok(Some(done))
     }
 
-    /// The bytes after the last line's end.
+    /// Returns the bytes after the last line's end.
     pub(super) fn rest(&mut self) -> &[u8] {
         self.begun.whole()
     }

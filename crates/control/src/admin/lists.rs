@@ -1,4 +1,4 @@
-//! Lists: rooms, their members, and how sessions are shown.
+//! Lists of rooms, of members of rooms, and of sessions.
 
 use super::commands::{LISTED, Request, check_limit, handle, refuse, session_id};
 use super::publish::ask;
@@ -22,7 +22,7 @@ struct User {
     issuer: String,
 }
 
-/// A session, as lists show it.
+/// A session, as shown in lists.
 #[derive(Serialize)]
 pub(super) struct Session {
     id: String,
@@ -47,7 +47,7 @@ impl From<SessionInfo> for Session {
     }
 }
 
-/// JSON as it was written.
+/// Passes on JSON as it was written.
 fn raw(text: Option<Arc<str>>) -> Option<Box<RawValue>> {
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
@@ -64,7 +64,7 @@ struct Sessions {
 #[derive(Serialize)]
 struct Rooms {
     rooms: Vec<ListedRoom>,
-    /// The `after` of the next page.
+    /// The value of `after` for the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -147,7 +147,7 @@ fn refused(message: String) -> Refusal {
     Refusal::new(reason::ROOMS_QUERY, message)
 }
 
-/// The parameters of a query, decoded.
+/// Iterates over the parameters of a query, decoded.
 fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusal>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -164,7 +164,7 @@ fn limit(value: &str, max: usize) -> Result<usize, Refusal> {
     limit.ok_or_else(|| refused(format!("limit is a number from 1 to {max}")))
 }
 
-/// The query of `GET /api/v1/rooms`.
+/// Parses the query of `GET /api/v1/rooms`.
 fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
     let mut asked =
         RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
@@ -182,7 +182,7 @@ fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
     Ok(asked)
 }
 
-/// The query of `GET /api/v1/rooms/members`.
+/// Parses the query of `GET /api/v1/rooms/members`.
 fn members_query(query: &str) -> Result<MembersQuery, Refusal> {
     let (mut room, mut namespace) = (None, "/".to_owned());
     let (mut after, mut listed_max) = (None, LISTED);

@@ -1,8 +1,8 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
-//! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections,
-//! bytes and time of headers, bytes and time of a message, time without reading the response. Bodies are charged to the
-//! ledger, and refused while memory is short.
+//! [`api`] declares every operation. Every request passes [`guard`] first. The resources of a client are
+//! bounded: connections, size of and time for headers, size of and time for a message, time without reading
+//! the response. Bodies are charged to the ledger, and refused while memory is short.
 
 pub mod api;
 mod body;
@@ -59,14 +59,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Maximum bytes of a request's headers, and of a body read at once. With 64 KiB, 250 unfinished bodies held 30 MB more.
+/// Maximum size of a request's headers, and of one read of a body, in bytes. With 64 KiB, 250 unfinished
+/// bodies held 30 MB more.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// After an error of accept (no descriptors left) it is tried again after this time.
+/// Delay before another accept after an error (no file descriptors left).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The state that all requests share.
+/// State shared by all requests.
 pub(crate) struct State {
     pub(crate) options: Current<AdminOptions>,
     pub(crate) reload: Option<Arc<dyn Reload>>,
@@ -77,15 +78,15 @@ pub(crate) struct State {
     pub(crate) feeds: Arc<FeedsView>,
     /// Fetches keys for `POST /api/v1/fetch`.
     pub(crate) prober: Current<Prober>,
-    /// Keys that were fetched so.
+    /// Keys fetched by `POST /api/v1/fetch`.
     pub(crate) refetches: mpsc::Sender<Key>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
     pub(crate) idempotency_keys: idempotency::IdempotencyKeys,
     pub(crate) auth: Option<Arc<Auth>>,
-    /// Counts bodies of requests while they are read and carried out.
+    /// Accounts for bodies of requests while they are read and processed.
     pub(crate) ledger: Arc<Ledger>,
-    /// If the port speaks TLS.
+    /// `Some` if the port uses TLS.
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
@@ -107,7 +108,7 @@ impl Refusal {
         Self { reason, message: message.into() }
     }
 
-    /// Counts it among `refusals`, of which docs/metrics.md lists the reasons `known`.
+    /// Counts the refusal in `refusals`, whose `known` reasons docs/metrics.md lists.
     fn count(&self, refusals: &Refusals, mut known: impl Iterator<Item = &'static str>) {
         debug_assert!(known.any(|code| code == self.reason.code), "{self:?}");
         refusals.get_or_create(&ReasonLabels { reason: self.reason.code }).inc();
@@ -125,7 +126,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A JSON response. Its values always serialise: their names are strings and their numbers finite.
+/// Makes a JSON response. Its values always serialize: their keys are strings and their numbers finite.
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
@@ -150,19 +151,19 @@ fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// Whether the admin port accepts connections, and requests on those that are open.
+/// State of the admin port: whether it accepts connections, and requests on open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listening {
     Yes,
-    /// Not now.
+    /// Temporarily not.
     Paused,
-    /// Never again: the socket is closed.
+    /// Permanently not: the socket is closed.
     Closed,
 }
 
-/// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
+/// Serves until `stop` is set. Requests in progress may then finish within `shutdown_timeout`.
 ///
-/// While it isn't to listen, it accepts nothing, and each connection ends with its response.
+/// While paused, accepts no connections, and each open connection ends with its response.
 pub(crate) async fn serve(
     listener: Arc<TcpListener>,
     state: Arc<State>,
@@ -209,11 +210,11 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    // Dropping them cuts off the rest.
+    // Dropping the remaining connections aborts them.
     let _ = tokio::time::timeout(state.options.load().shutdown_timeout, places.all_ended()).await;
 }
 
-/// The next connection; none while the port doesn't listen.
+/// Accepts the next connection; waits while the port is paused.
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
@@ -221,7 +222,7 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, S
     }
 }
 
-/// One of what a gauge shows, until it is dropped: at the end of a connection, also by a panic.
+/// One unit of a gauge. Dropped at the end of a connection, also after a panic.
 struct Counted(Gauge);
 
 impl Counted {
@@ -237,7 +238,8 @@ impl Drop for Counted {
     }
 }
 
-/// Refuses a connection, with the reason if it fits into the socket. A client that waits for TLS finds it closed.
+/// Refuses a connection, with the reason if it fits into the socket's buffer. A client that expects TLS finds
+/// the connection closed.
 fn turn_away(stream: &TcpStream, state: &State, reason: Reason, message: &str) {
     let refusal = Refusal::new(reason, message);
     refusal.count(&state.metrics.admin_refusals, reason::refusals());
@@ -249,12 +251,12 @@ fn turn_away(stream: &TcpStream, state: &State, reason: Reason, message: &str) {
     let _ = stream.try_write(answer.as_bytes());
 }
 
-/// The TLS handshake. `None`: it failed.
+/// Carries out the TLS handshake. `None` if it failed.
 async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor, state: &State) -> Option<TlsStream<TcpStream>> {
     let opened = tokio::time::timeout(state.options.load().header_timeout, async {
         let mut first = [0];
         if stream.peek(&mut first).await? == 1 && first[0].is_ascii_uppercase() {
-            // A request that isn't read would reset the connection before the client has the answer.
+            // An unread request would reset the connection before the client has read the response.
             let _ = stream.try_read(&mut [0; 4096]);
             turn_away(&stream, state, reason::TLS, "plain HTTP was sent to a port that uses TLS");
             return Ok(None);
@@ -281,7 +283,7 @@ async fn connection(
 ) {
     let Ok(local) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
-    // The kernel ends the connection of a client that doesn't take its answer.
+    // The kernel ends the connection of a client that doesn't read its response.
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.load().body_timeout));
     let Some(acceptor) = &state.tls else {
         return answer(stream, local, state, router, progress, listening, stop).await;

@@ -1,7 +1,7 @@
-//! The OpenAPI 3.1 document of the admin API (docs/openapi.json), made from [`api`].
+//! The OpenAPI 3.1 document of the admin API (docs/openapi.json), generated from [`api`].
 //!
-//! The schemas of bodies are written here by hand. `tests/clients/admin-api.test.mjs` validates the document, and the
-//! responses of a running server against it.
+//! The schemas of bodies are written here by hand. `tests/clients/admin-api.test.mjs` validates the document,
+//! and validates the responses of a running server against it.
 
 use super::api::{self, Operation};
 use super::commands::NAMES_MAX;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
 use stentor_ports::{PROTOCOLS, ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
 
-/// The document.
+/// Returns the document.
 pub fn openapi() -> Value {
     let mut paths = Map::new();
     for operation in &api::OPERATIONS {
@@ -94,9 +94,9 @@ fn media_type(body: &api::Body) -> Value {
 }
 
 fn responses(operation: &Operation) -> Value {
-    // Several codes can have one status.
+    // One status may have several codes.
     let mut refusals: BTreeMap<u16, Vec<&Reason>> = BTreeMap::new();
-    // A connection beyond the limit is refused before any request.
+    // A connection above the limit is refused before any request.
     let common =
         reason::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != reason::TOKEN);
     for reason in common.chain(operation.reasons) {
@@ -109,7 +109,7 @@ fn responses(operation: &Operation) -> Value {
             json!({"description": body.meaning, "content": {body.content_type: media_type(body)}}),
         );
     }
-    // In lines of NDJSON, an error comes with the number of messages before it.
+    // With NDJSON, an error comes with the number of messages before it.
     let in_lines = operation.requests.iter().any(|body| body.content_type == "application/x-ndjson");
     for (status, reasons) in refusals {
         let codes: Vec<_> = reasons.iter().map(|reason| reason.code).collect();
@@ -169,7 +169,7 @@ fn rooms_parameters() -> Value {
     ])
 }
 
-/// A command: the fields that say which sessions, and its own.
+/// Makes the schema of a command: the fields that select sessions, and its own.
 fn command(required: &[&str], own: Value, example: Value) -> Value {
     let names = |items: &str, description: &str| {
         json!({
@@ -217,7 +217,7 @@ fn arguments() -> Value {
     })
 }
 
-/// The schemas of the commands for sessions.
+/// Returns the schemas of the commands for sessions.
 fn command_schemas() -> Value {
     let room_names = json!({"type": "array", "minItems": 1, "maxItems": NAMES_MAX, "items": {"$ref": "#/components/schemas/RoomName"}});
     let event = json!({
@@ -261,7 +261,7 @@ fn schemas() -> Value {
     Value::Object(parts.flatten().collect())
 }
 
-/// An object that has all of these properties and no others.
+/// Makes the schema of an object that has exactly these properties.
 fn object(properties: Value) -> Value {
     let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
@@ -275,7 +275,7 @@ fn missing_nodes() -> Value {
     })
 }
 
-/// The schemas of lists.
+/// Returns the schemas of lists.
 fn list_schemas() -> Value {
     let (text, count) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
     json!({
@@ -343,7 +343,7 @@ fn list_schemas() -> Value {
     })
 }
 
-/// The schemas of a fetch.
+/// Returns the schemas of a fetch.
 fn fetch_schemas() -> Value {
     let mut request = object(json!({"key": {"type": "string", "minLength": 1, "maxLength": 256}}));
     request["examples"] = json!([{"key": "scores/1"}]);

@@ -1,5 +1,5 @@
-//! The status page: `GET /` on the admin port. It has no figures of its own; its script reads the admin API, with the token
-//! that the operator enters.
+//! The status page: `GET /` on the admin port. The page contains no data; its script reads the admin API,
+//! with the token that the operator enters.
 
 use super::State;
 use axum::Router;
@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use std::sync::Arc;
 
-/// The page may load its own script and styles and ask this port, nothing else. No page may frame it.
+/// The page may only load its own script and styles and send requests to this port. No page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -19,7 +19,8 @@ const FILES: [(&str, &str, &str); 3] = [
     ("/status.css", "text/css; charset=utf-8", include_str!("page/status.css")),
 ];
 
-/// Whether a path is that of a file of the page. The files hold no secrets, and a browser can't send a token with them.
+/// Returns `true` for the path of a file of the page. The files contain no secrets, and a browser can't send
+/// a token with them.
 pub(super) fn is_page(path: &str) -> bool {
     FILES.iter().any(|(file, ..)| *file == path)
 }

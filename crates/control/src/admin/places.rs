@@ -1,4 +1,5 @@
-//! Places of connections. When all are taken, the oldest connection that hasn't sent a complete, authorized request makes room.
+//! Connection slots. If all are in use, the oldest connection without a complete, authorized request is
+//! closed for a new one.
 
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::pin::Pin;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How far a connection has come with its first authorized request.
+/// Progress of a connection's first authorized request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress(Arc<AtomicU8>);
 
@@ -19,7 +20,8 @@ impl Progress {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The head of an authorized request has arrived: it counts as complete when its body has ended.
+    /// Records that the head of an authorized request has arrived. The request is complete at the end of its
+    /// body.
     pub(super) fn watch(&self, body: Incoming) -> WatchedBody {
         let reached = if body.is_end_stream() { Self::COMPLETE } else { Self::HEAD };
         self.0.fetch_max(reached, Ordering::Relaxed);
@@ -65,22 +67,22 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Starts the task of a connection.
+    /// Spawns the task of a connection.
     pub(super) fn spawn(&mut self, progress: Progress, task: impl Future<Output = ()> + Send + 'static) {
         self.open.push((self.tasks.spawn(task), progress));
     }
 
-    /// Waits until a connection has ended; for ever while there is none.
+    /// Waits until a connection has ended; forever if there is none.
     pub(super) async fn ended(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending().await
         }
     }
 
-    /// Makes room for another one among `count_max`. Returns whether one was closed for it.
+    /// Makes room for another connection among `count_max`. Returns `true` if one was closed for it.
     ///
     /// # Errors
-    /// All have sent a request.
+    /// Returns an error if all connections have sent a request.
     pub(super) async fn make_room(&mut self, count_max: usize) -> Result<bool, ()> {
         while self.tasks.try_join_next().is_some() {}
         if self.open.len() >= count_max {
@@ -90,14 +92,14 @@ impl Places {
             return Ok(false);
         }
         let waiting = self.open.iter().filter(|(_, progress)| progress.get() < Progress::COMPLETE);
-        // Of equals the first, which is the oldest.
+        // Of several, the first is the oldest.
         let (task, _) = waiting.min_by_key(|(_, progress)| progress.get()).ok_or(())?;
         task.abort();
         self.tasks.join_next().await;
         Ok(true)
     }
 
-    /// Waits until all have ended.
+    /// Waits until all connections have ended.
     pub(super) async fn all_ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }

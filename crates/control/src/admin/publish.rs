@@ -1,17 +1,17 @@
 //! `POST /api/v1/publish`: messages to rooms.
 //!
-//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, or with `args`, the list of an event's
-//! arguments, in place of `data` (without a room it is for all
-//! Socket.IO clients of the namespace), answered
-//! `{"published":1}`. `application/x-ndjson`: one message a line, published as they arrive, in order, answered
-//! `{"published":N}` at the end; at the first bad line it stops: `{"published":N,"error":{"line":K,"message":…}}`,
-//! where the lines before K were published. Empty lines are skipped. Unknown fields are ignored.
+//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, or with `args`,
+//! the list of an event's arguments, in place of `data`. A message without a room is for all Socket.IO
+//! clients of the namespace. The response is `{"published":1}`. `application/x-ndjson`: one message per line,
+//! published in order as they arrive. The response is `{"published":N}` at the end. Publishing stops at the
+//! first invalid line K, with the response `{"published":N,"error":{"line":K,"message":…}}`; the lines before
+//! K have been published. Empty lines are skipped. Unknown fields are ignored.
 //!
-//! With an `idempotency_key`, a message is published once: by the engine of a cluster, if it orders the room, or else by this
-//! server, which keeps the keys for five minutes.
+//! With an `idempotency_key`, a message is published once: by the engine of a cluster if it orders the room,
+//! otherwise by this server, which keeps the keys for five minutes.
 //!
-//! `data` is passed on as the text it is, never serialised again; only line breaks between its tokens are taken
-//! out, so that what reaches the data plane is one line. While the data plane's mailbox is full, nothing is read.
+//! `data` is passed on as text, never serialized again; only line breaks between its tokens are removed, so
+//! that the data plane receives one line. While the data plane's mailbox is full, bodies aren't read.
 
 use super::body::{Held, discard, media_type, next_chunk, read_whole};
 use super::lines::Lines;
@@ -31,14 +31,14 @@ use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
 use stentor_ports::{Charge, Class, CommandError, Done, Publish};
 use tokio::time::Instant;
 
-/// Longest name of an event, in bytes.
+/// Maximum length of an event's name in bytes.
 pub(super) const EVENT_BYTES_MAX: usize = 256;
-/// Longest idempotency key, in bytes.
+/// Maximum length of an idempotency key in bytes.
 pub(super) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// The media type of a body with one message per line.
 const NDJSON: &str = "application/x-ndjson";
 
-/// A message as it arrives.
+/// A message as received.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -55,12 +55,12 @@ struct Message<'a> {
     args: Option<Vec<&'a RawValue>>,
 }
 
-/// `null` is data, too.
+/// Deserializes a present value. `null` is data, too.
 pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// A message that is checked, and its idempotency key.
+/// A checked message, and its idempotency key.
 type Parsed = (Publish, Option<Arc<str>>);
 
 #[derive(Serialize)]
@@ -72,13 +72,13 @@ struct Answer {
 
 #[derive(Serialize)]
 struct LineError {
-    /// The first line is 1.
+    /// Number of the line, from 1.
     line: u64,
     code: &'static str,
     message: String,
 }
 
-/// The route's handler.
+/// Handles the route.
 pub(super) async fn publish(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
@@ -105,11 +105,11 @@ pub(super) async fn publish(
     json(reason.status, &Answer { published, error: Some(LineError { line, code: reason.code, message }) })
 }
 
-/// How far a body has come.
+/// Progress through a body.
 #[derive(Default)]
 struct Progress {
     published: u64,
-    /// The line of NDJSON that is being read or was read last.
+    /// The current or last line of NDJSON.
     line: u64,
 }
 
@@ -135,7 +135,7 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
             }
             progress.line += 1;
         }
-        // Each line gets its time, so that a slow drip can't hold its place for ever.
+        // Each line has its own timeout, so that a slow client can't hold its slot forever.
         if progress.line > first {
             deadline = Instant::now() + state.options.load().body_timeout;
         }
@@ -171,7 +171,7 @@ async fn publish_message(state: &State, message: &Publish, key: Option<&Arc<str>
     Ok(())
 }
 
-/// Gives a command to the data plane, and waits for its answer.
+/// Passes a command to the data plane and waits for its answer.
 pub(super) async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result<T, Refusal> {
     let on_wait = || _ = state.metrics.mailbox_waits.inc();
     let answer = signals::command(&state.signals, state.options.load().busy_timeout, give, on_wait);
@@ -195,7 +195,7 @@ pub(super) fn too_long(bytes_max: usize) -> Refusal {
     Refusal::new(reason::TOO_LONG, message)
 }
 
-/// The event and data of a message, or the event and its arguments, checked.
+/// Checks the event and data of a message, or the event and its arguments.
 pub(super) fn content(
     event: Option<&str>,
     data: Option<&RawValue>,
@@ -217,7 +217,8 @@ pub(super) fn content(
     Ok((event.map(Arc::from), data))
 }
 
-/// A value on one line. A copy, so that a message that is kept doesn't keep the chunk it came in.
+/// Puts a value on one line. Makes a copy, so that a stored message doesn't keep the chunk in which it
+/// arrived.
 fn line(value: &RawValue) -> Result<Bytes, String> {
     let value = value.get().as_bytes();
     if depth(value) > DEPTH_MAX {
@@ -229,20 +230,20 @@ fn line(value: &RawValue) -> Result<Bytes, String> {
     minify(value.to_vec()).map(Bytes::from).map_err(|error| error.to_string())
 }
 
-/// Reads messages. Remembers the last room: most streams are for one or few.
+/// Parses messages. Remembers the last room, because most streams are for one or few rooms.
 #[derive(Default)]
 struct Parser {
     room: Option<Room>,
 }
 
 impl Parser {
-    /// The message in `text`; `None` if there is nothing but whitespace.
+    /// Parses the message in `text`; `None` if it has only white space.
     fn parse(&mut self, text: &[u8]) -> Result<Option<Parsed>, Refusal> {
         let text = without_byte_order_mark(text);
         if text.trim_ascii().is_empty() {
             return Ok(None);
         }
-        // Serde would take an array of the fields' values as well.
+        // Serde would also accept an array of the fields' values.
         if !text.trim_ascii_start().starts_with(b"{") {
             return Err(bad("a message must be a JSON object with \"room\" and \"data\"".into()));
         }
@@ -264,7 +265,8 @@ impl Parser {
         Ok(Some((Publish { room, event, data }, key.map(Arc::from))))
     }
 
-    /// Without a room it is for everybody in the namespace, which then has to be named.
+    /// Returns the room. Without a name, it is the room of all sockets of the namespace, which is then
+    /// required.
     fn room(&mut self, namespace: Option<&str>, name: Option<&str>) -> Result<Room, Refusal> {
         let Some(name) = name else {
             let namespace =
@@ -282,7 +284,8 @@ impl Parser {
     }
 }
 
-/// A parser's message without its line: messages are counted in lines of the body already.
+/// Returns a parser's message without its line number, because messages are already counted in lines of the
+/// body.
 pub(super) fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

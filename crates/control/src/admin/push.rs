@@ -1,9 +1,9 @@
 //! `PUT /api/v1/feeds/KEY` and `DELETE /api/v1/feeds/KEY`: a backend pushes documents into a feed.
 //!
-//! The body is the document, possibly in gzip or Brotli. A document with a JSON `Content-Type` must be JSON. The response is
-//! `{"changed":true}`, or `false` if the document has the same value as the last one. `DELETE` ends the feed: its subscribers
-//! receive `not_found`. With `?sequence=N`, either is refused if a higher number came before. docs/feeds.md, "Pushing",
-//! describes it for users.
+//! The body is the document, optionally compressed with gzip or Brotli. A document with a JSON `Content-Type`
+//! must be JSON. The response is `{"changed":true}`, or `false` if the document has the same value as the
+//! last one. `DELETE` ends the feed: its subscribers receive `not_found`. With `?sequence=N`, both are
+//! refused if a higher number came before. docs/feeds.md, "Pushing", describes the operations for users.
 
 use super::body::{discard, read_whole};
 use super::{Refusal, State, json, reason};
@@ -27,7 +27,7 @@ struct Answer {
     changed: bool,
 }
 
-/// The route's handler.
+/// Handles the route.
 pub(super) async fn push(
     Shared(state): Shared<Arc<State>>,
     method: Method,
@@ -63,7 +63,8 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
         Refusal::new(reason::CONTENT_ENCODING, message)
     })?;
     let bytes_max = state.pushed_documents.document_bytes_max();
-    // Without a declared length, room for the largest document. The HTTP library enforces a declared length.
+    // Without a declared length, reserves space for the largest document. The HTTP library enforces a
+    // declared length.
     let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
     let length = length.unwrap_or(bytes_max);
     let room = state.pushed_documents.room_for(length.min(bytes_max)).await.map_err(refusal)?;
@@ -88,7 +89,7 @@ fn too_long(bytes_max: usize) -> Refusal {
     Refusal::new(reason::DOCUMENT_TOO_LONG, message)
 }
 
-/// The number in `?sequence=N`, if there is a query.
+/// Returns the number in `?sequence=N`, if there is a query.
 fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
     let number = query.strip_prefix("sequence=").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
@@ -101,10 +102,10 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// Longest media type, in bytes.
+/// Maximum length of a media type in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// The key in a path: percent-decoded once, an encoded slash or backslash refused.
+/// Returns the key in a path: percent-decoded once; an encoded slash or backslash is refused.
 fn key(uri: &Uri, parse: impl Fn(&str) -> Result<Key, KeyError>) -> Result<Key, Refusal> {
     let bad = |message: String| Refusal::new(reason::KEY, message);
     let text = uri.path().strip_prefix(FEEDS).unwrap_or_default();

@@ -1,15 +1,15 @@
-//! Reasons for refusing requests, by operation. docs/admin-api.md, docs/openapi.json and the values of the label `reason` in
-//! metrics are made from them.
+//! Reasons for refusing requests, by operation. docs/admin-api.md, docs/openapi.json and the values of the
+//! label `reason` in metrics are generated from them.
 
 use axum::http::StatusCode;
 
-/// Why a request is refused.
+/// A reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     pub(super) status: StatusCode,
     /// The `code` of the response, and the label `reason` of metrics.
     pub code: &'static str,
-    /// What it means, in one sentence.
+    /// Meaning of the code, in one sentence.
     pub meaning: &'static str,
 }
 
@@ -18,7 +18,7 @@ impl Reason {
         Self { status, code, meaning }
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     pub fn status(&self) -> u16 {
         self.status.as_u16()
     }
@@ -76,18 +76,18 @@ reasons! {
     TOO_MANY_KEYS: INSUFFICIENT_STORAGE, "too_many_keys",
         "`feeds_limits.pushed_keys_max` is reached, and all keys have subscribers.";
     NO_AUTH: CONFLICT, "no_auth", "The server has no `[auth]`, so there are no tokens.";
-    TOO_MANY_REVOCATIONS: INSUFFICIENT_STORAGE, "too_many_revocations", "`auth.revocations_max` is reached. Nothing was revoked.";
+    TOO_MANY_REVOCATIONS: INSUFFICIENT_STORAGE, "too_many_revocations", "`auth.revocations_max` is reached. No token was revoked.";
     CONFIGURATION: UNPROCESSABLE_ENTITY, "configuration",
-        "The configuration has mistakes, which the message lists. Nothing has changed.";
+        "The configuration has mistakes, which the message lists. It is unchanged.";
     INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
     TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
         "`admin_limits.connections_max` is reached. The server closes the connection.";
     TLS: BAD_REQUEST, "tls", "The port uses TLS (`[admin_tls]`), and plain HTTP was sent to it, or the handshake failed. The server closes the connection.";
 }
 
-/// Reasons for refusing any request, before its path is looked at.
+/// Reasons for refusing any request before its path is examined.
 pub const COMMON_REASONS: [Reason; 6] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_MANY_CONNECTIONS, TLS];
-/// Reasons for refusing a request that no operation fits.
+/// Reasons for refusing a request that matches no operation.
 pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
 
 pub(super) const PUBLISH_REASONS: &[Reason] = &[
@@ -143,17 +143,17 @@ pub(super) const DELETE_REASONS: &[Reason] =
 
 pub(super) const RELOAD_REASONS: &[Reason] = &[CONFIGURATION];
 
-/// The values of the label `reason` in `stentor_admin_publish_refusals_total`.
+/// Returns the values of the label `reason` in `stentor_admin_publish_refusals_total`.
 pub(crate) fn publish_refusals() -> impl Iterator<Item = &'static str> {
     PUBLISH_REASONS.iter().map(|reason| reason.code)
 }
 
-/// The values of the label `reason` in `stentor_feed_push_refusals_total`.
+/// Returns the values of the label `reason` in `stentor_feed_push_refusals_total`.
 pub(crate) fn push_refusals() -> impl Iterator<Item = &'static str> {
     PUT_REASONS.iter().chain(DELETE_REASONS).map(|reason| reason.code)
 }
 
-/// The values of the label `reason` in `stentor_admin_refusals_total`.
+/// Returns the values of the label `reason` in `stentor_admin_refusals_total`.
 pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
     COMMON_REASONS
         .iter()

@@ -1,8 +1,8 @@
-//! Polls a future that has woken itself again at once.
+//! Polls a future again at once if it has woken itself.
 //!
-//! hyper hands the body of a request to its handler over a channel within one task, and so wakes the task that runs. tokio lets such
-//! a task run again later, and wakes another thread to look for work. Its only work is to find out that there is none: half
-//! of the wake-ups that a request costs the control plane.
+//! hyper passes the body of a request to its handler over a channel within one task, and so wakes the running
+//! task. tokio schedules such a task again, and wakes another thread to look for work. That thread finds no
+//! work: half of a request's wake-ups of the control plane.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// How often a future is polled in a turn of its task. One that still wakes itself leaves others their turn.
+/// Maximum number of polls of a future in one turn of its task. If it still wakes itself, other tasks run
+/// first.
 const POLLS_MAX: usize = 4;
 
 /// The future waits to be woken.
 const WAITING: u8 = 0;
-/// The future is polled, and hasn't been woken since.
+/// The future is being polled and hasn't been woken since.
 const POLLED: u8 = 1;
-/// The future is to be polled again.
+/// The future must be polled again.
 const WOKEN: u8 = 2;
 
 struct Wakes {
@@ -44,7 +45,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Runs a future.
+/// Runs a future to its end.
 pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let wakes = Arc::new(Wakes { state: AtomicU8::new(POLLED), task: Mutex::new(Waker::noop().clone()) });
@@ -52,7 +53,8 @@ pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
     poll_fn(|task| {
         wakes.set_task(task.waker());
         for _ in 0..POLLS_MAX {
-            // Not a store: what was done before a wake that this overwrites has to be seen by the poll, as that wake wakes nobody.
+            // A swap, not a store: the poll must see the effects that precede an overwritten wake, because
+            // that wake had no other effect.
             wakes.state.swap(POLLED, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
@@ -83,7 +85,8 @@ mod tests {
         }
     }
 
-    /// Polls a future that wakes itself so often, once. Returns how often it was polled, and its task woken.
+    /// Polls a future once that wakes itself this many times. Returns the number of polls, and the number of
+    /// wakes of its task.
     fn polled_once(wakes: usize) -> (usize, usize) {
         let (count, polls) = (Arc::new(Count::default()), Cell::new(0));
         let future = poll_fn(|context| {

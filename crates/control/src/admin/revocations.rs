@@ -1,7 +1,7 @@
 //! Revocations of tokens: `POST` and `GET /api/v1/revocations`.
 //!
-//! The body of a request names tokens by user, by token id, or all of an issuer, or one session. Unknown fields are refused: a misspelt
-//! `subject` would concern every user.
+//! The body of a request selects tokens by user, by token id, or all tokens of an issuer, or one session.
+//! Unknown fields are refused: a misspelled `subject` would apply to every user.
 
 use super::commands::{bad, object, refuse, session_id};
 use super::publish::ask;
@@ -65,7 +65,7 @@ fn auth(state: &State) -> Result<&Auth, Refusal> {
     state.auth.as_deref().ok_or_else(|| Refusal::new(reason::NO_AUTH, "the server has no [auth]"))
 }
 
-/// `GET`.
+/// Handles `GET`.
 pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let listed = |(revocation, kept_until): (Revocation, u64)| Listed {
         issuer: revocation.issuer().map(Into::into),
@@ -83,7 +83,7 @@ pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     }
 }
 
-/// `POST`.
+/// Handles `POST`.
 pub(super) async fn revoke(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
@@ -99,7 +99,7 @@ pub(super) async fn revoke(
     done.await.unwrap_or_else(|refusal| refuse(&state, refusal))
 }
 
-/// Adds to the list what was revoked, and says which sessions to look at.
+/// Adds the revocation to the list. Returns the sessions to check.
 fn carry_out(auth: &Auth, request: Request) -> Result<Recheck, Refusal> {
     let Request { issuer, subject, token_id, session, issued_before, action } = request;
     for (field, value) in [("issuer", &issuer), ("subject", &subject), ("token_id", &token_id)] {
@@ -129,7 +129,7 @@ fn carry_out(auth: &Auth, request: Request) -> Result<Recheck, Refusal> {
         })?),
         issuer => issuer,
     };
-    // Tokens of this second, too: otherwise one that was issued just before would stay valid.
+    // Includes tokens of the current second. Otherwise a token that was issued just before would stay valid.
     let issued_before = issued_before.or_else(|| subject.as_ref().map(|_| unix_seconds() + 1));
     if action == Action::Disconnect && session.is_none() {
         let revocation = match (&issuer, &subject, &token_id) {

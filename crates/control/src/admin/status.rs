@@ -1,4 +1,4 @@
-//! What monitoring reads: health, metrics and status.
+//! Health, metrics and status, for monitoring.
 
 use super::{Refusal, State, json, reason};
 use crate::{metrics, process};
@@ -22,7 +22,7 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Response<Body> 
     (status, format!("{readiness}\n")).into_response()
 }
 
-/// On the blocking pool: the data plane's figures may be many, and `/proc` is a file system.
+/// Runs on the blocking pool: the data plane may have many metrics, and reading `/proc` blocks.
 pub(super) async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let encode = move || {
         let mut text = String::new();
@@ -61,7 +61,8 @@ pub(super) async fn nodes(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     json(StatusCode::OK, &object!({ "nodes": nodes }))
 }
 
-/// The data plane's metrics, each summed over the cores. One with other labels is an object by their values.
+/// Sums each of the data plane's metrics over the cores. A metric with other labels is an object by their
+/// values.
 fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
     let mut all = Map::new();
     for Metric { name, samples, .. } in metrics {
@@ -83,7 +84,7 @@ fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
     all
 }
 
-/// On the blocking pool, as [`show_metrics`] is.
+/// Runs on the blocking pool, like [`show_metrics`].
 pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let data_plane = state.data_plane.clone();
     let read = move || (process::stats().ok(), sums(data_plane.metrics()));

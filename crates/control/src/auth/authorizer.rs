@@ -1,4 +1,4 @@
-//! What one client may do: the rules for everybody, and the grants of its token.
+//! The permissions of one client: the rules for all clients, and the grants of its token.
 
 use super::metrics::AuthMetrics;
 use crate::access::allows;
@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use stentor_auth::{Attributes, Permissions};
 use stentor_ports::{Access, Authorizer, Decision, Denial, Question};
 
-/// The rules for everybody, which change when the configuration is reloaded.
+/// The rules for all clients, which change when the configuration is reloaded.
 #[derive(Debug, Default)]
 pub(super) struct SharedPermissions(RwLock<Arc<Permissions>>);
 
@@ -28,9 +28,9 @@ impl SharedPermissions {
 /// Decides for the clients of one identity.
 pub(super) struct ClientAuthorizer {
     shared: Arc<SharedPermissions>,
-    /// The claims. `None`: anonymous.
+    /// The claims; `None` for anonymous clients.
     attributes: Option<Attributes>,
-    /// What the token grants. `None`: nothing.
+    /// The grants of the token; `None` without grants.
     grants: Option<Permissions>,
     metrics: AuthMetrics,
 }
@@ -73,7 +73,7 @@ impl Authorizer for ClientAuthorizer {
         Decision::Deny(Denial::new("not_allowed", message))
     }
 
-    /// Rules change with the generation only, claims with the identity.
+    /// Rules only change with the generation, claims only with the identity.
     fn is_cacheable(&self, _access: Access<'_>) -> bool {
         true
     }

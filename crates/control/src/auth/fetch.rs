@@ -1,4 +1,5 @@
-//! Fetches the keys of an issuer: one GET of a configured URL, bounded in time and bytes, never redirected.
+//! Fetches the keys of an issuer: one GET of a configured URL, bounded in time and size, without following
+//! redirects.
 
 use crate::error::Error;
 use crate::upstream::{HttpClient, chain, client, tls};
@@ -13,10 +14,11 @@ use std::time::Duration;
 use stentor_auth::{KEY_SET_BYTES_MAX, KeySet, KeySetError};
 use stentor_json::without_byte_order_mark;
 
-/// Time for a fetch, from its start to the last byte. Shorter than the default of `limits.decision_timeout`, for which clients wait.
+/// Time for a fetch, from its start to the last byte. Shorter than the default of `limits.decision_timeout`,
+/// the time that clients wait.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Why keys couldn't be fetched.
+/// Reason why keys couldn't be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("can't connect: {0}")]
@@ -32,7 +34,7 @@ pub(super) enum FetchError {
 }
 
 impl FetchError {
-    /// One word for metrics.
+    /// Returns the label in metrics.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Connect(_) => "connect",
@@ -44,15 +46,15 @@ impl FetchError {
         }
     }
 
-    /// The values of [`Self::label`].
+    /// All values of [`Self::label`].
     pub(super) const LABELS: [&'static str; 6] =
         ["connect", "broken", "timeout", "status", "too_large", "invalid"];
 }
 
-/// The URL of an issuer's keys.
+/// Parses the URL of an issuer's keys.
 ///
 /// # Errors
-/// It isn't one that keys may come from: without TLS, anybody on the way could replace them.
+/// The URL isn't allowed for keys: without TLS, an attacker on the network could replace them.
 pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
     let expected = "expected a URL such as https://id.example.com/.well-known/jwks.json; http:// only with 127.0.0.1, [::1] or localhost";
     let url: Uri = text.parse().map_err(|_| expected)?;
@@ -68,7 +70,7 @@ pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
     }
 }
 
-/// A client for the keys of all issuers.
+/// Makes a client for the keys of all issuers.
 pub(super) fn key_client(ca_file: Option<&Path>, secure: bool) -> Result<HttpClient<Empty<Bytes>>, Error> {
     let tls = tls(secure, ca_file).map_err(|text| Error::setting("auth.ca_file", text))?;
     Ok(client(tls, FETCH_TIMEOUT, 1, FETCH_TIMEOUT))

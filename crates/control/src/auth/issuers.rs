@@ -1,4 +1,4 @@
-//! The issuers whose tokens are accepted, and their keys.
+//! The accepted issuers of tokens, and their keys.
 
 use super::fetch::{FetchError, fetch, key_client, parse_url};
 use super::metrics::{AuthMetrics, FetchLabels, IssuerLabels};
@@ -18,14 +18,14 @@ use stentor_ports::Ticket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A failure of the same kind is logged again after this time.
+/// Minimum time between two log lines about failures of the same kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(600);
 
-/// A client whose token's key isn't known yet.
+/// A client whose token's key is still unknown.
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) token: Box<str>,
-    /// Shows how many there are.
+    /// The gauge of waiting clients.
     gauge: Gauge,
 }
 
@@ -49,30 +49,30 @@ pub(super) struct IssuerState {
     pub(super) remote: Option<Remote>,
 }
 
-/// Where an issuer's keys come from.
+/// The remote source of an issuer's keys.
 pub(super) struct Remote {
     url: Uri,
     client: HttpClient<Empty<Bytes>>,
     schedule: Mutex<Schedule<Waiting>>,
-    /// A token waits.
+    /// Notified when a token waits.
     wake: Notify,
 }
 
-/// A fetch of keys that has ended.
+/// A finished fetch of keys.
 pub(super) struct Fetched {
     /// Clients that have waited for it.
     pub(super) waiting: Vec<Waiting>,
     pub(super) is_success: bool,
-    /// Whether the keys are others than before.
+    /// `true` if the keys have changed.
     pub(super) has_changed: bool,
 }
 
-/// The issuers by name, as one configuration has them.
+/// The issuers by name, of one configuration.
 #[derive(Default)]
 pub(super) struct Issuers(HashMap<Arc<str>, Arc<IssuerState>>);
 
 impl Issuers {
-    /// Checks the options. Issuers that are as `before` keep the keys that were fetched.
+    /// Checks the options. Unchanged issuers keep the fetched keys that they have in `before`.
     pub(super) fn new(options: &AuthOptions, before: &Self) -> Result<Self, Error> {
         let mut all = HashMap::new();
         let urls = options.issuers.iter().filter_map(|issuer| issuer.jwks_url.as_deref());
@@ -97,12 +97,12 @@ impl Issuers {
         self.0.values()
     }
 
-    /// Whether this very one is among them.
+    /// Returns `true` if the set contains this very issuer.
     pub(super) fn has(&self, issuer: &Arc<IssuerState>) -> bool {
         self.iter().any(|other| Arc::ptr_eq(other, issuer))
     }
 
-    /// The name of the only issuer.
+    /// Returns the name of the only issuer.
     pub(super) fn only(&self) -> Option<&Arc<str>> {
         self.0.keys().next().filter(|_| self.0.len() == 1)
     }
@@ -142,12 +142,12 @@ impl IssuerState {
         self.rules == other.rules && same_source
     }
 
-    /// The keys that are known.
+    /// Returns the known keys.
     pub(super) fn keys(&self) -> Arc<[Key]> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets a token wait for a fetch of the keys. `false`: there is none to wait for now.
+    /// Makes a client wait for a fetch of the keys. Returns `false` if no fetch is possible now.
     pub(super) fn wait(&self, waiting: Waiting) -> bool {
         let Some(remote) = &self.remote else { return false };
         let waits = remote.schedule().wait(Instant::now().into_std(), waiting).is_ok();
@@ -157,7 +157,8 @@ impl IssuerState {
         waits
     }
 
-    /// Waits until a fetch of the keys is due, and makes it. `None`: the keys are those of the configuration.
+    /// Waits until a fetch of the keys is due, then makes it. `None` if the keys are part of the
+    /// configuration.
     pub(super) async fn next_fetch(&self, metrics: &AuthMetrics, log: &mut FailureLog) -> Option<Fetched> {
         let remote = self.remote.as_ref()?;
         while !remote.schedule().poll_fetch(Instant::now().into_std()) {
@@ -180,7 +181,7 @@ impl IssuerState {
         Some(Fetched { waiting, is_success, has_changed })
     }
 
-    /// Keys are fetched no more. Clients that wait for them don't any longer.
+    /// Stops fetching keys. Returns the clients that wait for them.
     pub(super) fn give_up(&self) -> Fetched {
         let remote = self.remote.as_ref();
         let waiting = remote.map(|remote| remote.schedule().handle_result(Instant::now().into_std(), false));
@@ -201,7 +202,8 @@ impl Remote {
     }
 }
 
-/// One line when fetches of an issuer's keys begin to fail, one per [`LOG_INTERVAL`] or other cause, and one when they succeed again.
+/// Logs when fetches of an issuer's keys begin to fail, once per [`LOG_INTERVAL`] or other cause, and when
+/// they succeed again.
 #[derive(Default)]
 pub(super) struct FailureLog {
     logged: Option<(&'static str, Instant)>,

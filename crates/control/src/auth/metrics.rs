@@ -1,4 +1,4 @@
-//! What is counted about tokens, keys and revocations.
+//! Metrics of tokens, keys and revocations.
 
 use super::fetch::FetchError;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,20 +9,20 @@ use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use stentor_auth::Refused;
 
-/// An issuer, and what became of a fetch of its keys.
+/// Labels of a fetch of keys: the issuer and the outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct FetchLabels {
     pub(crate) issuer: Arc<str>,
     pub(crate) outcome: &'static str,
 }
 
-/// Why a client is refused.
+/// Label of a refusal: its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RefusalLabels {
     pub(crate) reason: &'static str,
 }
 
-/// An issuer.
+/// Label of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct IssuerLabels {
     pub(crate) issuer: Arc<str>,
@@ -43,7 +43,7 @@ pub(crate) struct AuthMetrics {
     pub(super) revocations: Gauge,
 }
 
-/// Reasons for which a client is refused besides those of its token.
+/// Reasons for refusing a client, in addition to those of its token.
 pub(super) const REASONS: [&str; 3] = ["missing", "revoked", "unavailable"];
 
 impl AuthMetrics {
@@ -84,7 +84,7 @@ impl AuthMetrics {
         registry.register("auth_revocations", "Entries of the list of revocations", self.revocations.clone());
     }
 
-    /// One sample of everything, for the reference.
+    /// Adds one sample of every metric, for the reference.
     pub(crate) fn sample(&self, issuer: &Arc<str>) {
         for reason in REASONS.into_iter().chain(Refused::LABELS) {
             self.refuse(reason);

@@ -1,29 +1,29 @@
-//! What can be configured about clients' identities and permissions.
+//! Options of clients' identities and permissions.
 
 use std::path::PathBuf;
 use std::time::Duration;
 use stentor_auth::{Algorithm, Key, Rule};
 
-/// Which tokens are accepted, and what clients may do. The binary fills it.
+/// Accepted tokens and permissions. Filled by the binary.
 #[derive(Clone, Debug)]
 pub struct AuthOptions {
-    /// Whether clients without a token are accepted.
+    /// `true` accepts clients without a token.
     pub allow_anonymous: bool,
-    /// How far an issuer's clock may be ahead, for `nbf` and `iat`.
+    /// Maximum time by which an issuer's clock may be ahead, for `nbf` and `iat`.
     pub leeway: Duration,
-    /// How long a token may be valid. Revocations are kept for as long.
+    /// Maximum validity of a token. Revocations are kept for this time.
     pub token_lifetime_max: Duration,
     /// Time between two fetches of the keys of an issuer.
     pub jwks_refresh_interval: Duration,
     /// File with PEM certificates to trust for issuers, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// Memory for tokens that were verified.
+    /// Memory for verified tokens, in bytes.
     pub token_cache_bytes_max: usize,
-    /// Entries of the list of revocations.
+    /// Maximum number of revocations.
     pub revocations_max: usize,
-    /// Whose tokens are accepted. Names are unique.
+    /// The accepted issuers. Names are unique.
     pub issuers: Vec<IssuerOptions>,
-    /// What is allowed.
+    /// The permissions.
     pub permissions: Vec<Rule>,
 }
 
@@ -32,11 +32,11 @@ pub struct AuthOptions {
 pub struct IssuerOptions {
     /// The claim `iss` of its tokens.
     pub name: String,
-    /// What the claim `aud` has to contain. `None`: tokens have no `aud`.
+    /// The value that the claim `aud` must contain. `None`: tokens have no `aud`.
     pub audience: Option<String>,
-    /// The algorithms that it signs with.
+    /// The algorithms with which it signs.
     pub algorithms: Vec<Algorithm>,
-    /// Its keys, if `jwks_url` is `None`.
+    /// Keys of the issuer, if `jwks_url` is `None`.
     pub keys: Vec<Key>,
     /// The URL of its JWK Set: `https://`, or `http://` with a loopback address.
     pub jwks_url: Option<String>,

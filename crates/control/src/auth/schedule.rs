@@ -1,29 +1,31 @@
-//! When the keys of an issuer are fetched, and which tokens wait for them. Sans-I/O: the time is a parameter.
+//! Schedules fetches of an issuer's keys, and the tokens that wait for them. Sans-I/O: the time is a
+//! parameter.
 //!
 //! - Keys are fetched at the start and then at an interval.
-//! - A token whose key isn't known causes a fetch, but at most one within [`FETCH_INTERVAL_MIN`]: what attackers write into tokens
-//!   doesn't become load of the issuer. Tokens that come while a fetch is in flight wait for its end; other tokens with unknown keys are
-//!   refused for the time being.
-//! - If fetches fail, the keys that are known stay. Without any keys, a fetch is repeated after 1, 2, 4, … 30 seconds.
+//! - A token with an unknown key causes a fetch, but at most one within [`FETCH_INTERVAL_MIN`]: attackers
+//!   can't load the issuer with forged tokens. Tokens that arrive during a fetch wait for its end; other
+//!   tokens with unknown keys are refused temporarily.
+//! - If fetches fail, the known keys stay in use. Without any keys, a fetch is repeated after 1, 2, 4, … 30
+//!   seconds.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// The least time between two fetches because of unknown keys, and between a fetch that failed and the next.
+/// Minimum time between two fetches because of unknown keys, and between a failed fetch and the next one.
 pub(super) const FETCH_INTERVAL_MIN: Duration = Duration::from_secs(30);
-/// Tokens that wait for the keys of an issuer. Further ones are refused for the time being.
+/// Maximum number of tokens that wait for the keys of an issuer. Further tokens are refused temporarily.
 pub(super) const WAITING_MAX: usize = 1024;
 
-/// The fetches of one issuer. `W` is what waits.
+/// The fetches of one issuer. `W` is a waiting token.
 pub(super) struct Schedule<W> {
     refresh_interval: Duration,
     in_flight: bool,
     has_keys: bool,
-    /// Fetches that failed since the last one that didn't.
+    /// Number of failed fetches since the last successful one.
     failures: u32,
-    /// When a token may cause a fetch.
+    /// Time from which on a token may cause a fetch.
     allowed_at: Instant,
-    /// When a fetch is due in any case.
+    /// Time at which a fetch is due in any case.
     due_at: Instant,
     waiting: Vec<W>,
 }
@@ -41,7 +43,7 @@ impl<W> Schedule<W> {
         }
     }
 
-    /// A token's key isn't known. It waits for a fetch, or is returned if there is none to wait for.
+    /// Makes a token with an unknown key wait for a fetch. Returns it if no fetch is possible now.
     pub(super) fn wait(&mut self, now: Instant, token: W) -> Result<(), W> {
         let may_wait = self.in_flight || now >= self.allowed_at || now >= self.due_at;
         if !may_wait || self.waiting.len() >= WAITING_MAX {
@@ -51,19 +53,19 @@ impl<W> Schedule<W> {
         Ok(())
     }
 
-    /// Whether a fetch starts now. [`Self::handle_result`] follows.
+    /// Returns `true` if a fetch must start now. [`Self::handle_result`] must follow.
     pub(super) fn poll_fetch(&mut self, now: Instant) -> bool {
         let wanted = now >= self.due_at || !self.waiting.is_empty();
         self.in_flight |= wanted;
         wanted
     }
 
-    /// When [`Self::poll_fetch`] is due at the latest.
+    /// Returns the latest time for the next [`Self::poll_fetch`].
     pub(super) fn poll_timeout(&self) -> Instant {
         self.due_at
     }
 
-    /// A fetch has ended. Returns the tokens that waited for it.
+    /// Handles the end of a fetch. Returns the tokens that waited for it.
     pub(super) fn handle_result(&mut self, now: Instant, is_success: bool) -> Vec<W> {
         self.in_flight = false;
         self.has_keys |= is_success;
@@ -97,10 +99,10 @@ mod tests {
         let refused = (0..5000).filter(|n| schedule.wait(now, *n).is_err()).count();
         assert_eq!(refused, 5000 - WAITING_MAX);
         assert_eq!(schedule.handle_result(now, true).len(), WAITING_MAX);
-        // Nothing more for a while.
+        // No further fetch for a while.
         let later = now + FETCH_INTERVAL_MIN - seconds(1);
         assert!((0..5000).all(|n| schedule.wait(later, n).is_err()) && !schedule.poll_fetch(later));
-        // Then one token is enough.
+        // Afterwards one token suffices.
         let later = now + FETCH_INTERVAL_MIN;
         assert!(!schedule.poll_fetch(later));
         schedule.wait(later, 7).unwrap();
@@ -113,7 +115,7 @@ mod tests {
     fn keys_are_refreshed_and_failures_are_repeated() {
         let now = Instant::now();
         let mut schedule = Schedule::<()>::new(now, REFRESH);
-        // Without keys, soon.
+        // Without keys, fetches are repeated soon.
         let mut at = now;
         for wait in [1, 2, 4, 8, 16, 30, 30] {
             assert!(schedule.poll_fetch(at));

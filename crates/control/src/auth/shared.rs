@@ -1,4 +1,4 @@
-//! The list of revocations, as the nodes of a cluster share it.
+//! The list of revocations that the nodes of a cluster share.
 
 use super::Auth;
 use crate::unix_time::unix_seconds;
@@ -6,10 +6,10 @@ use std::sync::PoisonError;
 use stentor_auth::{Full, Revocation};
 use stentor_ports::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
 
-/// Longest name of an issuer, a user or a token.
+/// Maximum length of the name of an issuer, a user or a token in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
 
-/// The entry that a filter names. `None`: the admin API wouldn't have accepted it.
+/// Returns the entry of a filter. `None` if the admin API wouldn't have accepted it.
 fn entry(filter: &IdentityFilter) -> Option<Revocation> {
     let IdentityFilter { issuer, subject, token_id, issued_before, session } = filter;
     let has_length = |name: &&str| (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -30,7 +30,7 @@ fn filter(entry: &Revocation) -> IdentityFilter {
         issuer: entry.issuer().map(Into::into),
         subject: entry.subject().map(Into::into),
         token_id: entry.token_id().map(Into::into),
-        // One of a token has no time.
+        // An entry for one token has no time.
         issued_before: entry.time().or_else(|| entry.token_id().is_none().then_some(u64::MAX)),
         session: None,
     }

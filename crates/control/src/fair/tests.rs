@@ -1,4 +1,4 @@
-//! Orders of service, and random arrivals.
+//! The order of service, and random arrivals.
 
 use super::*;
 use fastrand::Rng;
@@ -64,7 +64,7 @@ fn a_new_session_is_served_next() {
         }
     }
     bench.order(100);
-    // One from the same address, one from another address.
+    // One item from the same address, one from another address.
     bench.insert(owner(1, 99), "same");
     assert!(bench.order(1) == "same");
     bench.insert(owner(2, 1), "other");
@@ -82,7 +82,7 @@ fn a_new_session_is_served_next() {
 }
 
 #[test]
-fn a_stream_of_new_sessions_starves_nobody() {
+fn a_stream_of_new_sessions_starves_no_other() {
     let mut bench = Bench::default();
     bench.insert(owner(1, 0), "old.0");
     bench.insert(owner(1, 0), "old.1");
@@ -115,13 +115,13 @@ fn the_owner_with_the_most_waiting_keys_is_found() {
     assert_eq!(bench.queue.waiting_of(owner(7, 7)), (0, 0));
 }
 
-/// Random keys arrive, leave and are served. Every waiting key is served exactly once, and no session waits for
-/// more than a few rounds of the others.
+/// Random keys arrive, leave and are served. Every waiting key is served exactly once, and no session waits
+/// for more than a few rounds of the others.
 #[test]
-fn every_key_is_served_once_and_nobody_starves() {
+fn every_key_is_served_once_and_no_session_starves() {
     for seed in 0..50 {
         let (mut bench, mut random) = (Bench::default(), Rng::with_seed(seed));
-        // By address and session: keys of others served while it waited.
+        // Number of other sessions' keys served while a session waited, by address and session.
         let mut passed: BTreeMap<(u64, u64), usize> = BTreeMap::new();
         let owner_of = |key: &Key| {
             let mut parts = key.as_str().split('/').map(|part| part.parse::<u64>().unwrap());

@@ -1,4 +1,4 @@
-//! Reads responses: docs/hooks.md, "Answers". A response comes from the backend, which may be broken: what isn't exactly as
+//! Parses responses: docs/hooks.md, "Answers". The backend may be broken: an answer that isn't exactly as
 //! described fails its question, and no other one.
 
 use bytes::Bytes;
@@ -12,14 +12,14 @@ use stentor_hub::{Data, Room, Rooms};
 use stentor_json::{DEPTH_MAX, depth, minify, without_byte_order_mark};
 use stentor_ports::{Denial, EventEmit, EventReply};
 
-/// Longest name of an event, in bytes.
+/// Maximum length of an event's name in bytes.
 const EVENT_BYTES_MAX: usize = 256;
-/// Longest text of a refusal, in bytes.
+/// Maximum length of a refusal's text in bytes.
 const TEXT_BYTES_MAX: usize = 1_024;
-/// Longest time that an answer is kept.
+/// Maximum time that an answer is cached.
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What is wrong with a response, for the log. It doesn't repeat more of the response than the name of a field.
+/// A mistake in a response, for the log. It repeats no more of the response than the name of a field.
 pub(super) type Wrong = String;
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct Identified {
     id: u64,
 }
 
-/// The text of a response, on one line, without a byte order mark.
+/// Returns the text of a response on one line, without a byte order mark.
 pub(super) fn text(body: Vec<u8>) -> Result<String, Wrong> {
     if depth(&body) > DEPTH_MAX {
         return Err(format!("it is nested deeper than {DEPTH_MAX}"));
@@ -48,9 +48,9 @@ pub(super) fn text(body: Vec<u8>) -> Result<String, Wrong> {
     String::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())
 }
 
-/// The texts of the answers, by id.
+/// Returns the texts of the answers, by id.
 pub(super) fn answers(text: &str) -> Result<Vec<(u64, &str)>, Wrong> {
-    // Serde would take an array of the fields' values as well.
+    // Serde would also accept an array of the fields' values.
     if !text.trim_ascii_start().starts_with('{') {
         return Err("it is not a JSON object with \"answers\"".to_owned());
     }
@@ -112,22 +112,22 @@ struct Emit<'a> {
     except_sender: bool,
 }
 
-/// What an answer says about a permission.
+/// An answer about a permission.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Permission {
     pub(super) result: Result<(), Denial>,
-    /// How long it holds.
+    /// Time for which it is valid.
     pub(super) ttl: Option<Duration>,
 }
 
-/// What an answer says about a client that wants to connect.
+/// An answer about a client that wants to connect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Admission {
-    /// Who it is; `None` leaves that to its token.
+    /// The user; `None` leaves that to the client's token.
     pub(super) user: Option<Arc<str>>,
     pub(super) info: Option<Arc<str>>,
     pub(super) join: Vec<Room>,
-    /// What it may do besides.
+    /// Additional permissions.
     pub(super) permissions: Vec<Rule>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Answer<'a> {
         serde_json::from_str(text).map_err(|error| shown(&error))
     }
 
-    /// The refusal, if it is one. `by_default`: what an answer without `allow` means.
+    /// Returns the refusal, if the answer is one. `by_default` is the meaning of an answer without `allow`.
     fn denial(&self, by_default: Option<bool>) -> Result<Option<Denial>, Wrong> {
         let allow = self.allow.or(by_default).ok_or("\"allow\" is missing")?;
         if allow {
@@ -159,7 +159,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The answer to `subscribe` or `publish`.
+/// Parses the answer to `subscribe` or `publish`.
 pub(super) fn permission(text: &str) -> Result<Permission, Wrong> {
     let answer = Answer::parse(text)?;
     let denial = answer.denial(None)?;
@@ -168,7 +168,7 @@ pub(super) fn permission(text: &str) -> Result<Permission, Wrong> {
     Ok(Permission { result: denial.map_or(Ok(()), Err), ttl })
 }
 
-/// The answer to `connect`, for a client that connects to a namespace.
+/// Parses the answer to `connect`, for a client that connects to a namespace.
 pub(super) fn admission(text: &str, namespace: &str) -> Result<Result<Admission, Denial>, Wrong> {
     let answer = Answer::parse(text)?;
     if let Some(denial) = answer.denial(None)? {
@@ -180,14 +180,14 @@ pub(super) fn admission(text: &str, namespace: &str) -> Result<Result<Admission,
     Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join, permissions }))
 }
 
-/// Permissions, in the form of those that a token grants.
+/// Parses permissions, in the form of those that a token grants.
 fn permissions(list: &RawValue) -> Result<Vec<Rule>, Wrong> {
     let claims = format!("{{\"{GRANTS_CLAIM}\":{{\"allow\":{list}}}}}");
     let grants = Attributes::parse(&claims).map_err(str::to_owned).and_then(|claims| claims.grants());
     grants.map_err(|error| format!("\"permissions\": {error}"))
 }
 
-/// The answer to an event of a client in a namespace.
+/// Parses the answer to an event of a client in a namespace.
 pub(super) fn reply(text: &str, namespace: &str) -> Result<Result<EventReply, Denial>, Wrong> {
     let answer = Answer::parse(text)?;
     if let Some(denial) = answer.denial(Some(true))? {
@@ -225,7 +225,7 @@ impl Emit<'_> {
     }
 }
 
-/// JSON texts, joined by commas.
+/// Joins JSON texts with commas.
 fn joined(texts: &[&RawValue]) -> String {
     let mut json = String::with_capacity(texts.iter().map(|text| text.get().len() + 1).sum());
     for (n, text) in texts.iter().enumerate() {
@@ -244,7 +244,7 @@ fn rooms(field: &str, namespace: &str, names: &[Cow<'_, str>]) -> Result<Vec<Roo
     names.iter().map(room).collect()
 }
 
-/// An error of the parser, shortened.
+/// Shortens an error of the parser.
 fn shown(error: &serde_json::Error) -> String {
     error.to_string().chars().take(200).collect()
 }

@@ -1,27 +1,34 @@
-//! Gathers the questions of one hook into requests, and gives their answers back. Sans-I/O: time, questions and responses come
-//! in; batches and answers come out.
+//! Batches the questions of one hook into requests, and returns their answers. Sans-I/O: time, questions and
+//! responses go in; batches and answers come out.
 //!
 //! ```text
 //!  ask ──► waiting ──► batch in flight ──► answered
 //!   │         │               └── failed ──► failed, with the cause
-//!   │         │               └── failed, perhaps because of one question ──► each half again, until that one is alone
+//!     │         │               └── failed, possibly because of one question ──► each half again, until that one is alone
 //!   │         └── deadline, or the breaker opens ──► failed
 //!   │         └── full, and its queue is the longest ──► refused
 //!   └── full, or the breaker is open ──► refused at once
 //! ```
 //!
-//! Questions take turns ([`crate::fair`]). When too many wait, the last one of the longest queue is refused, which may be the
-//! new one. So a client that asks for thousands of rooms neither delays nor refuses others.
+//! Questions take turns ([`crate::fair`]). If too many wait, the last one of the longest queue is refused,
+//! possibly the new one. Therefore a client that asks about thousands of rooms neither delays nor causes
+//! refusals for others.
 //!
-//! The first question leaves at once if no request is in flight. Others are gathered until a batch is full or the oldest has
-//! waited for [`Limits::gather`].
+//! The first question is sent at once if no request is in flight. Others are collected until a batch is full
+//! or the oldest has waited for [`Limits::batch_delay`].
 //!
-//! Questions that are asked again are one failure for the breaker if all of them fail, and none otherwise. A client whose question has
-//! failed is a suspect until one of its questions is answered: its questions leave in requests of their own, which alternate with those of
-//! others, and another's question shows whether the backend answers again. So what one client asks refuses nobody else.
+//! Questions that are asked again are one failure for the breaker if all of them fail, otherwise none. A
+//! client whose question has failed is a suspect until one of its questions is answered: its questions are
+//! sent in separate requests, which alternate with those of other clients, and another client's question
+//! shows whether the backend answers again. Therefore one client's questions never cause refusals for other
+//! clients.
 //!
-//! Invariants: every question that was accepted is answered once, unless it is cancelled; at most [`Limits::requests_max`] batches are in flight, one while
-//! the breaker is half open; a batch is within `batch_max` questions and, unless it has only one, `batch_bytes_max`; a session's
+//! Invariants: every accepted question is answered once, unless it is cancelled; at most
+//! [`Limits::requests_max`] batches are in flight, and one while the breaker is half open; a batch is within
+//! `batch_max` questions and, unless it has only one, within `batch_bytes_max`; a session's questions are
+//! sent in the order in which they came, unless they are asked again or the session becomes or stops being a
+//! suspect; every question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`,
+//! `poll_timeout()` is later than `now`.
 //! questions leave in the order in which they came, unless they are asked again or the session becomes a suspect or none; every
 //! question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
 
@@ -32,38 +39,39 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_ports::Ticket;
 
-/// Bounds of one hook.
+/// Limits of one hook.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Questions of one request.
+    /// Number of questions in one request.
     pub(super) batch_max: usize,
-    /// Bytes of the questions of one request.
+    /// Size of the questions in one request, in bytes.
     pub(super) batch_bytes_max: usize,
-    /// How long questions are gathered for one request.
-    pub(super) gather: Duration,
-    /// How long a question waits, and the time for a request, from when its last question is asked to the end of the response.
+    /// Time for which questions are collected for one request.
+    pub(super) batch_delay: Duration,
+    /// Time that a question may wait; also the time for a request, from its newest question to the end of the
+    /// response.
     pub(super) timeout: Duration,
-    /// Requests in flight.
+    /// Number of requests in flight.
     pub(super) requests_max: usize,
-    /// Questions that wait for a request.
+    /// Number of questions that wait for a request.
     pub(super) waiting_max: usize,
-    /// Bytes of these questions.
+    /// Size of these questions in bytes.
     pub(super) waiting_bytes_max: usize,
 }
 
-/// Suspects that are remembered; the oldest is forgotten first.
+/// Maximum number of suspects; above it the oldest is forgotten.
 const SUSPECTS_MAX: usize = 64;
 
-/// Bytes that count as much as a question when queues are compared.
+/// Number of bytes that count as much as one question when queues are compared.
 const QUEUE_BYTES: usize = 1_024;
 
 /// The client that asks a question.
 pub(super) trait Source {
-    /// A number for the client: its session, or its address while it has none.
+    /// Returns a number for the client: by its session, or by its address while it has none.
     fn source(&self) -> u64;
-    /// The address and session whose turn it is.
+    /// Returns the address and session whose turn it is.
     fn owner(&self) -> Owner;
-    /// Names the question.
+    /// Returns the ticket of the question.
     fn ticket(&self) -> Ticket;
 }
 
@@ -80,15 +88,15 @@ impl Item for Place {
     }
 }
 
-/// A question that waits. `A` is whoever asked.
+/// A waiting question. `A` is the asker.
 struct Waiting<A> {
     id: u64,
     asker: A,
     text: Vec<u8>,
     asked_at: Instant,
-    /// The request that has failed, if it is asked again.
+    /// Number of the failed request, if the question is asked again.
     again: Option<u64>,
-    /// Whether it is in `apart`.
+    /// `true` if it is in `apart`.
     is_apart: bool,
 }
 
@@ -100,52 +108,53 @@ impl<A: Source> Waiting<A> {
 
 /// A request.
 struct InFlight<A> {
-    /// With ids of the questions and when they were asked, in order.
+    /// The asker of each question with the question's id and time, in order.
     askers: Vec<(u64, A, Instant)>,
     again: Option<u64>,
 }
 
-/// Questions of a failed request that were asked again.
+/// Questions of a failed request that are asked again.
 struct Again {
     unanswered: usize,
     has_answer: bool,
-    /// Clients of those that have failed.
+    /// Clients of the questions that have failed.
     sources: Vec<u64>,
 }
 
-/// One request.
+/// One request to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) number: u64,
-    /// The texts of the questions, in order.
+    /// The texts of the questions in order.
     pub(super) questions: Vec<Vec<u8>>,
-    /// When the response has to be there.
+    /// Time at which the response must be complete.
     pub(super) deadline: Instant,
 }
 
-/// What became of a question.
+/// A question's asker with its answer or the cause of its failure.
 pub(super) type Answered<A, T> = (A, Result<T, Cause>);
 
-/// See the module's documentation.
+/// Batches questions; see the module's documentation.
 pub(super) struct Batcher<A> {
     limits: Limits,
-    /// By id, so the oldest is first.
+    /// Waiting questions by id, so the oldest is first.
     waiting: BTreeMap<u64, Waiting<A>>,
     by_ticket: HashMap<Ticket, u64>,
     turns: FairQueue<Place>,
-    /// Questions of suspects, as far as that is known.
+    /// Questions of known suspects.
     apart: FairQueue<Place>,
-    /// Whether the next request is one of `apart`, if both have questions.
+    /// `true` if the next request takes questions of `apart`, provided that both have questions.
     is_turn_of_apart: bool,
     /// The question whose turn it is, if the last request had no room for it.
     next: Option<u64>,
     waiting_bytes: usize,
-    /// Halves of requests that have failed, which leave before others, but never take all requests in flight.
+    /// Halves of failed requests, which are sent before other questions, but never occupy all slots for
+    /// requests.
     halves: VecDeque<Vec<Waiting<A>>>,
     halves_bytes: usize,
-    /// By number of the request that has failed.
+    /// Questions asked again, by number of their failed request.
     again: HashMap<u64, Again>,
-    /// By number of the request.
+    /// Requests in flight, by number.
     in_flight: HashMap<u64, InFlight<A>>,
     failed: Vec<(A, Cause)>,
     breaker: Breaker,
@@ -178,11 +187,12 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Asks a question. `write` gets its id and writes its text. Returns whether the caller has to look at
+    /// Asks a question. `write` receives its id and writes its text. Returns `true` if the caller must call
     /// [`Self::poll_batch`] or [`Self::poll_timeout`] again.
     ///
     /// # Errors
-    /// It isn't asked: the cause, with the asker. Others may have failed nevertheless ([`Self::has_failed`]).
+    /// The question isn't asked: the asker, with the cause. Other questions may have failed nevertheless
+    /// ([`Self::has_failed`]).
     pub(super) fn ask(
         &mut self,
         now: Instant,
@@ -210,7 +220,7 @@ impl<A: Source> Batcher<A> {
         Ok(is_first || self.is_full() || self.failed.len() > refused)
     }
 
-    /// Whether [`Self::take_failed`] has something.
+    /// Returns `true` if [`Self::take_failed`] has entries.
     pub(super) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
     }
@@ -236,8 +246,8 @@ impl<A: Source> Batcher<A> {
         Some(waiting)
     }
 
-    /// Refuses the last questions of the longest queues until the new question has room. If its own queue is the longest, the
-    /// new question is taken out: returns its asker.
+    /// Refuses the last questions of the longest queues until the new question has room. If its own queue is
+    /// the longest, removes the new question and returns its asker.
     fn make_room(&mut self, new: u64) -> Option<A> {
         while self.waiting.len() > self.limits.waiting_max
             || self.waiting_bytes > self.limits.waiting_bytes_max
@@ -260,18 +270,19 @@ impl<A: Source> Batcher<A> {
         None
     }
 
-    /// Drops a question whose client has gone, if it waits for its first request. Returns whether it does.
+    /// Drops a question of a disconnected client, if it waits for its first request. Returns `true` if it
+    /// does.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
         self.by_ticket.get(&ticket).copied().and_then(|id| self.remove(id)).is_some()
     }
 
-    /// Whether a batch is full.
+    /// Returns `true` if a batch is full.
     fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.batch_max || self.waiting_bytes >= self.limits.batch_bytes_max
     }
 
-    /// Asks the questions of a request again in two requests, because one of them may be why it has failed. Returns whether it does;
-    /// if not, the request has failed for good.
+    /// Asks the questions of a failed request again in two requests, because one of them may have caused the
+    /// failure. Returns `false` if the request has failed for good.
     pub(super) fn ask_again(&mut self, number: u64, questions: Vec<Vec<u8>>) -> bool {
         let is_batch = |request: &InFlight<A>| request.askers.len() > 1;
         if !self.breaker.is_closed() || !self.in_flight.get(&number).is_some_and(is_batch) {
@@ -296,7 +307,8 @@ impl<A: Source> Batcher<A> {
         true
     }
 
-    /// Questions that were asked again have ended. Returns how their first request has ended, if that is known.
+    /// Ends questions that were asked again. Returns the final outcome of their first request, once it is
+    /// known.
     fn end_again(&mut self, number: u64, questions: usize, outcome: Outcome) -> Option<Outcome> {
         let again = self.again.get_mut(&number)?;
         again.unanswered -= questions;
@@ -315,7 +327,7 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// A question of a client was answered, or has failed because of what it asks, as far as that is known.
+    /// Records that a question of a client was answered, or has presumably failed because of its content.
     fn judge(&mut self, source: u64, has_failed: bool) {
         self.suspects.retain(|suspect| *suspect != source);
         if has_failed {
@@ -326,7 +338,7 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// The next request to be sent.
+    /// Returns the next request to send.
     pub(super) fn poll_batch(&mut self, now: Instant) -> Option<Batch> {
         self.expire(now);
         if self.has_slot(now)
@@ -339,7 +351,7 @@ impl<A: Source> Batcher<A> {
         let (_, first) = self.waiting.first_key_value()?;
         let is_due = self.in_flight.is_empty()
             || self.is_full()
-            || now.saturating_duration_since(first.asked_at) >= self.limits.gather;
+            || now.saturating_duration_since(first.asked_at) >= self.limits.batch_delay;
         if !is_due || !self.has_slot(now) {
             return None;
         }
@@ -394,7 +406,7 @@ impl<A: Source> Batcher<A> {
     fn send(&mut self, now: Instant, batch: Vec<Waiting<A>>) -> Batch {
         self.last_request += 1;
         let number = self.last_request;
-        // The newest: a question that has waited for long takes no time from others.
+        // The newest question counts: one that has waited for long doesn't shorten the time of others.
         let asked_at = batch.iter().map(|waiting| waiting.asked_at).max().unwrap_or(now);
         let again = batch.first().and_then(|first| first.again);
         let (mut questions, mut askers) = (Vec::new(), Vec::new());
@@ -407,28 +419,29 @@ impl<A: Source> Batcher<A> {
         Batch { number, questions, deadline: asked_at + self.limits.timeout }
     }
 
-    /// Whether a request may be sent.
+    /// Returns `true` if a request may be sent.
     fn has_slot(&self, now: Instant) -> bool {
         self.in_flight.len() < self.limits.requests_max && self.breaker.allows_request(now)
     }
 
-    /// Whether one of them may be what is asked again: questions of other clients go on.
+    /// Returns `true` if that request may ask questions again: a slot stays free for questions of other
+    /// clients.
     fn has_slot_for_half(&self) -> bool {
         let again = self.in_flight.values().filter(|request| request.again.is_some()).count();
         again < self.limits.requests_max.div_ceil(2)
     }
 
-    /// When [`Self::poll_batch`] is to be called at the latest, if nothing else happens.
+    /// Returns the latest time for the next [`Self::poll_batch`] without other events.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
-        // If there is no slot, a response makes one.
+        // Without a free slot, a response frees one.
         let first = self.waiting.first_key_value().map(|(_, first)| first);
-        let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.gather);
+        let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.batch_delay);
         let pause_ends = self.breaker.pause_ends(now);
         self.halves.iter().flatten().chain(first).map(deadline).chain(due).chain(pause_ends).min()
     }
 
-    /// Fails questions that nothing can answer in time any more.
+    /// Fails questions that can't be answered in time any longer.
     fn expire(&mut self, now: Instant) {
         while let Some((&id, first)) = self.waiting.first_key_value()
             && now.saturating_duration_since(first.asked_at) >= self.limits.timeout
@@ -451,10 +464,10 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Tells the breaker how a request has ended.
+    /// Reports the end of a request to the breaker.
     fn end_request(&mut self, now: Instant, number: u64, outcome: Outcome) {
         if self.breaker.end(now, number, outcome) {
-            // What waits would wait in vain.
+            // The waiting questions would wait in vain.
             (self.waiting_bytes, self.halves_bytes) = (0, 0);
             self.again.clear();
             (self.turns, self.apart, self.next) = (FairQueue::default(), FairQueue::default(), None);
@@ -465,8 +478,8 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// The response to a request has come, with answers by id, or it failed. Ids that weren't asked are ignored; questions without
-    /// an answer fail.
+    /// Handles the response to a request, with answers by id, or its failure. Ids that weren't asked are
+    /// ignored; questions without an answer fail.
     pub(super) fn handle_response<T>(
         &mut self,
         now: Instant,
@@ -511,33 +524,33 @@ impl<A: Source> Batcher<A> {
         answered
     }
 
-    /// Questions that failed while they waited.
+    /// Takes the questions that failed while they waited.
     pub(super) fn take_failed(&mut self) -> Vec<(A, Cause)> {
         std::mem::take(&mut self.failed)
     }
 
-    /// Whether requests have failed so that the breaker isn't closed.
+    /// Returns `true` if requests have failed so that the breaker isn't closed.
     #[cfg(test)]
     pub(super) fn is_broken(&self) -> bool {
         !self.breaker.is_closed()
     }
 
-    /// Whether questions are refused because requests have failed.
+    /// Returns `true` if questions are refused because requests have failed.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.breaker.is_open(now)
     }
 
-    /// Questions that wait for a request.
+    /// Returns the number of questions that wait for a request.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len() + self.halves.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Bytes of these questions.
+    /// Returns the size of these questions in bytes.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes + self.halves_bytes
     }
 
-    /// Requests in flight.
+    /// Returns the number of requests in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }

@@ -1,7 +1,8 @@
-//! The circuit breaker of a hook: after [`FAILURES_MAX`] failed requests in a row it isn't asked for a while.
+//! The circuit breaker of a hook: after [`FAILURES_MAX`] failed requests in a row, it pauses the hook.
 //!
-//! A request that the backend doesn't take counts always. One that fails because of its questions counts only when questions of
-//! [`SOURCES_MIN`] clients have failed: what one client sends never refuses the others.
+//! A request that the backend doesn't accept always counts. A request that fails because of its questions
+//! only counts once questions of [`SOURCES_MIN`] clients have failed: one client's questions never cause
+//! refusals for others.
 //!
 //! ```text
 //!            FAILURES_MAX failures                 pause over, next question
@@ -13,32 +14,32 @@
 
 use std::time::{Duration, Instant};
 
-/// Failed requests in a row that open it.
+/// Number of failed requests in a row that open the breaker.
 pub(super) const FAILURES_MAX: u32 = 5;
-/// Clients whose questions have to fail before their failures count.
+/// Number of clients whose questions must fail before their failures count.
 pub(super) const SOURCES_MIN: usize = 3;
 /// The first pause.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How a request has ended.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Questions were answered.
+    /// The backend answered questions.
     Answered,
-    /// The backend took no request.
+    /// The backend accepted no request.
     Unavailable,
-    /// No question was answered, perhaps because of those of these clients.
+    /// The backend answered no question, possibly because of the questions of these clients.
     Failed(Vec<u64>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Closed {
-        /// Requests in a row that the backend didn't take.
+        /// Number of requests in a row that the backend didn't accept.
         unavailable: u32,
-        /// Requests in a row that have failed because of their questions.
+        /// Number of requests in a row that have failed because of their questions.
         failed: u32,
         /// Clients of these questions, at most [`SOURCES_MIN`].
         sources: Vec<u64>,
@@ -47,7 +48,7 @@ enum State {
         until: Instant,
         pause: Duration,
     },
-    /// One request, by its number, shows whether the hook answers again.
+    /// One request, by number, tests whether the hook answers again.
     HalfOpen {
         probe: u64,
         pause: Duration,
@@ -56,7 +57,7 @@ enum State {
 
 const CLOSED: State = State::Closed { unavailable: 0, failed: 0, sources: Vec::new() };
 
-/// See the module's documentation.
+/// The breaker's state; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Breaker(State);
 
@@ -67,17 +68,17 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Whether requests succeed, as far as is known.
+    /// Returns `true` if no failures are known.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.0, State::Closed { .. })
     }
 
-    /// Whether nothing may be asked.
+    /// Returns `true` if no question may be asked.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         matches!(self.0, State::Open { until, .. } if now < until)
     }
 
-    /// When the pause is over, if there is one.
+    /// Returns the end of the pause, if there is one.
     pub(super) fn pause_ends(&self, now: Instant) -> Option<Instant> {
         match self.0 {
             State::Open { until, .. } if now < until => Some(until),
@@ -85,17 +86,18 @@ impl Breaker {
         }
     }
 
-    /// Whether the next request should be another client's than those that have failed: for as long again as the pause.
+    /// Returns `true` if the next request should be for a client whose questions haven't failed: for as long
+    /// again as the pause.
     pub(super) fn prefers_others(&self, now: Instant) -> bool {
         matches!(self.0, State::Open { until, pause } if now < until + pause)
     }
 
-    /// Whether a request may be sent.
+    /// Returns `true` if a request may be sent.
     pub(super) fn allows_request(&self, now: Instant) -> bool {
         !self.is_open(now) && !matches!(self.0, State::HalfOpen { .. })
     }
 
-    /// A request is sent.
+    /// Records that a request is sent.
     pub(super) fn begin(&mut self, now: Instant, number: u64) {
         if let State::Open { until, pause } = self.0
             && now >= until
@@ -104,7 +106,7 @@ impl Breaker {
         }
     }
 
-    /// A request has ended. Returns whether this has opened the breaker.
+    /// Records the end of a request. Returns `true` if it opened the breaker.
     pub(super) fn end(&mut self, now: Instant, number: u64, outcome: Outcome) -> bool {
         let pause = match &mut self.0 {
             State::Closed { unavailable, failed, sources } => {
@@ -134,7 +136,7 @@ impl Breaker {
                 return false;
             }
             State::HalfOpen { probe, pause } if *probe == number => (*pause * 2).min(PAUSE_MAX),
-            // A request that was sent before it opened says nothing new.
+            // A request that was sent before the breaker opened gives no new information.
             State::HalfOpen { .. } | State::Open { .. } => return false,
         };
         self.0 = State::Open { until: now + pause, pause };

@@ -1,22 +1,22 @@
-//! Answers that are kept because the backend gave them a `ttl`: a bounded number, the oldest evicted first.
+//! A cache of answers with a `ttl`: a bounded number, the oldest evicted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_ports::Denial;
 
-/// Approximate size of an answer besides its key.
+/// Approximate size of an answer without its key, in bytes.
 const ANSWER_BYTES: usize = 256;
 
 type Decided = Result<(), Denial>;
 
-/// See the module's documentation.
+/// The cached answers; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// Until when each answer holds, and in which place of `order` it was put.
+    /// For each key: the end of the answer's validity, its number in `order`, and the answer.
     answers: HashMap<Box<str>, (Instant, u64, Decided)>,
-    /// Keys in the order in which they were put, with their numbers. Those that were put again are there twice.
+    /// Keys in insertion order, with their numbers. A key that was inserted again has two entries.
     order: VecDeque<(Box<str>, u64)>,
-    /// Approximate size of everything.
+    /// Approximate size of all answers in bytes.
     bytes: usize,
     last: u64,
     answers_max: usize,
@@ -50,12 +50,12 @@ impl Cache {
         }
     }
 
-    /// Approximate size of everything.
+    /// Returns the approximate size of all answers in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether the oldest answer is over or was put again.
+    /// Returns `true` if the oldest answer has expired or was inserted again.
     fn is_front_old(&self, now: Instant) -> bool {
         self.order.front().is_some_and(|(key, number)| {
             self.answers.get(key).is_none_or(|(until, newest, _)| newest != number || *until <= now)
@@ -70,7 +70,7 @@ impl Cache {
     }
 }
 
-/// Approximate size of an answer: its key is there twice.
+/// Returns the approximate size of an answer in bytes. Its key is stored twice.
 fn bytes_of(key: &str) -> usize {
     ANSWER_BYTES + 2 * key.len()
 }

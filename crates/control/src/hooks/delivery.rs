@@ -1,4 +1,5 @@
-//! The next request of a hook. After its outcome, some notices are sent again and others are dropped. Sans-I/O.
+//! Schedules the requests with notices of a hook. After a request, some notices are sent again and others are
+//! dropped. Sans-I/O.
 //!
 //! ```text
 //!             fails: half of the batch, after PAUSE_MIN       fails again
@@ -8,54 +9,56 @@
 //!     └──────────── it fails twice, and another notice succeeds: set aside ───┘
 //! ```
 //!
-//! An outage drops nothing. A notice that fails alone may be why, or the backend may fail whatever it receives: another notice,
-//! or a page of a resync, sent right after it, shows which. Only then is the oldest notice set aside, so that the others needn't wait for it. It is
-//! sent again, alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
+//! An outage drops no notice. If a notice fails alone, either the notice or the backend may be the cause.
+//! Another notice, or a page of a resync, sent right after it, shows which. Only then is the oldest notice
+//! set aside, so that the others needn't wait for it. It is sent again, alone, until it succeeds or has
+//! failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
 //!
-//! Invariants: notices leave in order, apart from notices that were set aside and the notice that showed that they fail alone;
-//! notices about one subject leave in order always; a notice leaves when the backend has taken it, or as just described. A notice gets
-//! its number when it is first sent. Numbers are left out for notices that were dropped because the queue was full. If the hook wants
-//! it, pages of a [`Resync`] follow such a gap before any other notice.
+//! Invariants: notices are sent in order, apart from notices that were set aside and the notice that proved
+//! that they fail alone; notices about one subject are always sent in order; a notice is removed when the
+//! backend has accepted it, or as just described. A notice gets its number when it is first sent. Numbers are
+//! skipped for notices that were dropped because the queue was full. If the hook has a resync, pages of a
+//! [`Resync`] follow such a gap before any other notice.
 
 use super::BATCH_BYTES_MAX;
 use super::failure::Cause;
-use super::resync::{Page, PageWanted, RETRY_INTERVAL, Resync};
+use super::resync::{Page, PageRequest, RETRY_INTERVAL, Resync};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The pause after a request that has failed; it doubles.
+/// The pause after a failed request. It doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often the oldest notice fails alone before another one is tried.
+/// Number of failures of the oldest notice alone before another notice is tried.
 const HEAD_FAILURES: u32 = 2;
-/// How often a notice fails while others succeed, before it is dropped.
+/// Number of failures of a notice while others succeed before it is dropped.
 const FAILURES_MAX: u32 = 5;
-/// Time between the first and the last of these failures, at least.
+/// Minimum time between the first and the last of these failures.
 const SUSPICION_MIN: Duration = Duration::from_mins(1);
-/// How many times further away each other notice is that is tried in an outage.
+/// During an outage, each further notice that is tried is this many times further away.
 const OFFSET_GROWTH: usize = 4;
 
-/// Bounds of a queue.
+/// Limits of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
-    /// Notices that may wait.
+    /// Number of notices that may wait.
     pub(super) waiting_max: usize,
-    /// Bytes of these notices.
+    /// Size of these notices in bytes.
     pub(super) waiting_bytes_max: usize,
-    /// Notices of one request.
+    /// Number of notices in one request.
     pub(super) batch_max: usize,
-    /// Whether occupied topics are listed after a gap.
+    /// `true` if occupied topics are listed after a gap.
     pub(super) has_resync: bool,
 }
 
-/// A notice that waits.
+/// A waiting notice.
 struct Waiting {
-    /// A number for the session, topic or node that the notice is about.
+    /// A number for the session, topic or node of the notice.
     subject: u64,
-    /// 0 until it is sent.
+    /// The notice's number; 0 until it is sent.
     number: u64,
-    /// Notices that were dropped right before it.
+    /// Number of notices that were dropped right before it.
     dropped_before: u64,
     /// A JSON object, without its number.
     text: Vec<u8>,
@@ -67,7 +70,7 @@ impl Waiting {
     }
 }
 
-/// The text of a notice with its number.
+/// Returns the text of a notice with its number.
 pub(super) fn numbered(number: u64, text: &[u8]) -> Vec<u8> {
     let mut whole = format!("{{\"sequence\":{number},").into_bytes();
     whole.extend_from_slice(&text[1..]);
@@ -80,10 +83,10 @@ pub(super) enum Next {
     /// Send a request with these notices.
     Send(Vec<Vec<u8>>),
     /// Make a page, and call [`Queue::set_page`].
-    MakePage(PageWanted),
+    MakePage(PageRequest),
 }
 
-/// A notice that has failed while another one succeeded.
+/// A notice that failed while another one succeeded.
 struct SetAside {
     notice: Waiting,
     /// Later notices about the same subject.
@@ -98,47 +101,48 @@ struct SetAside {
 /// Notices of the request in flight.
 #[derive(Clone, Copy)]
 enum InFlight {
-    /// The oldest ones.
+    /// The oldest notices: this many.
     Batch(usize),
-    /// Another one than the oldest, by its index.
+    /// A notice other than the oldest, by its index.
     Other(usize),
-    /// The one about this subject that was set aside.
+    /// The set-aside notice about this subject.
     SetAside(u64),
     /// A page of a resync.
     Page,
 }
 
-/// See the module's documentation.
+/// The queue of notices; see the module's documentation.
 pub(super) struct Queue {
     limits: QueueLimits,
     waiting: VecDeque<Waiting>,
-    /// By subject.
+    /// Notices that were set aside, by subject.
     set_aside: HashMap<u64, SetAside>,
-    /// The subjects, ordered by `retry_at`.
+    /// Subjects of the notices in `set_aside`, ordered by `retry_at`.
     retries: VecDeque<u64>,
-    /// Requests that have succeeded.
+    /// Number of successful requests.
     successes: u64,
-    /// Notices held, with those that were set aside, and bytes of their texts.
+    /// Number of held notices, including those that were set aside.
     held: usize,
+    /// Size of their texts in bytes.
     bytes: usize,
     /// The number of the last notice.
     last: u64,
-    /// Notices that were dropped after the newest one that waits.
+    /// Number of notices that were dropped after the newest waiting one.
     dropped: u64,
     resync: Resync,
-    /// Whether the resync after the next gap has been begun early.
+    /// `true` if the resync after the next gap was started early.
     is_early: bool,
     in_flight: Option<InFlight>,
-    /// Notices of the next request.
+    /// Number of notices in the next request.
     batch: usize,
-    /// Failed requests in a row.
+    /// Number of failed requests in a row.
     failures: u32,
-    /// Failures in a row of the oldest notice alone that may be because of it.
+    /// Number of failures in a row of the oldest notice alone that it may have caused.
     head_failures: u32,
     pause: Duration,
     not_before: Option<Instant>,
-    /// Whether the next request has another notice than the oldest, and how far from it: further each time, so that many
-    /// notices in a row that fail keep no others for long.
+    /// `true` if the next request has a notice other than the oldest. Its distance grows with each attempt,
+    /// so that several failing notices in a row don't delay others for long.
     tries_other: bool,
     offset: usize,
     is_ending: bool,
@@ -170,7 +174,8 @@ impl Queue {
         }
     }
 
-    /// Takes a notice about `subject`, which `write` writes without its number. Returns whether there is room for it.
+    /// Adds a notice about `subject`, which `write` writes without its number. Returns `true` if there is
+    /// room for it.
     pub(super) fn push(&mut self, subject: u64, has_memory: bool, write: impl FnOnce() -> Vec<u8>) -> bool {
         let has_place = self.held < self.limits.waiting_max && has_memory;
         let text =
@@ -186,23 +191,23 @@ impl Queue {
         true
     }
 
-    /// Notices that wait, those that were set aside included.
+    /// Returns the number of waiting notices, including those that were set aside.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Bytes that they occupy.
+    /// Returns the memory of these notices in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let page = self.resync.page().map_or(0, |(_, page)| page.text.len());
         self.bytes + self.held * size_of::<Waiting>() + page
     }
 
-    /// The node stops: what is left is sent without pauses.
+    /// Ends the queue because the node stops: the remaining notices are sent without pauses.
     pub(super) fn end(&mut self) {
         (self.is_ending, self.not_before, self.tries_other) = (true, None, false);
     }
 
-    /// The step that is due now, if any.
+    /// Returns the step that is due now, if any.
     pub(super) fn poll_request(&mut self, now: Instant) -> Option<Next> {
         if self.is_paused(now) {
             return None;
@@ -236,7 +241,7 @@ impl Queue {
         }))
     }
 
-    /// Gives notices their numbers. Returns their texts.
+    /// Assigns numbers to notices. Returns their texts.
     fn numbered(&mut self, skip: usize, count: usize) -> Vec<Vec<u8>> {
         let dropped = self.waiting.iter_mut().take(skip + 1).map(|it| std::mem::take(&mut it.dropped_before));
         self.last += dropped.sum::<u64>();
@@ -251,13 +256,13 @@ impl Queue {
         self.waiting.iter_mut().skip(skip).take(count).map(number).collect()
     }
 
-    /// The page that [`Next::MakePage`] asks for.
+    /// Sets the page that [`Next::MakePage`] requested.
     pub(super) fn set_page(&mut self, page: Page) {
         self.last += 1;
         self.resync.set_page(self.last, page);
     }
 
-    /// When [`Self::poll_request`] is to be called, if it returned nothing and no notice comes.
+    /// Returns the time for the next [`Self::poll_request`] if it returned `None` and no notice arrives.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let retry = self.next_retry().map(|aside| aside.retry_at).into_iter();
         self.not_before.filter(|at| now < *at).or_else(|| retry.chain(self.resync.due_at()).min())
@@ -267,12 +272,12 @@ impl Queue {
         self.set_aside.get(self.retries.front()?)
     }
 
-    /// Whether no request is sent, whatever waits.
+    /// Returns `true` if no request is sent now, whatever waits.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.not_before.is_some_and(|at| now < at)
     }
 
-    /// Keeps notices behind one about the same subject that was set aside.
+    /// Moves notices behind a set-aside notice about the same subject.
     fn hold_followers(&mut self, now: Instant) {
         loop {
             self.skip_dropped(now);
@@ -286,7 +291,7 @@ impl Queue {
         }
     }
 
-    /// Leaves out the numbers of notices that were dropped before the oldest one.
+    /// Skips the numbers of notices that were dropped before the oldest one.
     fn skip_dropped(&mut self, now: Instant) {
         let dropped = self.waiting.front_mut().map_or(&mut self.dropped, |first| &mut first.dropped_before);
         let dropped = std::mem::take(dropped);
@@ -301,7 +306,7 @@ impl Queue {
         self.set_aside.contains_key(&notice.subject)
     }
 
-    /// How many of the oldest notices the next request has.
+    /// Returns the number of the oldest notices for the next request.
     fn next_batch(&self) -> usize {
         let mut bytes = 0;
         let fits = |notice: &&Waiting| {
@@ -312,8 +317,8 @@ impl Queue {
         count.max(usize::from(!self.waiting.is_empty()))
     }
 
-    /// A notice about another subject than all before it, at `offset` from the oldest, or else the last such notice. A hook with a
-    /// resync gets the pages before notices that follow a gap.
+    /// Returns a notice about a subject that no earlier notice has, at `offset` from the oldest, or else the
+    /// last such notice. If the hook has a resync, the pages come before notices that follow a gap.
     fn other(&self) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut found = None;
@@ -330,7 +335,7 @@ impl Queue {
         found
     }
 
-    /// The request has ended. Returns the notices that are dropped.
+    /// Handles the end of the request. Returns the number of dropped notices.
     pub(super) fn handle_outcome(&mut self, now: Instant, outcome: Result<(), Cause>) -> u64 {
         let Some(in_flight) = self.in_flight.take() else { return 0 };
         match (in_flight, outcome) {
@@ -395,7 +400,7 @@ impl Queue {
         if self.tries_other {
             self.failures = self.failures.saturating_add(1);
         } else {
-            // A notice that a gap follows doesn't keep the resync. Another one follows when the gap is reached.
+            // A notice before a gap doesn't delay the resync. Another resync follows when the gap is reached.
             let has_gap = || self.dropped > 0 || self.waiting.iter().any(|notice| notice.dropped_before > 0);
             if self.head_failures >= HEAD_FAILURES && !self.is_early && has_gap() {
                 self.is_early = true;
@@ -441,7 +446,7 @@ impl Queue {
         1
     }
 
-    /// Removes a notice that was set aside. Notices that waited for it are the oldest then.
+    /// Removes a set-aside notice. Notices that waited for it become the oldest.
     fn release(&mut self, subject: u64) {
         let Some(SetAside { notice, followers, .. }) = self.set_aside.remove(&subject) else { return };
         self.retries.retain(|other| *other != subject);

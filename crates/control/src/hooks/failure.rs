@@ -1,29 +1,29 @@
-//! Why a hook gave no answer.
+//! Reasons why a hook gave no answer.
 
-/// Why a question has no answer. Each names the side at fault in the metrics and the log.
+/// Reason why a question has no answer. The metrics and the log name the side at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Cause {
-    /// No connection.
+    /// The connection could not be opened.
     Connect,
     /// The deadline has passed.
     Timeout,
     /// The connection ended within the response.
     Broken,
-    /// Another status than 200.
+    /// The status was not 200.
     Status,
-    /// A status that concerns all requests: the backend, or a proxy before it, doesn't take any now.
+    /// A status that concerns all requests: the backend, or a proxy before it, accepts none now.
     Unavailable,
-    /// A redirect, which isn't followed.
+    /// The response was a redirect, which isn't followed.
     Redirect,
-    /// The response is larger than allowed.
+    /// The response exceeds the limit.
     TooLarge,
     /// The response isn't what docs/hooks.md describes.
     Invalid,
     /// The response has no answer to this question.
     MissingAnswer,
-    /// Too many questions wait, or too many bytes.
+    /// Too many questions, or too many bytes, wait.
     QueueFull,
-    /// Requests have failed: it isn't asked for a while.
+    /// Earlier requests have failed, so the hook is paused.
     BreakerOpen,
 }
 
@@ -42,17 +42,19 @@ impl Cause {
         Self::BreakerOpen,
     ];
 
-    /// Whether one of the questions of a request may be to blame. Causes after which the backend may still handle the request aren't here.
+    /// Returns `true` if one question of a request may have caused the failure. Excludes causes after which
+    /// the backend may still process the request.
     pub(super) fn may_concern_one_question(self) -> bool {
         matches!(self, Self::Status | Self::TooLarge | Self::Invalid)
     }
 
-    /// Whether the backend takes no request, whatever is asked. Other failures may be because of a question.
+    /// Returns `true` if the backend accepts no request, whatever its questions. Other failures may be caused
+    /// by a question.
     pub(super) fn concerns_all_requests(self) -> bool {
         matches!(self, Self::Connect | Self::Unavailable | Self::Redirect)
     }
 
-    /// The label in metrics.
+    /// Returns the label in metrics.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",

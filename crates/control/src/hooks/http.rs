@@ -1,4 +1,4 @@
-//! One request to a hook: signed, bounded in time and bytes, never redirected and never sent twice.
+//! Sends one request to a hook: signed, bounded in time and size, never redirected and never sent twice.
 
 use super::failure::Cause;
 use super::options::{HookOptions, HookSecret};
@@ -15,13 +15,13 @@ use std::error::Error as _;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Idle connections are closed after this time: before Node's HTTP server does it (5 s), because a request that meets a closed
-/// connection can't be sent again.
+/// Time after which idle connections are closed: before Node's HTTP server closes them (5 s), because a
+/// request on a closed connection can't be sent again.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The header of the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("stentor-signature");
 
-/// Why a request failed: the cause, and a text for the log.
+/// The cause of a failed request, and a text for the log.
 pub(super) type Failed = (Cause, String);
 
 /// Sends the requests of one hook.
@@ -94,7 +94,7 @@ impl Sender {
         let too_large = || {
             (Cause::TooLarge, format!("the response has more than {bytes_max} bytes (response_bytes_max)"))
         };
-        // A declared length may refuse the body. The received bytes are counted in any case.
+        // A declared length may refuse the body early. The received bytes are counted in any case.
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(too_large());
         }
@@ -111,7 +111,7 @@ impl Sender {
     }
 }
 
-/// The body of a request with `questions` or `notices`.
+/// Makes the body of a request with `questions` or `notices`.
 pub(super) fn body<'a>(node: &str, what: &str, texts: impl Iterator<Item = &'a Vec<u8>> + Clone) -> Vec<u8> {
     let size: usize = texts.clone().map(|text| text.len() + 1).sum();
     let mut body = Vec::with_capacity(size + node.len() + 48);

@@ -1,4 +1,4 @@
-//! The figures of hooks, by hook.
+//! Metrics of hooks, by hook.
 
 use super::failure::Cause;
 use super::options::HookKind;
@@ -27,7 +27,7 @@ struct CauseLabels {
     cause: &'static str,
 }
 
-/// The figures of all hooks.
+/// The metrics of all hooks.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     requests: Family<HookLabels, Counter>,
@@ -49,7 +49,7 @@ impl Default for Metrics {
         Self {
             requests: Family::default(),
             request_failures: Family::default(),
-            // 0.5 ms to 8 s.
+            // Buckets from 0.5 ms to 8 s.
             request_seconds: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.0005, 2.0, 15))
             }),
@@ -66,7 +66,7 @@ impl Default for Metrics {
     }
 }
 
-/// The figures of one hook. All are there from the start.
+/// The metrics of one hook. All exist from the start.
 #[derive(Clone)]
 pub(super) struct HookMetrics {
     pub(super) requests: Counter,
@@ -184,7 +184,7 @@ impl Metrics {
         );
     }
 
-    /// For the reference: everything, of a hook named `any`.
+    /// Makes every metric of a hook named `any`, for the reference.
     pub(crate) fn sample() -> Self {
         let metrics = Self::default();
         metrics.of("any").request_seconds.observe(0.0);

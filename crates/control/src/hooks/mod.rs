@@ -6,16 +6,16 @@
 //!    └──────── CommandInbox: reply, decide, identify ◄──── answers ◄─────────┘
 //! ```
 //!
-//! - `batcher`: gathers questions into requests; sans-I/O. `breaker`: when a hook isn't asked.
-//! - `question`, `answer`: the wire format. `signature`: how requests are signed. `http`: one request.
+//! - `batcher`: batches questions into requests; sans-I/O. `breaker`: pauses a failing hook.
+//! - `question`, `answer`: the wire format. `signature`: signs requests. `http`: one request.
 //! - `cache`: answers with a `ttl`.
-//! - `ports`: what the data plane asks.
-//! - `notices`: notices of what has happened. `delivery`: when each of them is sent; `resync`: the list of occupied topics after a
-//!   gap; both sans-I/O.
+//! - `ports`: the data plane's questions.
+//! - `notices`: notices of events. `delivery`: schedules their requests; `resync`: the list of occupied
+//!   topics after a gap; both sans-I/O.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
-//! Nothing here holds a core: a question is written to a bounded queue, or refused. A hook that fails concerns nobody but those who
-//! ask it. Secrets, tokens and bodies are in no log.
+//! Hooks never block a core: a question is written to a bounded queue, or refused. A failing hook only
+//! affects clients that ask it. Logs contain no secrets, tokens or bodies.
 
 mod answer;
 mod batcher;
@@ -59,27 +59,27 @@ use std::time::{Duration, Instant};
 use stentor_ports::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
 use tokio::sync::Notify;
 
-/// Bytes of the questions of one request, unless it has only one.
+/// Maximum size of the questions of one request in bytes, unless it has only one.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// Approximate size of a question besides its text.
+/// Approximate size of a question without its text, in bytes.
 const QUESTION_BYTES: usize = 256;
 
-/// A client that asks.
+/// A client that asks a question.
 #[derive(Clone, Copy)]
 struct Client {
-    /// The number of [`Source::source`].
+    /// The number from [`Source::source`].
     number: u64,
-    /// The number of its address.
+    /// The number of the client's address.
     address: u64,
 }
 
 /// The operation that waits for an answer.
 enum Asker {
-    /// An event of a client in this namespace.
+    /// A client's event in this namespace.
     Event(Client, Ticket, Box<str>),
-    /// A permission, and the key under which the answer is kept.
+    /// A permission, and the key under which the answer is cached.
     Access(Client, Ticket, Box<str>),
-    /// A client that wants to connect to this namespace, as its token identifies it.
+    /// A client that connects to this namespace, with its token's identity.
     Connect(Client, Ticket, Box<str>, Arc<Identity>),
 }
 
@@ -116,34 +116,34 @@ struct Hook {
     sender: Sender,
     batcher: Mutex<Batcher<Asker>>,
     cache: Mutex<Cache>,
-    /// The batcher has something for the hook's task.
+    /// Notified when the batcher has work for the hook's task.
     asked: Notify,
     notices: Mutex<Queue>,
-    /// There is a notice.
+    /// Notified when there is a notice.
     notified: Notify,
     timeout: Duration,
     batch_delay: Duration,
     metrics: HookMetrics,
     ledger: Arc<Ledger>,
-    /// The questions that wait.
+    /// Charge of the waiting questions.
     waiting: Charge,
-    /// Requests and responses.
+    /// Charge of requests and responses.
     bodies: Charge,
-    /// The cache.
+    /// Charge of the cache.
     cached: Charge,
-    /// The notices that wait.
+    /// Charge of the waiting notices.
     noticed: Charge,
 }
 
 /// All hooks of a node.
 pub struct Hooks {
-    /// Names the node in requests.
+    /// Identifies the node in requests.
     node: String,
     hooks: Vec<Arc<Hook>>,
     /// Set when the data plane has started.
     plane: OnceLock<Arc<dyn DataPlane>>,
     metrics: Metrics,
-    /// Topics with subscribers on this node, if a hook wants to know.
+    /// Topics with subscribers on this node, if a hook needs them.
     occupied: Mutex<Occupied>,
     occupied_bytes: Charge,
     /// Clients whose tokens are being verified, oldest first.
@@ -156,21 +156,22 @@ impl fmt::Debug for Hooks {
     }
 }
 
-/// The number of a client, by its session or its address.
+/// Returns the number of a client, by its session or its address.
 fn source_of(client: impl Hash) -> u64 {
-    // Two clients with one number are isolated together, and nothing else.
+    // Two clients with the same number are isolated together, with no other effect.
     let mut hasher = DefaultHasher::new();
     client.hash(&mut hasher);
     hasher.finish()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks; if something did, the data is still whole.
+    // No code panics while it holds one of these locks. Even after a panic the data would be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hooks {
-    /// Hooks that ask nothing yet. `node` names the node in requests: letters, digits and hyphens. What waits is counted in `ledger`.
+    /// Makes hooks that ask no questions yet. `node` identifies the node in requests: letters, digits and
+    /// hyphens. Waiting questions and notices are charged to `ledger`.
     ///
     /// # Errors
     /// An option is invalid.
@@ -186,7 +187,7 @@ impl Hooks {
                 batcher: Mutex::new(Batcher::new(Limits {
                     batch_max: options.batch_max,
                     batch_bytes_max: BATCH_BYTES_MAX,
-                    gather: options.batch_delay,
+                    batch_delay: options.batch_delay,
                     timeout: options.timeout,
                     requests_max: options.concurrency_max,
                     waiting_max: options.waiting_max,
@@ -229,7 +230,7 @@ impl Hooks {
         let _ = self.plane.set(plane);
     }
 
-    /// Drops a question whose client has gone, unless it is in a request.
+    /// Drops a question of a disconnected client, unless it is in a request.
     fn cancel(&self, ticket: Ticket) {
         for hook in &self.hooks {
             let mut batcher = locked(&hook.batcher);
@@ -240,7 +241,7 @@ impl Hooks {
         }
     }
 
-    /// Whether any hook is asked about this.
+    /// Returns `true` if any hook is asked about this.
     pub fn asks_about(&self, kind: HookKind) -> bool {
         self.hooks.iter().any(|hook| hook.filter.is_on(kind))
     }
@@ -251,10 +252,10 @@ impl Hooks {
 }
 
 impl Hook {
-    /// Asks a question, which `write` writes, given its id.
+    /// Asks a question. `write` receives the question's id and writes its text.
     ///
     /// # Errors
-    /// It isn't asked.
+    /// The question isn't asked.
     fn ask(
         &self,
         kind: HookKind,
@@ -268,7 +269,7 @@ impl Hook {
         let mut batcher = locked(&self.batcher);
         let asked = batcher.ask(Instant::now(), asker, write);
         self.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
-        // Others have made room, even if it wasn't enough.
+        // Other questions were refused to make room, even if it didn't suffice.
         let is_due = batcher.has_failed() || matches!(asked, Ok(true));
         drop(batcher);
         if is_due {
@@ -283,7 +284,7 @@ impl Hook {
         cause
     }
 
-    /// What happens to a question without an answer, unless it is an event.
+    /// Decides a question without an answer, unless it is about an event.
     fn decide_without_answer(&self) -> Result<(), Denial> {
         match self.when_unavailable {
             WhenUnavailable::Allow => Ok(()),
@@ -292,7 +293,7 @@ impl Hook {
     }
 }
 
-/// The refusal of a client whose question has no answer. It says nothing about the backend.
+/// Makes the refusal of a client whose question has no answer. It reveals nothing about the backend.
 fn unavailable() -> Denial {
     Denial {
         retry: true,

@@ -1,4 +1,4 @@
-//! Notices: what the backend is told without being asked. docs/hooks.md, "Notices".
+//! Notices: reports to the backend that need no answer. docs/hooks.md, "Notices".
 //!
 //! ```text
 //!  cores ── NoticeSink ──► Queue ──► POST, one at a time ──► the backend
@@ -6,14 +6,15 @@
 //!                             └──────────┘
 //! ```
 //!
-//! A notice leaves the queue when the backend has answered 200; `delivery` has the exception. Each has the next number of its hook
-//! on this node, dropped notices too: the backend sees that they are missing.
+//! A notice is removed from the queue when the backend has answered 200; `delivery` describes the exception.
+//! Each notice has the next number of its hook on this node, including dropped notices: the backend detects
+//! missing ones.
 
 use super::delivery::{Next, Queue};
 use super::http;
 use super::options::{Filter, HookKind};
 use super::question::{self, About, Connection};
-use super::resync::{Page, PageWanted};
+use super::resync::{Page, PageRequest};
 use super::run::{Logged, Runner};
 use super::{BATCH_BYTES_MAX, Hook, Hooks, QUESTION_BYTES, locked, source_of};
 use crate::signals::stopped;
@@ -26,17 +27,17 @@ use stentor_ports::{DataPlane, NodeInfo, Notice, NoticeSink};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-/// Time between two looks at the nodes of the cluster.
+/// Interval at which the nodes of the cluster are compared.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
-/// Approximate size of an occupied topic besides its name.
+/// Approximate size of an occupied topic without its name, in bytes.
 const TOPIC_BYTES: usize = 160;
-/// Topics that are looked at for a page of a resync while others wait for the lock.
+/// Number of topics that are visited for a page of a resync while holding the lock.
 const SCANNED_MAX: usize = 1_000;
 
-/// On how many cores topics have subscribers. Topics are numbered in the order in which they got the first one.
+/// Topics with subscribers on this node. They are numbered in the order of their first subscribers.
 #[derive(Default)]
 pub(super) struct Occupied {
-    /// The number of cores, and the topic's number.
+    /// For each topic, the number of cores with subscribers, and the topic's number.
     cores: ShrinkingMap<Topic, (usize, u64)>,
     by_number: BTreeMap<u64, Topic>,
     last: u64,
@@ -44,7 +45,8 @@ pub(super) struct Occupied {
 }
 
 impl Occupied {
-    /// A topic has its first subscriber on a core, or has lost the last one. Returns whether this concerns the node.
+    /// Records that a topic gained its first subscriber on a core, or lost its last one. Returns `true` if
+    /// this changes the node's state.
     fn change(&mut self, topic: &Topic, is_occupied: bool) -> bool {
         let bytes = TOPIC_BYTES
             + match topic {
@@ -99,7 +101,7 @@ impl Hook {
 }
 
 impl Hooks {
-    /// Whether any hook gets any notice.
+    /// Returns `true` if any hook receives notices.
     pub fn has_notices(&self) -> bool {
         HookKind::NOTICES.into_iter().any(|kind| self.asks_about(kind))
     }
@@ -115,7 +117,7 @@ impl Hooks {
         self.hooks.iter().filter(takes).for_each(|hook| hook.notify(kind, about));
     }
 
-    /// Watches the nodes of a cluster. The one with the smallest id reports those that are gone.
+    /// Watches the nodes of a cluster. The node with the smallest id reports lost nodes.
     pub(super) async fn watch_nodes(
         self: Arc<Self>,
         plane: Arc<dyn DataPlane>,
@@ -138,7 +140,7 @@ impl Hooks {
     }
 }
 
-/// The ids of nodes, and whether this one has the smallest.
+/// Returns the ids of nodes, and `true` if this node's id is the smallest.
 fn alive(nodes: Vec<NodeInfo>) -> (HashSet<String>, bool) {
     let first = nodes.iter().min_by(|one, other| one.id.cmp(&other.id));
     let is_first = first.is_some_and(|node| node.is_this);
@@ -204,13 +206,13 @@ impl Hooks {
         let mut occupied = locked(&self.occupied);
         if occupied.change(topic, is_occupied) {
             self.occupied_bytes.set(occupied.bytes);
-            // Within the lock, so that notices of a topic keep their order.
+            // Done while holding the lock, so that notices of a topic keep their order.
             self.topic_notice(kind, &About::Topic(topic), topic);
         }
     }
 
-    /// Makes a page of a resync of the topics that are occupied now.
-    fn page(&self, filter: &Filter, wanted: &PageWanted) -> Page {
+    /// Makes a page of a resync with the currently occupied topics.
+    fn page(&self, filter: &Filter, wanted: &PageRequest) -> Page {
         let (mut end, mut topics, mut rooms) = (wanted.after, 0, b"[".to_vec());
         let until = wanted.until.unwrap_or_else(|| locked(&self.occupied).last);
         let mut is_full = false;
@@ -249,7 +251,7 @@ impl Hooks {
     }
 }
 
-/// The namespace of a topic, unless it is a feed, and its name.
+/// Returns the namespace of a topic, unless it is a feed, and the topic's name.
 fn place(topic: &Topic) -> (Option<&str>, &str) {
     match topic {
         Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
@@ -258,7 +260,7 @@ fn place(topic: &Topic) -> (Option<&str>, &str) {
 }
 
 impl Runner {
-    /// Sends notices until `stop`, and then what is left, as far as `timeout` allows.
+    /// Sends notices until `stop`, then the remaining ones within `timeout`.
     pub(super) async fn run_notices(self, mut stop: watch::Receiver<bool>) {
         let hook = &self.hook;
         let (mut logged, mut ends_at) = (Logged::default(), None);
@@ -303,7 +305,7 @@ impl Runner {
                         () = stopped(&mut stop) => {}
                         () = timer => {}
                         () = hook.notified.notified(), if !is_paused => {
-                            // Notices of one moment share a request.
+                            // Waits, so that notices of the same moment share a request.
                             tokio::time::sleep(hook.batch_delay).await;
                         }
                     }
@@ -312,7 +314,7 @@ impl Runner {
         }
     }
 
-    /// Sends one request. Returns why it failed, for the log.
+    /// Sends one request. Returns the cause of a failure, for the log.
     async fn send_notices(&self, body: Vec<u8>, ends_at: Option<Instant>) -> Option<String> {
         let hook = &self.hook;
         let held = body.len();
@@ -349,7 +351,7 @@ mod tests {
     use stentor_ports::{Identity, Ledger, Principal};
 
     #[test]
-    fn the_documented_notices_are_what_is_sent() {
+    fn sent_notices_match_the_documentation() {
         let mut identity = Identity::anonymous(Arc::new(Anything));
         identity.principal = Some(Principal { issuer: "hook:chat".into(), subject: "42".into() });
         let room = Topic::Room(Room::plain("lobby").unwrap());
@@ -414,7 +416,7 @@ mod tests {
         hooks.occupancy(&topic("a2"), false);
         let filter = &hooks.hooks[0].filter;
         let mut wanted =
-            PageWanted { id: 3, page: 0, after: 0, until: None, topics_max: 2, left_out: [5].into() };
+            PageRequest { id: 3, page: 0, after: 0, until: None, topics_max: 2, left_out: [5].into() };
         let mut pages = Vec::new();
         for page in 0..3 {
             wanted.page = page;
@@ -427,7 +429,7 @@ mod tests {
             );
             let names = value["rooms"].as_array().unwrap().iter().map(|room| room["room"].as_str().unwrap());
             pages.push((names.map(str::to_owned).collect::<Vec<_>>().join(" "), value["last"] == true));
-            // It isn't in the pass.
+            // The new topic isn't part of the pass.
             hooks.occupancy(&topic(&format!("a-new-{page}")), true);
         }
         assert_eq!(

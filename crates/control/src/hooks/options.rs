@@ -1,4 +1,4 @@
-//! What can be configured of hooks.
+//! Options of hooks.
 
 use super::pattern::Pattern;
 use crate::error::Error;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a hook is asked or told about.
+/// A kind of question or notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HookKind {
     /// A client wants to connect.
@@ -22,22 +22,22 @@ pub enum HookKind {
     Connected,
     /// A session has ended.
     Disconnected,
-    /// A session has subscribed to a room or feed.
+    /// A room or feed has its first subscriber on this node.
     Subscribed,
     /// A room or feed has its first subscriber on this node.
     Occupied,
-    /// A room or feed has lost the last one.
+    /// A room or feed has lost its last subscriber on this node.
     Vacated,
-    /// Another node of the cluster has gone.
+    /// Another node of the cluster was lost.
     NodeLost,
-    /// Notices were dropped: the rooms and feeds that have subscribers on this node.
+    /// After dropped notices: the rooms and feeds that have subscribers on this node.
     Resync,
 }
 
 impl HookKind {
-    /// Questions, in the order of their declaration.
+    /// All questions, in the order of their declaration.
     pub const QUESTIONS: [Self; 4] = [Self::Connect, Self::Subscribe, Self::Publish, Self::Event];
-    /// Notices, which have no answers.
+    /// All notices, which have no answers.
     pub const NOTICES: [Self; 7] = [
         Self::Connected,
         Self::Disconnected,
@@ -48,7 +48,7 @@ impl HookKind {
         Self::Resync,
     ];
 
-    /// Its name in the configuration, in requests and in metrics.
+    /// Returns the name in the configuration, in requests and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -66,27 +66,27 @@ impl HookKind {
     }
 }
 
-/// What happens to a question that a hook doesn't answer.
+/// The decision for a question that a hook doesn't answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnavailable {
-    /// The client is refused with `unavailable`, and may try again.
+    /// Refuses the client with `unavailable`; it may try again.
     #[default]
     Refuse,
-    /// As if there were no hook. Events are refused all the same, because nothing else handles them.
+    /// Decides as if there were no hook. Events are still refused, because they have no other handler.
     Allow,
 }
 
-/// A key, which is never shown.
+/// A key that is never shown in output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HookSecret(String);
 
 impl HookSecret {
-    /// A key of these bytes.
+    /// Makes a key from these bytes.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -101,37 +101,38 @@ impl fmt::Debug for HookSecret {
 /// One hook.
 #[derive(Clone, Debug)]
 pub struct HookOptions {
-    /// Its name in logs and metrics, unique.
+    /// Name of the hook in logs and metrics, unique.
     pub name: String,
-    /// Where requests are sent: `http://` or `https://`, a host, and perhaps a path and a query.
+    /// The URL for requests: `http://` or `https://`, a host, and optionally a path and a query.
     pub url: String,
-    /// What it is asked about.
+    /// The questions and notices that it receives.
     pub on: Vec<HookKind>,
-    /// The Socket.IO namespaces that it is for. `*` stands for any text. Empty: all.
+    /// Socket.IO namespaces of the hook. `*` matches any text. Empty means all.
     pub namespaces: Vec<String>,
-    /// The rooms and feeds that it is asked about. Empty: all.
+    /// Rooms and feeds of the hook. Empty means all.
     pub topics: Vec<String>,
-    /// The names of the events that it handles. Empty: all that nothing else handles.
+    /// Event names of the hook. Empty means all events without another handler.
     pub events: Vec<String>,
-    /// The key of the signature. `None`: requests aren't signed.
+    /// The key for signatures. `None` sends unsigned requests.
     pub secret: Option<HookSecret>,
-    /// Time that a question waits to be sent, and time for a request, from when its newest question was asked to the end of the response.
+    /// Time that a question may wait to be sent; also the time for a request, from its newest question to the
+    /// end of the response.
     pub timeout: Duration,
-    /// What happens to a question without an answer.
+    /// The decision for a question without an answer.
     pub when_unavailable: WhenUnavailable,
-    /// Questions of one request.
+    /// Maximum number of questions in one request.
     pub batch_max: usize,
-    /// How long questions are gathered for a request while another one is in flight.
+    /// Time for which questions are collected while another request is in flight.
     pub batch_delay: Duration,
-    /// Requests in flight.
+    /// Maximum number of requests in flight.
     pub concurrency_max: usize,
-    /// Questions that wait for a request.
+    /// Maximum number of questions that wait for a request.
     pub waiting_max: usize,
-    /// Bytes of these questions.
+    /// Maximum size of these questions in bytes.
     pub waiting_bytes_max: usize,
-    /// Bytes of a response.
+    /// Maximum size of a response in bytes.
     pub response_bytes_max: usize,
-    /// Answers that are kept because they carry a `ttl`.
+    /// Maximum number of cached answers with a `ttl`.
     pub cached_answers_max: usize,
     /// File with PEM certificates to trust for https, instead of the system's.
     pub ca_file: Option<PathBuf>,
@@ -162,10 +163,10 @@ impl Default for HookOptions {
 }
 
 impl HookOptions {
-    /// Checks what the ranges of the values don't.
+    /// Checks combinations that the ranges of values don't cover.
     ///
     /// # Errors
-    /// Which field is wrong, and why.
+    /// The invalid field, and the reason.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         self.uri().map_err(|text| ("url", text))?;
         if self.on.is_empty() {
@@ -177,7 +178,7 @@ impl HookOptions {
         Ok(())
     }
 
-    /// The parsed URL.
+    /// Returns the parsed URL.
     pub(super) fn uri(&self) -> Result<Uri, String> {
         let uri: Uri = self.url.parse().map_err(|error| format!("not a URL: {error}"))?;
         if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
@@ -194,7 +195,7 @@ impl HookOptions {
     }
 }
 
-/// Which questions a hook takes.
+/// The questions that a hook accepts.
 #[derive(Debug)]
 pub(super) struct Filter {
     on: Vec<HookKind>,
@@ -222,14 +223,14 @@ impl Filter {
         any(&self.namespaces, namespace)
     }
 
-    /// Whether it is asked about a topic. Feeds are in no namespace.
+    /// Returns `true` if it is asked about a topic. Feeds are in no namespace.
     pub(super) fn takes_topic(&self, kind: HookKind, namespace: Option<&str>, name: &str) -> bool {
         self.is_on(kind)
             && namespace.is_none_or(|namespace| self.takes_namespace(namespace))
             && any(&self.topics, name)
     }
 
-    /// Whether it handles an event. `by_name`: only if it names the event.
+    /// Returns `true` if it handles an event. With `by_name`, only if it names the event.
     pub(super) fn takes_event(&self, namespace: &str, name: &str, by_name: bool) -> bool {
         let takes = match by_name {
             true => self.events.iter().any(|pattern| pattern.is_exactly(name)),
@@ -239,7 +240,7 @@ impl Filter {
     }
 }
 
-/// Whether any of the patterns matches; without patterns, everything does.
+/// Returns `true` if any of the patterns matches, or if there are none.
 fn any(patterns: &[Pattern], text: &str) -> bool {
     patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(text))
 }

@@ -1,6 +1,6 @@
-//! Patterns of names: `*` stands for any text, also none.
+//! Patterns of names: `*` matches any text, including the empty one.
 
-/// A pattern, cut at its stars.
+/// A pattern, split at its stars.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Box<[Box<str>]>);
 
@@ -9,7 +9,7 @@ impl Pattern {
         Self(text.split('*').map(Into::into).collect())
     }
 
-    /// Whether it matches a text. Takes linear time per star.
+    /// Returns `true` if it matches a text. Takes linear time per star.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (first, rest) = match &*self.0 {
             [] => return text.is_empty(),
@@ -27,7 +27,7 @@ impl Pattern {
         text.ends_with(&**last)
     }
 
-    /// Whether it is this name, without a star.
+    /// Returns `true` if it equals this name and has no star.
     pub(super) fn is_exactly(&self, name: &str) -> bool {
         matches!(&*self.0, [whole] if **whole == *name)
     }

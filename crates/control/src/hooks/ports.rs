@@ -1,4 +1,4 @@
-//! What the data plane asks, on its own threads: events, permissions, and who clients are.
+//! The data plane's questions, asked on its own threads: events, permissions, and identities of clients.
 
 use super::options::HookKind;
 use super::question::{self, Connection};
@@ -29,14 +29,14 @@ impl EventSink for Hooks {
 }
 
 impl Hooks {
-    /// The hook that handles an event: one that names it, or else the first whose patterns match.
+    /// Returns the hook that handles an event: one that names it, or else the first one whose patterns match.
     fn handler(&self, namespace: &str, name: &str, by_name: bool) -> Option<&Hook> {
         let takes =
             |by_name| self.hooks.iter().find(|hook| hook.filter.takes_event(namespace, name, by_name));
         takes(true).or_else(|| if by_name { None } else { takes(false) }).map(|hook| &**hook)
     }
 
-    /// The first hook that is asked about a topic.
+    /// Returns the first hook that is asked about a topic.
     fn decider(&self, kind: HookKind, topic: &Topic) -> Option<&Hook> {
         let (namespace, name) = match topic {
             Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
@@ -45,11 +45,11 @@ impl Hooks {
         self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name)).map(|hook| &**hook)
     }
 
-    /// Asks whether a client may do something that nothing else forbids.
+    /// Asks a hook about a permission that no other rule denies.
     fn decide(&self, question: &Question<'_>) -> Decision {
         let publish;
         let (kind, topic) = match question.access {
-            // A client that may not subscribe to a room may not know who has.
+            // A client that may not subscribe to a room may not see its members either.
             Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, topic),
             Access::Publish(room) => {
                 publish = Topic::Room(room.clone());
@@ -70,7 +70,7 @@ impl Hooks {
         };
         let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
         let write = |id| question::access(id, kind, connection, question.identity, topic);
-        // Before a client is connected, it has no session: then its identity is all that is known.
+        // A client that isn't connected yet has no session, so only its identity is known.
         let subject =
             question.identity.and_then(|identity| identity.principal.as_ref()).map(|user| &user.subject);
         let number = question.session.map_or_else(|| source_of(subject), source_of);
@@ -86,10 +86,10 @@ fn decision(decided: Result<(), Denial>) -> Decision {
     decided.map_or_else(Decision::Deny, |()| Decision::Allow)
 }
 
-/// What an answer holds for: a user, or the session of an anonymous client; and a topic.
+/// Returns the cache key of an answer: a user, or the session of an anonymous client; and a topic.
 fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>, topic: &Topic) -> Box<str> {
     let mut key = kind.name().to_owned();
-    // The lengths keep the parts apart.
+    // The lengths keep the parts distinct.
     let mut part = |tag: char, text: &str| _ = write!(key, "{tag}{}:{text}", text.len());
     match identity.and_then(|identity| identity.principal.as_ref()) {
         Some(principal) => {
@@ -108,7 +108,7 @@ fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>,
     key.into()
 }
 
-/// Asks hooks about what nothing else forbids.
+/// An authorizer that asks hooks about permissions that no other rule denies.
 #[derive(Debug)]
 pub struct HookAuthorizer {
     inner: Option<Arc<dyn Authorizer>>,
@@ -116,7 +116,7 @@ pub struct HookAuthorizer {
 }
 
 impl HookAuthorizer {
-    /// What `inner` denies is denied; hooks are asked about the rest.
+    /// Makes an authorizer. It denies whatever `inner` denies, and asks hooks about the rest.
     pub fn new(inner: Option<Arc<dyn Authorizer>>, hooks: Arc<Hooks>) -> Self {
         Self { inner, hooks }
     }
@@ -149,7 +149,7 @@ impl Authorizer for HookAuthorizer {
     }
 }
 
-/// Allows what a `connect` hook has granted, besides what is allowed anyway.
+/// An authorizer that also allows what a `connect` hook has granted.
 #[derive(Debug)]
 struct Granting {
     inner: Arc<dyn Authorizer>,
@@ -157,7 +157,7 @@ struct Granting {
     hooks: Arc<Hooks>,
 }
 
-/// An authorizer that allows also what `rules` do. Hooks are asked about that, too.
+/// Makes an authorizer that also allows what `rules` allow. Hooks are asked about that, too.
 pub(super) fn granting(
     inner: Arc<dyn Authorizer>,
     rules: Vec<Rule>,
@@ -174,7 +174,7 @@ impl Authorizer for Granting {
 
     fn authorize(&self, question: &Question<'_>) -> Decision {
         match self.inner.authorize(question) {
-            // Nothing here refers to claims.
+            // The grants don't refer to claims.
             Decision::Deny(_) if allows(&self.grants, Some(&Attributes::default()), question.access) => {
                 self.hooks.decide(question)
             }
@@ -187,7 +187,7 @@ impl Authorizer for Granting {
     }
 }
 
-/// Allows everything.
+/// An authorizer that allows everything.
 #[derive(Debug)]
 struct Anything;
 
@@ -197,7 +197,7 @@ impl Authorizer for Anything {
     }
 }
 
-/// Clients whose tokens are being verified. Beyond it, the oldest are refused.
+/// Maximum number of clients whose tokens are being verified. Above it the oldest are refused.
 const VERIFYING_MAX: usize = 10_000;
 
 /// A client whose token is being verified.
@@ -212,7 +212,7 @@ pub(super) struct Verifying {
 }
 
 impl Hooks {
-    /// A token has been verified, after a while: what [`HookAuthenticator`] would have done at once.
+    /// Handles a token that was verified after a delay, like [`HookAuthenticator`] does at once.
     pub(crate) fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) {
         let Some(plane) = self.plane.get() else { return };
         let client = {
@@ -237,11 +237,12 @@ impl Hooks {
             (Ok(_), None) => Err(unavailable()),
             (Err(denial), _) => Err(denial),
         };
-        // If the core's inbox is full, the client is refused with `unavailable` after a while.
+        // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
         let _ = plane.identify(ticket, answer);
     }
 
-    /// A token was known at once, or its client has gone. It is probably one of the last.
+    /// Removes a client: its token was known at once, or it has disconnected. It is probably one of the last
+    /// entries.
     fn forget(&self, ticket: Ticket) {
         let mut verifying = locked(&self.verifying);
         if let Some(at) = verifying.iter().rposition(|client| client.ticket == ticket) {
@@ -249,7 +250,7 @@ impl Hooks {
         }
     }
 
-    /// Remembers a client whose token is being verified.
+    /// Records a client whose token is being verified.
     fn verifies(&self, ticket: Ticket, client: &ClientFacts<'_>) {
         let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } = *client;
         let [namespace, origin, user_agent, traceparent] =
@@ -270,7 +271,7 @@ impl Hooks {
     }
 }
 
-/// Asks hooks about clients that connect, after their tokens have been verified.
+/// An authenticator that asks hooks about connecting clients, after their tokens have been verified.
 #[derive(Debug)]
 pub struct HookAuthenticator {
     inner: Option<Arc<dyn Authenticator>>,
@@ -278,13 +279,13 @@ pub struct HookAuthenticator {
 }
 
 impl HookAuthenticator {
-    /// Clients that `inner` refuses are refused. Without `inner`, clients are anonymous until a hook says who they are, and they
-    /// may do what no hook forbids.
+    /// Makes an authenticator. It refuses clients that `inner` refuses. Without `inner`, clients are
+    /// anonymous until a hook identifies them, and have every permission that no hook denies.
     pub fn new(inner: Option<Arc<dyn Authenticator>>, hooks: Arc<Hooks>) -> Self {
         Self { inner, hooks }
     }
 
-    /// An identity has been found by its token, or without one.
+    /// Continues with an identity that was determined by the token, or without one.
     pub(super) fn identified(
         hooks: &Arc<Hooks>,
         ticket: Ticket,
@@ -299,7 +300,7 @@ impl HookAuthenticator {
             hook.filter.is_on(HookKind::Connect) && hook.filter.takes_namespace(namespace)
         };
         let Some(hook) = hooks.hooks.iter().find(takes) else { return Authentication::Accepted(identity) };
-        // A token that was verified stays here: the backend needs to know what it says only.
+        // A verified token isn't passed on: the backend only needs its claims.
         let token = credentials.token.filter(|_| !is_verified);
         let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
         let address = credentials.client.source();
@@ -328,7 +329,7 @@ impl Authenticator for HookAuthenticator {
                 Self::identified(&self.hooks, ticket, &anybody, credentials, false)
             }
             Some(inner) => {
-                // Before it is asked: its answer may come at once, on another thread.
+                // Recorded first, because the answer may arrive at once, on another thread.
                 self.hooks.verifies(ticket, &credentials.client);
                 match inner.authenticate(ticket, credentials, work) {
                     Authentication::Pending => Authentication::Pending,

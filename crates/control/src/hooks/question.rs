@@ -1,5 +1,6 @@
-//! Writes questions: docs/hooks.md, "Requests". What the transport knows, what a token or hook has confirmed, and what the client
-//! says of itself are separate objects, so that no header or argument of a client passes for a fact.
+//! Writes questions: docs/hooks.md, "Requests". Data from the transport, data that a token or hook has
+//! confirmed, and data from the client itself are separate objects, so that no header or argument of a client
+//! can be mistaken for a verified fact.
 
 use super::options::HookKind;
 use base64::Engine as _;
@@ -9,7 +10,7 @@ use stentor_hub::Topic;
 use stentor_json::{replace_lone_surrogates, write_string};
 use stentor_ports::{ClientEvent, ClientFacts, Identity};
 
-/// What the transport knows of a session.
+/// A session's data from the transport.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Connection<'a> {
     pub(super) session: Option<&'a str>,
@@ -18,7 +19,7 @@ pub(super) struct Connection<'a> {
     pub(super) address: Option<&'a str>,
 }
 
-/// What a notice is about.
+/// The subject of a notice.
 #[derive(Clone, Copy)]
 pub(super) enum About<'a> {
     Session(Connection<'a>, Option<&'a Identity>, Option<&'a Topic>),
@@ -26,7 +27,7 @@ pub(super) enum About<'a> {
     Node(&'a str),
 }
 
-/// A JSON object that is being written. A question always has members, so no comma has to be taken back.
+/// A JSON object that is being written. A question always has members, so no comma must be removed.
 struct Object(Vec<u8>);
 
 impl Object {
@@ -51,7 +52,7 @@ impl Object {
         }
     }
 
-    /// The topic with its namespace.
+    /// Writes the topic with its namespace.
     fn occupied(&mut self, topic: &Topic) {
         if let Topic::Room(room) = topic {
             self.text("namespace", room.namespace());
@@ -71,7 +72,7 @@ impl Object {
         write_string(&mut self.0, text);
     }
 
-    /// An object with these texts, as far as there are any.
+    /// Writes an object with those texts that are present.
     fn texts(&mut self, name: &str, texts: &[(&str, Option<&str>)]) {
         self.raw(name, "{");
         let mut is_first = true;
@@ -94,7 +95,7 @@ impl Object {
         self.texts("connection", &texts);
     }
 
-    /// `null`: anonymous.
+    /// Writes the user; `null` if anonymous.
     fn user(&mut self, identity: Option<&Identity>) {
         let principal = identity.and_then(|identity| identity.principal.as_ref());
         match principal {
@@ -111,13 +112,14 @@ impl Object {
 
     fn end(mut self) -> Vec<u8> {
         self.0.push(b'}');
-        // JSON of a client that the backend couldn't read would fail the questions of others in the same request.
+        // JSON of a client that the backend couldn't parse would fail other clients' questions in the same
+        // request.
         replace_lone_surrogates(&mut self.0);
         self.0
     }
 }
 
-/// An event of a client.
+/// Writes a question about a client's event.
 pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
     let ClientEvent { session, identity, protocol, address, namespace, name, arguments, wants_ack, .. } =
         *event;
@@ -147,7 +149,7 @@ pub(super) fn event(id: u64, event: &ClientEvent<'_>) -> Vec<u8> {
     object.end()
 }
 
-/// A client wants to subscribe or publish to a topic.
+/// Writes a question about a client that wants to subscribe or publish to a topic.
 pub(super) fn access(
     id: u64,
     kind: HookKind,
@@ -162,7 +164,7 @@ pub(super) fn access(
     object.end()
 }
 
-/// A notice, at this time in milliseconds since 1970, without its number.
+/// Writes a notice without its number. The time is in milliseconds since 1970.
 pub(super) fn notice(kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
     let mut object = Object::notice(kind, at_ms);
     match *about {
@@ -177,7 +179,7 @@ pub(super) fn notice(kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
     object.end()
 }
 
-/// A page of the list of occupied topics. Its `rooms` are in brackets.
+/// Writes a page of the list of occupied topics. `rooms` includes the brackets.
 pub(super) fn page(at_ms: u64, id: u64, page: u64, is_last: bool, rooms: &[u8]) -> Vec<u8> {
     let mut object = Object::notice(HookKind::Resync, at_ms);
     object.raw("id", &id.to_string());
@@ -188,16 +190,16 @@ pub(super) fn page(at_ms: u64, id: u64, page: u64, is_last: bool, rooms: &[u8]) 
     object.end()
 }
 
-/// An occupied topic in a page.
+/// Writes an occupied topic in a page.
 pub(super) fn occupied(topic: &Topic) -> Vec<u8> {
     let mut object = Object::with("{");
     object.occupied(topic);
-    // The comma before the first member.
+    // Removes the comma before the first member.
     object.0.remove(1);
     object.end()
 }
 
-/// A client wants to connect.
+/// Writes a question about a client that wants to connect.
 pub(super) fn connect(
     id: u64,
     client: &ClientFacts<'_>,

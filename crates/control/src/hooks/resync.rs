@@ -1,67 +1,70 @@
-//! When a hook gets the list of occupied topics, after a gap in its notices, and page by page. Sans-I/O.
+//! Schedules the list of occupied topics after a gap in a hook's notices, page by page. Sans-I/O.
 //!
-//! A pass goes through all topics that were occupied when it began. A topic that fails alone twice is left out of the pass; two
-//! of them in a row may be an outage, and the pass ends, so that notices needn't wait for it. Another pass begins after
-//! [`RETRY_INTERVAL`] if a pass ended early or left topics out, until a topic has been left out of [`PASSES_MAX`] complete passes.
+//! A pass visits all topics that were occupied at its start. A topic that fails alone twice is skipped in the
+//! pass. Two such topics in a row may be an outage, so the pass ends, and notices needn't wait for it.
+//! Another pass begins after [`RETRY_INTERVAL`] if a pass ended early or skipped topics, until a topic has
+//! been skipped in [`PASSES_MAX`] complete passes.
 
 use super::failure::Cause;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// A notice that was set aside is sent again after this time, and another pass begins.
+/// Delay before a set-aside notice is sent again, and before another pass.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
-/// How often a topic fails alone before it is left out of a pass.
+/// Number of failures of a topic alone before it is skipped in a pass.
 const ALONE_MAX: u32 = 2;
-/// Complete passes that leave topics out, before they are given up.
+/// Number of complete passes that may skip topics before these are given up.
 const PASSES_MAX: u32 = 5;
-/// Topics that are left out, at most. Beyond it, no further pass begins before the next gap.
+/// Maximum number of skipped topics. Above it, no further pass begins before the next gap.
 const LEFT_OUT_MAX: usize = 1_000;
 
-/// The next page, to be made: occupied topics after a position, by their numbers.
+/// A request for the next page: occupied topics after a position, by their numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PageWanted {
-    /// Names the pass.
+pub(super) struct PageRequest {
+    /// Identifies the pass.
     pub(super) id: u64,
     /// The number of the page, from 0.
     pub(super) page: u64,
     /// The number of the last topic of the previous page.
     pub(super) after: u64,
-    /// The number of the newest topic of the pass. `None`: the pass begins with this page.
+    /// The number of the newest topic of the pass. `None` if the pass begins with this page.
     pub(super) until: Option<u64>,
     pub(super) topics_max: usize,
     pub(super) left_out: HashSet<u64>,
 }
 
-/// A page. Without topics it is the last one.
+/// A page. A page without topics is the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    /// The numbers of its last topic, and of the newest topic of the pass.
+    /// The number of its last topic.
     pub(super) end: u64,
+    /// The number of the newest topic of the pass.
     pub(super) until: u64,
     pub(super) topics: usize,
     pub(super) text: Vec<u8>,
 }
 
-/// A pass through the occupied topics.
+/// A pass over the occupied topics.
 struct Pass {
     page: u64,
     after: u64,
     until: Option<u64>,
-    /// The page that is sent, and its sequence number.
+    /// The current page, and its sequence number.
     made: Option<(u64, Page)>,
 }
 
-/// See the module's documentation.
+/// Schedules passes; see the module's documentation.
 pub(super) struct Resync {
     is_enabled: bool,
-    /// When the next pass begins.
+    /// Time at which the next pass begins.
     due_at: Option<Instant>,
     pass: Option<Pass>,
     last_id: u64,
     topics_max: usize,
     batch_max: usize,
-    /// Failures in a row of a page with one topic, and topics left out in a row.
+    /// Number of failures in a row of a page with one topic.
     failures: u32,
+    /// Number of skipped topics in a row.
     left_out_in_row: u32,
     left_out: HashSet<u64>,
     passes: u32,
@@ -83,19 +86,19 @@ impl Resync {
         }
     }
 
-    /// Notices are missing.
+    /// Records a gap: notices are missing.
     pub(super) fn gap(&mut self, now: Instant) {
         if self.is_enabled {
             (self.due_at, self.passes) = (Some(now), 0);
         }
     }
 
-    /// When a pass begins, if none has begun.
+    /// Returns the time at which a pass begins, if none is running.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.due_at.filter(|_| self.pass.is_none())
     }
 
-    /// Begins a pass if it is time. Returns whether there is one.
+    /// Begins a pass if it is due. Returns `true` if a pass is running.
     pub(super) fn begin(&mut self, now: Instant, is_ending: bool) -> bool {
         if self.pass.is_none() && self.due_at.is_some_and(|at| at <= now) && !is_ending {
             self.due_at = None;
@@ -106,10 +109,10 @@ impl Resync {
         self.pass.is_some()
     }
 
-    /// The page that has to be made before a request is sent.
-    pub(super) fn wanted(&self) -> Option<PageWanted> {
+    /// Returns the page that must be made before the next request.
+    pub(super) fn wanted(&self) -> Option<PageRequest> {
         let pass = self.pass.as_ref().filter(|pass| pass.made.is_none())?;
-        Some(PageWanted {
+        Some(PageRequest {
             id: self.last_id,
             page: pass.page,
             after: pass.after,
@@ -119,7 +122,7 @@ impl Resync {
         })
     }
 
-    /// The page to be sent, with its sequence number.
+    /// Returns the page to send, with its sequence number.
     pub(super) fn page(&self) -> Option<(u64, &Page)> {
         self.pass.as_ref()?.made.as_ref().map(|(number, page)| (*number, page))
     }
@@ -131,7 +134,7 @@ impl Resync {
         }
     }
 
-    /// The backend has taken the page. Returns how many topics are given up.
+    /// Records that the backend has accepted the page. Returns the number of topics that are given up.
     pub(super) fn succeed(&mut self, now: Instant) -> u64 {
         (self.failures, self.left_out_in_row) = (0, 0);
         self.topics_max = (2 * self.topics_max).min(self.batch_max);
@@ -154,7 +157,7 @@ impl Resync {
         left_out as u64
     }
 
-    /// The page has failed.
+    /// Records that the page has failed.
     pub(super) fn fail(&mut self, now: Instant, cause: Cause) {
         let Some(pass) = &mut self.pass else { return };
         let Some((_, page)) =

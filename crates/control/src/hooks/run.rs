@@ -16,16 +16,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-/// A failing hook is logged this often at most.
+/// Minimum interval between log lines about a failing hook.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How long an answer waits for a full inbox of the data plane. Its question has been refused by then.
+/// Time that an answer waits for a full inbox of the data plane. Its question has been refused by then.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer for the data plane.
 type Delivery<'a> = Answered<Asker, &'a str>;
 
 impl Hooks {
-    /// Asks and notifies until `stop`. Needs [`Self::connect`] before. `plane` knows the nodes of the cluster.
+    /// Sends questions and notices until `stop`. Needs [`Self::connect`] before. `plane` knows the nodes of
+    /// the cluster.
     pub(crate) async fn run(
         self: Arc<Self>,
         plane: Arc<dyn DataPlane>,
@@ -52,7 +53,7 @@ impl Hooks {
     }
 }
 
-/// What the log has said about a hook.
+/// The last log output about a hook.
 #[derive(Default)]
 pub(super) struct Logged {
     at: Option<Instant>,
@@ -71,7 +72,7 @@ impl Runner {
         let Some(plane) = self.hooks.plane.get().cloned() else { return };
         let hook = &self.hook;
         let mut requests: JoinSet<Option<String>> = JoinSet::new();
-        // The number of each request, should its task panic.
+        // The number of each request, in case its task panics.
         let mut numbers = HashMap::new();
         let mut logged = Logged::default();
         loop {
@@ -125,12 +126,12 @@ impl Runner {
         }
     }
 
-    /// Sends one request and delivers its answers. Returns what was wrong, for the log.
+    /// Sends one request and delivers its answers. Returns the mistake, for the log.
     async fn send(self, batch: Batch, plane: Arc<dyn DataPlane>) -> Option<String> {
         let hook = &self.hook;
         let (begun, number) = (Instant::now(), batch.number);
         let body = http::body(&self.hooks.node, "questions", batch.questions.iter());
-        // With the questions, which may have to be asked again.
+        // Includes the questions, which may have to be asked again.
         let held = 2 * body.len();
         hook.bodies.add(held);
         hook.metrics.requests.inc();
@@ -173,7 +174,7 @@ impl Runner {
         locked(&self.hook.batcher).handle_response(Instant::now(), number, response)
     }
 
-    /// Delivers answers. Returns what is wrong with one of them.
+    /// Delivers answers. Returns the mistake in one of them.
     async fn deliver<'a>(
         &self,
         plane: &dyn DataPlane,
@@ -220,7 +221,7 @@ impl Runner {
         wrong
     }
 
-    /// Reads an answer. One that isn't as described counts as none. Returns also what is wrong with it.
+    /// Parses an answer. A malformed answer counts as missing. Also returns its mistake.
     fn parse<T>(
         &self,
         answer: Result<&str, ()>,
@@ -238,15 +239,15 @@ impl Runner {
         }
     }
 
-    /// What a hook makes of an identity.
+    /// Returns the identity after a hook's admission.
     fn admitted(&self, identity: &Identity, admission: answer::Admission) -> Identity {
         let answer::Admission { user, info, join, permissions } = admission;
         let mut identity = identity.clone();
         if let Some(subject) = user {
-            // A subject means something only together with who has confirmed it.
+            // A subject is only meaningful together with the issuer that confirmed it.
             let issuer = format!("hook:{}", self.hook.name).into();
             identity.principal = Some(Principal { issuer, subject });
-            // Revocations concern those who were named before.
+            // Revocations concern identities that were confirmed before them.
             identity.issued_at.get_or_insert_with(unix_seconds);
         }
         identity.info = info.or(identity.info);
@@ -257,14 +258,14 @@ impl Runner {
         identity
     }
 
-    /// Gives an answer to the data plane, and waits while its inbox is full.
+    /// Passes an answer to the data plane, and waits while its inbox is full.
     async fn when_space(&self, attempt: impl FnMut() -> Result<(), stentor_ports::Busy>) {
         let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
-        // Too late, the question has been refused for want of time.
+        // After the deadline, the question has been refused by timeout.
         let _ = self.signals.when_space(Some(deadline), attempt).await;
     }
 
-    /// Logs a failure now and then, and its end.
+    /// Logs a failure at intervals, and its end.
     pub(super) fn log(&self, logged: &mut Logged, failure: Option<String>) {
         let hook = &*self.hook.name;
         match failure {

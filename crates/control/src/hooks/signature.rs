@@ -1,11 +1,12 @@
-//! The signature of a request: HMAC-SHA256 over its time and body, so that neither can be changed and an old request can be told
-//! from a new one.
+//! The signature of a request: HMAC-SHA256 over its time and body, so that neither can be changed and old
+//! requests can be detected.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write as _;
 
-/// The value of the header `Stentor-Signature`: `t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 of `SECONDS.BODY`.
+/// Returns the value of the header `Stentor-Signature`: `t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 of
+/// `SECONDS.BODY`.
 pub(super) fn sign(secret: &str, unix_seconds: u64, body: &[u8]) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok()?;
     mac.update(unix_seconds.to_string().as_bytes());
@@ -22,9 +23,10 @@ pub(super) fn sign(secret: &str, unix_seconds: u64, body: &[u8]) -> Option<Strin
 mod tests {
     use super::*;
 
-    // The value is that of `printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef`.
+    // The expected value is the output of `printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac
+    // 0123456789abcdef`.
     #[test]
-    fn a_signature_is_what_openssl_computes() {
+    fn a_signature_matches_openssl() {
         let signature = sign("0123456789abcdef", 1_700_000_000, br#"{"a":1}"#);
         let expect = "t=1700000000,v1=9eb18f493f8ec135d9eb2dad817c369bb4e9cbfa818657897a7437c1cd8c3a23";
         assert_eq!(signature.as_deref(), Some(expect));

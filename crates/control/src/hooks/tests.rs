@@ -1,4 +1,4 @@
-//! The machine against a model on a virtual clock, and the wire format.
+//! Compares the batcher with a model on a virtual clock, and checks the wire format.
 
 mod turns;
 
@@ -24,14 +24,14 @@ use stentor_ports::{
 const LIMITS: Limits = Limits {
     batch_max: 4,
     batch_bytes_max: 100,
-    gather: Duration::from_millis(5),
+    batch_delay: Duration::from_millis(5),
     timeout: Duration::from_millis(200),
     requests_max: 3,
     waiting_max: 12,
     waiting_bytes_max: 400,
 };
 
-/// Clients of one queue.
+/// Clients of a single queue.
 impl Source for u64 {
     fn source(&self) -> u64 {
         *self
@@ -60,10 +60,10 @@ impl Source for &str {
     }
 }
 
-/// What the machine should do, written as plainly as possible.
+/// The batcher's expected behavior, written as plainly as possible.
 #[derive(Default)]
 struct Model {
-    /// Accepted questions that aren't in a request, with their time and size.
+    /// Accepted questions that aren't in a request, with their times and sizes.
     waiting: VecDeque<(u64, Instant, usize)>,
     in_flight: BTreeMap<u64, Vec<u64>>,
     failures: u32,
@@ -101,7 +101,7 @@ impl Model {
     }
 }
 
-/// Sends what is due, and checks it.
+/// Sends due requests, and checks them.
 fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
     while let Some(batch) = batcher.poll_batch(now) {
         let count = batch.questions.len();
@@ -112,7 +112,7 @@ fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
         if model.open_until.is_some() {
             model.probe = Some(batch.number);
         }
-        // Those before it have expired.
+        // The questions before it have expired.
         while model.waiting.front().is_some_and(|(_, at, _)| *at + LIMITS.timeout <= now) {
             model.waiting.pop_front();
         }
@@ -127,7 +127,7 @@ fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
         assert!(model.in_flight.len() <= LIMITS.requests_max);
         let is_full = count == LIMITS.batch_max
             || bytes + model.waiting.front().map_or(0, |(.., size)| *size) >= LIMITS.batch_bytes_max;
-        let is_old = asked[0].1 + LIMITS.gather <= now;
+        let is_old = asked[0].1 + LIMITS.batch_delay <= now;
         assert!(was_idle || is_full || is_old, "too early");
     }
     if let Some(timeout) = batcher.poll_timeout(now) {
@@ -151,7 +151,7 @@ fn text(asker: u64, size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_batcher_does_what_its_model_does() {
+fn the_batcher_matches_its_model() {
     for seed in 0..100 {
         run_model(seed);
     }
@@ -161,7 +161,7 @@ fn run_model(seed: u64) {
     let mut random = Rng::with_seed(seed);
     let (mut batcher, mut model) = (Batcher::new(LIMITS), Model::default());
     let (mut now, mut accepted) = (Instant::now(), 0);
-    // Some runs fail a lot, so that the breaker opens.
+    // Some runs fail often, so that the breaker opens.
     let failing = [0, 2, 8][random.usize(..3)];
     for asker in 0..600 {
         let size = random.usize(1..60);
@@ -242,7 +242,7 @@ fn ids(questions: &[Vec<u8>]) -> Vec<u64> {
     questions.iter().map(|text| std::str::from_utf8(text).unwrap().parse().unwrap()).collect()
 }
 
-/// All requests that may be sent.
+/// Returns all requests that may be sent.
 fn batches<A: Source>(batcher: &mut Batcher<A>, now: Instant) -> Vec<Batch> {
     std::iter::from_fn(|| batcher.poll_batch(now)).collect()
 }
@@ -258,7 +258,7 @@ fn respond<A: Source>(
     batcher.handle_response(now, batch.number, response.map(|()| answers))
 }
 
-/// A batcher with one question in flight, which has the id 1.
+/// Makes a batcher with one question in flight, with id 1.
 fn one_in_flight(now: Instant) -> (Batcher<&'static str>, u64) {
     let mut batcher = Batcher::new(LIMITS);
     ask(&mut batcher, now, ["a"]);
@@ -283,16 +283,16 @@ fn answers_count_by_their_ids() {
 }
 
 #[test]
-fn the_first_question_leaves_at_once_and_others_are_gathered() {
+fn the_first_question_leaves_at_once_and_others_are_batched() {
     let now = Instant::now();
     let (mut batcher, number) = one_in_flight(now);
     assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(true), "the timer has to be set");
     assert_eq!(batcher.ask(now, "c", |_| vec![0]), Ok(false));
     assert_eq!(batcher.poll_batch(now), None);
-    assert_eq!(batcher.poll_timeout(now), Some(now + LIMITS.gather));
-    let later = now + LIMITS.gather;
+    assert_eq!(batcher.poll_timeout(now), Some(now + LIMITS.batch_delay));
+    let later = now + LIMITS.batch_delay;
     assert_eq!(batcher.poll_batch(later).unwrap().questions.len(), 2);
-    // When nothing is in flight, nothing is waited for.
+    // Without a request in flight, questions don't wait.
     let mut batcher = one_in_flight(now).0;
     assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(true));
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
@@ -320,7 +320,7 @@ fn the_breaker_opens_probes_and_closes() {
         fail(&mut batcher, now);
     }
     assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
-    // Its end is a timeout, so that the metric is true though nobody asks.
+    // The breaker has a timeout, so that the metric is correct without further questions.
     assert!(batcher.is_paused(now));
     assert_eq!(batcher.poll_timeout(now), Some(now + PAUSE_MIN));
     assert!(!batcher.is_paused(now + PAUSE_MIN));
@@ -329,11 +329,11 @@ fn the_breaker_opens_probes_and_closes() {
         now += pause - Duration::from_millis(1);
         assert!(batcher.ask(now, 1, |_| vec![0]).is_err());
         now += Duration::from_millis(1);
-        // What comes while the probe is in flight shares its fate.
+        // Questions that arrive during the probe have the same outcome.
         batcher.ask(now, 2, |_| vec![0]).unwrap();
         let number = batcher.poll_batch(now).unwrap().number;
         batcher.ask(now, 3, |_| vec![0]).unwrap();
-        let later = now + LIMITS.gather;
+        let later = now + LIMITS.batch_delay;
         assert_eq!(batcher.poll_batch(later), None, "one request only");
         let answered = batcher.handle_response::<()>(now, number, Err(Cause::Connect));
         assert_eq!(answered, [(2, Err(Cause::Connect))]);
@@ -343,13 +343,14 @@ fn the_breaker_opens_probes_and_closes() {
     now += pause;
     batcher.ask(now, 4, |_| vec![0]).unwrap();
     let number = batcher.poll_batch(now).unwrap().number;
-    // Its id is the number of questions so far.
+    // The next question's id is the number of questions so far.
     let ids = (0..100).map(|id| (id, ())).collect();
     assert_eq!(batcher.handle_response(now, number, Ok(ids)), [(4, Ok(()))]);
     assert!(!batcher.is_broken());
 }
 
-/// A batcher whose request with the questions of two clients has failed, perhaps because of one of them.
+/// Makes a batcher whose request with the questions of two clients has failed, possibly because of one of
+/// them.
 fn two_failed(now: Instant) -> Batcher<&'static str> {
     let (mut batcher, number) = one_in_flight(now);
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
@@ -371,12 +372,12 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert!(alone.iter().all(|batch| batch.deadline == now + LIMITS.timeout));
     let [one, two] = &alone[..] else { panic!("{alone:?}") };
     assert_eq!((&one.questions[..], &two.questions[..]), (&[b"2".to_vec()][..], &[b"3".to_vec()][..]));
-    // Once only.
+    // Questions are asked again only once.
     assert!(!batcher.ask_again(one.number, one.questions.clone()));
     let answered = batcher.handle_response::<()>(now, one.number, Err(Cause::Status));
     assert_eq!(answered, [("b", Err(Cause::Status))]);
     assert_eq!(batcher.handle_response(now, two.number, Ok(vec![(3, "x")])), [("c", Ok("x"))]);
-    // What nobody could send in time fails.
+    // Questions fail that can't be sent in time.
     let mut batcher = two_failed(now);
     let late = now + LIMITS.timeout;
     assert_eq!(batcher.poll_batch(late), None);
@@ -384,7 +385,8 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.poll_timeout(late)), (0, 0, None));
 }
 
-/// A question that the backend can't handle is found by halving, and others have requests meanwhile.
+/// A question that the backend can't handle is found by halving, while other questions are sent in other
+/// requests.
 #[test]
 fn a_bad_question_is_found_by_halving() {
     let now = Instant::now();
@@ -413,7 +415,7 @@ fn a_bad_question_is_found_by_halving() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (0, 0, 0));
 }
 
-/// Sends what waits, which has to be the questions of these clients, and lets the request fail or be answered.
+/// Sends the waiting questions, which must be those of these clients, then fails or answers the request.
 fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response: Result<(), Cause>) {
     ask(batcher, now, clients.iter().copied());
     let batch = batcher.poll_batch(now).unwrap();
@@ -421,7 +423,8 @@ fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response:
     assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), clients);
 }
 
-/// Questions of one client never refuse other clients. A backend that is down opens the breaker within five requests.
+/// Questions of one client never cause refusals for others. A backend that is down opens the breaker within
+/// five requests.
 #[test]
 fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     let now = Instant::now();
@@ -446,25 +449,25 @@ fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     }
 }
 
-/// A question that hangs fails its whole request, which doesn't show whose question it was. So each of the clients has requests of its own
-/// until one of its questions is answered.
+/// A question that hangs fails its complete request, which doesn't show whose question it was. So each of the
+/// clients has separate requests until one of its questions is answered.
 #[test]
 fn clients_of_a_failed_request_are_asked_about_apart() {
     let now = Instant::now();
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2, 3], Err(Cause::Timeout));
     ask(&mut batcher, now, [1, 2, 2, 3, 4]);
-    let batches = batches(&mut batcher, now + LIMITS.gather);
+    let batches = batches(&mut batcher, now + LIMITS.batch_delay);
     let sizes: Vec<_> = batches.iter().map(|batch| batch.questions.len()).collect();
     assert_eq!(sizes, [1, 1, 2], "all that may be in flight");
-    // Of clients that have got an answer, and of others, they are gathered again.
+    // Questions of clients that have got an answer, and of others, are batched again.
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2], Err(Cause::Timeout));
     exchange(&mut batcher, now, &[1], Ok(()));
     exchange(&mut batcher, now, &[1, 4], Ok(()));
 }
 
-/// A batcher whose breaker has opened because of the questions of five clients.
+/// Makes a batcher whose breaker has opened because of the questions of five clients.
 fn broken(now: Instant) -> Batcher<u64> {
     let mut batcher = Batcher::new(LIMITS);
     for client in 0..u64::from(FAILURES_MAX) {
@@ -482,14 +485,14 @@ fn the_probe_is_another_clients_question() {
     exchange(&mut batcher, now, &[99], Ok(()));
     assert!(!batcher.is_broken());
     exchange(&mut batcher, now, &[1], Err(Cause::Status));
-    // If there is nobody else, one of them has to do.
+    // Without other clients, one of them is used.
     let mut batcher = broken(now);
     now += PAUSE_MIN * 2;
     exchange(&mut batcher, now, &[1], Ok(()));
     assert!(!batcher.is_broken());
 }
 
-/// Requests that have failed because of one question don't open the breaker; those of which nothing is answered do.
+/// Requests that failed because of one question don't open the breaker; requests without any answer do.
 #[test]
 fn one_bad_question_does_not_open_the_breaker() {
     for is_any_answered in [true, false] {
@@ -556,7 +559,7 @@ fn responses_are_read() {
     check(r#"{"answers":[],"more":1}"#, Ok(&[]));
     check("\u{feff}{\"answers\":[{\"id\":1}]}", Ok(&[one]));
     check("\u{feff}{\"answers\":\n[]}", Ok(&[]));
-    // An answer without a usable id is none; the others count.
+    // An answer without a usable id is ignored; the others count.
     check(r#"{"answers":[{"id":"1"},{},7,null,{"id":-1},{"id":2}]}"#, Ok(&[(2, r#"{"id":2}"#)]));
     check("", Err("not a JSON object"));
     check("[]", Err("not a JSON object"));
@@ -583,7 +586,7 @@ fn permissions_are_read() {
         let found = answer::permission(&format!(r#"{{"id":1,"allow":true,"ttl":{ttl}}}"#)).unwrap().ttl;
         assert_eq!(found, milliseconds.map(Duration::from_millis), "{ttl}");
     }
-    // Nothing is allowed by accident.
+    // A malformed answer never allows anything.
     for (text, wrong) in [
         (r#"{"id":1}"#, "\"allow\" is missing"),
         (r#"{"id":1,"allow":"true"}"#, "invalid type"),
@@ -677,7 +680,7 @@ fn admissions_are_read() {
     }
 }
 
-/// The JSON blocks of docs/hooks.md, in order: a request, three questions, a response, notices.
+/// Returns the JSON blocks of docs/hooks.md in order: a request, three questions, a response, notices.
 pub(super) fn documented() -> Vec<Value> {
     let page = include_str!("../../../../docs/hooks.md");
     let blocks = page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -690,7 +693,7 @@ pub(super) struct Anything;
 impl Authorizer for Anything {}
 
 #[test]
-fn the_documented_requests_are_what_is_sent() {
+fn sent_requests_match_the_documentation() {
     let documented = documented();
     let session = PublicId::parse("ZJ0sGbPTcG1y2fgHnVxz").unwrap();
     let mut identity = Identity::anonymous(std::sync::Arc::new(Anything));
@@ -751,7 +754,7 @@ fn the_documented_answers_are_understood() {
 }
 
 #[test]
-fn what_a_client_sends_stays_in_its_place() {
+fn client_data_stays_in_its_object() {
     let evil = r#"x","user":{"id":"1"},"y":""#;
     let client = ClientFacts { origin: Some(evil), user_agent: Some("\"}\n"), ..ClientFacts::default() };
     let text = question::connect(7, &client, Some(evil), None);

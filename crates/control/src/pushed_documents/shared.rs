@@ -1,4 +1,4 @@
-//! Documents that the nodes of a cluster share.
+//! Pushed documents that the nodes of a cluster share.
 
 use super::{Push, PushError, PushedDocuments};
 use crate::schedule::{Validators, Version};
@@ -9,10 +9,10 @@ use stentor_ports::{Done, PushDenied, PushResult, PushedFeed, PushedFeeds};
 use tokio::sync::oneshot;
 
 impl PushedDocuments {
-    /// Replaces a document on all nodes. True if it differs from the last one.
+    /// Replaces a document on all nodes. Returns `true` if it differs from the last one.
     ///
-    /// It is compared with the document that the nodes have now. If another one comes before it, subscribers receive the whole document
-    /// instead of what changed.
+    /// It is compared with the document that the nodes have now. If another document is stored first,
+    /// subscribers receive the complete document instead of a patch.
     pub(super) async fn replace_shared(
         &self,
         feeds: &dyn PushedFeeds,

@@ -1,35 +1,35 @@
 //! The body of a request: a JSON text, with the values of a key in place of placeholders.
 //!
-//! A placeholder is a string that consists of nothing else: `{"id":"{id}"}`. Its value is written as a JSON string, so that it can't
-//! become anything but a string. The same text within a longer string, or as a name, is a mistake. All other braces are
-//! literal: queries of GraphQL are full of them.
+//! A placeholder is a complete string: `{"id":"{id}"}`. Its value is written as a JSON string, so that it
+//! can't become anything but a string. The same text within a longer string, or as a name, is a mistake. All
+//! other braces are literal: GraphQL queries contain many of them.
 
 use super::RouteError;
 use stentor_json::{DEPTH_MAX, Scalar, Visitor, scan, skip_space, write_string};
 
-/// Maximum length of a body, with placeholders, in bytes.
+/// Maximum length of a body with placeholders in bytes.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// A body, and where a key's values go into it.
+/// A body, and the positions of a key's values in it.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyTemplate {
-    /// Texts, each but the last with the number of the placeholder that follows it.
+    /// The texts between placeholders. Each but the last has the number of the placeholder that follows it.
     parts: Vec<(String, usize)>,
     end: String,
 }
 
 impl BodyTemplate {
-    /// Reads a body. `names`: the key's placeholders.
+    /// Parses a body. `names` are the key's placeholders.
     pub(super) fn new(text: &str, names: &[String]) -> Result<Self, RouteError> {
         parse(text, names).map_err(|text| RouteError { field: "body", text })
     }
 
-    /// Whether it has the placeholder with this number.
+    /// Returns `true` if it has the placeholder with this number.
     pub(super) fn uses(&self, placeholder: usize) -> bool {
         self.parts.iter().any(|(_, number)| *number == placeholder)
     }
 
-    /// The body for a key whose placeholders stand for `values`.
+    /// Returns the body for a key with these `values` of its placeholders.
     pub(crate) fn fill(&self, values: &[&str]) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.end.len() + 256);
         for (text, number) in &self.parts {
@@ -45,13 +45,14 @@ impl BodyTemplate {
 struct Placeholders<'a> {
     text: &'a str,
     names: &'a [String],
-    /// Where they are, quotes included, and their numbers.
+    /// Start and end of each placeholder, quotes included, and the number of its name.
     found: Vec<(usize, usize, usize)>,
     wrong: Option<String>,
 }
 
 impl Placeholders<'_> {
-    /// The number of the first placeholder within the string `text[start..end]`, and whether it is all of it.
+    /// Returns the number of the first placeholder within the string `text[start..end]`, and `true` if it is
+    /// the complete string.
     fn within(&self, start: usize, end: usize) -> Option<(usize, bool)> {
         let string = &self.text[start + 1..end - 1];
         let placeholders = self.names.iter().map(|name| format!("{{{name}}}")).enumerate();
@@ -135,7 +136,7 @@ mod tests {
         check(r#""{id}""#, ["\",\"admin\":\"\\", ""], r#""\",\"admin\":\"\\""#);
         check(r#"["{id}"]"#, ["{lang}", "x"], r#"["{lang}"]"#);
         check(r#"["{id}"]"#, ["é\u{2028}\n", ""], "[\"é\u{2028}\\n\"]");
-        // Braces that are no placeholders.
+        // Braces that aren't placeholders.
         let query = r#"{"query":"query($id: ID!) { match(id: $id) { id lang } }","variables":{"id":"{id}"}}"#;
         check(query, ["7", ""], &query.replace("{id}", "7"));
         check(r#"{"query":"{me}","{x}":"{ id }"}"#, ["7", ""], r#"{"query":"{me}","{x}":"{ id }"}"#);

@@ -1,36 +1,38 @@
-//! The keys of an upstream: those with a prefix, or those that a template fits.
+//! The keys of an upstream: those with a prefix, or those that match a template.
 
 use super::RouteError;
 use stentor_hub::{Key, KeyCharset};
 
-/// Characters of a placeholder's name, at the most.
+/// Maximum number of characters in a placeholder's name.
 const NAME_CHARS_MAX: usize = 32;
 
-/// Which keys.
+/// A set of keys.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyPattern {
-    /// Those that begin with this.
+    /// Keys that begin with this text.
     Prefix(String),
-    /// Those that have as many segments, which fit these one by one.
+    /// Keys with the same number of segments, each of which matches.
     Template { segments: Vec<Segment>, names: Vec<String> },
 }
 
-/// What fits a segment of a key. Values come in the order of the names.
+/// A pattern for a segment of a key. Values come in the order of the names.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
-    /// This one.
+    /// Exactly this text.
     Text(String),
-    /// Any that begins and ends so, and has something between.
+    /// Any text with this start and end, and at least one character in between.
     Value { before: String, after: String },
-    /// Itself and all that follow.
+    /// The segment and all that follow.
     Rest,
 }
 
-/// How specific a pattern is, the greater the more: text before the first placeholder, kind, all text; in bytes.
+/// The specificity of a pattern, greater for more specific ones: length of the text before the first
+/// placeholder, kind, length of all text; in bytes.
 type Rank = (usize, u8, usize);
 
 impl KeyPattern {
-    /// By `prefix`, or by the template `key` where it isn't empty. Their texts have characters of `charset`.
+    /// Makes a pattern from `prefix`, or from the template `key` if it isn't empty. Their texts have
+    /// characters of `charset`.
     pub(crate) fn new(prefix: &str, key: &str, charset: KeyCharset) -> Result<Self, RouteError> {
         match (prefix, key) {
             (prefix, "") => {
@@ -38,7 +40,7 @@ impl KeyPattern {
                     field: "prefix",
                     text: error.to_string().replace("the key", "the prefix"),
                 };
-                // A prefix is what a key may begin with.
+                // A prefix must be the start of a valid key.
                 Key::parse_as(&format!("{prefix}x"), charset).map_err(error)?;
                 Ok(Self::Prefix(prefix.into()))
             }
@@ -49,7 +51,7 @@ impl KeyPattern {
         }
     }
 
-    /// The names of the placeholders; `None` for a prefix.
+    /// Returns the names of the placeholders; `None` for a prefix.
     pub(crate) fn names(&self) -> Option<&[String]> {
         match self {
             Self::Prefix(_) => None,
@@ -61,7 +63,7 @@ impl KeyPattern {
         self.values(key).is_some()
     }
 
-    /// The values of the placeholders in this key, if the pattern matches it. At least one byte each.
+    /// Returns the values of the placeholders in this key, if the pattern matches it. At least one byte each.
     pub(crate) fn values<'k>(&self, key: &'k Key) -> Option<Vec<&'k str>> {
         let mut rest = Some(key.as_str());
         let segments = match self {
@@ -115,7 +117,7 @@ impl KeyPattern {
         (first, kind, all)
     }
 
-    /// The pattern without the names of its placeholders.
+    /// Returns the pattern without the names of its placeholders.
     pub(crate) fn shape(&self) -> String {
         let segments = match self {
             Self::Prefix(prefix) => return format!("{prefix}{{}}*"),
@@ -177,7 +179,7 @@ fn template(key: &str, charset: KeyCharset) -> Result<KeyPattern, String> {
     Ok(KeyPattern::Template { segments, names })
 }
 
-/// Whether a placeholder may be called so.
+/// Returns `true` for a valid name of a placeholder.
 pub(super) fn is_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     (1..=NAME_CHARS_MAX).contains(&name.len()) && name.bytes().all(allowed)

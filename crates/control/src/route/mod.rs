@@ -1,23 +1,26 @@
-//! Which upstream a key belongs to, and the URL that it is fetched from.
+//! Selects the upstream of a key, and the URL from which its document is fetched.
 //!
-//! An upstream is given its keys in one of two ways:
+//! An upstream's keys are configured in one of two ways:
 //!
-//! - by **prefix**: the keys that begin with it. The whole key is appended to the path of the upstream's URL.
-//! - by **template**: `matchesfeed/{id}/matchcentre` with the URL `http://api/match/{id}?full=1`. A placeholder stands for
-//!   one segment of a key or a part of one, never for nothing, and never for a slash; `{rest*}` as the last segment stands for
-//!   all that follow. Each placeholder of the key must be used in the URL, in its path or query, or in the body of requests.
+//! - by **prefix**: the keys that begin with it. The complete key is appended to the path of the upstream's
+//!   URL.
+//! - by **template**: `matchesfeed/{id}/matchcentre` with the URL `http://api/match/{id}?full=1`. A
+//!   placeholder matches one segment of a key or a part of one, never an empty text and never a slash.
+//!   `{rest*}` as the last segment matches all remaining segments. Each placeholder of the key must be used
+//!   in the URL, in its path or query, or in the body of requests.
 //!
-//! **Which one wins** where several fit a key: the one with the longest text before its first placeholder (a prefix is
-//! nothing but such text); of those a template before one with `{rest*}`, and that before a prefix; of those the one with
-//! the most text; of those the first. Two that fit exactly the same keys are a mistake.
+//! **Precedence** if several match a key: (1) the longest text before the first placeholder (a prefix
+//! consists only of such text); (2) a template, then a template with `{rest*}`, then a prefix; (3) the most
+//! text; (4) the first one. Two that match exactly the same keys are a mistake.
 //!
-//! **A key never leaves its upstream's path.** Scheme, host and the path's text before the first placeholder are always
-//! as configured: placeholders stand behind them, what they are replaced by has no `\`, no `//` and no escape ([`Key`]
-//! refuses them). Where a replacement would make a segment `.` or `..`, or an escape together with the text behind it, there is no
-//! URL. A slash stays one in the path. Characters outside of [`KeyCharset::Ascii`] are escaped there. All but unreserved characters (RFC 3986,
-//! 2.3) are escaped in the query. The same holds for redirects, if they are followed at all.
+//! **A key never leaves its upstream's path.** Scheme, host and the path's text before the first placeholder
+//! are always as configured: placeholders come after them, and their values have no `\`, no `//` and no
+//! escape ([`Key`] refuses them). If a value would make a segment `.` or `..`, or an escape together with the
+//! text after it, the key has no URL. In the path a slash stays a slash, and characters outside
+//! [`KeyCharset::Ascii`] are escaped. In the query all but unreserved characters (RFC 3986, 2.3) are escaped.
+//! The same rules apply to redirects, if they are followed at all.
 //!
-//! What this doesn't do: regular expressions, optional parts, placeholders in a host.
+//! Deliberately absent: regular expressions, optional parts, placeholders in a host.
 
 mod body;
 mod key;
@@ -35,13 +38,13 @@ use stentor_ports::FeedSource;
 /// A mistake in an upstream's keys or URL, made by the author of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteError {
-    /// Which field of [`UpstreamOptions`]: `prefix`, `key`, `url` or `body`.
+    /// The field of [`UpstreamOptions`]: `prefix`, `key`, `url` or `body`.
     pub field: &'static str,
-    /// The mistake, for humans. Never shows the query or the user information of a URL.
+    /// The mistake, for humans. Never contains the query or the user information of a URL.
     pub text: String,
 }
 
-/// The keys of one upstream, and where they are fetched from; checked.
+/// The checked keys of one upstream, and the URL from which they are fetched.
 #[derive(Clone, Debug)]
 pub struct Route {
     pattern: KeyPattern,
@@ -50,10 +53,11 @@ pub struct Route {
 }
 
 impl Route {
-    /// Checks what [`UpstreamOptions`] says of the same names. The URL has its secrets. An empty body is none.
+    /// Checks the fields of [`UpstreamOptions`] with the same names. Secrets in the URL are already replaced.
+    /// An empty body means no body.
     ///
     /// # Errors
-    /// Everything that is wrong, at least one.
+    /// All mistakes, at least one.
     pub fn new(
         prefix: &str,
         key: &str,
@@ -75,7 +79,8 @@ impl Route {
         }
     }
 
-    /// Refuses a key with a placeholder that isn't used: two keys would be one document, most likely by mistake.
+    /// Refuses a key with an unused placeholder: two keys would have the same document, most likely by
+    /// mistake.
     fn using_all_placeholders(self) -> Result<Self, Vec<RouteError>> {
         let is_used =
             |number| self.url.uses(number) || self.body.as_ref().is_some_and(|body| body.uses(number));
@@ -90,20 +95,20 @@ impl Route {
         }
     }
 
-    /// A text that another route has as well exactly if it fits the same keys.
+    /// Returns a text that another route shares exactly if it matches the same keys.
     pub fn shape(&self) -> String {
         self.pattern.shape()
     }
 
-    /// The same text of keys that come from no URL, because their documents are pushed.
+    /// Returns the same text for keys without a URL, whose documents are pushed.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The mistakes in the keys.
     pub fn shape_of(prefix: &str, key: &str, keys: KeyCharset) -> Result<String, RouteError> {
         KeyPattern::new(prefix, key, keys).map(|pattern| pattern.shape())
     }
 
-    /// The parts, to be kept where they are used.
+    /// Returns the parts, for storage at their places of use.
     pub(crate) fn into_parts(self) -> (KeyPattern, UrlTemplate, Option<BodyTemplate>) {
         (self.pattern, self.url, self.body)
     }
@@ -114,12 +119,13 @@ impl Route {
 pub(crate) struct Routes(Vec<(usize, KeyPattern, KeyCharset)>);
 
 impl Routes {
-    /// The routes of these upstreams, which were checked before; one whose pattern is none serves no key.
+    /// Makes the routes of these upstreams, which have been checked; an upstream with an invalid pattern
+    /// serves no key.
     pub(crate) fn new(upstreams: &[UpstreamOptions]) -> Self {
         Self::with_pushed(upstreams, &[])
     }
 
-    /// The same of upstreams and, numbered after them, keys that are pushed.
+    /// Makes the routes of upstreams and, numbered after them, of pushed keys.
     pub(crate) fn with_pushed(upstreams: &[UpstreamOptions], pushed: &[PushedKeys]) -> Self {
         let upstreams = upstreams.iter().map(|upstream| (&upstream.prefix, &upstream.key, upstream.keys));
         let pushed = pushed.iter().map(|pushed| (&pushed.prefix, &pushed.key, pushed.keys));
@@ -128,13 +134,13 @@ impl Routes {
             Some((i, KeyPattern::new(prefix, key, charset).ok()?, charset))
         });
         let mut all: Vec<_> = patterns.collect();
-        // The sort is stable: the first of equals stays the first.
+        // The sort is stable: the first of equals stays first.
         all.sort_by_key(|(_, pattern, _)| std::cmp::Reverse(pattern.rank()));
         Self(all)
     }
 
-    /// The upstream's number, if there is one for the key. The most specific pattern that fits decides, also if its upstream has
-    /// no keys with such characters.
+    /// Returns the number of the key's upstream. The most specific matching pattern decides, even if its
+    /// upstream doesn't accept the key's characters.
     pub(crate) fn find(&self, key: &Key) -> Option<usize> {
         let (upstream, _, charset) = self.0.iter().find(|(_, pattern, _)| pattern.fits(key))?;
         key.is_of(*charset).then_some(*upstream)
@@ -142,7 +148,7 @@ impl Routes {
 }
 
 impl FeedsOptions {
-    /// Where the documents of each key come from.
+    /// Returns a function from keys to the sources of their documents.
     pub fn sources(&self) -> impl Fn(&Key) -> FeedSource + Send + Sync + use<> {
         let (routes, upstreams) = (Routes::with_pushed(&self.upstreams, &self.pushed), self.upstreams.len());
         move |key| match routes.find(key) {
@@ -152,7 +158,7 @@ impl FeedsOptions {
         }
     }
 
-    /// The keys that clients and backends may name.
+    /// Returns the rule for the keys that clients and backends may use.
     pub fn key_rule(&self) -> KeyRule {
         let routes = Routes::with_pushed(&self.upstreams, &self.pushed);
         let is_wide = routes.0.iter().any(|(_, _, charset)| *charset != KeyCharset::Ascii);

@@ -1,4 +1,4 @@
-//! From keys to URLs, and what the rules refuse.
+//! The URLs of keys, and the mistakes that the rules refuse.
 
 use super::*;
 use hyper::Uri;
@@ -8,7 +8,7 @@ fn key(text: &str) -> Key {
     Key::parse_as(text, KeyCharset::Utf8).unwrap()
 }
 
-/// A route of keys with any characters.
+/// Makes a route of keys with any characters.
 fn route(prefix: &str, template: &str, url: &str) -> Result<Route, Vec<RouteError>> {
     Route::new(prefix, template, url, KeyCharset::Utf8, "")
 }
@@ -49,9 +49,9 @@ fn a_key_is_escaped_in_the_url() {
     fn check(url: &str, text: &str, expect: &str) {
         assert_eq!(url_of("", "k/{x}", url, text).as_deref(), Some(expect));
     }
-    // All of a key's characters may stand in a path as they are (RFC 3986, 3.3) …
+    // All characters of a key are allowed in a path (RFC 3986, 3.3) …
     check("http://h/{x}", "k/a~b_c-d.e@f:g=h+i,j", "http://h/a~b_c-d.e@f:g=h+i,j");
-    // … but in a query + would be a space, = and & would end a name.
+    // … but in a query + would be a space, and = and & would end a name.
     check("http://h/?q={x}&r=1", "k/a+b=c,d@e:f", "http://h/?q=a%2Bb%3Dc%2Cd%40e%3Af&r=1");
     check("http://h/?q={x}", "k/A-z_0.~", "http://h/?q=A-z_0.~");
 }
@@ -73,7 +73,7 @@ fn other_characters_are_percent_encoded() {
         Some("http://h/%22%3C%3E%5E%60%7B%7C%7D%2A%26%21%24%28%29%5B%5D"),
     );
     check("caf\u{e9}/{x}", "http://h/{x}", "caf\u{e9}/1", Some("http://h/1"));
-    // A combining accent is another key than the letter with the accent.
+    // A letter with a combining accent is a different key than the accented letter.
     check("caf\u{e9}/{x}", "http://h/{x}", "cafe\u{301}/1", None);
 }
 
@@ -92,7 +92,7 @@ fn a_replacement_makes_no_escape_for_a_second_decoding() {
 }
 
 #[test]
-fn a_url_with_other_characters_says_how_to_write_them() {
+fn a_url_with_other_characters_reports_how_to_write_them() {
     let check = |url: &str, expect: &str| {
         let errors = route("", "", url).expect_err(url);
         assert!(errors[0].text.starts_with(expect), "{url}: {}", errors[0].text);
@@ -157,14 +157,14 @@ fn the_most_specific_upstream_wins() {
     }
     check(&[], "a", None);
     check(&[("b", "")], "a", None);
-    // The longest prefix, whatever the order.
+    // The longest prefix wins, in any order of the upstreams.
     check(&[("", ""), ("a/", ""), ("a", "")], "a/b", Some(1));
     check(&[("a/b", ""), ("a", "")], "a/c", Some(1));
     // The longest text before the first placeholder.
     check(&[("", "{x}/live"), ("", "a/{x}")], "a/live", Some(1));
     check(&[("", "a/{x}"), ("", "a/live")], "a/live", Some(1));
     check(&[("a/l", ""), ("", "a/{x}")], "a/live", Some(0));
-    // As much of it: a template, one with a rest, a prefix.
+    // With the same text: a template, a template with a rest, a prefix.
     check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b", Some(2));
     check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b/c", Some(1));
     check(&[("a/", ""), ("", "a/{x}")], "a/b/c", Some(0));
@@ -195,7 +195,7 @@ fn keys_of_the_wider_charset_belong_to_upstreams_that_have_it() {
     };
     check("c d", Some(0));
     check("a/x", Some(1));
-    // Not the upstream with the shorter prefix.
+    // The upstream with the shorter prefix isn't used.
     check("a/x y", None);
     check("b/x y", None);
     check("b/b/x y", Some(3));
@@ -256,7 +256,7 @@ fn errors_name_their_field() {
     ] {
         check("", key, url, &[("url", text)]);
     }
-    // Both at once.
+    // Both mistakes at once.
     let both = [("key", "a { has no }: \"{x\""), ("url", &format!("{scheme}\"ftp://h\""))];
     check("", "{x", "ftp://h", &both);
 }
@@ -271,8 +271,8 @@ fn templates_that_match_the_same_keys_have_the_same_shape() {
 }
 
 proptest! {
-    /// With any key, host and path up to the first placeholder stay, and the path has no dot segments. A server
-    /// may decode the path three more times, and take `\` for a slash.
+    /// For any key, host and path up to the first placeholder are unchanged, and the path has no dot
+    /// segments, even if a server decodes the path three more times and reads `\` as a slash.
     #[test]
     fn no_key_leaves_its_upstreams_path(text in prop_oneof![
         "[A-Za-z0-9._~@:=+,/.-]{1,40}",
@@ -314,7 +314,7 @@ proptest! {
         }
     }
 
-    /// Whatever is configured is taken or refused.
+    /// Any configuration is accepted or refused.
     #[test]
     fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
         if let Ok(route) = route(&prefix, &key, &url) {

@@ -1,4 +1,4 @@
-//! The URL that a key is fetched from: scheme, host and path, with what the key has in place of placeholders.
+//! The URL of a key's document: scheme, host and path, with parts of the key in place of placeholders.
 
 use super::RouteError;
 use super::key::is_name;
@@ -8,16 +8,16 @@ use hyper::Uri;
 use std::fmt;
 use stentor_hub::{Key, is_dot_segment, is_escape};
 
-/// Bytes of a URL that are shown in a message.
+/// Maximum length of a URL in a message, in bytes.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// A URL, and where a key goes into it.
+/// A URL template, and the positions of a key's parts in it.
 #[derive(Clone, PartialEq)]
 pub(crate) struct UrlTemplate {
-    /// Without the query: it may hold a secret.
+    /// The URL without its query, which may contain a secret.
     shown: String,
     parts: Vec<Part>,
-    /// The same with `***` for secrets.
+    /// The parts with `***` in place of secrets.
     shown_parts: Vec<Part>,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for UrlTemplate {
 #[derive(Clone, PartialEq)]
 enum Part {
     Text(String),
-    /// The whole key.
+    /// The complete key.
     Key,
     /// The value of a placeholder, by its number.
     Value {
@@ -40,16 +40,16 @@ enum Part {
 }
 
 impl UrlTemplate {
-    /// `names`: the key's placeholders; `Some(None)`: it has a prefix, so the whole key is appended to the path;
-    /// `None`: the key is wrong, which is reported already.
+    /// Parses a template. `names` are the key's placeholders. `Some(None)`: it has a prefix, so the complete
+    /// key is appended to the path. `None`: the key is invalid, which is already reported.
     pub(super) fn new(url: &UrlText, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
         parse(url, names).map_err(|text| RouteError { field: "url", text })
     }
 
-    /// The URL of this key, whose placeholders stand for `values`; `None` if it has none.
+    /// Returns the URL of this key with these `values` of its placeholders; `None` if it has none.
     pub(crate) fn fill(&self, key: &Key, values: &[&str]) -> Option<Uri> {
         let url = fill_parts(&self.parts, key, values)?;
-        // A `%` of the key, and digits that stand behind its value, are an escape to a server that decodes twice.
+        // A `%` of the key and digits after its value would form an escape for a server that decodes twice.
         if key.as_str().contains('%') && percent::decode(&url).0.windows(3).any(is_escape) {
             return None;
         }
@@ -57,7 +57,7 @@ impl UrlTemplate {
         (!has_dot_segment(uri.path())).then_some(uri)
     }
 
-    /// The text before the first placeholder, or before the key.
+    /// Returns the text before the first placeholder, or before the key.
     pub(crate) fn begin(&self) -> &str {
         match self.parts.first() {
             Some(Part::Text(text)) => text,
@@ -65,17 +65,17 @@ impl UrlTemplate {
         }
     }
 
-    /// Whether it has the placeholder with this number.
+    /// Returns `true` if it has the placeholder with this number.
     pub(super) fn uses(&self, placeholder: usize) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Value { number, .. } if *number == placeholder))
     }
 
-    /// The same for messages: without the query, and with `***` for secrets.
+    /// Returns the URL for messages: without the query, and with `***` in place of secrets.
     pub(crate) fn fill_shown(&self, key: &Key, values: &[&str]) -> String {
         fill_parts(&self.shown_parts, key, values).map(|url| shown(&url)).unwrap_or_default()
     }
 
-    /// For logs.
+    /// Returns the template for logs.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
@@ -84,7 +84,7 @@ impl UrlTemplate {
         matches!(self.parts.first(), Some(Part::Text(text)) if text.starts_with("https:"))
     }
 
-    /// The part before the path.
+    /// Returns the part before the path.
     pub(crate) fn origin(&self) -> Option<&str> {
         let Some(Part::Text(text)) = self.parts.first() else { return None };
         let host = text.find("://")? + 3;
@@ -92,7 +92,7 @@ impl UrlTemplate {
         text.get(..end)
     }
 
-    /// Whether a secret is in the part before the path.
+    /// Returns `true` if the part before the path contains a secret.
     pub(crate) fn has_secret_origin(&self) -> bool {
         self.shown.split('/').take(3).any(|part| part.contains("***"))
     }
@@ -162,7 +162,8 @@ fn parse(
     Ok(UrlTemplate { shown: shown(shown_url), parts: parts(pieces, url)?, shown_parts })
 }
 
-/// The character that makes `url` invalid. In a URL that can be sent (`is_valid`), that is any outside of ASCII.
+/// Returns the mistake of the first invalid character in `url`. If the URL can be sent (`is_valid`), that is
+/// any character outside ASCII.
 fn unescaped(url: &str, is_valid: bool) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let (host, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -192,7 +193,7 @@ impl<'u> Piece<'u> {
         }
     }
 
-    /// Its name, if it is one.
+    /// Returns its name, if it is a placeholder.
     fn placeholder(self) -> Option<&'u str> {
         match self {
             Self::Text(_) => None,
@@ -216,7 +217,7 @@ fn pieces(url: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// The key at the end of the path.
+/// Puts the complete key at the end of the path.
 fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
     if let Some(piece) = pieces.iter().find(|piece| piece.placeholder().is_some()) {
         return Err(format!("{} means nothing without a key that has it", piece.text()));
@@ -228,7 +229,7 @@ fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
     Ok(vec![Part::Text(format!("{}/", path.trim_end_matches('/'))), Part::Key, Part::Text(query)])
 }
 
-/// Each placeholder's value where it stands.
+/// Puts each placeholder's value at its position.
 fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>, String> {
     let mut in_query = false;
     let mut parts = Vec::new();
@@ -250,7 +251,7 @@ fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>
     Ok(parts)
 }
 
-/// A URL for people: neither user information nor query, either may hold a secret.
+/// Returns a URL for humans: without user information and query, which may contain secrets.
 fn shown(url: &str) -> String {
     let (before, query) = match url.split_once('?') {
         Some((before, _)) => (before, "?…"),
@@ -265,12 +266,14 @@ fn shown(url: &str) -> String {
     format!("{scheme}{separator}{rest}{query}")
 }
 
-/// Whether a path has a segment that a server would walk up by, once it is decoded. `%2e` is a dot to many (WHATWG URL, 4.1).
+/// Returns `true` if a path, once decoded, has a segment that refers to a parent. Many servers read `%2e` as
+/// a dot (WHATWG URL, 4.1).
 fn has_dot_segment(path: &str) -> bool {
     String::from_utf8_lossy(&percent::decode(path).0).split('/').any(is_dot_segment)
 }
 
-/// Escapes for a path what isn't a character of [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii) or a slash.
+/// Escapes, for a path, all characters but those of [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii) and
+/// slashes.
 fn escape_in_path(value: &str, url: &mut String) {
     percent::encode(value, |byte| byte == b'/' || Key::is_plain(byte), url);
 }

@@ -1,4 +1,4 @@
-//! A lane: the keys of an upstream that wait for a fetch, and when the next one may begin.
+//! A lane: the keys of an upstream that wait for a fetch, and the time of the next fetch.
 
 use super::Entry;
 use super::outage::Outage;
@@ -9,26 +9,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key};
 
-/// A refresh that is so many intervals late precedes first fetches.
+/// A refresh that is this many intervals late precedes first fetches.
 const INTERVALS_LATE: u32 = 10;
 
-/// So many of such refreshes, then a first fetch may begin if one waits.
+/// Number of such refreshes in a row before a first fetch may begin, if one waits.
 const LATE_PER_FIRST: u32 = 7;
 
-/// Keys that don't exist get this share of the fetches in flight and of the requests per second.
+/// The divisor for the share of keys that don't exist, of the fetches in flight and of the requests per
+/// second.
 const LOST_SHARE: usize = 10;
 
-/// How far ahead of its evenly spaced start a fetch may begin.
+/// Maximum time by which a fetch may begin before its evenly spaced start.
 const AHEAD_MAX: Duration = Duration::from_millis(100);
 
-/// The kind of a fetch, by its key.
+/// The kind of a fetch, by the state of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FetchKind {
-    /// It has a document.
+    /// The key has a document.
     Refresh,
-    /// It has none yet.
+    /// The key has no document yet.
     First,
-    /// It doesn't exist, according to its upstream.
+    /// The key doesn't exist, according to its upstream.
     Lost,
 }
 
@@ -42,19 +43,19 @@ impl FetchKind {
     }
 }
 
-/// Fetches that all lanes leave to a lane.
+/// Fetches that a lane may begin beyond its share.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
-    /// Whether it may begin one beyond its share.
+    /// `true` if it may begin a fetch beyond its share.
     pub(super) any: bool,
-    /// The same of a first fetch.
+    /// `true` if it may begin a first fetch beyond its share.
     pub(super) first: bool,
 }
 
-/// Figures of all lanes together.
+/// Numbers of all lanes together.
 #[derive(Clone, Copy)]
 pub(super) struct AllLanes {
-    /// Lanes that share `fetches_max`.
+    /// Number of lanes that share `fetches_max`.
     pub(super) lanes: usize,
     /// The sum of [`Lane::bodies_bytes`].
     pub(super) bodies_bytes: usize,
@@ -64,55 +65,62 @@ pub(super) struct AllLanes {
 pub(super) struct Lane {
     pub(super) in_flight: usize,
     pub(super) concurrency_max: usize,
-    /// Fetches that other lanes leave to this one.
+    /// Number of fetches that this lane may always use.
     pub(super) share: usize,
     /// Time between evenly spaced starts.
     spacing: Duration,
     /// The earliest evenly spaced start of the next fetch.
     next_start: Option<Instant>,
-    /// No fetch starts before this time, because the upstream answered 429.
+    /// No fetch starts before this time: the upstream answered 429.
     paused_until: Option<Instant>,
-    /// Whether the rate has kept a fetch waiting since the last one began.
+    /// `true` if the rate has delayed a fetch since the last one began.
     rate_waits: bool,
     rate_waits_total: u64,
     poll_interval: Duration,
     /// Time between the last refresh and the previous fetch of its key.
     interval: Duration,
-    /// The limit that keeps refreshes waiting, and the one that kept the last refresh waiting.
+    /// The limit that delays refreshes.
     waits_for: Option<Limit>,
+    /// The limit that delayed the last refresh.
     limited_by: Option<Limit>,
-    /// How long the key waited whose first fetch began last, and the limit that keeps first fetches waiting.
+    /// Time for which the key of the last first fetch waited.
     first_wait: Duration,
+    /// The limit that delays first fetches.
     first_waits_for: Option<Limit>,
-    /// Mean duration of fetches, and of their waits for memory.
+    /// Mean duration of fetches.
     fetch_time: Duration,
+    /// Mean time that fetches wait for memory.
     body_wait: Duration,
-    /// Bytes of large bodies, as received.
+    /// Size of large bodies as received, in bytes.
     body_bytes: usize,
-    /// Keys whose last fetch failed, by kind of failure.
+    /// Number of keys whose last fetch failed, by kind of failure.
     pub(super) failing: [usize; FAILURE_CLASSES],
     pub(super) has_failed: [bool; FAILURE_CLASSES],
-    /// Fetches in flight of keys without a document.
+    /// Number of fetches in flight for keys without a document.
     pub(super) first_in_flight: usize,
-    /// Fetches in flight of keys that don't exist.
+    /// Number of fetches in flight for keys that don't exist.
     pub(super) lost_in_flight: usize,
-    /// Keys with a document.
+    /// Number of keys with a document.
     pub(super) documents: usize,
-    /// Keys that wait for a refresh, with the time at which they were due, and those that wait for their first document.
+    /// Keys that wait for a refresh, with their due times.
     refreshes: BTreeMap<u64, (Option<Instant>, Key)>,
+    /// Keys that wait for their first document.
     pub(super) firsts: FairQueue<Key>,
-    /// Keys that don't exist and wait for another look, when the next of these may begin, and the other fetches since the last.
+    /// Keys that don't exist and wait for another fetch.
     lost: FairQueue<Key>,
+    /// Time at which the next of these fetches may begin.
     lost_start: Option<Instant>,
+    /// Number of other fetches since the last of these.
     others_in_row: usize,
-    /// Refreshes that began while first fetches waited, less those that the first fetches since then have paid for.
+    /// Number of refreshes that began while first fetches waited, less those that later first fetches made up
+    /// for.
     refreshes_ahead: u32,
-    /// Keys that are or will be fetched.
+    /// Number of keys that are or will be fetched.
     pub(super) polled: usize,
     pub(super) outage: Outage,
 }
 
-/// The number of these workers that first fetches may use, given the number of keys that are refreshed.
+/// Returns the number of these workers that first fetches may use, given the number of refreshed keys.
 pub(super) fn first_fetches_max(workers: usize, documents: usize) -> usize {
     workers - documents.min(workers / 2)
 }
@@ -128,7 +136,7 @@ impl Lane {
         }
     }
 
-    /// Continues the figures of the lane that the upstream had before, its rate and its pause.
+    /// Continues the numbers of the upstream's previous lane, its rate and its pause.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.next_start = before.next_start;
         self.paused_until = before.paused_until;
@@ -137,13 +145,13 @@ impl Lane {
         self.has_failed = before.has_failed;
     }
 
-    /// When to fetch one of the keys that failed, if there is an outage.
+    /// Returns the time for fetching one of the failed keys, during an outage.
     pub(super) fn probe(&self) -> Option<Instant> {
         let probe = self.outage.probe()?;
         Some(self.held_until().map_or(probe, |held| held.max(probe)))
     }
 
-    /// Puts a key into its queue.
+    /// Adds a key to its queue.
     pub(super) fn insert(&mut self, kind: FetchKind, ticket: u64, entry: &Entry, key: &Key) {
         match kind {
             FetchKind::Refresh => {
@@ -157,7 +165,7 @@ impl Lane {
         }
     }
 
-    /// Takes a key out of its queue.
+    /// Removes a key from its queue.
     pub(super) fn remove(&mut self, kind: FetchKind, ticket: u64, owner: Owner) {
         match kind {
             FetchKind::Refresh => _ = self.refreshes.remove(&ticket),
@@ -166,12 +174,13 @@ impl Lane {
         }
     }
 
-    /// Keys that wait.
+    /// Returns the number of waiting keys.
     pub(super) fn waiting(&self) -> usize {
         self.refreshes.len() + self.firsts.len() + self.lost.len()
     }
 
-    /// Whether a refresh, a first fetch and one of a key that doesn't exist could begin, if the rate allows it.
+    /// Returns whether a refresh, a first fetch, and a fetch of a key that doesn't exist could begin if the
+    /// rate allows it.
     fn has_next(&self, room: Room) -> (bool, bool, bool) {
         let is_free = self.limit(room).is_none();
         let first = self.first_limit(room).is_none();
@@ -180,7 +189,7 @@ impl Lane {
         (is_free && !self.refreshes.is_empty(), first && has(&self.firsts), lost && has(&self.lost))
     }
 
-    /// When the next fetch may begin that only has to wait for its time.
+    /// Returns the time of the next fetch that only waits for its time.
     pub(super) fn next_open(&self, room: Room) -> Option<Instant> {
         match self.has_next(room) {
             (false, false, false) => None,
@@ -189,7 +198,7 @@ impl Lane {
         }
     }
 
-    /// The limit of fetches in flight that is reached.
+    /// Returns the limit of fetches in flight that is reached.
     fn limit(&self, room: Room) -> Option<Limit> {
         if self.in_flight >= self.concurrency_max {
             return Some(Limit::Concurrency);
@@ -197,7 +206,7 @@ impl Lane {
         (self.in_flight >= self.share && !room.any).then_some(Limit::Fetches)
     }
 
-    /// The limit that keeps first fetches waiting.
+    /// Returns the limit that delays first fetches.
     fn first_limit(&self, room: Room) -> Option<Limit> {
         let has = |workers| self.first_in_flight < first_fetches_max(workers, self.documents);
         self.limit(room).or_else(|| match (has(self.concurrency_max), has(self.share) || room.first) {
@@ -207,14 +216,14 @@ impl Lane {
         })
     }
 
-    /// The time before which no further fetch may begin.
+    /// Returns the time before which no further fetch may begin.
     fn open_from(&self) -> Option<Instant> {
         let ahead = AHEAD_MAX.saturating_sub(self.spacing);
         let next_start = self.next_start.map(|start| start.checked_sub(ahead).unwrap_or(start));
         next_start.max(self.held_until())
     }
 
-    /// Starts no fetch until then.
+    /// Pauses all fetches until a time.
     pub(super) fn pause(&mut self, until: Instant) {
         self.paused_until = self.paused_until.max(Some(until));
     }
@@ -225,12 +234,12 @@ impl Lane {
         self.outage.release();
     }
 
-    /// Until when the upstream asks for no requests.
+    /// Returns the time until which the upstream requests no fetches.
     fn held_until(&self) -> Option<Instant> {
         self.paused_until.max(self.outage.held_until())
     }
 
-    /// The key to fetch now, if its turn has come.
+    /// Takes the key to fetch now, if its turn has come.
     pub(super) fn next(&mut self, now: Instant, room: Room) -> Option<Key> {
         let (refresh, first, lost) = self.has_next(room);
         let lost = lost && self.lost_start.is_none_or(|start| start <= now);
@@ -268,7 +277,7 @@ impl Lane {
         key
     }
 
-    /// Further requests of a fetch take the place of as many starts.
+    /// Counts the further requests of a fetch as starts.
     pub(super) fn record_redirects(&mut self, now: Instant, redirects: u32) {
         if redirects > 0 {
             let next_start = self.next_start.map_or(now, |start| start.max(now));
@@ -276,21 +285,22 @@ impl Lane {
         }
     }
 
-    /// The number of refreshes between two first fetches
+    /// Returns the number of refreshes between two first fetches.
     fn refreshes_per_first(&self, now: Instant) -> u32 {
         let due = self.refreshes.first_key_value().and_then(|(_, (due, _))| *due);
         let lateness = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
         if lateness >= self.poll_interval.saturating_mul(INTERVALS_LATE) { LATE_PER_FIRST } else { 1 }
     }
 
-    /// The most refreshes that first fetches may make up for: those that begin while all places of first fetches are taken.
+    /// Returns the maximum number of refreshes for which first fetches may make up: those that begin while
+    /// all slots of first fetches are in use.
     fn refreshes_ahead_max(&self) -> u32 {
         let places = if self.firsts.len() > 0 { self.concurrency_max } else { 0 };
         u32::try_from(places).unwrap_or(u32::MAX).max(LATE_PER_FIRST)
     }
 
-    /// A refresh, the last key that [`Self::next`] returned, begins so long after it was due. `interval`: since the last fetch
-    /// of this key, if that fetch succeeded and `poll_interval` applies.
+    /// Records that a refresh of the last key from [`Self::next`] begins `late`. `interval` is the time since
+    /// the last fetch of this key, if that fetch succeeded and `poll_interval` applies.
     pub(super) fn record_refresh(&mut self, late: Duration, interval: Option<Duration>) {
         let limited_by = self.waits_for.filter(|_| !late.is_zero());
         if let Some(interval) = interval {
@@ -300,38 +310,38 @@ impl Lane {
         }
     }
 
-    /// A first fetch begins so long after its key was asked for.
+    /// Records that a first fetch begins after its key has `waited`.
     pub(super) fn record_first(&mut self, waited: Duration) {
         self.first_wait = waited;
     }
 
-    /// A fetch has ended after this time.
+    /// Records the duration of a fetch.
     pub(super) fn record_fetch_time(&mut self, took: Duration) {
         let is_first = self.fetch_time.is_zero();
         self.fetch_time = if is_first { took } else { self.fetch_time * 7 / 8 + took / 8 };
     }
 
-    /// A fetch has received a body of so many bytes, and waited so long for memory.
+    /// Records the size of a fetch's body, and the time that the fetch waited for memory.
     pub(super) fn record_body(&mut self, bytes: usize, waited: Duration) {
         self.body_bytes = bytes.max(self.body_bytes - self.body_bytes / 8);
         self.body_wait = self.body_wait * 7 / 8 + waited / 8;
     }
 
-    /// Bytes of the bodies, if all fetches are in flight that `concurrency_max` allows.
+    /// Returns the size of the bodies if all fetches that `concurrency_max` allows are in flight.
     pub(super) fn bodies_bytes(&self) -> usize {
         self.body_bytes.saturating_mul(self.polled.min(self.concurrency_max))
     }
 
-    /// The limit behind the one that is reached: fetches that wait for memory take longer.
+    /// Returns the limit that causes the reached one: fetches that wait for memory take longer.
     fn cause(&self, limit: Limit) -> Limit {
         let is_memory = !self.body_wait.is_zero() && self.body_wait * 2 >= self.fetch_time;
         if is_memory && limit != Limit::RequestsPerSecond { Limit::FetchesBytes } else { limit }
     }
 
-    /// The value of the limit that would allow `poll_interval`.
+    /// Returns the value of the limit that would allow `poll_interval`.
     fn sufficient(&self, limit: Limit, all: AllLanes) -> usize {
         let interval = self.poll_interval.as_secs_f64();
-        // Keys that wait for their first document will be refreshed as well.
+        // Keys that wait for their first document will be refreshed too.
         let per_second = (self.polled as f64 / interval).ceil();
         let concurrency = (self.polled as f64 * self.fetch_time.as_secs_f64() / interval).ceil();
         let concurrency = (concurrency as usize).clamp(1, self.polled.max(1));
@@ -344,7 +354,7 @@ impl Lane {
         }
     }
 
-    /// The value of the limit that would let all waiting first fetches begin.
+    /// Returns the value of the limit that would let all waiting first fetches begin.
     fn sufficient_for_firsts(&self, limit: Limit, all: AllLanes) -> usize {
         let firsts = self.first_in_flight + self.firsts.len();
         let concurrency = firsts + self.documents.min(firsts);

@@ -1,5 +1,5 @@
-//! The fetch scheduler: when each key is fetched, and the updates for its subscribers. Sans-I/O: time, answers and a
-//! seed come in; [`FetchJob`]s and [`FeedUpdate`]s come out.
+//! The fetch scheduler: it decides when each key is fetched, and makes the updates for its subscribers.
+//! Sans-I/O: time, outcomes and a seed go in; [`FetchJob`]s and [`FeedUpdate`]s come out.
 //!
 //! ```text
 //!                  ┌────────────── success ──────────────┐
@@ -11,22 +11,23 @@
 //!   └──410, complete_on► Complete (never fetched again)
 //! ```
 //!
-//! A key is known from its first subscription until it has had no subscribers for the linger time. It is fetched
-//! while it has subscribers, or lingers with a document. Subscriptions never change the time at which a key is due,
-//! so a client that subscribes and unsubscribes in a loop causes no fetch.
+//! A key is known from its first subscription until it has had no subscribers for `idle_ttl` (the linger
+//! time). It is fetched while it has subscribers, or lingers with a document. Subscriptions never change the
+//! time at which a key is due, so a client that subscribes and unsubscribes in a loop causes no fetch.
 //!
-//! **Contract with the home core.** The home core keeps the last document and state for as long as the scheduler
-//! does, also without subscribers. A subscription within the linger time therefore doesn't send the document again.
-//! `Forget` reports the end; it also follows a refusal at once. The state of a key without a document is sent again
-//! for each subscription, because `NotFound` ends subscriptions.
+//! **Contract with the home core.** The home core keeps the last document and state for as long as the
+//! scheduler does, also without subscribers. A subscription within the linger time therefore doesn't send the
+//! document again. `Forget` reports the end; it also follows a refusal at once. The state of a key without a
+//! document is sent again for each subscription, because `NotFound` ends subscriptions.
 //!
-//! The scheduler doesn't fetch, parse, compare or wait for the data plane. Its caller does. The caller polls no fetch
-//! while updates are undelivered, so the fetches in flight bound the undelivered updates.
+//! The scheduler doesn't fetch, parse, compare or wait for the data plane; its caller does. The caller polls
+//! no fetch while updates are undelivered, so the fetches in flight bound the undelivered updates.
 //!
-//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream (of the process: one
-//! per upstream, if that is more), nor more per second than the upstream's rate; after `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`;
-//! the kept documents' bytes are within `documents_bytes_max`; the number of keys is within `keys_max`; a key without
-//! subscribers that was never fetched isn't kept.
+//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream (of
+//! the process: at least one per upstream), nor more per second than the upstream's rate; after
+//! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are
+//! within `documents_bytes_max`; the number of keys is within `keys_max`; a key without subscribers that was
+//! never fetched isn't kept.
 
 mod lane;
 mod outage;
@@ -55,29 +56,29 @@ use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key, Requester, ShrinkingMap, pop_front};
 use stentor_ports::{FeedUpdate, REQUESTERS_MAX};
 
-/// How a key is doing; `None` in [`Entry::state`] is cold.
+/// The state of a key. `None` in [`Entry::state`] means cold.
 struct Entry {
     upstream: usize,
-    /// The session that the key is fetched for while it has no document.
+    /// The session for which the key is fetched while it has no document.
     owner: Owner,
     wanted: bool,
-    /// Somebody has asked for it while it was lost, since it was last fetched.
+    /// `true` if a client has asked for it since its last fetch, while it was not found.
     asked: bool,
     state: Option<FeedState>,
     reason: Arc<str>,
     kept: Option<Arc<Version>>,
-    /// When the last fetch began, if it succeeded and the next one is due after `poll_interval`.
+    /// Start of the last fetch, if it succeeded and the next one is due after `poll_interval`.
     fetched: Option<Instant>,
-    /// Since when its upstream answers 404 and nothing else, if it has a document.
+    /// Time since which its upstream only answers 404, if it has a document.
     missing_since: Option<Instant>,
     failures: u32,
-    /// When it may be fetched again, as the upstream says.
+    /// The earliest time of the next fetch, if the upstream sets one.
     not_before: Option<Instant>,
-    /// How the last fetch failed.
+    /// The kind of failure of the last fetch.
     failing: Option<FailureClass>,
-    /// When to fetch next; `None` if never (ended) or while in flight.
+    /// Time of the next fetch; `None` if never (complete) or while in flight.
     due: Option<Instant>,
-    /// When to forget the key; `Some` exactly while it isn't wanted.
+    /// Time at which the key is forgotten; `Some` exactly while it has no subscribers.
     linger_end: Option<Instant>,
     queue_state: QueueState,
 }
@@ -87,25 +88,25 @@ impl Entry {
         self.kept.as_ref().map_or(0, |kept| kept.document.body.len())
     }
 
-    /// Whether it waits for its first fetch.
+    /// Returns `true` if it waits for its first fetch.
     fn is_cold(&self) -> bool {
         self.state.is_none() && !matches!(self.queue_state, QueueState::InFlight { .. })
     }
 
-    /// Whether it is worth a fetch: a key without a document that nobody waits for isn't. Of a lost key nobody can be
-    /// seen to wait, because subscriptions to it end at once.
+    /// Returns `true` if it should be fetched. A key without a document and without waiting clients
+    /// shouldn't. Clients can't wait for a key that is not found, because subscriptions to it end at once.
     fn is_active(&self) -> bool {
         self.wanted || self.asked || self.kept.is_some()
     }
 
-    /// Whether it is fetched from time to time: neither `NotFound` nor `Complete`.
+    /// Returns `true` if it is fetched from time to time: neither `NotFound` nor `Complete`.
     fn is_polled(&self) -> bool {
         let is_over = matches!(self.state, Some(FeedState::Complete | FeedState::NotFound));
         self.is_active() && !is_over
     }
 }
 
-/// See the module's documentation.
+/// The fetch scheduler; see the module's documentation.
 pub struct Scheduler {
     options: FeedsOptions,
     routes: Routes,
@@ -117,7 +118,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts with no keys. `seed` feeds the jitter of retries.
+    /// Makes a scheduler without keys. `seed` seeds the jitter of retries.
     pub fn new(options: FeedsOptions, seed: u64) -> Self {
         let queues = Queues::new(options.fetches_max, &options.upstreams);
         Self {
@@ -131,9 +132,10 @@ impl Scheduler {
         }
     }
 
-    /// Other options apply from now on. If the upstreams differ, fetches in flight are taken back: no
-    /// [`Self::handle_result`] may follow for them. Keys keep their documents: those of an upstream that stayed the same
-    /// also keep their times, those of another are fetched at once. Keys that no upstream serves any more are refused.
+    /// Applies other options. If the upstreams differ, fetches in flight are taken back:
+    /// [`Self::handle_result`] must not follow for them. Keys keep their documents: keys of an unchanged
+    /// upstream also keep their times, keys of another one are fetched at once. Keys that no upstream serves
+    /// any longer are refused.
     pub fn configure(&mut self, now: Instant, options: FeedsOptions) {
         let before = std::mem::replace(&mut self.options, options);
         self.queues.set_fetches_max(self.options.fetches_max);
@@ -147,7 +149,7 @@ impl Scheduler {
             lanes.iter().position(|before| before.name == self.options.upstreams[upstream].name)
         });
         self.queues = queues;
-        // In the order of the keys, so that a run depends on nothing but its inputs.
+        // In the order of the keys, so that a run only depends on its inputs.
         let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (key, mut entry) in entries {
@@ -172,9 +174,9 @@ impl Scheduler {
         }
     }
 
-    /// Sets whether `key` has subscribers. Repeating a call changes nothing, except that the state of a key without a
-    /// document is sent again. `requesters` are the sessions that have asked for the key since the last call, if it
-    /// is new to the data plane. The list is empty if they are unknown.
+    /// Sets whether `key` has subscribers. Repeating a call has no effect, except that the state of a key
+    /// without a document is sent again. `requesters` are the sessions that have asked for the key since the
+    /// last call, if it is new to the data plane. The list is empty if they are unknown.
     pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool, requesters: &[Requester]) {
         let Some(entry) = self.entries.get_mut(key) else {
             if wanted {
@@ -183,7 +185,7 @@ impl Scheduler {
             return;
         };
         if !wanted && entry.is_cold() {
-            // It has neither a state nor a fetch in flight.
+            // The key has neither a state nor a fetch in flight.
             self.forget(key);
             return;
         }
@@ -194,10 +196,11 @@ impl Scheduler {
             if let (Some(state), None) = (entry.state, &entry.kept) {
                 self.events.push_back((key.clone(), state_update(state, &entry.reason)));
             }
-            // The key belongs to the requester that waits for the fewest keys, so that nobody can hide it behind
-            // thousands of others. A known requester precedes an unknown one.
+            // The key belongs to the requester that waits for the fewest keys, so that no client can hide it
+            // behind thousands of others. A known requester precedes an unknown one.
             for owner in requesters.iter().map(Owner::from) {
-                if entry.owner.is_nobody() || self.queues.sooner(entry.upstream, owner, entry.owner).is_lt() {
+                if entry.owner.is_unknown() || self.queues.sooner(entry.upstream, owner, entry.owner).is_lt()
+                {
                     entry.owner = owner;
                 }
             }
@@ -251,10 +254,10 @@ impl Scheduler {
         }
     }
 
-    /// The never-fetched key `newest` exceeds the maximum. One key is removed, in this order of preference: a key
-    /// without subscribers (one with a document only while never-fetched keys fill less than half of the table); a
-    /// key of a requester that waits for far more keys (not for slightly more, or two floods would replace each
-    /// other's keys forever); `newest` itself.
+    /// Makes room because the never-fetched key `newest` exceeds the maximum. Removes one key, in this order
+    /// of preference: a key without subscribers (one with a document only while never-fetched keys fill less
+    /// than half of the table); a key of a requester that waits for far more keys (not for slightly more, or
+    /// two floods would replace each other's keys forever); `newest` itself.
     fn make_room(&mut self, newest: &Key, requesters: &[Requester]) {
         let displaces_documents = self.queues.stats().cold <= self.options.keys_max.div_ceil(2);
         let spare = self.queues.first_empty_lingering();
@@ -274,8 +277,8 @@ impl Scheduler {
         self.refuse(evicted, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
     }
 
-    /// Whether the owner of one key waits for at least twice as many keys as the owner of another: counted by
-    /// address, or by session if both have the same address.
+    /// Returns `true` if the owner of one key waits for at least twice as many keys as the owner of another:
+    /// counted by address, or by session if both have the same address.
     fn waits_for_far_more(&self, one: &Key, other: &Key) -> bool {
         let (Some(one), Some(other)) = (self.entries.get(one), self.entries.get(other)) else { return false };
         let waiting = |entry: &Entry| self.queues.waiting_of(entry.upstream, entry.owner);
@@ -287,7 +290,7 @@ impl Scheduler {
         }
     }
 
-    /// Refuses a new key to its requesters. Returns false if not all of them are known.
+    /// Refuses a new key to its requesters. Returns `false` if not all of them are known.
     fn refuse_requesters(&mut self, key: &Key, requesters: &[Requester]) -> bool {
         if requesters.is_empty() || requesters.len() >= REQUESTERS_MAX {
             return false;
@@ -302,7 +305,7 @@ impl Scheduler {
         self.events.push_back((key.clone(), FeedUpdate::Forget));
     }
 
-    /// Drops all that is known of a key.
+    /// Drops all state of a key.
     fn forget(&mut self, key: &Key) {
         if self.remove(key).is_some_and(|entry| entry.state.is_some()) {
             self.events.push_back((key.clone(), FeedUpdate::Forget));
@@ -316,7 +319,7 @@ impl Scheduler {
         Some(entry)
     }
 
-    /// The next fetch to start, if one is due and a worker is free.
+    /// Returns the next fetch to start, if one is due and a worker is free.
     pub fn poll_fetch(&mut self, now: Instant) -> Option<FetchJob> {
         while let Some(key) = self.queues.first_lingering(Some(now)) {
             self.forget(&key);
@@ -348,50 +351,51 @@ impl Scheduler {
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
     }
 
-    /// The fetch of a key, which has ended, has received a body of so many bytes, and waited so long for memory.
+    /// Records the size of a received body after the fetch of a key, and the time that the fetch waited for
+    /// memory.
     pub fn record_body(&mut self, key: &Key, bytes: usize, waited: Duration) {
         if let Some(entry) = self.entries.get(key) {
             self.queues.lane_mut(entry.upstream).record_body(bytes, waited);
         }
     }
 
-    /// How the last fetch of a key failed.
+    /// Returns the kind of failure of a key's last fetch.
     pub fn failing(&self, key: &Key) -> Option<FailureClass> {
         self.entries.get(key)?.failing
     }
 
-    /// The next update for the data plane, in order.
+    /// Returns the next update for the data plane, in order.
     pub fn poll_event(&mut self) -> Option<(Key, FeedUpdate)> {
         pop_front(&mut self.events)
     }
 
-    /// Whether [`Self::poll_event`] has something.
+    /// Returns `true` if [`Self::poll_event`] has an update.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The options.
+    /// Returns the options.
     pub(crate) fn options(&self) -> &FeedsOptions {
         &self.options
     }
 
-    /// The upstreams, as configured.
+    /// Returns the configured upstreams.
     pub fn upstreams(&self) -> &Vec<UpstreamOptions> {
         &self.options.upstreams
     }
 
-    /// Figures of the upstreams, in the order of [`FeedsOptions::upstreams`].
+    /// Returns statistics of the upstreams, in the order of [`FeedsOptions::upstreams`].
     pub fn lanes(&self) -> impl Iterator<Item = LaneStats> {
         self.queues.lanes()
     }
 
-    /// When to call [`Self::poll_fetch`] again, if nothing else happens. While all workers are busy, keys that are
-    /// due don't count: a result comes first.
+    /// Returns the time for the next [`Self::poll_fetch`] without other events. While all workers are busy,
+    /// due keys don't count, because a result comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.queues.next_timeout()
     }
 
-    /// Figures.
+    /// Returns statistics.
     pub fn stats(&self) -> Stats {
         Stats { counters: self.counters, ..self.queues.stats() }
     }
@@ -401,7 +405,7 @@ fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
     FeedUpdate::State { state, reason: reason.clone() }
 }
 
-/// `now + wait`, where no wait is longer than the options allow.
+/// Returns `now + wait`, limited to the longest duration in the options.
 fn later(now: Instant, wait: Duration) -> Instant {
     now + wait.min(DURATION_MAX)
 }

@@ -1,33 +1,36 @@
-//! Outages of an upstream: fetches of several keys fail in a row, and none succeeds meanwhile. Each key has its own growing
-//! delay before a retry, so that a key that fails alone costs little. During an outage the upstream is also probed often, and
-//! the first success shows that the other keys need not wait either.
+//! Outages of an upstream: fetches of several keys fail in a row, without a success in between. Each key has
+//! its own growing delay before a retry, so that a key that fails alone costs little. During an outage the
+//! upstream is also probed often, and the first success shows that the other keys needn't wait either.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
-/// So many failures in a row are an outage, of so many keys if the upstream has as many.
+/// Number of failures in a row that are an outage. They must be of this many keys, if the upstream has as
+/// many.
 const FAILURES: usize = 3;
 
-/// Time between two fetches during an outage, at most. And at least so much later than before, all keys are fetched at
-/// once again: an upstream that answers some requests only isn't asked faster and faster.
+/// Maximum time between two fetches during an outage; also the minimum time between two occasions at which
+/// all keys are fetched at once, so that an upstream that answers only some requests isn't asked faster and
+/// faster.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub(super) struct Outage {
-    /// Failures since the last success, and the keys that failed.
+    /// Number of failures since the last success.
     failures: usize,
+    /// The keys that failed since the last success.
     keys: BTreeSet<Key>,
-    /// When to fetch one of them; `Some` during an outage.
+    /// Time for fetching one of them; `Some` during an outage.
     probe: Option<Instant>,
-    /// The upstream asks for no requests until then. It applies during an outage.
+    /// The upstream requests no fetches before this time. Applies during an outage.
     hold: Option<Instant>,
-    /// When the last outage ended, and when its keys were due.
+    /// End of the last outage, and the due time of its keys.
     ended: Option<(Instant, Instant)>,
 }
 
 impl Outage {
-    /// A fetch has failed. `keys`: those that the upstream is polled for.
+    /// Records a failed fetch. `keys` is the number of keys for which the upstream is polled.
     pub(super) fn fail(&mut self, now: Instant, key: &Key, keys: usize) {
         self.failures += 1;
         self.keys.insert(key.clone());
@@ -36,7 +39,7 @@ impl Outage {
         }
     }
 
-    /// A fetch has succeeded. After an outage: the keys that failed, and when they are due.
+    /// Records a successful fetch. After an outage, returns the failed keys and their due time.
     pub(super) fn succeed(&mut self, now: Instant) -> Option<(Instant, BTreeSet<Key>)> {
         self.failures = 0;
         self.hold = None;
@@ -47,12 +50,13 @@ impl Outage {
         Some((due, keys))
     }
 
-    /// When a key is due that failed in a fetch that began during the last outage.
+    /// Returns the due time of a key that failed in a fetch that began during the last outage.
     pub(super) fn due_if_begun_in(&self, started: Instant) -> Option<Instant> {
         self.ended.filter(|(ended, _)| started < *ended).map(|(_, due)| due)
     }
 
-    /// The upstream asks for no requests for this key until then. While nothing succeeds, it is asked for no other either.
+    /// Records that the upstream requests no fetches of this key before a time. Without any success, other
+    /// keys aren't fetched either.
     pub(super) fn hold(&mut self, until: Instant) {
         self.hold = self.hold.max(Some(until));
     }
@@ -62,19 +66,19 @@ impl Outage {
         self.hold = None;
     }
 
-    /// Until when nothing is fetched, if there is an outage.
+    /// Returns the time until which no key is fetched, during an outage.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.probe.and(self.hold)
     }
 
-    /// A fetch begins.
+    /// Records the start of a fetch.
     pub(super) fn begin(&mut self, now: Instant) {
         if let Some(probe) = &mut self.probe {
             *probe = now + PROBE_INTERVAL;
         }
     }
 
-    /// Leaves the key out.
+    /// Removes a key.
     pub(super) fn forget(&mut self, key: &Key) {
         self.keys.remove(key);
         if self.keys.is_empty() {
@@ -82,12 +86,12 @@ impl Outage {
         }
     }
 
-    /// When to fetch one of the keys, if there is an outage.
+    /// Returns the time for fetching one of the keys, during an outage.
     pub(super) fn probe(&self) -> Option<Instant> {
         self.probe
     }
 
-    /// The keys that have failed since the last success.
+    /// Returns the keys that have failed since the last success.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.keys.iter()
     }

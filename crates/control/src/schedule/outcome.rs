@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Patch};
 
-/// The headers of the last response that the next request and its response need, as received.
+/// Headers of the last response that are needed for the next request and its response, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
-    /// For `If-None-Match`.
+    /// Value for `If-None-Match`.
     pub etag: Option<Arc<[u8]>>,
-    /// For `If-Modified-Since`.
+    /// Value for `If-Modified-Since`.
     pub last_modified: Option<Arc<[u8]>>,
-    /// `Cache-Control`, for a 304 that has none. `None` if there was none yet.
+    /// `Cache-Control`, for a 304 without one. `None` if no response had one.
     pub lifetime: Option<Lifetime>,
-    /// Path and query of the URL that sent them. `None`: that of the key, because redirects aren't followed.
+    /// Path and query of the URL that sent them. `None`: the key's own URL, because redirects aren't
+    /// followed.
     pub target: Option<Arc<str>>,
 }
 
@@ -44,7 +45,7 @@ pub enum Freshness {
     Unsaid,
     /// `max-age` minus the response's `Age`.
     For(Duration),
-    /// `max-age<=0`, if the configuration says that it ends the feed.
+    /// `max-age<=0`, if the configuration lets it end the feed.
     Over,
 }
 
@@ -53,28 +54,28 @@ pub enum Freshness {
 pub enum Outcome {
     /// A new document.
     Fresh {
-        /// It.
+        /// The document.
         version: Version,
         /// The patch from the document that was kept when the fetch began.
         patch: Option<Patch>,
-        /// Until when.
+        /// The freshness of the response.
         freshness: Freshness,
     },
     /// The same document: 304, or the same value again.
     Same {
         /// Newer validators, if there were any.
         validators: Option<Validators>,
-        /// Until when.
+        /// The freshness of the response.
         freshness: Freshness,
     },
     /// 410: no newer version will come.
     Gone {
-        /// For subscribers.
+        /// The reason for subscribers.
         reason: Arc<str>,
     },
     /// 404: there is no such key.
     NotFound {
-        /// For subscribers.
+        /// The reason for subscribers.
         reason: Arc<str>,
     },
     /// A failure.
@@ -85,13 +86,13 @@ pub enum Outcome {
         reason: Arc<str>,
         /// The earliest time of the next request, if the upstream sent one.
         retry_after: Option<Duration>,
-        /// Whether this time applies to all keys of the upstream (429).
+        /// `true` if this time applies to all keys of the upstream (429).
         pause: bool,
     },
 }
 
 impl Outcome {
-    /// How long the response stays fresh, if it was successful.
+    /// Returns the freshness of a successful response.
     pub(crate) fn freshness(&self) -> Option<Freshness> {
         match self {
             Self::Fresh { freshness, .. } | Self::Same { freshness, .. } => Some(*freshness),
@@ -99,13 +100,13 @@ impl Outcome {
         }
     }
 
-    /// A failure without a time to wait for.
+    /// Makes a failure without a retry time.
     pub(super) fn failed(class: FailureClass, reason: &str) -> Self {
         Self::Failed { class, reason: reason.into(), retry_after: None, pause: false }
     }
 }
 
-/// Declares the kinds of failures, each with the outcome of a fetch in metrics.
+/// Declares the kinds of failures, each with its outcome in metrics.
 macro_rules! failure_classes {
     ($($(#[$doc:meta])+ $name:ident = $outcome:literal;)+) => {
         /// Kinds of failures. Failures of one kind have the same remedy.
@@ -115,10 +116,10 @@ macro_rules! failure_classes {
         }
 
         impl FailureClass {
-            /// All of them, in the order of their numbers.
+            /// All kinds, in the order of their numbers.
             pub const ALL: [Self; [$($outcome),+].len()] = [$(Self::$name),+];
 
-            /// One word for metrics: the outcome of a fetch.
+            /// Returns the label in metrics: the outcome of a fetch.
             pub fn outcome(self) -> &'static str {
                 match self { $(Self::$name => $outcome,)+ }
             }
@@ -129,9 +130,9 @@ macro_rules! failure_classes {
 failure_classes! {
     /// No connection: refused, no such host, TLS.
     Connect = "failed_connect";
-    /// The connection ended too early, or the answer isn't HTTP.
+    /// The connection ended too early, or the response isn't HTTP.
     Broken = "failed_broken";
-    /// No answer in time.
+    /// No response in time.
     Timeout = "failed_timeout";
     /// 401 or 403.
     Unauthorized = "failed_unauthorized";
@@ -143,29 +144,29 @@ failure_classes! {
     ClientError = "failed_client_error";
     /// A status from 500 to 599.
     ServerError = "failed_server_error";
-    /// A status that brings no document, and is no error.
+    /// A status without a document that is no error.
     Status = "failed_status";
     /// A redirect.
     Redirect = "failed_redirect";
     /// More bytes than a document may have.
     TooLarge = "failed_too_large";
-    /// A content coding that wasn't asked for, or a broken one.
+    /// A content coding that wasn't requested, or a corrupt body.
     Encoding = "failed_encoding";
     /// Not JSON, according to its Content-Type.
     NotJson = "failed_not_json";
     /// Invalid JSON.
     InvalidJson = "failed_invalid_json";
-    /// There is no room for the document (`feeds_limits.documents_bytes_max`).
+    /// No space for the document (`feeds_limits.documents_bytes_max`).
     NoSpace = "failed_no_space";
     /// A bug.
     Internal = "failed_internal";
 }
 
-/// The number of kinds.
+/// Number of kinds.
 pub const FAILURE_CLASSES: usize = FailureClass::ALL.len();
 
 impl FailureClass {
-    /// The kind of a status that brings no document.
+    /// Returns the kind of a status without a document.
     pub fn of_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Unauthorized,
@@ -176,13 +177,14 @@ impl FailureClass {
         }
     }
 
-    /// The outcome without `failed_`.
+    /// Returns the outcome without `failed_`.
     pub fn name(self) -> &'static str {
         self.outcome().trim_start_matches("failed_")
     }
 }
 
-/// A fetch to do now. Exactly one [`Scheduler::handle_result`](super::Scheduler::handle_result) must follow.
+/// A fetch to start now. Exactly one [`Scheduler::handle_result`](super::Scheduler::handle_result) must
+/// follow.
 #[derive(Clone, Debug)]
 pub struct FetchJob {
     /// The key.
@@ -196,7 +198,7 @@ pub struct FetchJob {
 /// The scheduler's current numbers, and the number of refusals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Keys known.
+    /// Number of known keys.
     pub keys: usize,
     /// Keys with subscribers.
     pub wanted: usize,
@@ -216,11 +218,11 @@ pub struct Stats {
     pub waiting: usize,
     /// Bytes of the kept documents.
     pub documents_bytes: usize,
-    /// Since the start.
+    /// Totals since the start.
     pub counters: Counters,
 }
 
-/// What the scheduler has refused and evicted since the start.
+/// Refusals and evictions since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Keys refused because of `keys_max`.
@@ -231,11 +233,11 @@ pub struct Counters {
     pub unknown_keys: u64,
     /// Versions refused because of `documents_bytes_max`.
     pub refused_documents: u64,
-    /// Keys forgotten before their linger time had passed, to make room.
+    /// Keys evicted before their linger time had passed.
     pub evicted_keys: u64,
 }
 
-/// A reason why keys wait that are due.
+/// A reason why due keys wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The upstream's `requests_per_second_max`.
@@ -244,14 +246,14 @@ pub enum Limit {
     Concurrency,
     /// `fetches_max`, which all upstreams share.
     Fetches,
-    /// `fetches_bytes_max`: fetches mostly wait for memory.
+    /// `fetches_bytes_max`: fetches mainly wait for memory.
     FetchesBytes,
     /// No limit: a fetch takes longer than `poll_interval`.
     FetchTime,
 }
 
 impl Limit {
-    /// The setting, or what else it is.
+    /// Returns the name of the setting, or of the other cause.
     pub fn name(self) -> &'static str {
         match self {
             Self::RequestsPerSecond => "requests_per_second_max",
@@ -278,13 +280,13 @@ pub struct LaneStats {
     pub documents: usize,
     /// Time between two fetches of a key: `poll_interval`, or longer as last measured.
     pub interval: Duration,
-    /// Until when the upstream asks for no requests (`Retry-After`).
+    /// The upstream requests no fetches before this time (`Retry-After`).
     pub held_until: Option<Instant>,
-    /// The reason why it is longer, and the value of this limit that would suffice.
+    /// The reason why the interval is longer, and the value of this limit that would suffice.
     pub limited_by: Option<(Limit, usize)>,
-    /// How long the key waited whose first fetch began last, while others still wait for theirs.
+    /// Time for which the key of the last first fetch waited, while others still wait for theirs.
     pub first_wait: Duration,
-    /// The limit that keeps first fetches waiting, and its value that would let all of them begin within a second.
+    /// The limit that delays first fetches, and its value that would let all of them begin within a second.
     pub first_limited_by: Option<(Limit, usize)>,
     /// Keys whose last fetch failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],

@@ -1,20 +1,22 @@
 //! The queues of keys that wait for a fetch, and the sums over all keys.
 //!
-//! An entry is *attached* while it rests and *detached* while it is changed; the queues and sums are
-//! functions of the attached entries, so nothing else has to keep them true. Everything is ordered (by time, or
-//! by ticket), never by hash, so that a run depends on nothing but its inputs.
+//! An entry is *attached* while it is at rest and *detached* while it is changed. The queues and sums are
+//! functions of the attached entries, so they need no other maintenance. Everything is ordered (by time, or
+//! by ticket), never by hash, so that a run only depends on its inputs.
 //!
-//! A lane is an upstream's ([`Lane`]): it has a bound of fetches in flight and one of fetches a second. The second is kept by
-//! the generic cell rate algorithm (ITU-T I.371): fetches start at evenly spaced times, and may
-//! be ahead of them by a tenth of a second. An upstream that answers 429 is paused.
+//! A lane belongs to an upstream ([`Lane`]). It has a limit of fetches in flight and one of fetches per
+//! second. The latter is enforced by the generic cell rate algorithm (ITU-T I.371): fetches start at evenly
+//! spaced times, and may be ahead of them by a tenth of a second. An upstream that answers 429 is paused.
 //!
-//! First fetches and refreshes have separate queues. While both wait, they alternate; refreshes that are late by many
-//! intervals get seven of eight turns. A fetch can't be interrupted, so first fetches leave up to half of the workers free,
-//! one for each key with a document. A flood of new keys therefore at most doubles the interval of running feeds. First
-//! fetches take turns ([`crate::fair`]). Keys that don't exist have a queue of their own, with a tenth of a lane's capacity.
+//! First fetches and refreshes have separate queues. While both wait, they alternate; refreshes that are late
+//! by many intervals get seven of eight turns. A fetch can't be interrupted, so first fetches leave up to
+//! half of the workers free, one for each key with a document. Therefore a flood of new keys at most doubles
+//! the interval of running feeds. First fetches take turns ([`crate::fair`]). Keys that don't exist have a
+//! separate queue, with a tenth of a lane's capacity.
 //!
-//! Lanes share `fetches_max`. Each may always use its share, the same for all and at least one. All lanes may use the
-//! rest, but only half of it for first fetches. So an upstream that hangs delays no other.
+//! Lanes share `fetches_max`. Each may always use its share, which is the same for all and at least one. All
+//! lanes may use the rest, but only half of it for first fetches. Therefore an upstream that hangs delays no
+//! other.
 
 use super::lane::{AllLanes, FetchKind, Lane, Room, first_fetches_max};
 use super::{Entry, LaneStats, Stats};
@@ -27,9 +29,9 @@ use stentor_hub::{FeedState, Key};
 /// The position of a key in the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueState {
-    /// Until it is due, or for ever.
+    /// Waits until it is due, or forever.
     Parked,
-    /// For a worker; `due` has passed.
+    /// Waits for a worker; `due` has passed.
     Ready {
         kind: FetchKind,
         ticket: u64,
@@ -44,23 +46,23 @@ pub(super) enum QueueState {
 pub(super) struct Queues {
     due: BTreeSet<(Instant, Key)>,
     lingering: BTreeSet<(Instant, Key)>,
-    /// Those of them that have no document.
+    /// The lingering keys without a document.
     empty_lingering: BTreeSet<(Instant, Key)>,
     lanes: Vec<Lane>,
-    /// The lane that is asked first next time.
+    /// The lane that is served first next time.
     lane: usize,
     tickets: u64,
     fetches_max: usize,
-    /// Fetches in flight, and those that lanes may still begin in their shares.
+    /// Number of fetches in flight, and of fetches that lanes may still begin in their shares.
     reserved: usize,
     first_in_flight: usize,
     documents: usize,
-    /// The number of never-fetched keys that each session waits for.
+    /// Number of never-fetched keys for which each session waits.
     cold: BTreeMap<Owner, usize>,
     stats: Stats,
 }
 
-/// The fetches that each of these lanes may always use.
+/// Returns the number of fetches that each of these lanes may always use.
 pub fn share(fetches_max: usize, lanes: usize) -> usize {
     (fetches_max / lanes.max(1)).max(1)
 }
@@ -81,8 +83,8 @@ impl Queues {
         self.reserved = self.lanes.iter().map(|lane| lane.in_flight.max(lane.share)).sum();
     }
 
-    /// Continues the figures of other queues, which have the lane of an upstream at another place or not at all. Rates
-    /// and pauses continue as well.
+    /// Continues the numbers of other queues, in which an upstream may have its lane at another position or
+    /// none. Also continues rates and pauses.
     pub(super) fn take_over(&mut self, before: &mut Self, place: impl Fn(usize) -> Option<usize>) {
         self.tickets = before.tickets;
         for (upstream, lane) in self.lanes.iter_mut().enumerate() {
@@ -92,7 +94,7 @@ impl Queues {
         }
     }
 
-    /// Puts an entry where it belongs.
+    /// Adds an entry to the queues and sums.
     pub(super) fn attach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum += n);
         let lane = &mut self.lanes[entry.upstream];
@@ -109,7 +111,7 @@ impl Queues {
             QueueState::Ready { kind, ticket } if entry.is_active() => {
                 lane.insert(kind, ticket, entry, key);
             }
-            // Without subscribers it stays due, and queues again when it has some.
+            // Without subscribers it stays due, and is queued again when it has some.
             QueueState::Ready { .. } => entry.queue_state = QueueState::Parked,
             QueueState::Parked => {
                 if let Some(due) = entry.due.filter(|_| entry.is_active()) {
@@ -125,7 +127,7 @@ impl Queues {
         }
     }
 
-    /// Takes an entry out, to be changed.
+    /// Removes an entry from the queues and sums, to change it.
     pub(super) fn detach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
@@ -187,7 +189,7 @@ impl Queues {
         }
     }
 
-    /// Moves a key that is due to the end of its upstream's queue.
+    /// Moves a due key to the end of its upstream's queue.
     pub(super) fn enqueue(&mut self, key: &Key, entry: &mut Entry) {
         self.detach(key, entry);
         self.tickets += 1;
@@ -195,50 +197,52 @@ impl Queues {
         self.attach(key, entry);
     }
 
-    /// The first key that is due at `now`.
+    /// Returns the first key that is due at `now`.
     pub(super) fn first_due(&self, now: Instant) -> Option<Key> {
         self.due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone())
     }
 
-    /// Of the keys without subscribers that are not in flight, the one whose linger time ends first; only if it ended by `by`.
+    /// Returns the key without subscribers and fetch in flight whose linger time ends first; only if it ends
+    /// by `by`.
     pub(super) fn first_lingering(&self, by: Option<Instant>) -> Option<Key> {
         let first = self.lingering.first().filter(|(end, _)| by.is_none_or(|by| *end <= by));
         first.map(|(_, key)| key.clone())
     }
 
-    /// The same of those without a document.
+    /// Returns the same among keys without a document.
     pub(super) fn first_empty_lingering(&self) -> Option<Key> {
         self.empty_lingering.first().map(|(_, key)| key.clone())
     }
 
-    /// The number of never-fetched keys that a session waits for.
+    /// Returns the number of never-fetched keys for which a session waits.
     pub(super) fn cold_keys_of(&self, owner: Owner) -> usize {
         self.cold.get(&owner).copied().unwrap_or(0)
     }
 
-    /// The number of never-fetched keys that all sessions of an owner's address wait for.
+    /// Returns the number of never-fetched keys for which all sessions of an owner's address wait.
     pub(super) fn cold_keys_of_address(&self, owner: Owner) -> usize {
         let of_address = self.cold.range(owner.first_of_address()..);
         of_address.take_while(|(other, _)| other.is_of_address(owner)).map(|(_, keys)| keys).sum()
     }
 
-    /// The number of first fetches of an upstream that an owner's address waits for, and its session.
+    /// Returns the numbers of first fetches of an upstream for which an owner's address and session wait.
     pub(super) fn waiting_of(&self, upstream: usize, owner: Owner) -> (usize, usize) {
         self.lanes[upstream].firsts.waiting_of(owner)
     }
 
-    /// Compares two owners: the one that waits for fewer first fetches of an upstream is served sooner.
+    /// Compares two owners: the one with fewer waiting first fetches of an upstream is served sooner.
     pub(super) fn sooner(&self, upstream: usize, one: Owner, other: Owner) -> std::cmp::Ordering {
         self.waiting_of(upstream, one).cmp(&self.waiting_of(upstream, other))
     }
 
-    /// The last requested key of the session that waits for the most keys, at the address that does.
+    /// Returns the last requested key of the session that waits for the most keys, at the address that waits
+    /// for the most.
     pub(super) fn last_of_longest(&self) -> Option<Key> {
         let longest = self.lanes.iter().map(|lane| &lane.firsts).max_by_key(|firsts| firsts.longest())?;
         longest.last_of_longest().cloned()
     }
 
-    /// Fetches that lanes may begin beyond their shares.
+    /// Returns the fetches that lanes may begin beyond their shares.
     fn room(&self) -> Room {
         Room {
             any: self.reserved < self.fetches_max,
@@ -246,7 +250,7 @@ impl Queues {
         }
     }
 
-    /// The key to fetch now, if its upstream may be asked. The caller marks it as in flight.
+    /// Takes the key to fetch now, if its upstream's limits allow it. The caller marks it as in flight.
     pub(super) fn next_ready(&mut self, now: Instant) -> Option<Key> {
         let (room, lanes) = (self.room(), self.lanes.len());
         let mut places = (0..lanes).map(|i| (self.lane + i) % lanes);
@@ -255,7 +259,7 @@ impl Queues {
         Some(key)
     }
 
-    /// An upstream that is to be probed.
+    /// Returns an upstream that must be probed.
     pub(super) fn first_probe(&self, now: Instant) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.probe().is_some_and(|probe| probe <= now))
     }

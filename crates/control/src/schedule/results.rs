@@ -1,4 +1,4 @@
-//! Changes that the outcome of a fetch makes: the key's document and state, and when it is due again.
+//! The effects of a fetch's outcome: the key's document, state and next due time.
 
 use super::outcome::{FailureClass, Freshness, Outcome};
 use super::queues::{QueueState, Queues};
@@ -13,11 +13,11 @@ use stentor_ports::FeedUpdate;
 /// The minimum delay before a retry, whatever the random number.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
 
-/// The delays of a key continue here after an outage, because it isn't the key that failed.
+/// Number of failures from which a key's delays continue after an outage, because the key didn't cause it.
 const FAILURES_AFTER_OUTAGE: u32 = 2;
 
 impl Scheduler {
-    /// During an outage: the next of the keys that failed is due now.
+    /// During an outage: makes the next of the failed keys due now.
     pub(super) fn probe(&mut self, now: Instant, upstream: usize) {
         let lane = self.queues.lane_mut(upstream);
         lane.outage.begin(now);
@@ -33,7 +33,7 @@ impl Scheduler {
         }
     }
 
-    /// Fetches a key that has failed sooner than planned, but not before its upstream permits.
+    /// Fetches a failed key sooner than planned, but not before its upstream permits.
     fn bring_forward(&mut self, key: &Key, due: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if entry.failing.is_none() || entry.queue_state != QueueState::Parked {
@@ -45,7 +45,7 @@ impl Scheduler {
         self.queues.attach(key, entry);
     }
 
-    /// After an outage, the keys that failed in it are fetched at once.
+    /// After an outage: fetches the keys that failed in it at once.
     fn end_outage(&mut self, now: Instant, upstream: usize) {
         let Some((due, keys)) = self.queues.lane_mut(upstream).outage.succeed(now) else { return };
         for key in keys {
@@ -56,8 +56,9 @@ impl Scheduler {
         }
     }
 
-    /// Fetches a key as soon as the limits allow, because its upstream has just answered a request for it outside the schedule. A
-    /// hold by `Retry-After` ends: that of the key, and that of all keys of its upstream (429).
+    /// Fetches a key as soon as the limits allow, because its upstream has just answered a request for it
+    /// outside the schedule. Ends a hold by `Retry-After`: that of the key, and that of all keys of its
+    /// upstream (429).
     pub fn refetch(&mut self, now: Instant, key: &Key) {
         let Some(upstream) = self.routes.find(key) else { return };
         self.queues.lane_mut(upstream).release();
@@ -66,7 +67,7 @@ impl Scheduler {
                 entry.upstream == upstream && entry.failing == Some(FailureClass::TooManyRequests);
             (is_paused || other == key) && entry.due.is_some() && entry.queue_state == QueueState::Parked
         };
-        // In the order of the keys, so that a run depends on nothing but its inputs.
+        // In the order of the keys, so that a run only depends on its inputs.
         let mut held: Vec<Key> = self
             .entries
             .iter()
@@ -83,12 +84,12 @@ impl Scheduler {
         }
     }
 
-    /// Counts the requests by which a fetch followed redirects towards `requests_per_second_max`.
+    /// Counts requests for followed redirects towards `requests_per_second_max`.
     pub fn record_redirects(&mut self, now: Instant, upstream: usize, redirects: u32) {
         self.queues.lane_mut(upstream).record_redirects(now, redirects);
     }
 
-    /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
+    /// Handles the outcome of a fetch. Without such a fetch in flight, it is ignored.
     pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let QueueState::InFlight { started, .. } = entry.queue_state else { return };
@@ -140,7 +141,7 @@ impl Scheduler {
                 succeed(&self.options, entry, started, now, freshness, &mut tell);
             }
             Outcome::Gone { reason } => end(entry, reason, &mut tell),
-            // The proxy in front of the upstream may answer so during a deploy.
+            // The proxy in front of the upstream may answer 404 during a deploy.
             Outcome::NotFound { reason } if is_missing(&self.options, entry, now) => {
                 let poll_interval = self.options.upstreams[upstream].poll_interval;
                 let over = later(*entry.missing_since.get_or_insert(now), self.options.not_found_after);
@@ -192,7 +193,7 @@ impl Scheduler {
         self.queues.attach(key, entry);
     }
 
-    /// Turns what can't be kept into a failure. Evicts keys without subscribers to make room.
+    /// Turns an outcome that can't be kept into a failure. Evicts keys without subscribers to make room.
     fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
         let Some(entry) = self.entries.get(key) else { return outcome };
         match &outcome {
@@ -218,7 +219,7 @@ impl Scheduler {
                 Outcome::failed(FailureClass::NoSpace, reason)
             }
             Outcome::Same { .. } if entry.kept.is_none() => {
-                let reason = "the upstream says that nothing changed since nothing";
+                let reason = "the upstream answered 304 to a request without a condition";
                 Outcome::failed(FailureClass::Status, reason)
             }
             _ => outcome,
@@ -226,7 +227,7 @@ impl Scheduler {
     }
 }
 
-/// The changes that follow every successful fetch.
+/// Makes the changes that follow every successful fetch.
 fn succeed(
     options: &FeedsOptions,
     entry: &mut Entry,
@@ -240,7 +241,7 @@ fn succeed(
     entry.reason = "".into();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
-        // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
+        // Measured from start to start, so that a slow upstream's feed doesn't drift. Never in the past.
         Freshness::Unsaid => {
             entry.fetched = Some(started);
             Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now))
@@ -252,7 +253,7 @@ fn succeed(
     };
 }
 
-/// Whether a key that is answered with 404 has a document that stays for the time being.
+/// Returns `true` if a key that is answered with 404 has a document that stays for the time being.
 fn is_missing(options: &FeedsOptions, entry: &Entry, now: Instant) -> bool {
     let missing = entry.missing_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     entry.kept.is_some() && missing < options.not_found_after
@@ -275,7 +276,8 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
     entry.due = None;
 }
 
-/// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
+/// Returns an exponential delay with full jitter: between [`RETRY_MIN`] and a bound that doubles with each
+/// failure.
 pub(super) fn backoff(options: &FeedsOptions, failures: u32, random: &mut Rng) -> Duration {
     let doubled = options
         .backoff_initial

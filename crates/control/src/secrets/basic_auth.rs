@@ -1,4 +1,4 @@
-//! The user and the password that an upstream asks for (RFC 7617).
+//! The user and the password for an upstream (RFC 7617).
 
 use super::{Secrets, references};
 use base64::Engine as _;
@@ -6,12 +6,12 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::header::HeaderValue;
 
 impl Secrets {
-    /// The value of the header `Authorization` for the text `USER:PASSWORD`, with its secrets.
+    /// Returns the value of the header `Authorization` for the text `USER:PASSWORD`, with its secrets.
     ///
     /// # Errors
-    /// The mistake, to be read after the name of what has the text. It has no part of the text.
+    /// The mistake, as the predicate of a sentence about the text. It contains no part of the text.
     pub fn basic_auth(&self, text: &str) -> Result<HeaderValue, String> {
-        // A sample may stand for both.
+        // A sample may stand for both the user and the password.
         let is_known = !self.is_sample() || references(text)?.is_empty();
         let text = self.expand(text)?;
         if text.chars().any(char::is_control) {
@@ -26,7 +26,8 @@ impl Secrets {
         Ok(value)
     }
 
-    /// The parts of such a text that no message may show: all of it, the password, and the header's value.
+    /// Returns the parts of such a text that messages must not show: all of it, the password, and the
+    /// header's value.
     pub(crate) fn of_basic_auth(&self, text: &str) -> Vec<String> {
         let text = self.expand(text).unwrap_or_default();
         let password = text.split_once(':').map(|(_, password)| password.to_owned());

@@ -1,13 +1,14 @@
-//! The value in a file: its text without one line break at its end. Bounded, and without control characters.
+//! Reads a secret from a file: its text without one line break at its end. Bounded, and without control
+//! characters.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Maximum bytes of a file.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 64_000;
 
-/// Reads a value, or says why there is none, to be read after the name of the file.
+/// Reads a value. The error is the predicate of a sentence about the file.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let unreadable = |error| format!("cannot be read: {error}");
     // Opening a pipe would wait for its writer.

@@ -1,20 +1,20 @@
-//! Texts from outside without the secrets that they repeat: error pages, headers of responses, messages of libraries.
+//! Masks secrets in external texts: error pages, headers of responses, messages of libraries.
 
 use super::Secrets;
 use super::url::{MASKED, escape};
 use hyper::Uri;
 
-/// A shorter value is masked nowhere but in the URL: it would be found in words that have nothing to do with it.
+/// A shorter value is only masked in the URL: elsewhere it would match parts of unrelated words.
 pub(crate) const SECRET_BYTES_MIN: usize = 4;
 
-/// Values that no message may show, the longest first, because a long one may contain a short one.
+/// Values that messages must not show, the longest first, because a long value may contain a short one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Masks(Vec<String>);
 
 impl Masks {
-    /// Collects the secrets of an upstream: the values that references stand for, as they are and in the forms in which they are sent and
-    /// echoed; the values of headers and their words; the values of the query. `others` are
-    /// secrets of other settings.
+    /// Collects the secrets of an upstream: the values of references, in their original, sent and echoed
+    /// forms; the values of headers and their words; the values of the query. `others` are secrets of other
+    /// settings.
     pub(crate) fn new(
         headers: &[(String, String)],
         url: &str,
@@ -40,12 +40,12 @@ impl Masks {
         Self(all)
     }
 
-    /// A text without the secrets.
+    /// Returns a text without the secrets.
     pub(crate) fn mask(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, MASKED))
     }
 
-    /// The same of a text that was cut off, perhaps in the middle of a secret.
+    /// Returns a truncated text, which may end within a secret, without the secrets.
     pub(crate) fn mask_cut(&self, text: &str) -> String {
         let cut = self.0.iter().filter_map(|secret| {
             let lengths = SECRET_BYTES_MIN..=secret.len().min(text.len());
@@ -76,7 +76,7 @@ fn add_forms(all: &mut Vec<String>, value: &str) {
     all.extend([value.to_owned(), value.trim_end_matches('/').to_owned()]);
 }
 
-/// Percent-encoded text with lower-case digits.
+/// Returns percent-encoded text with lower-case digits.
 fn lower_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,14 +1,16 @@
-//! Secrets of the configuration: `${NAME}` stands for a variable of the environment, `${file:/path}` for the content of a file.
+//! Secrets in the configuration: `${NAME}` is replaced by an environment variable, `${file:/path}` by the
+//! content of a file.
 //!
-//! [`Secrets`] has the values. A variable has the value that it had when the process started. A file is read when a value is first
-//! needed, again every [`WATCH_INTERVAL`], and when an upstream asks for it ([`Secrets::reread`]). A reload makes other `Secrets`,
-//! which read every file again. A file that can't be read, or has no valid value, keeps its last one.
+//! [`Secrets`] holds the values. An environment variable has its value at the start of the process. A file is
+//! read when its value is first needed, again every [`WATCH_INTERVAL`], and when an upstream requires it
+//! ([`Secrets::reread`]). A reload makes new `Secrets`, which read every file again. A file that can't be
+//! read, or has no valid value, keeps its last one.
 //!
-//! - `references`: the texts that name secrets.
+//! - `references`: texts with references to secrets.
 //! - `file`: the rules for the content of a file.
 //! - `url`: secrets in a URL.
 //! - `basic_auth`: a user and a password.
-//! - `masks`: texts from outside without the secrets that they repeat.
+//! - `masks`: masks secrets in external texts.
 //!
 //! **Invariant.** No error, no log line and no `Debug` output of this module has a value.
 
@@ -33,10 +35,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Time between two looks at the files. Kubernetes replaces files without an event for their paths, so they are read.
+/// Interval at which the files are read again. Kubernetes replaces files without an event for their paths.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Value that stands for every secret while a configuration is checked without its secrets. Valid in a host, as a port and in a path.
+/// Value of every secret while a configuration is checked without its secrets. Valid in a host, as a port and
+/// in a path.
 const SAMPLE: &str = "1";
 
 /// The values of secrets. Clones share them.
@@ -57,11 +60,11 @@ struct Inner {
 /// The value of a file.
 struct Held {
     value: Arc<str>,
-    /// The logged reason for which the file has no valid value now.
+    /// The logged reason why the file has no valid value now.
     failure: Option<String>,
 }
 
-/// Values are no part of a configuration: only the texts that name them are compared.
+/// Values aren't part of a configuration: only the texts with references are compared.
 impl PartialEq for Secrets {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -77,7 +80,8 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Secrets in these variables, and in files. A file that can't be read keeps the value that it has in `previous`.
+    /// Makes secrets from these variables and from files. A file that can't be read keeps its value in
+    /// `previous`.
     pub fn new(variables: impl IntoIterator<Item = (String, String)>, previous: &Self) -> Self {
         let previous = lock(&previous.0.files);
         let previous = previous.iter().map(|(path, held)| (path.clone(), held.value.clone())).collect();
@@ -85,17 +89,17 @@ impl Secrets {
         Self(Arc::new(Inner { variables, previous, ..Inner::default() }))
     }
 
-    /// Stands for secrets that aren't known: each has the same valid value. For checking a configuration.
+    /// Makes secrets that all have the same valid value, for checking a configuration.
     pub fn sample() -> Self {
         Self(Arc::new(Inner { is_sample: true, ..Inner::default() }))
     }
 
-    /// Whether the values are samples.
+    /// Returns `true` if the values are samples.
     pub fn is_sample(&self) -> bool {
         self.0.is_sample
     }
 
-    /// The variables, for settings that have names of their own for some of them.
+    /// Returns the variables, for settings that have their own names for some of them.
     pub fn variables(&self) -> &HashMap<String, String> {
         &self.0.variables
     }
@@ -103,7 +107,7 @@ impl Secrets {
     /// Replaces the references of a text.
     ///
     /// # Errors
-    /// The mistake, to be read after the name of what has the text.
+    /// The mistake, as the predicate of a sentence about the text.
     pub fn expand(&self, text: &str) -> Result<String, String> {
         pieces(text).try_fold(String::new(), |mut expanded, piece| {
             match piece? {
@@ -114,10 +118,10 @@ impl Secrets {
         })
     }
 
-    /// A header for every request to an upstream, with its secrets.
+    /// Makes a header for every request to an upstream, with its secrets.
     ///
     /// # Errors
-    /// The mistake.
+    /// Returns an error that describes the mistake.
     pub fn header(&self, name: &str, text: &str) -> Result<(HeaderName, HeaderValue), String> {
         upstream_header(name, "")?;
         for reference in references(text).map_err(|wrong| format!("the header {name:?} {wrong}"))? {
@@ -135,13 +139,13 @@ impl Secrets {
         upstream_header(name, &self.expand(text)?)
     }
 
-    /// The values of the references of a text that have one.
+    /// Returns the known values of a text's references.
     pub(crate) fn values(&self, text: &str) -> Vec<Arc<str>> {
         let all = references(text).unwrap_or_default();
         all.iter().filter_map(|reference| self.value(reference).ok()).collect()
     }
 
-    /// The files that a text names and that the server couldn't start with, each with the reason.
+    /// Returns the files in a text that prevent the server from starting, each with the reason.
     pub fn unusable_files(text: &str) -> Vec<String> {
         let all = references(text).unwrap_or_default();
         let unusable = all.iter().filter_map(|reference| match reference {
@@ -151,7 +155,7 @@ impl Secrets {
         unusable.collect()
     }
 
-    /// Reads all files again. May block. Logs the ones that have changed, or can't be used any more.
+    /// Reads all files again. May block. Logs files that have changed, or can't be used any longer.
     pub(crate) fn reread(&self) {
         let paths: Vec<_> = lock(&self.0.files).keys().cloned().collect();
         for path in paths {
@@ -164,19 +168,19 @@ impl Secrets {
         }
     }
 
-    /// Reads all files again, every [`WATCH_INTERVAL`]. Never ends.
+    /// Reads all files every [`WATCH_INTERVAL`]. Never returns.
     pub(crate) async fn watch(self) {
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             if !lock(&self.0.files).is_empty() {
                 let secrets = self.clone();
-                // An error: the process ends.
+                // An error means that the process ends.
                 let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
             }
         }
     }
 
-    /// A number that changes when a value does.
+    /// Returns a number that changes when a value does.
     pub(crate) fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
@@ -185,7 +189,7 @@ impl Secrets {
         self.value(reference).map_err(|why| format!("needs {reference}, which {why}"))
     }
 
-    /// The value, or the reason for which there is none.
+    /// Returns the value, or the reason why there is none.
     fn value(&self, reference: &Reference<'_>) -> Result<Arc<str>, String> {
         match reference {
             _ if self.is_sample() => Ok(SAMPLE.into()),
@@ -216,7 +220,7 @@ impl Secrets {
 }
 
 impl Held {
-    /// Takes what was read. Returns whether the value is another.
+    /// Stores the result of reading a file. Returns `true` if the value has changed.
     fn update(&mut self, path: &Path, read: Result<String, String>) -> bool {
         let path = path.display();
         match read {

@@ -1,9 +1,9 @@
-//! Texts that name secrets, as `${NAME}` or `${file:/path}`.
+//! Texts with references to secrets: `${NAME}` or `${file:/path}`.
 
 use std::fmt;
 use std::path::Path;
 
-/// The name of a secret.
+/// A reference to a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reference<'a> {
     /// `${NAME}`.
@@ -27,7 +27,7 @@ pub(super) enum Piece<'a> {
     Reference(Reference<'a>),
 }
 
-/// Cuts a text at its references. An error is one that isn't closed, or names nothing.
+/// Splits a text at its references. An error is an unclosed or empty reference.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -46,7 +46,7 @@ pub(super) fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'sta
     })
 }
 
-/// The reference between `${` and `}`.
+/// Parses the reference between `${` and `}`.
 fn reference(name: &str) -> Result<Reference<'_>, &'static str> {
     if let Some(path) = name.strip_prefix("file:").map(Path::new) {
         return if path.is_absolute() {
@@ -63,10 +63,10 @@ fn reference(name: &str) -> Result<Reference<'_>, &'static str> {
     }
 }
 
-/// The references of a text.
+/// Returns the references of a text.
 ///
 /// # Errors
-/// The mistake, to be read after the name of what has the text.
+/// The mistake, as the predicate of a sentence about the text.
 pub fn references(text: &str) -> Result<Vec<Reference<'_>>, &'static str> {
     let references = pieces(text).filter_map(|piece| match piece {
         Ok(Piece::Text(_)) => None,
@@ -76,7 +76,7 @@ pub fn references(text: &str) -> Result<Vec<Reference<'_>>, &'static str> {
     references.collect()
 }
 
-/// A text without its references.
+/// Returns a text without its references.
 pub fn literal(text: &str) -> String {
     let texts = pieces(text).filter_map(|piece| match piece {
         Ok(Piece::Text(text)) => Some(text),

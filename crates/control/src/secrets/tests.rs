@@ -21,7 +21,7 @@ fn references_are_replaced() {
     check("Bearer ${A}", Ok("Bearer 1"));
     check("${A}${_B2}", Ok("12"));
     check("$ $A {A} $$ {file:/a}", Ok("$ $A {A} $$ {file:/a}"));
-    // A value is taken as it is.
+    // References within a value aren't replaced.
     check("${R}", Ok("${A}"));
     check("${EMPTY}", Err("needs the environment variable EMPTY, which is not set"));
     check("${NONE}", Err("needs the environment variable NONE, which is not set"));
@@ -53,7 +53,7 @@ fn a_user_and_a_password_are_a_header() {
     assert_eq!(all.of_basic_auth("a:${PASSWORD}"), ["YTpvcGVuOnNlc2FtZQ==", "open:sesame", "a:open:sesame"]);
 }
 
-/// URLs of the key `a/b`, whose template has the placeholders `x` and `y`.
+/// The URLs are for the key `a/b`, whose template has the placeholders `x` and `y`.
 #[test]
 fn a_secret_stays_in_its_place_of_the_url() {
     let all = [

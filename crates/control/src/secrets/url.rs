@@ -1,22 +1,22 @@
-//! Secrets in a URL. At its beginning, a value may be `scheme://host[:port][/path]`. Elsewhere it is percent-encoded, so that it stays one
-//! segment of a path, or one value of a query.
+//! Secrets in a URL. At its start, a value may be `scheme://host[:port][/path]`. Elsewhere it is
+//! percent-encoded, so that it stays one segment of a path, or one value of a query.
 
 use super::Secrets;
 use super::references::{Piece, Reference, pieces};
 use crate::percent;
 use std::fmt;
 
-/// Stands for `scheme://host` while a configuration is checked without its secrets.
+/// Placeholder for `scheme://host` while a configuration is checked without its secrets.
 const SAMPLE_BASE: &str = "http://1";
 
-/// Stands for a value in messages.
+/// Replacement for a value in messages.
 pub(super) const MASKED: &str = "***";
 
-/// The URL of an upstream as it is configured, with the values of its secrets ([`Secrets::url`]).
+/// The configured URL of an upstream, with the values of its secrets ([`Secrets::url`]).
 #[derive(Clone, Default)]
 pub struct UrlText {
     pub(crate) text: String,
-    /// The same with `***` for secrets.
+    /// The text with `***` in place of secrets.
     pub(crate) shown: String,
 }
 
@@ -33,10 +33,10 @@ impl<T: AsRef<str> + ?Sized> From<&T> for UrlText {
 }
 
 impl Secrets {
-    /// The URL of an upstream, with its secrets.
+    /// Returns the URL of an upstream, with its secrets.
     ///
     /// # Errors
-    /// The mistake.
+    /// Returns an error that describes the mistake in the URL or its secrets.
     pub fn url(&self, url: &str) -> Result<UrlText, String> {
         let of_url = |wrong: &str| format!("the URL {wrong}");
         let pieces: Vec<_> = pieces(url).collect::<Result<_, _>>().map_err(of_url)?;
@@ -78,14 +78,15 @@ fn not_base(reference: &Reference<'_>) -> String {
     format!("{reference} begins the URL, and isn't http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
 }
 
-/// The beginning of a URL, without the slash at its end. The rest of the rules are those for every URL of an upstream.
+/// Returns the start of a URL, without the slash at its end. The general rules for URLs of upstreams are
+/// checked elsewhere.
 fn base(value: &str) -> Option<&str> {
     let is_allowed = |b: u8| b.is_ascii_graphic() && !b"{}?#@\\\"<>^`|".contains(&b);
     let has_scheme = value.starts_with("http://") || value.starts_with("https://");
     (has_scheme && value.bytes().all(is_allowed)).then(|| value.trim_end_matches('/'))
 }
 
-/// Whether the text ends before the path of its URL.
+/// Returns `true` if the text ends before the path of its URL.
 fn is_in_authority(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#']))
 }
@@ -94,7 +95,7 @@ fn is_of_host(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"-._".contains(&b)
 }
 
-/// Escapes what isn't unreserved (RFC 3986, 2.3), as `encodeURIComponent` does.
+/// Escapes all but unreserved characters (RFC 3986, 2.3), like `encodeURIComponent`.
 pub(crate) fn escape(value: &str, url: &mut String) {
     percent::encode(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte), url);
 }

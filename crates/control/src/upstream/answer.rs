@@ -1,21 +1,22 @@
-//! Headers of a response: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
+//! Parses headers of a response: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
 
 use crate::schedule::{Freshness, Lifetime, Validators};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A validator longer than this isn't worth sending back.
+/// Maximum length of a validator in bytes. A longer one isn't sent back.
 const VALIDATOR_BYTES_MAX: usize = 1024;
-/// Maximum difference between the clocks of an upstream and of this machine that is allowed for.
+/// Maximum assumed difference between the clocks of an upstream and of this machine.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
-/// A longer media type is ignored.
+/// Maximum length of a media type in bytes. A longer one is ignored.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// The headers of the response that the next request needs.
+/// Returns the headers of the response that the next request needs.
 ///
-/// A `Last-Modified` that is within a second of `Date` isn't sent back: the document may change again within that second, and would get
-/// the same date (RFC 9110, section 8.8.2.2). Neither is an `ETag` that nginx made from such a date.
+/// A `Last-Modified` within a second of `Date` isn't sent back: the document may change again within that
+/// second, and would get the same date (RFC 9110, section 8.8.2.2). The same applies to an `ETag` that nginx
+/// made from such a date.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
     let take = |name| {
         let value: Option<&HeaderValue> = headers.get(name);
@@ -39,15 +40,16 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     found
 }
 
-/// The headers of the kept response, updated by those of a 304 (RFC 9111, section 4.3.4). `None` if they stay the same.
+/// Returns the headers of the kept response, updated by those of a 304 (RFC 9111, section 4.3.4). `None` if
+/// they are unchanged.
 pub(super) fn updated(kept: &Validators, headers: &HeaderMap) -> Option<Validators> {
     let lifetime = lifetime(headers)?;
     Some(Validators { lifetime: Some(lifetime), ..kept.clone() })
 }
 
-/// Whether a document that was modified then may change again without another `Last-Modified`.
+/// Returns `true` if a document with this modification time may change again without another `Last-Modified`.
 fn is_recent(headers: &HeaderMap, modified: SystemTime) -> bool {
-    // Without `Date`, two clocks are compared: that of the upstream and that of this machine.
+    // Without `Date`, the clocks of the upstream and of this machine are compared.
     let (sent, margin) = match date(headers, header::DATE) {
         Some(sent) => (sent, Duration::from_secs(1)),
         None => (SystemTime::now(), CLOCK_DIFFERENCE_MAX),
@@ -59,11 +61,12 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?.trim()).ok()
 }
 
-/// The lifetime that a response gives its document, before `Age` is subtracted. `None` without `Cache-Control`.
+/// Returns the lifetime that a response gives its document, before `Age` is subtracted. `None` without
+/// `Cache-Control`.
 ///
-/// The rules are those of a shared cache: `s-maxage` overrides `max-age` (RFC 9111, section 5.2.2.10). Of a directive that occurs twice,
-/// the first counts (section 4.2.1). With `no-store`, or `no-cache` for the whole response, there is no lifetime (sections 5.2.2.5 and
-/// 5.2.2.4), but such a `max-age=0` still is one.
+/// The rules are those of a shared cache: `s-maxage` overrides `max-age` (RFC 9111, section 5.2.2.10). Of a
+/// directive that occurs twice, the first counts (section 4.2.1). With `no-store`, or `no-cache` for the
+/// complete response, there is no lifetime (sections 5.2.2.5 and 5.2.2.4), but `max-age=0` still counts.
 fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
     let fields = headers.get_all(header::CACHE_CONTROL);
     let (mut max_age, mut s_maxage, mut is_uncacheable) = (None, None, false);
@@ -76,7 +79,7 @@ fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
                 "max-age" if max_age.is_none() => max_age = age(),
                 "s-maxage" if s_maxage.is_none() => s_maxage = age(),
                 "no-store" => is_uncacheable = true,
-                // With a value, it is about single headers.
+                // With a value, the directive concerns single headers.
                 "no-cache" if value.is_none() => is_uncacheable = true,
                 _ => {}
             }
@@ -90,7 +93,7 @@ fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
     is_present.then_some(lifetime)
 }
 
-/// The directives of a `Cache-Control` header. A value may be a quoted string that has commas.
+/// Iterates over the directives of a `Cache-Control` header. A value may be a quoted string with commas.
 fn directives(field: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     let mut is_quoted = false;
     let parts = field.split(move |c| {
@@ -103,9 +106,10 @@ fn directives(field: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// How long the response stays fresh. Only a lifetime above 0 counts. `max-age=0`, `no-cache` and `no-store` are meant for caches, and a
-/// feed requests the document from the origin each time. So is a response that is older than its lifetime. A 304 without `Cache-Control`
-/// leaves the lifetime as it was, which is `kept` (RFC 9111, section 4.3.4). With `ends_on_zero`, `max-age=0` ends the feed.
+/// Returns the freshness of the response. Only a lifetime above 0 counts, because `max-age=0`, `no-cache` and
+/// `no-store` are meant for caches, and a feed requests the document from the origin each time. The same
+/// applies to a response that is older than its lifetime. A 304 without `Cache-Control` leaves the lifetime
+/// unchanged, at `kept` (RFC 9111, section 4.3.4). With `ends_on_zero`, `max-age=0` ends the feed.
 pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zero: bool) -> Freshness {
     match lifetime(headers).or(kept) {
         None | Some(Lifetime::Unsaid) => Freshness::Unsaid,
@@ -115,7 +119,8 @@ pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zer
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
             let age = Duration::from_secs(age.unwrap_or(0).max(0).unsigned_abs());
             match lifetime.saturating_sub(age) {
-                // Stale on arrival, as from a cache that is allowed to serve so: it says nothing about the next version.
+                // Stale on arrival, for example from a cache that may serve stale responses: no information
+                // about the next version.
                 Duration::ZERO => Freshness::Unsaid,
                 left => Freshness::For(left),
             }
@@ -123,7 +128,7 @@ pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zer
     }
 }
 
-/// Whole seconds, possibly negative. A number that is too large becomes the largest.
+/// Parses whole seconds, possibly negative. A number that is too large becomes the largest.
 fn seconds(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -132,7 +137,7 @@ fn seconds(text: &str) -> Option<i64> {
     Some(text.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX }))
 }
 
-/// `Retry-After`: seconds, or a date (RFC 9110, 10.2.3).
+/// Parses `Retry-After`: seconds, or a date (RFC 9110, 10.2.3).
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Some(seconds) = seconds(value) {
@@ -142,22 +147,22 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// The media type to pass on, if there is a sane one.
+/// Returns the media type to pass on, if it is valid.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     Some(value).filter(|value| !value.is_empty() && value.len() <= CONTENT_TYPE_BYTES_MAX)
 }
 
-/// Whether a media type says JSON: `application/json`, `text/json`, `…+json`.
+/// Returns `true` for a media type of JSON: `application/json`, `text/json`, `…+json`.
 pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// Not at all.
+    /// No compression.
     Identity,
     /// RFC 1952.
     Gzip,
@@ -165,10 +170,10 @@ pub(crate) enum Coding {
     Brotli,
 }
 
-/// How the body is compressed: in one way at the most.
+/// Returns the compression of the body.
 ///
 /// # Errors
-/// The field, if it names another coding or several.
+/// The header field, if it names another coding or several.
 pub(crate) fn coding(headers: &HeaderMap) -> Result<Coding, String> {
     let mut found = Coding::Identity;
     for field in headers.get_all(header::CONTENT_ENCODING) {

@@ -1,5 +1,6 @@
-//! The bodies that are being received: their bytes are charged to the ledger and bounded together. At the bound, fetches wait
-//! in the middle of their bodies. The oldest of them never waits, so that one always ends.
+//! The bodies that are being received: their bytes are charged to the ledger and bounded together. At the
+//! limit, fetches wait in the middle of their bodies. The oldest one never waits, so that one always
+//! completes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ impl Bodies {
         })
     }
 
-    /// Another bound applies from now on.
+    /// Sets another limit.
     pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
         self.changed.notify_waiters();
@@ -59,20 +60,20 @@ impl Bodies {
     }
 }
 
-/// The bytes of one body, until it is dropped.
+/// The bytes of one body, charged until it is dropped.
 pub(crate) struct HeldBody {
     bodies: Arc<Bodies>,
     number: u64,
 }
 
 impl HeldBody {
-    /// Waits until so many more bytes may be held. Returns for how long it waited.
+    /// Waits until this many more bytes may be held. Returns the waiting time.
     pub(crate) async fn add(&self, bytes: usize) -> Duration {
         let mut begun = None;
         loop {
             let changed = self.bodies.changed.notified();
             tokio::pin!(changed);
-            // From here on, no change is missed.
+            // From here on, changes aren't missed.
             changed.as_mut().enable();
             if self.bodies.try_add(self.number, bytes) {
                 return begun.map_or(Duration::ZERO, |begun: Instant| begun.elapsed());
@@ -95,7 +96,7 @@ impl Drop for HeldBody {
 mod tests {
     use super::*;
 
-    /// The result, if it is there at once.
+    /// Returns the result if it is available at once.
     async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::ZERO, work).await.ok()
     }

@@ -1,9 +1,9 @@
-//! Texts in other charsets than UTF-8.
+//! Converts texts in charsets other than UTF-8.
 
 use super::failure::Failure;
 use encoding_rs::{Encoding, UTF_8};
 
-/// The charset of a media type (RFC 9110, 8.3.2), and the media type with UTF-8 in its place.
+/// Returns the charset of a media type (RFC 9110, 8.3.2), and the media type with UTF-8 in its place.
 fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
     let mut encoding = None;
     let parts = content_type.split(';').map(|part| match part.split_once('=') {
@@ -17,8 +17,8 @@ fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
     Some((encoding?, named.join(";")))
 }
 
-/// A text in UTF-8, if `content_type` names another charset that browsers know (Encoding Standard), and the media type that says so.
-/// Anything else stays as it is: bytes that aren't of their charset, too.
+/// Converts a text to UTF-8 if `content_type` has another charset that browsers know (Encoding Standard), and
+/// adapts the media type. All other texts are unchanged, including bytes that are invalid in their charset.
 ///
 /// # Errors
 /// The text has more than `bytes_max` bytes in UTF-8.
@@ -58,7 +58,7 @@ mod tests {
             "text/csv;header=present;Charset=utf-8",
         );
         check("text/plain;charset=utf-16le", b"M\0\xfc\0l\0l\0e\0r\0", utf8, "text/plain;charset=utf-8");
-        // Only the parameter says so.
+        // Only the parameter states the charset.
         check(
             "text/latin1; charset=latin1; x=latin1",
             b"\xfc",
@@ -70,7 +70,7 @@ mod tests {
         for content_type in ["text/plain", "text/plain; charset=unheard-of", "image/png"] {
             check(content_type, b"M\xfcller", b"M\xfcller", content_type);
         }
-        // Not what it says it is.
+        // The bytes are invalid in the stated charset.
         check("text/plain; charset=shift_jis", b"\x81", b"\x81", "text/plain; charset=shift_jis");
         assert_eq!(to_utf8(b"\xff".to_vec(), None, 100).unwrap(), (b"\xff".to_vec(), None));
         let long = to_utf8(vec![0xfc; 51], Some("text/plain; charset=latin1".to_owned()), 100);

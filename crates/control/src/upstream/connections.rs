@@ -1,7 +1,8 @@
-//! Connections to an upstream: HTTP/1.1, kept open for the next fetches.
+//! Connections to an upstream: HTTP/1.1, kept open for later fetches.
 //!
-//! A connection has no task of its own. The fetch that uses it reads and writes ([`Connection::drive`]), so a response wakes one task,
-//! and idle connections cost nothing. An idle connection that the server closed is noticed when a fetch wants it.
+//! A connection has no task. The fetch that uses it reads and writes ([`Connection::drive`]), so a response
+//! wakes one task, and idle connections cost no CPU time. An idle connection that the server closed is
+//! detected when a fetch takes it.
 
 use super::explain::with_hint;
 use super::failure::{Failure, chain};
@@ -19,10 +20,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Those of one upstream.
+/// The connections of one upstream.
 pub(super) struct Connections {
     pub(super) transport: Transport,
-    /// How responses are read. RFC 9112 lets a client read blanks before a header's colon (section 5.1) and folded lines (section 5.2).
+    /// The parser's options for responses. RFC 9112 lets a client accept blanks before a header's colon
+    /// (section 5.1) and folded lines (section 5.2).
     http: http1::Builder,
     idle_max: usize,
     age_max: Duration,
@@ -31,16 +33,16 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct Idle {
-    /// The one that was used last is the last.
+    /// Idle connections; the most recently used one is the last.
     connections: Vec<Connection>,
-    /// Whether a task closes those that stay idle.
+    /// `true` if a task closes connections that stay idle.
     is_swept: bool,
 }
 
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     io: Pin<Box<http1::Connection<Stream, Full<Bytes>>>>,
-    /// Whether `io` has ended, and must not be polled again.
+    /// `true` if `io` has ended, and must not be polled again.
     is_over: bool,
     opened: Instant,
     idle_since: Instant,
@@ -64,11 +66,11 @@ impl Connection {
     }
 
     fn poll_io(&mut self, context: &mut Context<'_>) {
-        // What ended it is the result of the request.
+        // The cause of the end is the result of the request.
         self.is_over = self.is_over || self.io.as_mut().poll(context).is_ready();
     }
 
-    /// Whether a request can be sent.
+    /// Returns `true` if a request can be sent.
     async fn is_usable(&mut self) -> bool {
         poll_fn(|context| {
             self.poll_io(context);
@@ -81,7 +83,7 @@ impl Connection {
 impl Connections {
     pub(super) fn new(transport: Transport, options: &UpstreamOptions) -> Self {
         let mut http = http1::Builder::new();
-        // A response whose headers fit into the buffer by chance is refused by `header_bytes`.
+        // A response above the limit that happens to fit into the buffer is refused by `header_bytes`.
         http.max_buf_size(options.response_header_bytes_max.saturating_mul(2))
             .max_headers(HEADERS_MAX)
             .allow_spaces_after_header_name_in_responses(true)
@@ -95,12 +97,12 @@ impl Connections {
         }
     }
 
-    /// Whether a connection is too old for another request.
+    /// Returns `true` if a connection is too old for another request.
     fn is_old(&self, connection: &Connection) -> bool {
         connection.opened.elapsed() >= self.age_max
     }
 
-    /// An idle connection, if there is one.
+    /// Takes an idle connection, if there is one.
     pub(super) async fn take(&self) -> Option<Connection> {
         loop {
             let mut connection = lock(&self.idle).connections.pop()?;
@@ -111,7 +113,7 @@ impl Connections {
         }
     }
 
-    /// A new connection to the host of `url`.
+    /// Opens a new connection to the host of `url`.
     pub(super) async fn connect(&self, url: &Uri) -> Result<Connection, Failure> {
         let stream =
             self.transport.open(url).await.map_err(|error| Failure::Connect(with_hint(chain(&*error))))?;
@@ -121,7 +123,7 @@ impl Connections {
         Ok(Connection { sender, io: Box::pin(io), is_over: false, opened: now, idle_since: now })
     }
 
-    /// Keeps a connection whose response was read, or dropped, for the next fetch.
+    /// Keeps a connection, whose response was read or dropped, for the next fetch.
     pub(super) async fn give_back(&self, mut connection: Connection) {
         if self.is_old(&connection) || !connection.is_usable().await {
             return;
@@ -137,7 +139,7 @@ impl Connections {
     }
 }
 
-/// Closes connections that stay idle, until there are none.
+/// Closes connections that stay idle, until none is left.
 async fn sweep(idle: Arc<Mutex<Idle>>) {
     loop {
         sleep(IDLE_TIMEOUT).await;

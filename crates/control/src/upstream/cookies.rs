@@ -1,16 +1,17 @@
-//! Cookies of an upstream (`cookies = true`), after RFC 6265: for its own host only, in memory, and few.
+//! Cookies of an upstream (`cookies = true`) according to RFC 6265: for its own host only, in memory, and
+//! few.
 //!
-//! Parsed here, because the libraries for it bring a library for dates along. Cookies that aren't ASCII are ignored; section 4.1.1 allows
-//! servers no others.
+//! Parsed here, because the existing libraries depend on another library for dates. Cookies that aren't ASCII
+//! are ignored; section 4.1.1 doesn't allow servers to send others.
 
 use crate::secrets::SECRET_BYTES_MIN;
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Most cookies of an upstream. Beyond, the one that was sent or set the longest ago makes room.
+/// Maximum number of cookies of an upstream. Above it, the least recently used or set cookie is removed.
 const COOKIES_MAX: usize = 16;
-/// Bytes of the name, the value and the path of a cookie. A larger one is ignored.
+/// Maximum size of the name, the value and the path of a cookie in bytes. A larger cookie is ignored.
 const COOKIE_BYTES_MAX: usize = 4096;
 const WEEKDAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] =
@@ -25,7 +26,7 @@ pub(super) struct CookieJar {
 
 #[derive(Default)]
 struct Kept {
-    /// In the order of their creation.
+    /// Cookies in the order of their creation.
     cookies: Vec<Cookie>,
     /// Number of requests and responses with cookies so far.
     uses: u64,
@@ -36,19 +37,19 @@ struct Cookie {
     value: String,
     path: String,
     is_secure: bool,
-    /// `None`: as long as the process runs.
+    /// Time of expiry; `None` keeps it as long as the process runs.
     expires: Option<SystemTime>,
-    /// [`Kept::uses`] when it was last sent or set.
+    /// Value of [`Kept::uses`] when it was last sent or set.
     last_use: u64,
 }
 
 impl CookieJar {
-    /// For requests to `host`, over TLS if `is_secure`.
+    /// Makes a jar for requests to `host`, over TLS if `is_secure`.
     pub(super) fn new(host: &str, is_secure: bool) -> Self {
         Self { host: host.to_ascii_lowercase(), is_secure, kept: Mutex::default() }
     }
 
-    /// The header `Cookie` for a request (section 5.4).
+    /// Returns the header `Cookie` for a request (section 5.4).
     pub(super) fn header(&self, path: &str, now: SystemTime) -> Option<HeaderValue> {
         let mut kept = self.lock();
         let kept = &mut *kept;
@@ -58,7 +59,7 @@ impl CookieJar {
             |cookie: &&mut Cookie| (self.is_secure || !cookie.is_secure) && is_below(path, &cookie.path);
         let mut sent: Vec<_> = kept.cookies.iter_mut().filter(fits).collect();
         sent.iter_mut().for_each(|cookie| cookie.last_use = kept.uses);
-        // Stable: those with paths of one length stay in the order of their creation.
+        // The sort is stable: cookies whose paths have the same length stay in the order of their creation.
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let pairs: Vec<_> = sent.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
         let mut header = HeaderValue::try_from(pairs.join("; ")).ok().filter(|_| !pairs.is_empty())?;
@@ -66,7 +67,7 @@ impl CookieJar {
         Some(header)
     }
 
-    /// Keeps the cookies of the response to a request for `path` (section 5.3).
+    /// Stores the cookies of the response to a request for `path` (section 5.3).
     pub(super) fn store(&self, headers: &HeaderMap, path: &str, now: SystemTime) {
         for field in headers.get_all(SET_COOKIE) {
             let Some(mut cookie) = field.to_str().ok().and_then(|text| self.parse(text, path, now)) else {
@@ -93,17 +94,17 @@ impl CookieJar {
         }
     }
 
-    /// A text without the values of cookies.
+    /// Masks the values of cookies in a text.
     pub(super) fn mask(&self, text: &str) -> String {
         let kept = self.lock();
         let mut values: Vec<_> = kept.cookies.iter().map(|cookie| cookie.value.as_str()).collect();
         values.retain(|value| value.len() >= SECRET_BYTES_MIN);
-        // A long one may contain a short one.
+        // The longest first, because a long value may contain a short one.
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "***"))
     }
 
-    /// Reads a `Set-Cookie` (section 5.2). `None`: it is to be ignored.
+    /// Parses a `Set-Cookie` header (section 5.2). `None` if it must be ignored.
     fn parse(&self, text: &str, request_path: &str, now: SystemTime) -> Option<Cookie> {
         let mut parts = text.split(';');
         let (name, value) = parts.next()?.split_once('=')?;
@@ -130,7 +131,7 @@ impl CookieJar {
             }
         }
         if let Some(seconds) = max_age {
-            // Later than a clock can show: never.
+            // A time beyond the clock's range means never.
             cookie.expires = now.checked_add(Duration::from_secs(seconds));
         }
         let bytes = cookie.name.len() + cookie.value.len() + cookie.path.len();
@@ -139,7 +140,7 @@ impl CookieJar {
         is_kept.then_some(cookie)
     }
 
-    /// Whether the host belongs to the domain (section 5.1.3). An address only belongs to itself.
+    /// Returns `true` if the host belongs to the domain (section 5.1.3). An address only belongs to itself.
     fn is_of(&self, domain: &str) -> bool {
         let is_name = self.host.contains(|c: char| c.is_ascii_alphabetic()) && !self.host.contains(':');
         let is_below = || is_name && self.host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
@@ -163,7 +164,7 @@ impl Cookie {
     }
 }
 
-/// The path of a cookie that names none (section 5.1.4).
+/// Returns the path of a cookie without a path (section 5.1.4).
 fn default_path(request_path: &str) -> &str {
     match request_path.rsplit_once('/') {
         Some((folder, _)) if !folder.is_empty() => folder,
@@ -171,13 +172,13 @@ fn default_path(request_path: &str) -> &str {
     }
 }
 
-/// Whether a path is that of a cookie, or below it (section 5.1.4).
+/// Returns `true` if a path equals that of a cookie, or is below it (section 5.1.4).
 fn is_below(path: &str, cookie: &str) -> bool {
     path.strip_prefix(cookie)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || cookie.ends_with('/'))
 }
 
-/// The value of `Max-Age`: zero, if it is negative. `None`: it is no number.
+/// Parses the value of `Max-Age`: zero if it is negative, `None` if it is no number.
 fn seconds(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -185,7 +186,7 @@ fn seconds(text: &str) -> Option<u64> {
     is_number.then_some(seconds)
 }
 
-/// The time of an `Expires`, in each of the forms that servers write (section 5.1.1).
+/// Parses the time of an `Expires`, in each format that servers use (section 5.1.1).
 fn date(text: &str) -> Option<SystemTime> {
     let (mut time, mut day, mut month, mut year) = (None, None, None, None);
     for token in text.split(|c: char| !c.is_ascii_alphanumeric() && c != ':') {
@@ -206,14 +207,14 @@ fn date(text: &str) -> Option<SystemTime> {
     let year = match year? {
         year @ 0..=69 => 2000 + year,
         year @ 70..=99 => 1900 + year,
-        // Long ago.
+        // A time in the past.
         1601..1970 => return Some(UNIX_EPOCH),
         year => year,
     };
     let (time, day, month) = (time?, day?, month?);
     let [hour, minute, second] = time[..] else { return None };
     let month = MONTHS[month];
-    // The name of the day that a server writes doesn't matter, but the library wants the right one.
+    // The name of the weekday doesn't matter, but the library requires the right one.
     WEEKDAYS.iter().find_map(|weekday| {
         let text = format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT");
         httpdate::parse_http_date(&text).ok()

@@ -1,25 +1,25 @@
-//! Compressed bodies: gzip (RFC 1952) and Brotli (RFC 7932), never beyond a document's bound.
+//! Decompresses bodies: gzip (RFC 1952) and Brotli (RFC 7932), never beyond the limit of a document.
 //!
-//! Both libraries are made for their field (flate2 on zlib-rs, brotli-decompressor). What is ours is the bound: a body of
-//! a few kB may stand for gigabytes, so no more is taken out than one byte beyond what a document may have. A Brotli
-//! stream also says how much the decoder must remember: 16 MiB at the most by the standard, 1 GiB in the extension called
-//! *large window*, which is refused, as browsers do.
+//! Both use standard libraries (flate2 on zlib-rs, brotli-decompressor). This module adds the limit: a body
+//! of a few kB may expand to gigabytes, so at most one byte more than the maximum size of a document is
+//! decompressed. A Brotli stream also states how much the decoder must remember: at most 16 MiB in the
+//! standard, 1 GiB in the extension *large window*, which is refused here and by browsers.
 
 use super::answer::Coding;
 use super::failure::Failure;
 use flate2::bufread::GzDecoder;
 use std::io::Read;
 
-/// Bytes of compressed input that the Brotli decoder looks at at once.
+/// Number of compressed bytes that the Brotli decoder reads at once.
 const BROTLI_INPUT_BYTES: usize = 4 << 10;
-/// How a large window shows in a stream's first byte, but for its highest bit: a window's size that RFC 7932 (9.1) has
-/// not.
+/// Mark of a large window in a stream's first byte, without its highest bit: a window size that RFC 7932
+/// (9.1) doesn't define.
 const LARGE_WINDOW: u8 = 0x11;
 
-/// Takes `body` out of its coding.
+/// Decompresses `body`.
 ///
 /// # Errors
-/// The sender erred: the body is longer than `bytes_max` when inflated, or its coding is broken.
+/// The sender is at fault: the decompressed body is longer than `bytes_max`, or its coding is corrupt.
 pub(super) fn decode(coding: Coding, body: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     match coding {
         Coding::Identity => Ok(body),
@@ -51,7 +51,7 @@ fn gunzip(mut rest: &[u8], bytes_max: usize) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Appends what a decoder yields to `body`, which has at most `bytes_max` bytes then.
+/// Appends a decoder's output to `body`, up to `bytes_max` bytes.
 fn read(decoder: impl Read, bytes_max: usize, body: &mut Vec<u8>) -> Result<(), Failure> {
     let left = u64::try_from(bytes_max - body.len()).unwrap_or(u64::MAX);
     decoder.take(left.saturating_add(1)).read_to_end(body).map_err(Failure::Compressed)?;

@@ -1,8 +1,9 @@
-//! Turns a received body into a document and a patch from the previous document, or finds that it is unchanged.
+//! Turns a received body into a document and a patch from the previous document, or finds that it is
+//! unchanged.
 //!
-//! The work (inflating, checking, comparing) is done on tokio's blocking pool, as many at once as there are
-//! processors, so that memory for inflated bodies and parsed ones is bounded by that number, not by the fetches in
-//! flight. The text is kept between two versions and parsed again for each comparison.
+//! The work (inflating, checking, comparing) runs on tokio's blocking pool, at most as many bodies at once as
+//! there are processors, so that this number, not the fetches in flight, bounds the memory for inflated and
+//! parsed bodies. The text is kept between two versions and parsed again for each comparison.
 
 use super::answer::{Coding, is_json};
 use super::charset;
@@ -18,7 +19,7 @@ use stentor_delta::{self as delta, Delta, Differ, Ignored, ParseError, Seed, Upd
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
-/// A plain body up to this size, with a document before it up to the same, is processed inline: this costs less
+/// Maximum size of a plain body, and of its previous document, that is processed inline, which costs less
 /// than a task.
 const INLINE_BYTES_MAX: usize = 8 << 10;
 
@@ -27,25 +28,26 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
     pub(crate) coding: Coding,
     pub(crate) content_type: Option<String>,
-    /// Whether it must be JSON, whatever its content type.
+    /// `true` if it must be JSON, whatever its content type.
     pub(crate) json_only: bool,
-    /// Bytes of the document, at the most.
+    /// Maximum size of the document in bytes.
     pub(crate) bytes_max: usize,
     pub(crate) validators: Validators,
     pub(crate) kept: Option<Arc<Version>>,
-    /// Compares it with the kept one.
+    /// Compares the document with the kept one.
     pub(crate) differ: Arc<Differ>,
 }
 
 impl Received {
-    fn says_json(&self) -> bool {
+    fn has_json_type(&self) -> bool {
         self.content_type.as_deref().is_some_and(is_json)
     }
 
-    /// Whether it is the kept JSON again, byte for byte. That is minified and was checked, so nothing else needs a look.
+    /// Returns `true` if the body is byte for byte the kept JSON, which was minified and checked, so no
+    /// further check is needed.
     fn is_kept_text(&self) -> bool {
         let kept = self.kept.as_ref().map(|kept| &kept.document).filter(|kept| kept.json);
-        let is_json = self.coding == Coding::Identity && (self.json_only || self.says_json());
+        let is_json = self.coding == Coding::Identity && (self.json_only || self.has_json_type());
         is_json && kept.is_some_and(|kept| kept.body == self.body)
     }
 }
@@ -54,11 +56,12 @@ impl Received {
 #[derive(Debug)]
 pub(crate) struct ProcessedDocument {
     pub(crate) version: Version,
-    /// The patch from the kept one.
+    /// The patch from the kept document.
     pub(crate) patch: Option<Patch>,
 }
 
-/// A differ that identifies objects in arrays by members of these names first, and finds no change at the ignored places.
+/// Makes a differ that first identifies objects in arrays by members with these names, and ignores changes at
+/// the ignored places.
 pub(crate) fn differ(identity: &[String], ignored: Ignored) -> Arc<Differ> {
     let options = delta::Options { identity: identity.to_vec(), ignored, ..delta::Options::default() };
     let random = RandomState::new();
@@ -79,7 +82,7 @@ impl Default for DocumentProcessor {
 }
 
 impl DocumentProcessor {
-    /// The document in `received`; `None` if it has the same value as the kept one.
+    /// Returns the document in `received`; `None` if it has the same value as the kept one.
     pub(crate) async fn process(&self, received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         if received.is_kept_text() {
             return Ok(None);
@@ -97,12 +100,12 @@ impl DocumentProcessor {
 }
 
 fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
-    let says_json = received.says_json();
+    let has_json_type = received.has_json_type();
     let Received { body, coding, content_type, json_only, bytes_max, validators, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
     let (body, content_type) = charset::to_utf8(body, content_type, bytes_max)?;
     let kept = kept.as_deref().map(|kept| &kept.document);
-    if !json_only && !says_json {
+    if !json_only && !has_json_type {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");
         if kept.is_some_and(|kept| !kept.json && kept.body == body && *kept.content_type == *content_type) {
             return Ok(None);
@@ -111,24 +114,25 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         return Ok(Some(ProcessedDocument { version: Version { document, validators }, patch: None }));
     }
     let kept = kept.filter(|kept| kept.json);
-    // As in `Received::is_kept_text`, of a body that was compressed.
+    // The same check as `Received::is_kept_text`, for a body that was compressed.
     if kept.is_some_and(|kept| kept.body == body) {
         return Ok(None);
     }
     let compared = compared(body, kept, &differ).map_err(|failure| match (failure, &content_type) {
-        (Failure::Corrupt(error), Some(content_type)) if !says_json => {
+        (Failure::Corrupt(error), Some(content_type)) if !has_json_type => {
             Failure::NotJson { content_type: content_type.clone(), error }
         }
         (failure, _) => failure,
     });
     let Some((body, patch)) = compared? else { return Ok(None) };
-    let content_type = content_type.filter(|_| says_json);
+    let content_type = content_type.filter(|_| has_json_type);
     let content_type = content_type.as_deref().unwrap_or("application/json").into();
     let document = Document { body, json: true, content_type };
     Ok(Some(ProcessedDocument { version: Version { document, validators }, patch }))
 }
 
-/// A JSON text without whitespace, and what leads to it from the kept one; `None` if it has the same value.
+/// Returns a JSON text without whitespace, and the patch from the kept text to it; `None` if it has the same
+/// value.
 fn compared(
     body: Vec<u8>,
     kept: Option<&Document>,
@@ -138,7 +142,7 @@ fn compared(
     let (minified, delta) = match differ.update(kept.map(|kept| &kept.body[..]), text) {
         Ok(Update { text: Cow::Borrowed(text), diff }) if text.len() == body.len() => (None, diff.delta),
         Ok(Update { text, diff }) => (Some(text.into_owned()), diff.delta),
-        // Compared by its bytes only, and sent whole.
+        // A document that is too large is compared by its bytes only, and sent whole.
         Err(ParseError::TooLarge) => {
             let body = stentor_json::minify(body).map_err(ParseError::from)?;
             let is_same = kept.is_some_and(|kept| kept.body == body);
@@ -149,7 +153,7 @@ fn compared(
     let patch = match delta {
         Delta::Unchanged => return Ok(None),
         Delta::Patch(operations) => kept.map(|kept| {
-            // It is kept for as long as the document: without what it has to spare.
+            // The patch is kept as long as the document, so spare capacity is dropped.
             Patch { base: kept.body.clone(), operations: operations.into_boxed_slice().into() }
         }),
         Delta::Snapshot => None,
@@ -157,9 +161,9 @@ fn compared(
     Ok(Some((kept_bytes(minified.unwrap_or(body)), patch)))
 }
 
-/// A text to be kept, without what it has to spare.
+/// Returns a text without spare capacity, to be kept.
 fn kept_bytes(text: Vec<u8>) -> Bytes {
-    // Shrinking could leave the memory where it is.
+    // Copied, because shrinking in place could keep the old allocation.
     if text.capacity() == text.len() { text.into() } else { Bytes::copy_from_slice(&text) }
 }
 

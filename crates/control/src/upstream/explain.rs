@@ -1,4 +1,5 @@
-//! Explanations of failures for the operator: the requested URL, the beginning of the body, the setting to change.
+//! Explanations of failures for the operator: the requested URL, the start of the body, the setting to
+//! change.
 //!
 //! An upstream may repeat a request in its error page, so secrets are masked.
 
@@ -9,11 +10,12 @@ use hyper::{StatusCode, Uri};
 use std::fmt;
 use std::io::Read;
 
-/// Bytes of a body that are read for its beginning, before and after decompression. Secrets are masked in all of them.
+/// Number of bytes of a body that are read for its start, before and after decompression. Secrets are masked
+/// in all of them.
 pub(super) const READ_BYTES_MAX: usize = 4 << 10;
-/// Bytes of a body that are shown.
+/// Number of bytes of a body that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
-/// More of a host's name isn't shown (RFC 1035, section 2.3.4: there is no longer one).
+/// Maximum number of shown characters of a host's name (RFC 1035, section 2.3.4: no name is longer).
 const HOST_CHARS_MAX: usize = 255;
 
 /// Parts of error messages about connections, each with its explanation.
@@ -22,7 +24,7 @@ const HINTS: [(&str, &str); 11] = [
         "fatal alert: CertificateRequired",
         "the upstream requires a client certificate: set `client_certificate_file`",
     ),
-    // Also sent for a certificate whose issuer has the name of a trusted one.
+    // Also sent for a certificate whose issuer has the same name as a trusted one.
     ("fatal alert: DecryptError", "the upstream doesn't trust the certificate in `client_certificate_file`"),
     ("fatal alert: UnknownCA", "the upstream doesn't trust the certificate in `client_certificate_file`"),
     (
@@ -44,12 +46,12 @@ const HINTS: [(&str, &str); 11] = [
     ("certificate not valid for name", "set `host` to a name that the certificate has"),
 ];
 
-/// Statuses whose bodies say what is wrong with a request.
+/// Returns `true` for statuses whose bodies describe the mistake in a request.
 pub(super) fn is_explained(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 401 | 403 | 404 | 422)
 }
 
-/// A message about a connection, with its remedy.
+/// Returns a message about a connection, with its remedy.
 pub(super) fn with_hint(text: String) -> String {
     match HINTS.iter().find(|(part, _)| text.contains(part)) {
         Some((_, hint)) => format!("{text}: {hint}"),
@@ -57,7 +59,7 @@ pub(super) fn with_hint(text: String) -> String {
     }
 }
 
-/// A request that was refused, and the beginning of the response's body.
+/// A refused request, and the start of the response's body.
 #[derive(Debug)]
 pub(crate) struct Refused {
     url: String,
@@ -74,7 +76,8 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// Explains a refusal by its URL, which is shown as it is, and by the beginning of its body without the secrets that `masked` knows.
+    /// Explains a refusal by its URL, which is shown unchanged, and by the start of its body, in which
+    /// `masked` removes secrets.
     pub(super) fn new(
         url: String,
         coding: Option<Coding>,
@@ -87,7 +90,7 @@ impl Refused {
     }
 }
 
-/// The URL without its query, which may hold a secret.
+/// Returns the URL without its query, which may contain a secret.
 pub(super) fn shown_url(url: &Uri) -> String {
     let scheme = url.scheme_str().unwrap_or_default();
     let authority = url.authority().map_or("", |authority| authority.as_str());
@@ -95,11 +98,11 @@ pub(super) fn shown_url(url: &Uri) -> String {
     format!("{scheme}://{authority}{}{query}", url.path())
 }
 
-/// The beginning of a body that may be cut off.
+/// Returns the start of a body that may be truncated.
 fn beginning(coding: Option<Coding>, body: &[u8]) -> String {
     let limit = u64::try_from(READ_BYTES_MAX).unwrap_or(u64::MAX);
     let mut text = Vec::new();
-    // An error ends the text, which has what was read before.
+    // After an error, the text has the bytes that were read before it.
     let _ = match coding {
         None => return "(in an unknown encoding)".into(),
         Some(Coding::Identity) => body.take(limit).read_to_end(&mut text),
@@ -111,7 +114,7 @@ fn beginning(coding: Option<Coding>, body: &[u8]) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A text for a line of a log: control characters and those that change the direction of text are escaped.
+/// Escapes a text for a log line: control characters, and characters that change the direction of text.
 pub(super) fn escaped(text: &str) -> String {
     let is_plain = |c: char| {
         !(c.is_control()
@@ -156,7 +159,7 @@ pub(super) fn redirect(headers: &HeaderMap, asked: &Uri, are_followed: bool) -> 
     }
 }
 
-/// A `Location` in full (RFC 3986, section 5.2, without the removal of dot segments).
+/// Resolves a `Location` (RFC 3986, section 5.2, without the removal of dot segments).
 pub(super) fn resolve(location: &str, asked: &Uri) -> Option<Uri> {
     let (scheme, authority) = (asked.scheme_str()?, asked.authority()?.as_str());
     let location = location.split('#').next().unwrap_or_default();
@@ -186,7 +189,7 @@ mod tests {
     use hyper::header::HeaderValue;
 
     #[test]
-    fn redirects_say_what_to_change() {
+    fn redirects_name_the_setting_to_change() {
         fn check(asked: &str, location: &str, expect: &str) {
             let mut headers = HeaderMap::new();
             headers.insert(header::LOCATION, HeaderValue::from_str(location).unwrap());

@@ -1,5 +1,5 @@
-//! Why a fetch brought no document: once for the operator with all details, once for subscribers, who are
-//! strangers and learn nothing about the inside of the network.
+//! Reasons why a fetch returned no document: one text with all details for the operator, and one for
+//! subscribers, who are untrusted and learn nothing about the internal network.
 
 use super::HEADERS_MAX;
 use super::explain::Refused;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::ParseError;
 
-/// Why a fetch brought no document. The message is for the operator.
+/// Reason why a fetch returned no document. The message is for the operator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// No connection: refused, no such host, TLS.
     #[error("can't connect: {0}")]
     Connect(String),
-    /// The connection broke, or the answer wasn't HTTP.
+    /// The connection broke, or the response wasn't HTTP.
     #[error("the connection broke: {0}")]
     Broken(String),
     #[error("no data for {0:?} (read_timeout)")]
     Silence(Duration),
     #[error("the response was not complete after {0:?} (timeout)")]
     Timeout(Duration),
-    /// A status that brings no document.
+    /// A status without a document.
     #[error("the upstream answered {status}{}", refused.as_ref().map(ToString::to_string).unwrap_or_default())]
     Status {
         status: u16,
@@ -52,7 +52,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The kind of failure.
+    /// Returns the kind of failure.
     pub(crate) fn class(&self) -> FailureClass {
         match self {
             Self::Connect(_) => FailureClass::Connect,
@@ -68,7 +68,7 @@ impl Failure {
         }
     }
 
-    /// The failure without the secrets that the upstream or a library repeats.
+    /// Masks secrets in texts from the upstream or from a library.
     pub(crate) fn masked(mut self, masks: &Masks) -> Self {
         match &mut self {
             Self::Connect(text) | Self::Broken(text) | Self::Redirect { target: text, .. } => {
@@ -76,13 +76,13 @@ impl Failure {
             }
             Self::NotJson { content_type, .. } => *content_type = masks.mask(content_type),
             Self::Encoding(text) => *text = masks.mask_cut(text),
-            // The others have no text from outside, or one that was masked where it was read.
+            // The others contain no external text, or a text that was masked when it was read.
             _ => {}
         }
         self
     }
 
-    /// Identifies the cause within the kind of failure.
+    /// Returns a text that identifies the cause within the kind of failure.
     pub(crate) fn cause(&self) -> Cow<'_, str> {
         match self {
             Self::Connect(text) | Self::Broken(text) | Self::Encoding(text) => text.into(),
@@ -92,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// The reason that subscribers receive.
+    /// Returns the reason that subscribers receive.
     pub(crate) fn reason(&self) -> Arc<str> {
         match self {
             Self::Connect(_) => "the upstream can't be reached".into(),
@@ -118,7 +118,7 @@ impl Failure {
     }
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! One fetch: a conditional GET, or a POST, bounded in time and bytes.
+//! One fetch: a conditional GET or a POST, bounded in time and size.
 
 use super::Upstream;
 use super::answer;
@@ -23,30 +23,30 @@ use std::time::SystemTime;
 use stentor_hub::Key;
 use tokio::time::{Instant, timeout_at};
 
-/// What became of a fetch, for the scheduler, the operator and the metrics.
+/// The result of a fetch, for the scheduler, the operator and the metrics.
 pub(crate) struct Fetched {
     pub(crate) outcome: Outcome,
-    /// One word for metrics.
+    /// The label in metrics.
     pub(crate) label: &'static str,
-    /// For the operator, if it failed, or if there is no such key.
+    /// The failure for the operator, if the fetch failed or the key doesn't exist.
     pub(crate) failure: Option<Failure>,
-    /// Bytes of the body, as received.
+    /// Size of the body as received, in bytes.
     pub(crate) received_bytes: usize,
-    /// Number of redirects that were followed, each by a further request.
+    /// Number of followed redirects, each with a further request.
     pub(crate) redirects: u32,
-    /// How long the fetch waited for memory.
+    /// Time that the fetch waited for memory.
     pub(crate) body_wait: Duration,
 }
 
-/// Details of a fetch, also of one that fails.
+/// Details of a fetch, also of a failed one.
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) received_bytes: usize,
     pub(super) redirects: u32,
     pub(super) body_wait: Duration,
-    /// Whether `response` and `followed` are wanted.
+    /// `true` if `response` and `followed` are needed.
     pub(super) keeps_response: bool,
-    /// Redirects that were followed, in order: status and target.
+    /// The followed redirects in order: status and target.
     pub(super) followed: Vec<(StatusCode, Uri)>,
     pub(super) response: Option<(StatusCode, HeaderMap)>,
 }
@@ -71,15 +71,16 @@ impl From<Failure> for Fetched {
 }
 
 impl Fetched {
-    /// Whether the upstream refused the request for its credentials.
+    /// Returns `true` if the upstream refused the request's credentials.
     pub(super) fn is_unauthorized(&self) -> bool {
         matches!(self.failure, Some(Failure::Status { status: 401, .. }))
     }
 }
 
 impl Upstream {
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body. Keeps the response's headers if
-    /// `trace` does. The result has no secrets but what a document repeats.
+    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body. Keeps
+    /// the response's headers if `trace` requests them. The result contains no secrets except those that a
+    /// document repeats.
     pub(super) async fn fetch_traced(
         &self,
         job: &FetchJob,
@@ -162,7 +163,8 @@ impl Upstream {
         }
     }
 
-    /// Sends the request for a key to `url` and, if the upstream allows it, to where redirects lead. Returns the URL of the response, too.
+    /// Sends the request for a key to `url` and, if the upstream allows it, to the targets of redirects. Also
+    /// returns the URL of the response.
     async fn follow(
         &self,
         job: &FetchJob,
@@ -189,12 +191,13 @@ impl Upstream {
         }
     }
 
-    /// Whether the request stays the same after a redirect with this status: other ones make POST a GET (RFC 9110, section 15.4).
+    /// Returns `true` if the request is unchanged after a redirect with this status: others turn POST into
+    /// GET (RFC 9110, section 15.4).
     fn may_follow(&self, status: StatusCode) -> bool {
         self.route.body.is_none() || matches!(status.as_u16(), 307 | 308)
     }
 
-    /// Sends the request and waits for the answer's head.
+    /// Sends the request and waits for the response's head.
     async fn send_request(
         &self,
         job: &FetchJob,
@@ -215,8 +218,9 @@ impl Upstream {
             false => Failure::Broken(with_hint(chain(&error))),
         };
         let (connection, response) = match send(self.connections.take().await).await? {
-            // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
-            // an idempotent request may be sent once more). Requests with POST are repeated, too: docs/feeds.md asks for safe ones.
+            // The server may close a kept connection at the moment when it is used again (RFC 9112, 9.3.1: an
+            // idempotent request may then be sent once more). Requests with POST are repeated too:
+            // docs/feeds.md requires safe ones.
             Err(error) if is_stale_connection(&error) => send(None).await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
         }?;
@@ -229,12 +233,12 @@ impl Upstream {
         Ok((connection, response))
     }
 
-    /// Opens a connection within `connect_timeout`, and not beyond the deadline.
+    /// Opens a connection within `connect_timeout`, and before the deadline.
     async fn connect(&self, url: &Uri, deadline: Instant) -> Result<Connection, Failure> {
         let connect_timeout = self.options.connect_timeout;
         let late = Instant::now() + connect_timeout;
         match timeout_at(late.min(deadline), self.connections.connect(url)).await {
-            // The connector's own timer may end in the same moment.
+            // The connector's own timer may end at the same moment.
             Ok(connected) if connected.is_ok() || Instant::now() < late => connected,
             _ if late <= deadline => {
                 Err(Failure::Connect(format!("no connection after {connect_timeout:?} (connect_timeout)")))
@@ -243,7 +247,7 @@ impl Upstream {
         }
     }
 
-    /// The request for a key.
+    /// Makes the request for a key.
     pub(super) fn request(&self, job: &FetchJob, url: &Uri) -> Request<Full<Bytes>> {
         let body = self.filled_body(&job.key);
         let method = if body.is_some() { Method::POST } else { Method::GET };
@@ -274,25 +278,25 @@ impl Upstream {
         request
     }
 
-    /// The body of the request for a key. `None` with GET.
+    /// Returns the body of the request for a key; `None` with GET.
     pub(super) fn filled_body(&self, key: &Key) -> Option<Vec<u8>> {
         let values = self.route.pattern.values(key).unwrap_or_default();
         self.route.body.as_ref().map(|body| body.fill(&values))
     }
 
-    /// The validators for a request to `url`. A request with POST has none (RFC 9110, section 13.1.2). Validators of another URL, which
-    /// a redirect led to, mean nothing to it.
+    /// Returns the validators for a request to `url`. A request with POST has none (RFC 9110, section
+    /// 13.1.2). Validators of another URL, reached by a redirect, aren't valid for it.
     fn validators<'j>(&self, job: &'j FetchJob, url: &Uri) -> Option<&'j Validators> {
         let validators = &job.kept.as_ref()?.validators;
         (self.route.body.is_none() && validators.target == self.target(url)).then_some(validators)
     }
 
-    /// The URL that validators belong to, if redirects may lead to several.
+    /// Returns the URL to which validators belong, if redirects may lead to several.
     fn target(&self, url: &Uri) -> Option<Arc<str>> {
         self.redirects.as_ref().map(|_| path_and_query(url).into())
     }
 
-    /// Reads the body, but never more than the document's bound.
+    /// Reads the body, up to the limit of a document.
     async fn read(
         &self,
         connection: &mut Connection,
@@ -302,13 +306,13 @@ impl Upstream {
         held: &HeldBody,
     ) -> Result<Vec<u8>, Failure> {
         let bytes_max = self.options.document_bytes_max;
-        // A declared length may refuse the body. The received bytes are counted in any case.
+        // A declared length may refuse the body early. The received bytes are counted in any case.
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(Failure::TooLarge(bytes_max));
         }
-        // Not grown, and so not copied, if the length is declared.
+        // If the length is declared, the buffer needn't grow and be copied.
         let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-        // Time that passes for want of memory isn't the upstream's.
+        // Time that passes while waiting for memory isn't attributed to the upstream.
         let waited = held.add(declared.unwrap_or_default()).await;
         trace.body_wait += waited;
         deadline += waited;
@@ -330,7 +334,7 @@ impl Upstream {
         Ok(bytes)
     }
 
-    /// Reads the beginning of a body that isn't a document, as far as it comes in time.
+    /// Reads the start of a body that isn't a document, as far as it arrives in time.
     async fn read_beginning(
         &self,
         connection: &mut Connection,
@@ -348,7 +352,7 @@ impl Upstream {
         bytes
     }
 
-    /// Waits no longer than `read_timeout`, and not beyond the deadline.
+    /// Waits at most `read_timeout`, and not beyond the deadline.
     async fn within<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Failure> {
         let read_timeout = self.options.read_timeout();
         let silence = Instant::now() + read_timeout;
@@ -366,7 +370,7 @@ fn found(label: &'static str, outcome: Outcome) -> Result<Fetched, Failure> {
     Ok(Fetched { outcome, label, failure: None, received_bytes: 0, body_wait: Duration::ZERO, redirects: 0 })
 }
 
-/// What a response says that brings no document.
+/// Returns the result of a response without a document.
 fn without_document(
     url: &Uri,
     head: &Parts,
@@ -402,12 +406,12 @@ fn without_document(
     }
 }
 
-/// Bytes of headers, each with a colon, a blank and the end of its line.
+/// Returns the size of the headers in bytes, each with a colon, a blank and its line end.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
-/// The field `Host`: without the port, if it is the scheme's own (RFC 9110, 7.2).
+/// Returns the value of `Host`: without the port if it is the scheme's default (RFC 9110, 7.2).
 fn host(url: &Uri) -> Option<HeaderValue> {
     let authority = url.authority()?;
     let own_port = if url.scheme_str() == Some("https") { 443 } else { 80 };
@@ -415,7 +419,7 @@ fn host(url: &Uri) -> Option<HeaderValue> {
     HeaderValue::from_str(if has_own_port { authority.host() } else { authority.as_str() }).ok()
 }
 
-/// Whether the request met a connection that the server had given up.
+/// Returns `true` if the request used a connection that the server had closed.
 fn is_stale_connection(error: &hyper::Error) -> bool {
     let reset = || {
         let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());

@@ -1,8 +1,9 @@
 //! Upstreams, and the clients that fetch their documents.
 //!
-//! [`crate::route`] makes the URL of a key's document. Redirects are followed only within its path, and only if configured. Requests go
-//! over HTTP/1.1 with keep-alive, to the configured host only, by a proxy if one is configured.
-//! What they carry is configured: nothing comes from a client but the key.
+//! [`crate::route`] makes the URL of a key's document. Redirects are followed only within its path, and only
+//! if configured. Requests use HTTP/1.1 with keep-alive, and only go to the configured host, through a proxy
+//! if one is configured. The content of requests is configured; the key is the only part that comes from a
+//! client.
 
 mod answer;
 mod bodies;
@@ -53,14 +54,14 @@ use stentor_hub::Key;
 use tls::SectionTls;
 use transport::Transport;
 
-/// Maximum bytes of the headers of a response to a hook.
+/// Maximum size of the headers of a hook's response in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of headers of a response.
 const HEADERS_MAX: usize = 1000;
-/// An idle connection is given up after this time. Shorter than most servers' own, so that few requests meet a
-/// connection that is just being closed.
+/// Time after which an idle connection is closed. Shorter than that of most servers, so that few requests use
+/// a connection that the server is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that speaks plain and over TLS.
+/// A client for HTTP and HTTPS.
 pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
 /// One upstream, checked and ready.
@@ -70,11 +71,11 @@ pub(crate) struct Upstream {
     options: Arc<UpstreamOptions>,
     route: FilledRoute,
     headers: HeaderMap,
-    /// The header `Host`. `None`: that of the URL.
+    /// The header `Host`. `None`: from the URL.
     host: Option<HeaderValue>,
     /// The cookies of the upstream. `None`: they are ignored.
     cookies: Option<Arc<CookieJar>>,
-    /// Where redirects may lead. `None`: they aren't followed.
+    /// The allowed targets of redirects. `None`: redirects aren't followed.
     redirects: Option<Arc<Scope>>,
     tls: Arc<ClientConfig>,
     connections: Arc<Connections>,
@@ -86,7 +87,7 @@ pub(crate) struct Upstream {
 struct FilledRoute {
     pattern: KeyPattern,
     url: UrlTemplate,
-    /// The body of requests with POST. `None`: requests are GET.
+    /// The body of requests with POST. `None`: requests use GET.
     body: Option<BodyTemplate>,
     masks: Masks,
 }
@@ -96,7 +97,7 @@ struct FilledRoute {
 pub(crate) struct Upstreams(Vec<Arc<Rotating>>);
 
 impl Upstreams {
-    /// Checks what the configuration can't, and makes the clients. Opens no connection.
+    /// Makes the checks that the configuration can't make, and the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
         let secrets = &options.secrets;
         let routes = options.upstreams.iter().map(|upstream| FilledRoute::new(upstream, secrets));
@@ -152,17 +153,17 @@ impl FilledRoute {
 }
 
 impl Upstream {
-    /// Where `key` is fetched from; `None` if that would leave the upstream's path.
+    /// Returns the URL of `key`; `None` if it would leave the upstream's path.
     fn url(&self, key: &Key) -> Option<Uri> {
         self.route.url.fill(key, &self.route.pattern.values(key)?)
     }
 
-    /// The same for messages.
+    /// Returns the URL for messages.
     fn shown_url(&self, key: &Key) -> String {
         self.route.url.fill_shown(key, &self.route.pattern.values(key).unwrap_or_default())
     }
 
-    /// The URL of a response for messages: that of the key, or one that redirects led to.
+    /// Returns the URL of a response for messages: that of the key, or the target of a redirect.
     fn shown_target(&self, key: &Key, url: &Uri) -> String {
         match self.url(key).as_ref() == Some(url) || self.route.url.has_secret_origin() {
             true => self.shown_url(key),
@@ -170,7 +171,7 @@ impl Upstream {
         }
     }
 
-    /// The upstream with the current values of its secrets. `None`: they are the same.
+    /// Returns the upstream with the current values of its secrets. `None` if they are unchanged.
     fn renewed(&self, secrets: &Secrets) -> Result<Option<Self>, Error> {
         let route = FilledRoute::new(&self.options, secrets)?;
         let headers = headers(&self.options, secrets)?;
@@ -190,14 +191,14 @@ impl Upstream {
         Ok(Some(Self { route, headers, redirects, cookies, connections, ..self.clone() }))
     }
 
-    /// Logs where documents come from.
+    /// Logs the source of documents.
     fn log(&self) {
         let UpstreamOptions { prefix, key, poll_interval, .. } = &*self.options;
         let url = self.route.url.shown();
         tracing::info!(upstream = &*self.name, prefix, key, url, ?poll_interval, "feed configured");
     }
 
-    /// A text of the upstream without secrets and cookies, in one line.
+    /// Returns a text of the upstream without secrets and cookies, in one line.
     fn shown(&self, text: &str) -> String {
         escaped(&self.route.masks.mask(&self.without_cookies(text)))
     }
@@ -211,7 +212,7 @@ impl Upstream {
     }
 }
 
-/// The cookies of the host that requests name.
+/// Returns the cookie jar for the host in requests.
 fn cookies(options: &UpstreamOptions, url: &UrlTemplate) -> Option<Arc<CookieJar>> {
     let host: Option<Uri> = options.host.as_deref().unwrap_or(url.begin()).parse().ok();
     let host = host.as_ref().and_then(Uri::host).unwrap_or_default();
@@ -229,7 +230,8 @@ fn connections(options: &UpstreamOptions, url: &UrlTemplate, tls: &Arc<ClientCon
     Arc::new(Connections::new(Transport::new(options, url.begin(), tls.clone()), options))
 }
 
-/// The header `Accept-Encoding`. Without it, any coding would be acceptable (RFC 9110, section 12.5.3).
+/// Returns the header `Accept-Encoding`. Without it, any coding would be acceptable (RFC 9110, section
+/// 12.5.3).
 fn accept_encoding(options: &UpstreamOptions) -> &'static str {
     let accepts = |coding| options.accept_encoding.contains(&coding);
     match (accepts(ContentCoding::Gzip), accepts(ContentCoding::Brotli)) {
@@ -240,7 +242,7 @@ fn accept_encoding(options: &UpstreamOptions) -> &'static str {
     }
 }
 
-/// The fields sent with every request.
+/// Returns the headers of every request.
 fn headers(options: &UpstreamOptions, secrets: &Secrets) -> Result<HeaderMap, Error> {
     let accept = match options.content {
         Content::Json => "application/json",
@@ -267,7 +269,7 @@ fn headers(options: &UpstreamOptions, secrets: &Secrets) -> Result<HeaderMap, Er
     Ok(headers)
 }
 
-/// A client whose pool keeps at most `idle_max` connections, each for `idle_timeout`.
+/// Makes a client whose pool keeps at most `idle_max` connections, each for `idle_timeout`.
 pub(crate) fn client<B>(
     tls: rustls::ClientConfig,
     connect_timeout: Duration,
@@ -292,7 +294,7 @@ where
         )
 }
 
-/// Opens TCP connections.
+/// Makes a connector that opens TCP connections.
 fn tcp(connect_timeout: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

@@ -1,4 +1,5 @@
-//! One fetch of a key outside the schedule, in words: `stentor check --fetch` and `stentor fetch`.
+//! Fetches a key once outside the schedule and describes the fetch in words: `stentor check --fetch` and
+//! `stentor fetch`.
 
 use super::fetch::{Fetched, Trace};
 use super::{Bodies, DocumentProcessor, Rotating, Upstreams};
@@ -21,11 +22,11 @@ const SHOWN_HEADERS: [&str; 5] = ["accept", "accept-encoding", "content-type", "
 pub struct Probe {
     /// Lines about the request, the response, and the next fetch. Without secrets.
     pub text: String,
-    /// Whether the fetch brought a document.
+    /// `true` if the fetch returned a document.
     pub has_document: bool,
 }
 
-/// Why no fetch was tried.
+/// Reason why no fetch was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     #[error(transparent)]
@@ -47,7 +48,7 @@ impl Prober {
         Self { routes: Routes::new(&options.upstreams), options, upstreams, bodies }
     }
 
-    /// The same with other options.
+    /// Returns a prober with other options.
     pub(crate) fn configured(&self, options: FeedsOptions, upstreams: Upstreams) -> Self {
         Self::new(options, upstreams, self.bodies.clone())
     }
@@ -58,7 +59,7 @@ impl Prober {
         if self.routes.find(&key).is_some() { Ok(key) } else { Err(ProbeError::NoFeed(key)) }
     }
 
-    /// Fetches a key once. `None`: no upstream serves it.
+    /// Fetches a key once. `None` if no upstream serves it.
     pub(crate) async fn probe(&self, key: &Key) -> Option<Probe> {
         let Self { options, upstreams, routes, bodies } = self;
         let index = routes.find(key)?;
@@ -69,7 +70,7 @@ impl Prober {
 /// Fetches a key once, as a server with these options would.
 ///
 /// # Errors
-/// The options are wrong, or no upstream serves the key.
+/// The options are invalid, or no upstream serves the key.
 pub async fn probe(options: &FeedsOptions, key: &str) -> Result<Probe, Error> {
     let bodies = Bodies::new(options.fetches_bytes_max, Arc::new(Ledger::new(usize::MAX)));
     let prober = Prober::new(options.clone(), Upstreams::new(options)?, bodies);
@@ -153,7 +154,7 @@ fn result(fetched: &Fetched) -> String {
     }
 }
 
-/// The time of the next fetch, and the reason for it.
+/// Describes the time of the next fetch, and its reason.
 fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
     let freshness = match outcome {
         Outcome::Fresh { freshness, .. } | Outcome::Same { freshness, .. } => freshness,
@@ -187,7 +188,7 @@ fn next(options: &FeedsOptions, upstream: usize, outcome: &Outcome) -> String {
     }
 }
 
-/// The time of the next fetch after a 404. It depends on whether the key had a document before.
+/// Describes the time of the next fetch after a 404. It depends on whether the key had a document before.
 fn next_of_missing(options: &FeedsOptions, upstream: usize) -> String {
     let FeedsOptions { not_found_after, not_found_retry_interval: retry, .. } = options;
     let without = format!("after {retry:?}, if a client asks for the key (not_found_retry_interval)");

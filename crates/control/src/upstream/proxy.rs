@@ -1,11 +1,11 @@
-//! Proxies between Stentor and an upstream (`proxy`): the one of the section, or those that the environment names.
+//! Proxies between Stentor and an upstream (`proxy`): the section's own, or those in environment variables.
 
 use crate::options::Proxy;
 use hyper::Uri;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 impl Proxy {
-    /// The proxy for requests to `url`. `None`: they go to the host itself.
+    /// Returns the proxy for requests to `url`. `None` if they go to the host itself.
     pub(super) fn of(&self, url: &Uri) -> Option<Intercept> {
         let matcher = match self {
             Self::None => return None,
@@ -17,7 +17,7 @@ impl Proxy {
         matcher.intercept(url)
     }
 
-    /// Passwords, plain and encoded, which no message may show.
+    /// Returns passwords, plain and encoded, which messages must not show.
     pub(super) fn secrets(&self) -> Vec<String> {
         let Self::Environment { http, https, .. } = self else { return Vec::new() };
         let mut secrets = Vec::new();
@@ -32,7 +32,8 @@ impl Proxy {
         secrets
     }
 
-    /// The mistake, for the operator. Never shows a value of the environment, which may have a password.
+    /// Returns the mistake, for the operator. Never contains a value of the environment, which may include a
+    /// password.
     pub(super) fn wrong(&self) -> Option<String> {
         match self {
             Self::None => None,
@@ -53,7 +54,7 @@ impl Proxy {
     }
 }
 
-/// Whether a text names a proxy that is spoken to in plain HTTP. The scheme may be missing.
+/// Returns `true` for the URL of a proxy that uses plain HTTP. The scheme may be missing.
 fn is_proxy(text: &str) -> bool {
     let Ok(url) = text.parse::<Uri>() else { return false };
     let is_alone = matches!(url.path(), "" | "/") && url.query().is_none();
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_proxy_is_refused() {
+    fn invalid_proxies_are_refused() {
         let is_right = |proxy: Proxy| proxy.wrong().is_none();
         for url in ["http://proxy", "http://proxy:3128", "http://10.0.0.1:3128/", "http://[::1]:3128"] {
             assert!(is_right(Proxy::Url(url.into())) && is_right(environment(url, url, "")), "{url}");

@@ -1,30 +1,31 @@
 //! Redirects that stay within the path of an upstream (`redirects = "same_path"`).
 //!
-//! A target has the scheme, host and port of `url`, and begins with its text before the first placeholder. So that no server can read
-//! another path in it, it has none of `.` and `..` as a segment (also with parameters, as in `..;a`), `//`, `\`, or percent-encoded `.`, `/`,
-//! `\`, control characters and escapes.
+//! A target has the scheme, host and port of `url`, and begins with its text before the first placeholder. So
+//! that no server can read another path in it, it contains neither `.` nor `..` as a segment (also with
+//! parameters, as in `..;a`), nor `//`, `\`, or percent-encoded `.`, `/`, `\`, control characters and
+//! escapes.
 
 use super::explain::{port, resolve};
 use hyper::header::{HeaderMap, LOCATION};
 use hyper::{StatusCode, Uri};
 
-/// Most redirects of one fetch.
+/// Maximum number of redirects of one fetch.
 pub(super) const REDIRECTS_MAX: u32 = 3;
 
-/// The beginning that the URLs of an upstream have in common.
+/// The common start of an upstream's URLs.
 pub(super) struct Scope {
     origin: Uri,
     begin: String,
 }
 
 impl Scope {
-    /// `begin`: the text of `url` before its first placeholder.
+    /// Makes the scope. `begin` is the text of `url` before its first placeholder.
     pub(super) fn new(begin: &str) -> Option<Self> {
         let origin: Uri = begin.parse().ok()?;
         Some(Self { begin: path_and_query(&origin), origin })
     }
 
-    /// The URL to follow a redirect to. `None`: the response is none, or it leads elsewhere.
+    /// Returns the target of a redirect. `None` if the response is no redirect, or leads elsewhere.
     pub(super) fn target(&self, asked: &Uri, status: StatusCode, headers: &HeaderMap) -> Option<Uri> {
         if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
             return None;
@@ -43,13 +44,13 @@ impl Scope {
     }
 }
 
-/// The target of a request: a path, and perhaps a query.
+/// Returns the target of a request: a path, and optionally a query.
 pub(super) fn path_and_query(url: &Uri) -> String {
     let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
     format!("{}{query}", url.path())
 }
 
-/// Whether each server reads the same path in it, also one that decodes twice.
+/// Returns `true` if each server reads the same path in it, even one that decodes twice.
 fn is_plain(path: &str) -> bool {
     let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
     let is_escape = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);

@@ -1,8 +1,8 @@
 //! Upstreams whose secrets change while they are in use.
 //!
-//! An [`Upstream`] never changes. When the value of a secret does, the next fetch uses another one, which shares what is the same. After a
-//! 401, the files are read at once, and the request is sent once more if it would be another. If a new value can't be used, for example
-//! in a header, the last one stays.
+//! An [`Upstream`] never changes. When the value of a secret does, the next fetch uses a new one, which
+//! shares the unchanged parts. After a 401, the files are read at once, and the request is sent once more if
+//! it would differ. If a new value can't be used, for example in a header, the last one stays in use.
 
 use super::{Bodies, DocumentProcessor, Fetched, Upstream, fetch::Trace};
 use crate::current::Current;
@@ -15,14 +15,15 @@ use tokio::time::Instant;
 /// Minimum time between two reads of the files because of a 401.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the module's documentation.
+/// An upstream with its current secrets; see the module's documentation.
 pub(crate) struct Rotating {
     pub(crate) name: Arc<str>,
     secrets: Secrets,
     current: Current<Upstream>,
-    /// The version of the secrets that the upstream was made of, or that can't be used.
+    /// The version of the secrets that the upstream uses, or that can't be used.
     version: Mutex<u64>,
-    /// The last read because of a 401. `None` inside: there was none. `None`: no file is named.
+    /// Time of the last read because of a 401; the inner `None` means that there was none. The outer `None`
+    /// means that no file is referenced.
     reread: Option<Mutex<Option<Instant>>>,
 }
 
@@ -40,12 +41,12 @@ impl Rotating {
         }
     }
 
-    /// Logs where documents come from.
+    /// Logs the source of documents.
     pub(crate) fn log(&self) {
         self.current().log();
     }
 
-    /// The upstream with the current values of its secrets.
+    /// Returns the upstream with the current values of its secrets.
     pub(super) fn current(&self) -> Arc<Upstream> {
         let mut version = lock(&self.version);
         let newest = self.secrets.version();
@@ -61,8 +62,8 @@ impl Rotating {
         self.current.load()
     }
 
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body; within twice that time if the
-    /// upstream answers 401 and a secret has changed.
+    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body; within
+    /// twice that time if the upstream answers 401 and a secret has changed.
     pub(crate) async fn fetch(
         &self,
         job: &FetchJob,
@@ -72,7 +73,7 @@ impl Rotating {
         self.fetch_traced(job, processor, bodies, &mut Trace::default()).await
     }
 
-    /// As [`Self::fetch`], with the response's headers if `trace` keeps them.
+    /// Like [`Self::fetch`], with the response's headers if `trace` requests them.
     pub(super) async fn fetch_traced(
         &self,
         job: &FetchJob,
@@ -105,7 +106,7 @@ impl Rotating {
             *last = Some(now);
         }
         let secrets = self.secrets.clone();
-        // An error: the process ends.
+        // An error means that the process ends.
         let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
     }
 }

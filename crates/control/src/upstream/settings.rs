@@ -1,4 +1,4 @@
-//! Settings of an upstream that only make sense together, and those that are more than a text.
+//! Checks settings of an upstream that depend on each other, and settings with a syntax of their own.
 
 use super::transport::server_name;
 use crate::options::{Proxy, RequestMethod, UpstreamOptions};
@@ -8,8 +8,8 @@ use std::path::Path;
 use stentor_delta::{Ignored, PointerError};
 
 impl UpstreamOptions {
-    /// The mistakes in these options but for `url`, `key` and `prefix`, which [`Route`](crate::Route) checks: the name of a field, and
-    /// a text for the operator. No file is read.
+    /// Returns the mistakes in these options except `url`, `key` and `prefix`, which [`Route`](crate::Route)
+    /// checks: the name of a field, and a text for the operator. Reads no file.
     pub fn check(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if let Some(host) = &self.host {
@@ -45,7 +45,7 @@ impl UpstreamOptions {
         wrong
     }
 
-    /// The places of a document whose changes alone make no version.
+    /// Returns the places of a document whose changes alone don't make a new version.
     pub(super) fn ignored(&self) -> Result<Ignored, PointerError> {
         Ignored::parse(&self.ignore)
     }

@@ -1,4 +1,4 @@
-//! TLS of the control plane's requests. Certificates of servers are always verified.
+//! TLS for the control plane's requests. Certificates of servers are always verified.
 
 use crate::error::Error;
 use crate::options::{FeedsOptions, UpstreamOptions};
@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use stentor_json::without_byte_order_mark;
 
-/// TLS that trusts the certificates of a file, or those of the system. It trusts nothing if it isn't `needed`.
+/// Makes TLS that trusts the certificates of a file, or the system's. Trusts no certificate unless it is
+/// `needed`.
 ///
 /// # Errors
 /// The problem, with the name of the file.
@@ -19,7 +20,7 @@ pub(crate) fn tls(needed: bool, ca_file: Option<&Path>) -> Result<ClientConfig, 
     Ok(builder(roots)?.with_no_client_auth())
 }
 
-/// The TLS of sections. Those without settings of their own share one.
+/// TLS of sections. Sections without their own settings share one.
 pub(super) struct SectionTls<'o> {
     options: &'o FeedsOptions,
     shared: Option<(Arc<RootCertStore>, Arc<ClientConfig>)>,
@@ -30,7 +31,7 @@ impl<'o> SectionTls<'o> {
         Self { options, shared: None }
     }
 
-    /// The TLS of one section.
+    /// Returns the TLS of one section.
     pub(super) fn of(
         &mut self,
         upstream: &UpstreamOptions,
@@ -72,7 +73,7 @@ impl<'o> SectionTls<'o> {
     }
 }
 
-/// Trusted certificates: those of a file, or the system's.
+/// Returns the trusted certificates: those of a file, or the system's.
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match ca_file {
@@ -103,7 +104,7 @@ fn builder(
     Ok(builder.with_root_certificates(roots))
 }
 
-/// TLS with a client certificate. An error says whether it is about the key.
+/// Makes TLS with a client certificate. An error states whether it concerns the key.
 fn identified(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     certificate: &Path,
@@ -122,7 +123,7 @@ fn identified(
     })
 }
 
-/// The certificates of a PEM file, at least one.
+/// Reads the certificates of a PEM file, at least one.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = std::fs::read(file).map_err(|error| in_file(file, &error))?;
     let certificates: Result<Vec<_>, _> =

@@ -1,6 +1,8 @@
-//! Transport of requests: a TCP connection to the host of the URL, with TLS for `https://`, a Unix domain socket, or a proxy.
+//! Transport of requests: a TCP connection to the host of the URL, with TLS for `https://`, a Unix domain
+//! socket, or a proxy.
 //!
-//! A proxy passes requests for `http://` on, and opens tunnels (`CONNECT`) for `https://`, inside of which TLS is spoken with the upstream.
+//! A proxy forwards requests for `http://`, and opens tunnels (`CONNECT`) for `https://`, in which TLS runs
+//! end to end with the upstream.
 
 use super::failure::chain;
 use crate::options::UpstreamOptions;
@@ -30,11 +32,11 @@ pub(super) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// How an upstream is reached.
+/// The route to an upstream.
 pub(super) struct Transport {
     way: Way,
     tls: TlsConnector,
-    /// The authority whose host is named in the handshake and in the certificate. `None`: that of the URL.
+    /// The authority whose host is used in the handshake and in the certificate. `None`: that of the URL.
     host: Option<Uri>,
 }
 
@@ -45,7 +47,7 @@ enum Way {
 }
 
 impl Transport {
-    /// `begin`: the beginning of the upstream's URLs, with their host.
+    /// Makes the transport. `begin` is the start of the upstream's URLs, with their host.
     pub(super) fn new(options: &UpstreamOptions, begin: &str, tls: Arc<ClientConfig>) -> Self {
         let tcp = super::tcp(options.connect_timeout);
         let proxy = begin.parse().ok().and_then(|url| options.proxy.of(&url));
@@ -56,12 +58,13 @@ impl Transport {
                 (None, None) => Way::Host(tcp),
             },
             tls: TlsConnector::from(tls),
-            // It was checked.
+            // The value has been checked.
             host: options.host.as_ref().and_then(|host| host.parse().ok()),
         }
     }
 
-    /// The proxy that requests are sent to, with what identifies Stentor there. `None`: they are sent to the upstream, if need be in a tunnel.
+    /// Returns the proxy that receives requests, with Stentor's credentials for it. `None` if requests go to
+    /// the upstream, possibly in a tunnel.
     pub(super) fn http_proxy(&self, url: &Uri) -> Option<Option<&HeaderValue>> {
         match &self.way {
             Way::Proxy(_, proxy) if !is_secure(url) => Some(proxy.basic_auth()),
@@ -117,7 +120,7 @@ fn is_secure(url: &Uri) -> bool {
     url.scheme_str() == Some("https")
 }
 
-/// The name that the certificate must have.
+/// Returns the name that the certificate must have.
 pub(super) fn server_name(url: &Uri) -> Result<ServerName<'static>, rustls::pki_types::InvalidDnsNameError> {
     let host = url.host().unwrap_or_default();
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));

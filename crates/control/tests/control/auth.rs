@@ -1,4 +1,4 @@
-//! Clients' tokens: keys that are fetched, issuers that fail or lie, permissions, revocations.
+//! Clients' tokens: fetched keys, failing or malicious issuers, permissions, revocations.
 
 use crate::common::{Answer, FakePlane, Rig, bare, counted, http, ok, raw, script, with};
 use base64::Engine as _;
@@ -25,19 +25,19 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// A private key.
+/// Makes a private key.
 fn private_key() -> String {
     let (kind, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
     let der = EcdsaKeyPair::generate_pkcs8(kind, &random).unwrap();
     format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(der.as_ref()))
 }
 
-/// A key pair of an issuer.
+/// Makes a key pair of an issuer.
 fn pair(id: &str) -> SigningKey {
     SigningKey::es256(Some(id), &private_key()).unwrap()
 }
 
-/// The answer of an issuer with this key.
+/// Makes an issuer's response with this key.
 fn set(pair: &SigningKey) -> Answer {
     ok(&json!({"keys": [pair.public_jwk().unwrap()]}).to_string())
 }
@@ -46,12 +46,12 @@ fn secret() -> SigningKey {
     SigningKey::secret(&Key::secret(None, &SECRET).unwrap(), Algorithm::Hs256).unwrap()
 }
 
-/// A token of `issuer` for `subject`, valid for an hour.
+/// Makes a token of `issuer` for `subject`, valid for an hour.
 fn token(key: &SigningKey, issuer: &str, subject: &str) -> String {
     token_with(key, issuer, subject, &json!({}))
 }
 
-/// As [`token`], with further claims.
+/// Like [`token`], with further claims.
 fn token_with(key: &SigningKey, issuer: &str, subject: &str, more: &Value) -> String {
     let mut claims =
         json!({"iss": issuer, "sub": subject, "aud": "stentor", "iat": now(), "exp": now() + 3600});
@@ -98,7 +98,7 @@ fn ask_within(auth: &Auth, token: Option<&str>, work: &mut SignatureWork) -> Aut
     auth.authenticate(Ticket::for_test(1), &Credentials { token, client: ClientFacts::default() }, work)
 }
 
-/// The user, the code of the refusal, or `pending`.
+/// Returns the user, the code of the refusal, or `pending`.
 fn outcome(auth: &Auth, token: &str) -> String {
     match ask(auth, Some(token)) {
         Authentication::Accepted(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
@@ -133,7 +133,7 @@ impl Rig {
         self.post("/api/v1/revocations", &body.to_string()).await
     }
 
-    /// The answers to the first `count` clients that waited.
+    /// Returns the answers to the first `count` waiting clients.
     async fn identified(&self, count: usize) -> Vec<String> {
         let all = |plane: &FakePlane| {
             let mut all = plane.identified.lock().unwrap();
@@ -143,7 +143,7 @@ impl Rig {
     }
 }
 
-/// A control plane, whose first client waits until the keys of its issuer have been fetched.
+/// Starts a control plane, whose first client waits until the keys of its issuer have been fetched.
 async fn started(auth: &Arc<Auth>, token: &str, expect: &str) -> Rig {
     assert_eq!(outcome(auth, token), "pending");
     let rig = Rig::auth(auth);
@@ -168,7 +168,7 @@ async fn keys_are_fetched_once_for_many_clients() {
     let rig = Rig::auth(&auth);
     assert_eq!(rig.identified(2).await, ["1", "2"]);
     assert_eq!(outcome(&auth, &token(&key, "i", "3")), "3");
-    // Thousands of keys that nobody has: no further fetch, for a while.
+    // Thousands of unknown keys cause no further fetch for a while.
     let other = private_key();
     for n in 0..3000 {
         let key = SigningKey::es256(Some(&format!("forged-{n}")), &other).unwrap();
@@ -184,7 +184,8 @@ async fn keys_are_fetched_once_for_many_clients() {
     .await;
 }
 
-/// An issuer that fails, in every way: its clients are refused for the time being, those of others aren't affected.
+/// An issuer that fails in every way: its clients are refused temporarily, those of other issuers aren't
+/// affected.
 #[tokio::test]
 async fn issuers_that_fail_concern_their_clients_only() {
     async fn check(addr: SocketAddr, outcome: &str) {
@@ -236,7 +237,8 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(outcome(&auth, &of_old), "1");
     assert_eq!(rig.metric("stentor_auth_tokens_cached_total").await, Some(1.0));
     assert_eq!(outcome(&auth, &token(&old, "i", "2")), "2");
-    // A reload repeats the fetch. Tokens of the old key aren't accepted any more, although they were verified before.
+    // A reload repeats the fetch. Tokens of the old key are no longer accepted, although they were verified
+    // before.
     auth.replace(&AuthOptions { issuers: Vec::new(), ..options.clone() }).unwrap();
     assert_eq!(outcome(&auth, &of_old), "token_invalid");
     auth.replace(&options).unwrap();
@@ -246,7 +248,8 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(auth.generation(), 2);
 }
 
-/// An issuer that stays is fetched from once. Where it changes, those that wait for its keys are answered at once.
+/// An unchanged issuer isn't fetched again. If it changes, clients that wait for its keys are answered at
+/// once.
 #[tokio::test]
 async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     let key = pair("a");
@@ -271,7 +274,7 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     }
     for _ in 0..3 {
         auth.replace(&options(addr)).unwrap();
-        // The task that fetches learns of it.
+        // Lets the fetching task run.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -279,7 +282,7 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     released.notify_one();
     assert_eq!(rig.identified(1).await, ["1"]);
     assert_eq!(fetches.load(Ordering::SeqCst), 1);
-    // Another address, whose keys are never there; then none.
+    // Another address, which never returns keys; then no issuer.
     auth.replace(&options(silent)).unwrap();
     for (next, expected) in [(options(addr), "unavailable"), (AuthOptions::default(), "token_invalid")] {
         let unknown = self::token(&pair("b"), "i", "2");
@@ -295,7 +298,7 @@ async fn keys_without_an_id_are_replaced() {
     let [old, new] = [(); 2].map(|()| SigningKey::es256(None, &private_key()).unwrap());
     let auth = issuers(vec![remote("i", script(vec![set(&old), set(&new)]).await)]);
     let rig = started(&auth, &token(&old, "i", "1"), "1").await;
-    // Such a token may be forged: what isn't worth a fetch is refused.
+    // Such a token may be forged, so it is refused unless a fetch is allowed.
     assert_eq!(outcome(&auth, &token(&new, "i", "2")), "token_invalid");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
@@ -305,7 +308,7 @@ async fn keys_without_an_id_are_replaced() {
     assert_eq!(outcome(&auth, &token(&old, "i", "1")), "token_invalid");
 }
 
-/// A token that is being verified while the issuer is removed isn't known afterwards.
+/// A token that is being verified while its issuer is removed isn't cached afterwards.
 #[test]
 fn verified_tokens_outlast_no_reload() {
     let with = AuthOptions { issuers: vec![local("i")], ..AuthOptions::default() };
@@ -331,7 +334,7 @@ fn verified_tokens_outlast_no_reload() {
     }
 }
 
-/// A token that was verified before isn't accepted any more when its issuer has withdrawn the key.
+/// A token that was verified before is no longer accepted after the issuer has withdrawn the key.
 #[tokio::test]
 async fn withdrawn_keys_end_known_tokens() {
     let (old, new) = (pair("old"), pair("new"));
@@ -359,10 +362,10 @@ async fn a_key_belongs_to_its_issuer() {
     let mut both = rig.identified(2).await;
     both.sort();
     assert_eq!(both, ["1", "2"]);
-    // Each signs in the name of the other.
+    // Each issuer signs in the name of the other.
     assert_eq!(outcome(&auth, &token(&other, "i", "1")), "token_invalid");
     assert_eq!(outcome(&auth, &token(&key, "j", "2")), "token_invalid");
-    // An issuer that nobody has configured, with the URL of its keys.
+    // An issuer that isn't configured, with the URL of its keys.
     let jku = json!({"jku": "http://127.0.0.1:1/", "aud": "stentor"});
     assert_eq!(outcome(&auth, &token_with(&key, "http://127.0.0.1:1/", "1", &jku)), "token_invalid");
     rig.expect_metrics(&[
@@ -373,7 +376,7 @@ async fn a_key_belongs_to_its_issuer() {
 }
 
 #[tokio::test]
-async fn clients_may_do_what_rules_and_tokens_allow() {
+async fn rules_and_tokens_determine_the_allowed_actions() {
     let options = AuthOptions {
         issuers: vec![local("i")],
         permissions: vec![
@@ -405,7 +408,7 @@ async fn clients_may_do_what_rules_and_tokens_allow() {
     ] {
         assert_eq!(may(&ada, access), expect, "{access:?}");
     }
-    // New rules concern clients that are connected.
+    // New rules apply to connected clients.
     let permissions = vec![rule(&["user:*"], &["history"], Recipients::Users)];
     auth.replace(&AuthOptions { permissions, allow_anonymous: true, ..options }).unwrap();
     for (access, expect) in
@@ -431,7 +434,7 @@ fn a_signature_is_verified_when_the_turn_has_time_for_it_and_only_once() {
     for token in [&good, &bad] {
         assert_eq!(ask(token, Duration::ZERO), "postponed");
     }
-    // The first token of a turn gets any time; what needs no signature takes none.
+    // The first token of a turn may take any time; tokens without a signature to verify take none.
     assert_eq!(ask(&bad, Duration::from_nanos(1)), "token_invalid");
     assert_eq!(ask(&good, Duration::from_nanos(1)), "Accepted");
     assert_eq!(ask(&good, Duration::ZERO), "Accepted");
@@ -453,7 +456,7 @@ async fn tokens_are_revoked() {
     assert_eq!(outcome(&auth, &second), "42");
     assert_eq!(rig.revoke(&json!({"subject": "42"})).await.0, 200);
     assert_eq!((outcome(&auth, &second), outcome(&auth, &other)), ("token_revoked".into(), "43".into()));
-    // One that is only asked for a new token isn't revoked.
+    // A client that is only asked for a new token isn't revoked.
     assert_eq!(rig.revoke(&json!({"subject": "43", "action": "refresh"})).await.0, 200);
     assert_eq!(outcome(&auth, &other), "43");
     assert_eq!(rig.revoke(&json!({"issued_before": now() + 1})).await.0, 200);
@@ -484,7 +487,7 @@ async fn tokens_are_revoked() {
     assert_eq!(rig.metric("stentor_auth_revocations").await, Some(3.0));
 }
 
-/// Also on a node that nobody asks for its list.
+/// This also holds on a node whose list is never requested.
 #[tokio::test]
 async fn revocations_end_by_time_and_are_charged() {
     let none = Duration::ZERO;
@@ -510,7 +513,7 @@ async fn revocations_end_by_time_and_are_charged() {
     assert!(is_empty());
 }
 
-/// A hook may name another user than the token, or name one without a token.
+/// A hook may set another user than the token, or set one without a token.
 #[tokio::test]
 async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
     let named = |identity: &Identity| Identity {
@@ -518,7 +521,7 @@ async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
         issued_at: Some(1000),
         ..identity.clone()
     };
-    // Whether identities that began at 1000 are revoked, and whether their live sessions match.
+    // Whether identities since 1000 are revoked, and whether their live sessions match.
     for (body, expect) in [
         (json!({"subject": "42"}), [true, false, false]),
         (json!({"subject": "43"}), [false, false, false]),
@@ -543,7 +546,7 @@ async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
 }
 
 #[tokio::test]
-async fn the_list_of_revocations_is_bounded_and_issuers_are_told_apart() {
+async fn the_list_of_revocations_is_bounded_and_separates_issuers() {
     let options =
         AuthOptions { issuers: vec![local("i"), local("j")], revocations_max: 1, ..AuthOptions::default() };
     let rig = Rig::auth(&auth(&options));

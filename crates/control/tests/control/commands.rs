@@ -1,4 +1,4 @@
-//! Commands for sessions over the admin port: what reaches the data plane, what is answered, and what is refused.
+//! Commands for sessions over the admin port: the data plane's inputs, the responses, and refusals.
 
 use crate::common::*;
 use std::sync::atomic::Ordering;
@@ -7,13 +7,13 @@ use std::time::Duration;
 const ID: &str = "nSp4eVh0Zr_L3kW9tQ2b";
 
 impl Rig {
-    /// The status and text of the answer to a command.
+    /// Returns the status and text of the response to a command.
     async fn command(&self, name: &str, body: &str) -> (u16, String) {
         let (status, text) = self.post(&format!("/api/v1/{name}"), body).await;
         (status, text.trim_end().to_owned())
     }
 
-    /// The commands that the data plane got since the last call.
+    /// Takes the commands that the data plane has received since the last call.
     fn commands(&self) -> Vec<String> {
         std::mem::take(&mut *self.plane.commands.lock().unwrap())
     }
@@ -83,7 +83,7 @@ async fn invalid_commands_are_refused_and_explained() {
         bad(name, "[]", "a JSON object").await;
         bad(name, "{", "EOF").await;
         bad(name, r#"{"rooms":["a"],"namespce":"/x"}"#, "unknown field `namespce`").await;
-        // As for `publish`: it must not be everybody.
+        // Like for `publish`: the command must not apply to all sessions.
         bad(name, r#"{"room":"a","namespace":"/"}"#, "unknown field `room`").await;
         bad(name, r#"{"rooms":["a"],"except":{"room":"a"}}"#, "unknown field `room`").await;
         bad(name, r#"{"rooms":"a"}"#, "expected a sequence").await;

@@ -1,4 +1,4 @@
-//! A fake data plane, and upstreams on loopback that do what a test tells them.
+//! A fake data plane, and scripted upstreams on loopback.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
-/// No test waits longer for what must come.
+/// Maximum time that a test waits for an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -36,27 +36,27 @@ pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T
     }
 }
 
-/// Records what the control plane does with it.
+/// Records the control plane's calls.
 #[derive(Default)]
 pub(crate) struct FakePlane {
     pub(crate) signals: Arc<Signals>,
     wanted: Mutex<Vec<Wanted>>,
     updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
-    /// The last documents that a test looked at.
+    /// The last documents that a test has read.
     bases: Mutex<HashMap<Key, String>>,
     pub(crate) published: Mutex<Vec<Publish>>,
-    /// The other commands, as Rust shows their parts.
+    /// The other commands, in `Debug` format.
     pub(crate) commands: Mutex<Vec<String>>,
     pub(crate) rechecks: Mutex<Vec<Recheck>>,
-    /// So many calls are refused as busy.
+    /// Number of calls that are refused as busy.
     pub(crate) busy: AtomicUsize,
     pub(crate) refusals: AtomicUsize,
     pub(crate) readiness: Mutex<Readiness>,
-    /// Commands aren't answered.
+    /// `true` if commands aren't answered.
     pub(crate) stops: AtomicBool,
-    /// Answers to credentials: who the client is, or the code of the refusal.
+    /// Answers to credentials: the user, or the code of the refusal.
     pub(crate) identified: Mutex<Vec<String>>,
-    /// From now on each look at its wishes, at its metrics panics.
+    /// `true` makes every read of its subscribed keys or its metrics panic.
     pub(crate) broken_wanted: AtomicBool,
     pub(crate) broken_metrics: AtomicBool,
     changed: Notify,
@@ -91,7 +91,7 @@ impl FakePlane {
         done.answer(Ok(answer));
     }
 
-    /// Waits until `found` finds something.
+    /// Waits until `found` returns a value.
     pub(crate) async fn until<T>(&self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
         let look = async {
             loop {
@@ -106,19 +106,19 @@ impl FakePlane {
         patiently(what, look).await
     }
 
-    /// Waits until a call was refused as busy, since this last returned.
+    /// Waits until a call was refused as busy, since this function last returned.
     pub(crate) async fn until_refused(&self) {
         self.until("a refusal", |plane| (plane.refusals.swap(0, Ordering::SeqCst) > 0).then_some(())).await;
     }
 
-    /// Asserts which updates come next.
+    /// Asserts the next updates.
     pub(crate) async fn expect(&self, updates: &[&str]) {
         for update in updates {
             assert_eq!(self.next().await, *update, "in {updates:?}");
         }
     }
 
-    /// The next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
+    /// Returns the next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
     pub(crate) async fn next(&self) -> String {
         let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
         match update {
@@ -143,7 +143,7 @@ impl FakePlane {
         }
     }
 
-    /// Whether there are wishes that the control plane hasn't taken.
+    /// Returns `true` if there are changes of subscribed keys that the control plane hasn't taken.
     pub(crate) fn has_wanted(&self) -> bool {
         !self.wanted.lock().unwrap().is_empty()
     }
@@ -271,7 +271,7 @@ impl DataPlane for FakePlane {
     }
 }
 
-/// A control plane on a fake data plane.
+/// A control plane with a fake data plane.
 pub(crate) struct Rig {
     pub(crate) plane: Arc<FakePlane>,
     pub(crate) control: Control,
@@ -282,14 +282,14 @@ impl Rig {
         Self::start(Options { feeds, admin, ..Options::default() })
     }
 
-    /// Without feeds, and with the options of the admin port changed.
+    /// Makes a rig without feeds, with changed options of the admin port.
     pub(crate) fn with_admin(change: impl FnOnce(&mut AdminOptions)) -> Self {
         let mut admin = AdminOptions::default();
         change(&mut admin);
         Self::new(FeedsOptions::default(), admin)
     }
 
-    /// With clients whose tokens are checked.
+    /// Makes a rig with clients whose tokens are checked.
     pub(crate) fn auth(auth: &Arc<Auth>) -> Self {
         Self::start(Options { auth: Some(auth.clone()), ..Options::default() })
     }
@@ -301,7 +301,7 @@ impl Rig {
         Self { control: control.unwrap(), plane }
     }
 
-    /// A subscriber wants this key.
+    /// Makes a subscriber request this key.
     pub(crate) fn want(&self, key: &str) {
         self.plane.want(key, true);
     }
@@ -310,30 +310,30 @@ impl Rig {
         Self::new(feeds(upstreams), AdminOptions::default())
     }
 
-    /// Sends a GET to the admin port, and returns the answer's status and body.
+    /// Sends a GET to the admin port. Returns the status and body of the response.
     pub(crate) async fn admin(&self, path: &str) -> (u16, String) {
         self.send(&request("GET", path, "", "")).await
     }
 
-    /// Sends a POST of JSON to the admin port, and returns the answer's status and body.
+    /// Sends a POST with JSON to the admin port. Returns the status and body of the response.
     pub(crate) async fn post(&self, path: &str, body: &str) -> (u16, String) {
         self.send(&request("POST", path, JSON, body)).await
     }
 
-    /// Sends these bytes to the admin port, and returns the answer's status and body.
+    /// Sends these bytes to the admin port. Returns the status and body of the response.
     pub(crate) async fn send(&self, bytes: &[u8]) -> (u16, String) {
         let mut stream = self.begin(bytes).await;
         answer(&mut stream).await
     }
 
-    /// A connection to the admin port, to which these bytes were written.
+    /// Opens a connection to the admin port and writes these bytes.
     pub(crate) async fn begin(&self, bytes: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(self.control.admin_addr()).await.unwrap();
         let _ = stream.write_all(bytes).await;
         stream
     }
 
-    /// The value of a line of `/metrics`.
+    /// Returns the value of a line of `/metrics`.
     pub(crate) async fn metric(&self, line: &str) -> Option<f64> {
         let (status, text) = self.admin("/metrics").await;
         assert_eq!(status, 200);
@@ -358,10 +358,10 @@ impl Rig {
     }
 }
 
-/// A header field of requests.
+/// A header of requests.
 pub(crate) const JSON: &str = "content-type: application/json\r\n";
 
-/// A request to the admin port, whose header fields each end a line.
+/// Makes a request to the admin port. Each header in `fields` ends a line.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let head = format!(
@@ -371,7 +371,7 @@ pub(crate) fn request(method: &str, path: &str, fields: &str, body: impl AsRef<[
     [head.as_bytes(), body].concat()
 }
 
-/// Reads to the end, and gives status and body. Status 0: closed without an answer.
+/// Reads to the end. Returns status and body. Status 0: closed without a response.
 pub(crate) async fn answer(stream: &mut TcpStream) -> (u16, String) {
     let mut text = Vec::new();
     let _ = patiently("an answer", stream.read_to_end(&mut text)).await;
@@ -381,7 +381,7 @@ pub(crate) async fn answer(stream: &mut TcpStream) -> (u16, String) {
     (status, body)
 }
 
-/// Fast retries, short time-outs.
+/// Returns options with fast retries and short timeouts.
 pub(crate) fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
     FeedsOptions {
         upstreams,
@@ -392,7 +392,7 @@ pub(crate) fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
     }
 }
 
-/// An upstream that is asked every 10 ms.
+/// Makes an upstream that is polled every 10 ms.
 pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
     UpstreamOptions {
         name: name.into(),
@@ -405,14 +405,14 @@ pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
     }
 }
 
-/// An upstream that is asked once.
+/// Makes an upstream that is fetched once.
 pub(crate) fn hourly(name: &str, addr: SocketAddr) -> UpstreamOptions {
     UpstreamOptions { poll_interval: HOUR, ..upstream(name, addr) }
 }
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// An HTTP server whose handler is given each request with its number, from 0.
+/// Runs an HTTP server whose handler receives each request with its number, from 0.
 pub(crate) async fn http<F, Fut>(handler: F) -> SocketAddr
 where
     F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
@@ -421,7 +421,7 @@ where
     counted(handler).await.0
 }
 
-/// As [`http`], with the number of requests.
+/// Like [`http`]; also returns the number of requests.
 pub(crate) async fn counted<F, Fut>(handler: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
@@ -447,18 +447,18 @@ where
     (addr, requests)
 }
 
-/// A server that gives these answers in order, and the last one from then on.
+/// Runs a server that sends these responses in order, then repeats the last one.
 pub(crate) async fn script(answers: Vec<Answer>) -> SocketAddr {
     http(move |n, _| std::future::ready(answers[n.min(answers.len() - 1)].clone())).await
 }
 
-/// A server whose answers are 0, 1, 2 …
+/// Runs a server whose responses are 0, 1, 2 …
 pub(crate) async fn numbers() -> SocketAddr {
     http(|n, _| std::future::ready(ok(&n.to_string()))).await
 }
 
-/// A server that writes what it is told, honest or not: `script` is given the connection after each request's
-/// head was read, with the request's number; returning false closes it.
+/// Runs a server that writes arbitrary bytes: `script` receives the connection after each request's head was
+/// read, with the request's number. Returning `false` closes the connection.
 pub(crate) async fn raw<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(usize, TcpStream) -> Fut + Send + Sync + 'static,
@@ -488,19 +488,19 @@ where
     addr
 }
 
-/// An answer with a JSON body.
+/// Makes a response with a JSON body.
 pub(crate) fn ok(body: &str) -> Answer {
     let answer = Response::new(Full::from(Bytes::copy_from_slice(body.as_bytes())));
     with(answer, "content-type", "application/json")
 }
 
-/// An answer with a header field.
+/// Adds a header to a response.
 pub(crate) fn with(mut answer: Answer, name: &'static str, value: &str) -> Answer {
     answer.headers_mut().insert(name, value.parse().unwrap());
     answer
 }
 
-/// An answer of nothing but a status.
+/// Makes a response with only a status.
 pub(crate) fn bare(status: u16) -> Answer {
     Response::builder().status(status).body(Full::default()).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Feeds from upstreams on loopback that change, stall, fail and lie, into a fake data plane.
+//! Feeds from upstreams on loopback that change, stall, fail and misbehave, with a fake data plane.
 
 use crate::common::*;
 use flate2::{Compression, write::GzEncoder};
@@ -19,8 +19,8 @@ fn fetches(outcome: &str) -> String {
     format!("stentor_feed_fetches_total{{upstream=\"s\",outcome=\"{outcome}\"}}")
 }
 
-/// Asserts the updates of the key `s/k`, whose upstream gives these answers in order, and the last one from then on. The keys of the
-/// other upstream, `t`, have no subscribers.
+/// Asserts the updates of the key `s/k`, whose upstream sends these responses in order, then repeats the last
+/// one. The keys of the other upstream, `t`, have no subscribers.
 async fn check(
     name: &str,
     change: impl FnOnce(&mut UpstreamOptions),
@@ -42,7 +42,7 @@ async fn check(
 async fn a_subscribed_key_is_fetched_and_its_changes_are_sent() {
     let bodies = [
         "{ \"a\": 1, \"b\": [] }",
-        // The same value, written otherwise: not told.
+        // The same value in another spelling isn't sent.
         "{\"a\":1,\"b\":[]}",
         "{\"b\":[],\"a\":1.0}",
         "{\"a\":0,\"b\":[],\"a\":1}",
@@ -86,7 +86,7 @@ async fn keys_are_percent_encoded_in_requests() {
         rig.plane.expect(&[&format!("{key}={target:?}")]).await;
         rig.plane.want(key, false);
     }
-    // The upstream of the other keys isn't asked for such a key.
+    // The other upstream isn't requested for such a key.
     rig.want("t/a b");
     rig.plane.expect(&["t/a b:not_found:no feed is configured for this key", "t/a b:forget"]).await;
     rig.control.shutdown().await;
@@ -118,7 +118,7 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
     rig.want("s/k");
     rig.plane.expect(&["s/k=\"one\"", "s/k=\"two\""]).await;
     assert_eq!(full.load(Ordering::SeqCst), 2);
-    // Fetching goes on meanwhile.
+    // Fetching continues meanwhile.
     assert!(rig.metric(&fetches("not_modified")).await >= Some(4.0));
 }
 
@@ -141,7 +141,7 @@ async fn many_subscribers_of_a_cold_key_cost_one_request() {
     }
     gate.add_permits(1);
     rig.plane.expect(&["s/k=1"]).await;
-    // Subscribing and unsubscribing in a loop forces nothing; a key that is new is the proof that it was seen.
+    // Subscribing and unsubscribing in a loop causes no fetch. A new key proves that the loop was processed.
     for _ in 0..1000 {
         rig.plane.want("s/k", false);
         rig.want("s/k");
@@ -221,7 +221,8 @@ fn html(body: &str) -> Answer {
     with(ok(body), "content-type", "text/html; charset=utf-8")
 }
 
-/// A good answer, a bad one, and good ones again: the feed goes stale, keeps its value, and recovers.
+/// A valid response, an invalid one, and valid ones again: the feed becomes stale, keeps its value, and
+/// recovers.
 #[tokio::test]
 async fn invalid_responses_keep_the_last_value() {
     let invalid = ("the upstream's document is not valid JSON", "failed_invalid_json");
@@ -265,7 +266,7 @@ async fn compressed_responses_are_decoded() {
 async fn other_content_is_passed_through() {
     let csv = |body| with(ok(body), "content-type", "text/csv");
     let (padded, bare) = (csv(" a ;\n b "), csv("a;\n b"));
-    // Whole each time, without a patch, and the same bytes aren't news.
+    // The document is sent whole each time, without a patch, and the same bytes aren't a new version.
     let answers = vec![padded.clone(), padded.clone(), padded, bare];
     let any = |options: &mut UpstreamOptions| options.content = Content::Any;
     check("other content", any, answers, &["s/k= a ;\n b ", "s/k=a;\n b"]).await;
@@ -310,7 +311,7 @@ async fn last_modified_is_sent_back_as_it_came() {
             (0, None) => with(ok("1"), "last-modified", date),
             (1, Some(since)) if since == date => bare(304),
             (2, Some(since)) if since == date => ok("2"),
-            // The second version came without.
+            // The second version had none.
             (_, None) => ok("3"),
             (n, since) => panic!("{n}: {since:?}"),
         })
@@ -356,7 +357,7 @@ async fn a_template_gives_the_url_of_a_key_and_other_keys_are_unknown() {
     rig.want("matchesfeed/8/other");
     let unknown = "matchesfeed/8/other:not_found:no feed is configured for this key";
     rig.plane.expect(&[unknown, "matchesfeed/8/other:forget"]).await;
-    // One that would leave the path isn't asked for.
+    // A key that would leave the path isn't requested.
     rig.want("d..");
     rig.plane.expect(&["d..:not_found:no URL can be built from this key"]).await;
     assert_eq!(*paths.lock().unwrap(), Vec::<String>::new());
@@ -383,7 +384,7 @@ async fn fetches_keep_to_the_upstreams_concurrency() {
         rig.want(&format!("s/{n}"));
     }
     arrivals.acquire_many(3).await.unwrap().forget();
-    // Each answer lets one more fetch begin. The others wait at the upstream meanwhile.
+    // Each response lets one more fetch begin. The others wait at the upstream meanwhile.
     for _ in 0..60 {
         answers.add_permits(1);
         assert!(rig.plane.next().await.ends_with("=1"));
@@ -396,7 +397,7 @@ async fn fetches_keep_to_the_upstreams_concurrency() {
     .await;
 }
 
-/// The pace itself is the scheduler's, whose tests have a clock of their own.
+/// The rate itself is tested with the scheduler, whose tests have a virtual clock.
 #[tokio::test]
 async fn a_rate_that_is_reached_shows_in_the_metrics() {
     let limited = UpstreamOptions {
@@ -408,7 +409,7 @@ async fn a_rate_that_is_reached_shows_in_the_metrics() {
     for n in 0..10 {
         rig.want(&format!("s/{n}"));
     }
-    // Ten keys at 20 fetches a second: half a second, and more while the machine is busy.
+    // Ten keys at 20 fetches per second: half a second, and more while the machine is busy.
     while rig.metric("stentor_feed_upstream_interval_seconds{upstream=\"s\"}").await < Some(0.4) {
         rig.plane.next().await;
     }
@@ -450,7 +451,7 @@ async fn write_answer(mut stream: TcpStream, status: &str, body: &str) -> Option
     Some(stream)
 }
 
-/// A fetch uses the connection of the one before, also if that brought no document.
+/// A fetch uses the connection of the previous one, even if that returned no document.
 #[tokio::test]
 async fn connections_are_used_again() {
     let addrs = Arc::new(Mutex::new(HashSet::new()));
@@ -472,7 +473,7 @@ async fn connections_are_used_again() {
 
 #[tokio::test]
 async fn a_closed_idle_connection_is_no_failure() {
-    // Says nothing of closing, and closes as soon as the next request arrives on it.
+    // Sends no `Connection: close`, and closes the connection as soon as the next request arrives on it.
     let answered = Arc::new(Mutex::new(HashSet::new()));
     let addr = raw(move |n, stream| {
         let again = !answered.lock().unwrap().insert(stream.peer_addr().unwrap());
@@ -487,7 +488,7 @@ async fn a_closed_idle_connection_is_no_failure() {
     }
 }
 
-/// When the pause ends, the scheduler's tests say.
+/// The scheduler's tests check the end of the pause.
 #[tokio::test]
 async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     let (addr, requests) = counted(|_, _| std::future::ready(with(bare(429), "retry-after", "3600"))).await;
@@ -504,7 +505,7 @@ async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
-/// The original's test key number 12: corrupt once a second, for ever. It costs its own feed only.
+/// The original's test key number 12: corrupt once a second, forever. It only affects its own feed.
 #[tokio::test]
 async fn a_corrupt_key_is_stale_and_affects_no_other_key() {
     let addr = http(|n, request| async move {
@@ -527,7 +528,7 @@ async fn a_corrupt_key_is_stale_and_affects_no_other_key() {
 async fn redirects_are_not_followed() {
     let (target, requests) = counted(async |_, _| ok("\"secret\"")).await;
     let location = format!("http://{target}/latest/meta-data");
-    // Subscribers learn that it failed, the operator where it pointed.
+    // Subscribers receive the failure, the operator its target.
     let answer = with(bare(302), "location", &location);
     let rig = check("redirect", |_| {}, vec![answer], &["s/k:stale:the upstream answered 302"]).await;
     let (_, status) = rig.admin("/api/v1/status").await;
@@ -548,7 +549,7 @@ async fn unknown_keys_are_not_found() {
     rig.plane.expect(&[unknown, "nobody/serves/this:forget"]).await;
     rig.want("s/k");
     rig.plane.expect(&["s/k:not_found:the upstream has no such key (404)"]).await;
-    // While it is wanted it is looked at again.
+    // The key is fetched again while it has subscribers.
     found.store(true, Ordering::SeqCst);
     rig.plane.expect(&["s/k=1"]).await;
 }
@@ -617,8 +618,8 @@ const HEADERS: &str = "the upstream's response headers are too large";
 const LARGE: &str = "the upstream's document is too large";
 const INVALID: &str = "the upstream's document is not valid JSON";
 
-/// An upstream that misbehaves in its bytes: the key goes stale for this reason, and another upstream's key lives
-/// on meanwhile.
+/// Checks an upstream that misbehaves on the byte level: the key becomes stale for this reason, and another
+/// upstream's key keeps working meanwhile.
 async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
     let addr = raw(move |_, mut stream| async move {
         stream.write_all(head.as_bytes()).await.ok()?;
@@ -635,7 +636,7 @@ async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
         None
     })
     .await;
-    // Only who is to be found slow is given little time.
+    // Only a server that must be too slow has a short timeout.
     let (read_timeout, timeout) = if reason == SLOW {
         (Duration::from_millis(200), Duration::from_millis(500))
     } else {
@@ -655,7 +656,7 @@ async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
             }
         }
     }
-    // Nothing much beyond the limit was ever taken in.
+    // Hardly more than the limit was ever received.
     let metric = async |name: &str| rig.metric(&format!("{name}{{upstream=\"bad\"}}")).await.unwrap_or(0.0);
     let fetches = metric("stentor_feed_fetch_seconds_count").await;
     let received = metric("stentor_feed_fetch_received_bytes_total").await;
@@ -690,7 +691,7 @@ async fn upstreams_that_lie_stall_or_flood_are_contained() {
 
 #[tokio::test]
 async fn an_unreachable_upstream_recovers() {
-    // Bound without listening it refuses, and nobody else gets the port.
+    // A bound socket that doesn't listen refuses connections, and keeps the port reserved.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let rig = Rig::feeds(vec![upstream("s", socket.local_addr().unwrap())]);

@@ -1,11 +1,11 @@
-//! Fetches that `POST /api/v1/fetch` asks for.
+//! Fetches by `POST /api/v1/fetch`.
 
 use crate::common::*;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
 use stentor_control::{AdminOptions, FeedsOptions, Options};
 
-/// Sends a request for a fetch, and returns the status and the answer.
+/// Sends a request for a fetch. Returns the status and the response.
 async fn fetch(rig: &Rig, key: &str) -> (u16, Value) {
     let (status, text) = rig.post("/api/v1/fetch", &format!(r#"{{"key":"{key}"}}"#)).await;
     (status, serde_json::from_str(&text).unwrap())

@@ -1,6 +1,6 @@
-//! The control plane over loopback, in front of a fake data plane.
+//! The control plane over loopback, with a fake data plane.
 
-// Tests may panic; clippy knows only functions marked as such.
+// Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
 #[macro_use]

@@ -1,4 +1,4 @@
-//! `PUT` and `DELETE /api/v1/feeds/KEY`: what reaches the data plane, and what is refused.
+//! `PUT` and `DELETE /api/v1/feeds/KEY`: the data plane's inputs, and refusals.
 
 use crate::common::*;
 use std::io::Write;
@@ -9,7 +9,7 @@ use stentor_control::{AdminOptions, FeedsOptions, PushedKeys};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
-/// How long a push waits until it is told that the server is busy.
+/// Time that a push waits before it is refused as busy.
 const BUSY: Duration = Duration::from_millis(50);
 
 fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
@@ -20,7 +20,7 @@ fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
     Rig::new(options, admin)
 }
 
-/// A push as bytes.
+/// Makes the bytes of a push.
 fn push(method: &str, key: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     request(method, &format!("/api/v1/feeds/{key}"), fields, body)
 }
@@ -38,8 +38,8 @@ async fn delete(rig: &Rig, key: &str) -> (u16, String) {
     rig.send(&push("DELETE", key, "", b"")).await
 }
 
-/// The next thing that is told is a document of this key.
-async fn heard(rig: &Rig, key: &str) {
+/// Asserts that the next update is a document of this key.
+async fn expect_document(rig: &Rig, key: &str) {
     let update = rig.plane.next().await;
     assert!(update.starts_with(&format!("{key}=")), "{update}");
 }
@@ -51,7 +51,7 @@ fn string(len: usize) -> String {
     format!("\"{}\"", "x".repeat(len - 2))
 }
 
-/// A document of which a patch is shorter.
+/// Makes a document for which a patch is shorter.
 fn list(last: u32) -> String {
     format!(r#"["{}",{last}]"#, "x".repeat(100))
 }
@@ -65,7 +65,7 @@ async fn documents_reach_the_data_plane_with_their_patches() {
     put_new(&rig, "scores/1", &list(2)).await;
     let expect = format!(r#"scores/1={} by [{{"op":"replace","path":"/1","value":2}}]"#, list(2));
     assert_eq!(rig.plane.next().await, expect);
-    // Other content goes as it is.
+    // Other content is passed on unchanged.
     assert_eq!(
         rig.send(&push("PUT", "page", "content-type: text/html\r\n", b" <p> ")).await,
         (200, CHANGED.into())
@@ -94,7 +94,7 @@ async fn a_key_with_a_new_subscriber_is_sent_again_and_a_deleted_key_is_not_foun
     assert!(status == 404 && body.contains("not_found"), "{body}");
     rig.want("k");
     rig.plane.expect(&["k:not_found:no feed is configured for this key", "k:forget"]).await;
-    // It begins anew.
+    // The key starts again.
     put_new(&rig, "k", "1").await;
     rig.plane.expect(&["k=1"]).await;
 }
@@ -117,18 +117,18 @@ async fn an_invalid_push_is_refused_and_changes_nothing() {
     check(put(&rig, "a", "").await, 400, "document").await;
     check(put(&rig, "a", &string(101)).await, 413, "too_long").await;
     check(rig.send(&push("PUT", "a", "", b"1")).await, 415, "content_type").await;
-    // What was refused takes no place.
+    // Refused documents take no space.
     put_new(&rig, "a", &string(100)).await;
     rig.want("a");
-    heard(&rig, "a").await;
-    heard(&rig, "a").await;
+    expect_document(&rig, "a").await;
+    expect_document(&rig, "a").await;
     check(put(&rig, "b", &string(21)).await, 507, "no_space").await;
     put_new(&rig, "b", &string(20)).await;
-    heard(&rig, "b").await;
+    expect_document(&rig, "b").await;
     rig.want("b");
-    heard(&rig, "b").await;
+    expect_document(&rig, "b").await;
     check(put(&rig, "c", "1").await, 507, "too_many_keys").await;
-    // The last good one stays.
+    // The last valid document stays.
     check(put(&rig, "b", "nope").await, 400, "document").await;
     assert_eq!(put(&rig, "b", &string(20)).await, (200, SAME.into()));
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
@@ -152,7 +152,7 @@ async fn concurrent_pushes_to_one_key_are_serialized() {
         pushes.spawn(async move { put_new(&rig, "k", &list(n)).await });
     }
     pushes.join_all().await;
-    // The fake plane checks that each patch is for the document before it.
+    // The fake plane checks that each patch applies to the previous document.
     for n in 0..20 {
         let update = rig.plane.next().await;
         assert_eq!(update.contains(" by "), n > 0, "{update}");
@@ -167,29 +167,30 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
     });
     for key in ["a", "b", "c"] {
         put_new(&rig, key, &string(30)).await;
-        heard(&rig, key).await;
+        expect_document(&rig, key).await;
     }
-    // `a` is wanted, so it stays; `b` was used after `c`.
+    // `a` has subscribers, so it stays; `b` was used after `c`.
     rig.want("a");
-    heard(&rig, "a").await;
+    expect_document(&rig, "a").await;
     assert_eq!(put(&rig, "b", &string(30)).await, (200, SAME.into()));
     put_new(&rig, "d", &string(40)).await;
     rig.plane.expect(&["c:forget"]).await;
-    heard(&rig, "d").await;
+    expect_document(&rig, "d").await;
     rig.expect_metrics(&[
         ("stentor_feed_pushed_documents_bytes", 100.0),
         ("stentor_feed_pushed_evicted_keys_total", 1.0),
     ])
     .await;
-    // Nothing goes for what doesn't fit anyhow.
+    // No document is evicted for one that wouldn't fit anyway.
     let (status, body) = put(&rig, "e", &string(71)).await;
     assert!(status == 507 && body.contains("no_space"), "{body}");
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(3.0));
-    // A larger version of a key itself: its own bytes don't count twice.
+    // A larger version of a key: its own bytes don't count twice.
     put_new(&rig, "d", &string(70)).await;
     rig.plane.expect(&["b:forget"]).await;
-    heard(&rig, "d").await;
-    // Nobody wants `a` any more, so it goes as well where there would be a fifth key. (What is wished is seen in order.)
+    expect_document(&rig, "d").await;
+    // `a` has no subscribers any longer, so it is evicted for a fifth key. (Changes of subscriptions are
+    // processed in order.)
     rig.plane.want("a", false);
     rig.want("api/seen");
     assert!(rig.plane.next().await.starts_with("api/seen:stale"));
@@ -198,7 +199,7 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
         if key == "h" {
             rig.plane.expect(&["a:forget"]).await;
         }
-        heard(&rig, key).await;
+        expect_document(&rig, key).await;
     }
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(4.0));
 }
@@ -212,17 +213,17 @@ async fn a_push_with_an_old_sequence_is_refused() {
     };
     check("PUT", "?sequence=7", "7", 200, "true").await;
     check("PUT", "?sequence=6", "6", 409, "sequence 6 is too old: the last one was 7").await;
-    // Tried again: the same.
+    // A retry has the same result.
     check("PUT", "?sequence=7", "7", 200, "false").await;
-    // Without a number it is taken as it comes, and the number stays.
+    // A push without a number is accepted, and the number stays.
     check("PUT", "", "0", 200, "true").await;
     check("PUT", "?sequence=6", "6", 409, "sequence").await;
-    // The number counts also where the value is the same.
+    // The number counts even if the value is unchanged.
     check("PUT", "?sequence=9", "0", 200, "false").await;
     check("PUT", "?sequence=8", "8", 409, "sequence").await;
     check("DELETE", "?sequence=8", "", 409, "sequence").await;
     check("DELETE", "?sequence=9", "", 200, "true").await;
-    // It begins anew.
+    // The numbers start again.
     check("PUT", "?sequence=1", "1", 200, "true").await;
     check("PUT", "?sequense=1", "1", 400, "the only query parameter is sequence=N").await;
     rig.plane.expect(&["k=7", "k=0", "k:not_found:it was deleted", "k:forget", "k=1"]).await;
@@ -251,7 +252,7 @@ async fn compressed_documents_are_inflated_within_the_limit() {
     rig.plane.expect(&["k=[3]"]).await;
 }
 
-/// A client that pushes may go away before the answer; what it began is completed.
+/// A client may disconnect before the response; its push is completed.
 #[tokio::test]
 async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
     let rig = rig(|_| {});
@@ -278,22 +279,22 @@ async fn bodies_in_transit_are_bounded_together() {
     };
     let mut slow = rig.begin(head).await;
     taken(60 << 10).await;
-    // Another one waits for its room, and not for ever.
+    // Another push waits for space, but not forever.
     put_new(&rig, "j", &list(100)).await;
-    heard(&rig, "j").await;
+    expect_document(&rig, "j").await;
     let (status, text) = put(&rig, "j", &string(8 << 10)).await;
     assert!(status == 503 && text.contains("busy"), "{status} {text}");
     slow.write_all(body).await.unwrap();
     assert_eq!(answer(&mut slow).await, (200, CHANGED.into()));
     taken(0).await;
-    // One who goes away gives it back.
+    // A client that disconnects frees its space.
     let gone = rig.begin(head).await;
     taken(60 << 10).await;
     drop(gone);
     taken(0).await;
 }
 
-/// Who asks for a key whose first push is under way gets its document, or is told that there is none.
+/// A subscriber of a key whose first push is in progress receives its document, or that there is none.
 #[tokio::test]
 async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     let rig = rig(|_| {});
@@ -301,7 +302,7 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     let pushed = async { put(&rig, "k", "1").await };
     let wanted = async {
         rig.plane.until_refused().await;
-        // The time of the push is over only after the subscription was seen.
+        // The push may time out only after the subscription was processed.
         tokio::time::pause();
         rig.want("k");
         rig.plane.until("the subscription to be seen", |plane| (!plane.has_wanted()).then_some(())).await;
@@ -319,7 +320,7 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     rig.plane.expect(&["k=1"]).await;
 }
 
-/// A key that the configuration says will be pushed may be waited for.
+/// Clients may wait for a key that the configuration declares as pushed.
 #[tokio::test]
 async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
     let rig = rig(|options| {
@@ -327,33 +328,33 @@ async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
         options.upstreams[0].prefix = "live/fetched/".into();
         options.pushed_keys_max = 1;
     });
-    // Nothing is told of it: what follows is about another key.
+    // The key causes no update: the next one is for another key.
     rig.want("live/a");
     rig.want("b");
     rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
-    // There is an end to it.
+    // The number of such keys is limited.
     rig.want("live/b");
     let lost = rig.plane.next().await;
     assert!(lost.starts_with("live/b:not_found:too many keys wait for their first document"), "{lost}");
     rig.plane.expect(&["live/b:forget"]).await;
     rig.plane.want("live/b", false);
-    // A push that fails changes nothing.
+    // A failed push changes nothing.
     assert_eq!(put(&rig, "live/a", "{").await.0, 400);
     put_new(&rig, "live/a", "1").await;
     rig.plane.expect(&["live/a=1"]).await;
-    // It is known that somebody is subscribed, so it doesn't make room for another.
+    // The key has subscribers, so it isn't evicted for another one.
     assert_eq!(put(&rig, "live/b", "1").await.0, 507);
     rig.plane.want("live/a", false);
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(1.0));
     put_new(&rig, "live/b", "2").await;
     rig.plane.expect(&["live/a:forget", "live/b=2"]).await;
-    // After it was deleted it is waited for as before.
+    // After its deletion, subscribers wait for it again.
     assert_eq!(delete(&rig, "live/b").await.0, 200);
     rig.plane.expect(&["live/b:not_found:it was deleted", "live/b:forget"]).await;
     rig.want("live/b");
     rig.plane.want("b", false);
     rig.want("b");
     rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
-    // What an upstream serves more specifically is the upstream's.
+    // A key of a more specific upstream belongs to that upstream.
     assert_eq!(put(&rig, "live/fetched/a", "1").await.0, 409);
 }

@@ -1,4 +1,4 @@
-//! Feeds from https upstreams: certificates are verified, always.
+//! Feeds from https upstreams: certificates are always verified.
 
 use crate::common::*;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -9,7 +9,7 @@ use stentor_control::{AdminOptions, FeedsOptions, UpstreamOptions};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-/// An upstream over TLS. Returns its port.
+/// Runs an upstream over TLS. Returns its port.
 async fn serve(config: rustls::ServerConfig) -> u16 {
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -48,7 +48,7 @@ async fn only_a_server_with_a_valid_certificate_is_trusted() {
     let closed_port = serve(closed.unwrap()).await;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(made.cert.pem().as_bytes()).unwrap();
-    // A certificate that was made for nobody here, so that there is always one to trust.
+    // A certificate for another name, so that there is always one to trust.
     let mut other = tempfile::NamedTempFile::new().unwrap();
     let unrelated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     other.write_all(unrelated.cert.pem().as_bytes()).unwrap();

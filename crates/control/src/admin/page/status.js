@@ -1,5 +1,5 @@
 'use strict';
-// Names come from strangers: all text is set as text, never as HTML.
+// Names come from untrusted clients: all text is set as text, never as HTML.
 (() => {
   const STATUS_MS = 1000;
   const LISTS_MS = 5000;
@@ -58,7 +58,7 @@
     return value;
   }
 
-  // What is drawn over time: a gauge, or a counter's increase in a second.
+  // The value drawn over time: a gauge, or a counter's increase per second.
   const trends = [
     ['Connections', 'connections'], ['Sessions', 'sessions'], ['Messages received a second', 'messages_received', true],
     ['Deliveries a second', 'deliveries_sent', true], ['Bytes received a second', 'received_bytes', true],

@@ -1,4 +1,4 @@
-//! Messages and their mistakes.
+//! Valid messages, and the explanations of invalid ones.
 
 use super::*;
 

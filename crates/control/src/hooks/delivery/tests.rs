@@ -21,7 +21,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// With notices about these subjects.
+    /// Makes a rig with notices about these subjects.
     fn new(subjects: impl IntoIterator<Item = u64>) -> Self {
         let begun = Instant::now();
         let queue = Queue::new(LIMITS);
@@ -50,7 +50,8 @@ impl Rig {
         self.now.duration_since(self.begun).as_secs_f64()
     }
 
-    /// Sends requests until this second. `backend` gets the time in seconds and which notices the request has.
+    /// Sends requests until this second. `backend` receives the time in seconds and the numbers of the
+    /// request's notices.
     fn run(&mut self, until: f64, mut backend: impl FnMut(f64, &[u64]) -> Result<(), Cause>) {
         let until = self.begun + Duration::from_secs_f64(until);
         while self.now < until {
@@ -85,7 +86,7 @@ fn an_outage_drops_nothing_and_is_probed_with_one_notice() {
             if at < 180.0 { Err(cause) } else { Ok(()) }
         });
         assert_eq!((rig.taken.clone(), rig.dropped), ((1..=1_000).collect(), 0), "{cause:?}");
-        // While it lasted: 0.5 s, 1 s … 30 s, 30 s. The batches grow again afterwards.
+        // During the outage: 0.5 s, 1 s … 30 s, 30 s. The batches grow again afterwards.
         assert!(rig.requests <= requests_max + 1 + 14, "{cause:?}: {}", rig.requests);
         assert_eq!(rig.queue.held_bytes(), 0);
     }
@@ -106,7 +107,7 @@ fn the_second_failure_in_a_row_is_an_outage() {
 
 #[test]
 fn a_notice_is_dropped_only_if_it_fails_for_a_minute_while_others_succeed() {
-    // Number 4 fails, and 6 is about the same subject.
+    // Notice 4 fails, and 6 is about the same subject.
     let mut rig = Rig::new([0, 1, 2, 7, 3, 7, 4]);
     let mut failures = 0;
     let mut poison = |at: f64, numbers: &[u64]| {
@@ -115,7 +116,7 @@ fn a_notice_is_dropped_only_if_it_fails_for_a_minute_while_others_succeed() {
     };
     rig.run(20.0, &mut poison);
     assert_eq!((rig.taken.clone(), rig.dropped), (vec![1, 2, 3, 5, 7], 0));
-    // No other notice comes.
+    // No further notice arrives.
     rig.run(200.0, &mut poison);
     assert_eq!(rig.dropped, 0);
     for until in [216.0, 232.0, 248.0] {
@@ -144,7 +145,7 @@ fn many_notices_in_a_row_that_fail_keep_others_for_two_minutes_at_most() {
     rig.run(120.0, |_, numbers| if numbers.iter().any(|n| *n <= 100) { Err(Cause::Status) } else { Ok(()) });
     rig.taken.sort_unstable();
     assert_eq!((rig.taken.clone(), rig.dropped), ((101..=300).collect(), 0));
-    // Further notices are their witnesses.
+    // Further notices succeed and prove that the backend works.
     for second in 121..300 {
         rig.push([1_000]);
         rig.run(f64::from(second), |_, numbers| {
@@ -155,7 +156,7 @@ fn many_notices_in_a_row_that_fail_keep_others_for_two_minutes_at_most() {
 }
 
 #[test]
-fn what_is_left_is_sent_at_the_end_without_pauses() {
+fn remaining_notices_are_sent_at_the_end_without_pauses() {
     let mut rig = Rig::new(0..3);
     rig.run(0.3, |_, _| Err(Cause::Connect));
     rig.queue.end();
@@ -164,7 +165,7 @@ fn what_is_left_is_sent_at_the_end_without_pauses() {
 }
 
 #[test]
-fn the_queue_is_bounded_and_numbers_what_it_drops() {
+fn the_queue_is_bounded_and_numbers_dropped_notices() {
     let limits = QueueLimits { waiting_max: 3, waiting_bytes_max: 100, batch_max: 9, ..LIMITS };
     let (mut queue, now) = (Queue::new(limits), Instant::now());
     let push = |queue: &mut Queue| queue.push(0, true, || b"{\"a\":1}".to_vec());
@@ -177,7 +178,7 @@ fn the_queue_is_bounded_and_numbers_what_it_drops() {
     assert_eq!(numbers(&mut queue), [1, 2, 3]);
     assert!(push(&mut queue) && !queue.push(0, false, Vec::new), "there is no memory");
     assert!(push(&mut queue) && !queue.push(0, true, || vec![0; 101]));
-    // 7 is missing between them: they don't share a request.
+    // 7 is missing between them, so they don't share a request.
     assert_eq!((numbers(&mut queue), numbers(&mut queue)), (vec![json!(6)], vec![json!(8)]));
     assert_eq!((numbers(&mut queue).len(), queue.held_bytes()), (0, 0));
 }
@@ -188,9 +189,11 @@ struct Rooms {
     /// Occupied rooms and their numbers.
     occupied: BTreeMap<u64, u64>,
     last: u64,
-    /// The backend's list, the sequence numbers that it has seen, and the pass that hasn't ended.
+    /// The backend's list.
     listed: BTreeSet<u64>,
+    /// The sequence numbers that the backend has received.
     seen: HashSet<u64>,
+    /// The unfinished pass.
     pass: Option<u64>,
     passes: usize,
     pages: usize,
@@ -211,7 +214,7 @@ impl Rooms {
         }
     }
 
-    /// A room gets its first subscriber or loses the last one.
+    /// Gives a room its first subscriber, or removes its last one.
     fn toggle(&mut self, room: u64) {
         let number = self.occupied.iter().find(|(_, other)| **other == room).map(|(number, _)| *number);
         let kind = match number {
@@ -228,7 +231,7 @@ impl Rooms {
         self.queue.push(room, true, || json!({"notice": kind, "room": room}).to_string().into_bytes());
     }
 
-    fn make_page(&mut self, wanted: &PageWanted) {
+    fn make_page(&mut self, wanted: &PageRequest) {
         let until = wanted.until.unwrap_or(self.last);
         let rooms = self
             .occupied
@@ -263,7 +266,7 @@ impl Rooms {
         }
     }
 
-    /// One step at `now`, if there is one. `fails` sees the rooms of the request.
+    /// Carries out one due step at `now`. `fails` receives the rooms of the request.
     fn step(&mut self, now: Instant, fails: impl Fn(&[u64]) -> Option<Cause>) -> bool {
         let texts = match self.queue.poll_request(now) {
             None => return false,
@@ -289,7 +292,8 @@ impl Rooms {
     }
 }
 
-/// A backend that is away for three minutes and then again and again, and perhaps can't handle a room.
+/// Runs a backend that is down for three minutes and then again and again, and optionally can't handle a
+/// room.
 fn run_resync(seed: u64, poison: Option<u64>) {
     let (mut rooms, mut rng) = (Rooms::new(20), Rng::with_seed(seed));
     let begun = Instant::now();
@@ -348,7 +352,7 @@ fn other_notices_wait_for_the_last_page_and_pages_are_small() {
 
 #[test]
 fn a_room_that_fails_keeps_no_others_from_a_resync() {
-    // Neighbours that fail, and all of them are left out of five passes.
+    // Neighbors fail, and all of them are skipped in five passes.
     let (mut rooms, begun) = (Rooms::new(20), Instant::now());
     (0..30).for_each(|room| rooms.toggle(room));
     let fails = |rooms: &[u64]| rooms.iter().any(|room| (10..14).contains(room)).then_some(Cause::Status);
@@ -388,7 +392,7 @@ fn no_notice_overtakes_a_gap() {
 #[test]
 fn a_notice_that_fails_keeps_no_resync_from_a_gap_right_behind_it() {
     let (mut rooms, begun) = (Rooms::new(1), Instant::now());
-    // There is no place for the second one.
+    // There is no room for the second notice.
     rooms.toggle(7);
     rooms.toggle(8);
     for tenth in 0..300 {

@@ -28,7 +28,7 @@ impl Source for Peer {
     }
 }
 
-/// Answers all questions of a request but the bad ones. Returns who has asked them.
+/// Answers all questions of a request except the bad ones. Returns their askers.
 fn answer_except(
     batcher: &mut Batcher<Peer>,
     now: Instant,
@@ -43,13 +43,13 @@ fn answer_except(
 fn addresses_and_sessions_take_turns() {
     let now = Instant::now();
     let mut batcher = Batcher::new(LIMITS);
-    // The first leaves alone.
+    // The first question is sent alone.
     let peers = |list: &[Peer]| list.to_vec();
     ask(&mut batcher, now, [(1, 1)]);
     let first = batcher.poll_batch(now).unwrap();
     ask(&mut batcher, now, [(1, 1), (1, 1), (1, 1), (1, 1), (1, 1), (1, 2), (1, 2), (2, 3), (2, 3), (3, 4)]);
     answer_except(&mut batcher, now, &first, |_| false);
-    let order: Vec<_> = batches(&mut batcher, now + LIMITS.gather)
+    let order: Vec<_> = batches(&mut batcher, now + LIMITS.batch_delay)
         .iter()
         .map(|batch| answer_except(&mut batcher, now, batch, |_| false))
         .collect();
@@ -61,8 +61,8 @@ fn addresses_and_sessions_take_turns() {
     assert_eq!(order, expected);
 }
 
-/// One address asks as much as it can with many sessions, some of whose questions fail. A client of another address is never
-/// refused, and its question is in one of the next requests.
+/// One address asks as much as it can with many sessions, some of whose questions fail. A client of another
+/// address is never refused, and its question is in one of the next requests.
 #[test]
 fn a_flood_of_questions_delays_and_refuses_no_other_address() {
     for seed in 0..200 {
@@ -70,7 +70,8 @@ fn a_flood_of_questions_delays_and_refuses_no_other_address() {
         let mut now = Instant::now();
         let mut batcher = Batcher::<Peer>::new(LIMITS);
         let mut in_flight = VecDeque::<Batch>::new();
-        // Ids of the other client's questions, whether the last one waits, and requests that left before it.
+        // Ids of the other client's questions, whether the last one waits, and the number of requests sent
+        // before it.
         let (mut asked, mut waits, mut requests) = (HashSet::new(), false, 0);
         for _ in 0..200 {
             for _ in 0..random.usize(..20) {
@@ -94,7 +95,7 @@ fn a_flood_of_questions_delays_and_refuses_no_other_address() {
             for (peer, cause) in batcher.take_failed() {
                 assert_eq!((peer.0, cause), (1, Cause::QueueFull), "seed {seed}");
             }
-            now += LIMITS.gather;
+            now += LIMITS.batch_delay;
             while in_flight.len() > random.usize(..3)
                 && let Some(batch) = in_flight.pop_front()
             {
@@ -118,7 +119,7 @@ fn the_longest_queue_is_refused_when_too_many_questions_wait() {
     for (size, count) in [(1, LIMITS.waiting_max), (100, LIMITS.waiting_bytes_max / 100)] {
         let mut batcher = full(size, count);
         assert_eq!(batcher.ask(now, (1, 1), |_| vec![0; size]), Err(((1, 1), Cause::QueueFull)));
-        // Another address, and another session of this address.
+        // A client of another address, and another session of this address.
         for peer in [(2, 2), (1, 3)] {
             assert_eq!(batcher.ask(now, peer, |_| vec![0; size]), Ok(true));
             assert_eq!(batcher.take_failed(), [((1, 1), Cause::QueueFull)]);
@@ -128,7 +129,7 @@ fn the_longest_queue_is_refused_when_too_many_questions_wait() {
         let too_large = vec![0; LIMITS.waiting_bytes_max + 1];
         assert_eq!(batcher.ask(now, (2, 2), |_| too_large), Err(((2, 2), Cause::QueueFull)));
     }
-    // Of equal queues, the new one is refused.
+    // Of equally long queues, the new question is refused.
     let mut batcher = Batcher::<Peer>::new(LIMITS);
     ask(&mut batcher, now, (0..LIMITS.waiting_max as u64).map(|n| (n, n)));
     assert_eq!(batcher.ask(now, (100, 100), |_| vec![0]), Err(((100, 100), Cause::QueueFull)));
@@ -142,7 +143,7 @@ fn a_request_has_the_time_of_its_newest_question() {
     ask(&mut batcher, now, [(1, 1)]);
     let first = batcher.poll_batch(now).unwrap();
     ask(&mut batcher, now, [(1, 1)]);
-    let later = now + LIMITS.timeout - LIMITS.gather;
+    let later = now + LIMITS.timeout - LIMITS.batch_delay;
     ask(&mut batcher, later, [(2, 2)]);
     answer_except(&mut batcher, later, &first, |_| false);
     let both = batcher.poll_batch(later).unwrap();
@@ -150,7 +151,7 @@ fn a_request_has_the_time_of_its_newest_question() {
 }
 
 #[test]
-fn questions_whose_clients_have_gone_are_dropped() {
+fn questions_of_disconnected_clients_are_dropped() {
     let now = Instant::now();
     let mut batcher = Batcher::<Peer>::new(LIMITS);
     ask(&mut batcher, now, [(1, 1)]);
@@ -167,9 +168,9 @@ fn questions_whose_clients_have_gone_are_dropped() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.take_failed()), (0, 0, vec![]));
 }
 
-/// A question reaches the queue of its hook, and so does its end.
+/// A question reaches the queue of its hook, and so does its cancellation.
 #[test]
-fn ports_cancel_what_they_have_asked() {
+fn ports_cancel_their_questions() {
     let ledger = Arc::new(Ledger::new(1 << 20));
     let options = HookOptions {
         name: "chat".into(),
@@ -202,9 +203,9 @@ fn ports_cancel_what_they_have_asked() {
     assert_eq!(waiting(), 0);
 }
 
-/// A question that is too large although others have made room for it.
+/// A question that is too large although other questions were refused to make room for it.
 #[test]
-fn the_hook_hears_of_questions_that_made_room_in_vain() {
+fn questions_refused_to_make_room_in_vain_are_reported() {
     let options = HookOptions {
         name: "h".into(),
         url: "http://127.0.0.1:1".into(),

@@ -1,4 +1,4 @@
-//! Random operations against a shadow that knows only the rules, on virtual time.
+//! Random operations, compared with a model that only knows the rules, on virtual time.
 
 use super::super::results::RETRY_MIN;
 use super::super::*;
@@ -7,29 +7,30 @@ use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Prefix, interval in milliseconds, fetches at once, fetches a second.
+/// Prefix, interval in milliseconds, concurrent fetches, fetches per second.
 const UPSTREAMS: [(&str, u64, usize, usize); 3] =
     [("a", 1000, 2, 1000), ("b", 300, 3, 2), ("ab", 5000, 1, 5)];
 
-/// What the rules say of a key.
+/// The expected state of a key.
 #[derive(Default)]
 struct Shadow {
     wanted: bool,
-    /// Somebody asked for it while it was lost, since it was last fetched.
+    /// `true` if a client has asked for it since its last fetch, while it was not found.
     asked: bool,
-    /// No fetch may start before.
+    /// No fetch may start before this time.
     not_before: Option<Instant>,
     in_flight: bool,
     started: Option<Instant>,
-    /// If this document is sent (it may be refused), no fetch may start before that time.
+    /// If this document is sent (it may be refused), no fetch may start before this time.
     promise: Option<(Bytes, Instant)>,
-    /// The home core's copy: the last document and state sent to it.
+    /// The home core's copy: the last document sent to it.
     document: Option<Bytes>,
+    /// The home core's copy: the last state sent to it.
     state: Option<FeedState>,
     unwanted_since: Option<Instant>,
-    /// Its requesters were refused, and there are no others.
+    /// `true` if its requesters were refused, and there are no others.
     refused: bool,
-    /// `lost` was sent to subscribers since the last subscription.
+    /// `true` if `not_found` was sent to subscribers since the last subscription.
     lost_told: bool,
 }
 
@@ -37,7 +38,7 @@ fn upstream_of(key: &str) -> usize {
     if key.starts_with("ab") { 2 } else { usize::from(key.starts_with('b')) }
 }
 
-/// Applies the updates as a home core would.
+/// Applies the updates as a home core does.
 fn take_events(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, context: &str) {
     while let Some((key, update)) = scheduler.poll_event() {
         let shadow = shadows.get_mut(&key).unwrap();
@@ -99,7 +100,7 @@ fn run(seed: u64) {
     let mut starts = [const { Vec::new() }; UPSTREAMS.len()];
     for step in 0..3000u32 {
         let key = &keys[random.usize(..keys.len())];
-        // In the last part everybody leaves and nothing is wished for any more.
+        // In the last part all subscribers leave, and no new ones come.
         let closing = step >= 2000;
         match random.u64(..8) {
             0..=2 => {
@@ -163,7 +164,7 @@ fn run(seed: u64) {
             shadow.started = Some(now);
             let (row, rate) = (&mut starts[job.upstream], UPSTREAMS[job.upstream].3);
             row.push(now);
-            // In any time, no more than its rate and what may come at once.
+            // In any period, at most the rate and the starts allowed at once.
             let most = rate + (rate / 10).max(1);
             if let Some(before) = row.len().checked_sub(most + 1) {
                 let second = Duration::from_secs(1);
@@ -193,7 +194,7 @@ fn run(seed: u64) {
         assert_eq!(stats.documents_bytes, held, "{context}: bytes");
         assert!(stats.documents_bytes <= options.documents_bytes_max, "{context}: bytes");
         assert!(stats.keys <= options.keys_max, "{context}: keys");
-        // Every wanted key is fetched or refused.
+        // Every key with subscribers is fetched or refused.
         for (key, shadow) in &shadows {
             let known = scheduler.entries.contains_key(key) || shadow.refused;
             let told_lost = shadow.lost_told;
@@ -206,7 +207,8 @@ fn run(seed: u64) {
                 shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
             assert!(flying.count() <= *most, "{context}: workers of {i}");
         }
-        // Work isn't left lying about while a worker is free, but for the upstream's rate. One worker of each upstream is its own.
+        // No due key waits while a worker is free, unless the upstream's rate delays it. One worker is
+        // reserved for each upstream.
         let reserved: usize = scheduler.lanes().map(|lane| lane.in_flight.max(1)).sum();
         for (i, lane) in scheduler.lanes().enumerate() {
             let is_free =
@@ -218,7 +220,7 @@ fn run(seed: u64) {
                 // First fetches leave exactly half of the workers to the others.
                 let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
                     && stats.in_flight < options.fetches_max.div_ceil(2);
-                // Keys that don't exist wait for a rate of their own.
+                // Keys that don't exist wait for a separate rate.
                 let lost = shadows.iter().filter(|(key, shadow)| {
                     upstream_of(key.as_str()) == i && shadow.state == Some(FeedState::NotFound)
                 });
@@ -229,7 +231,7 @@ fn run(seed: u64) {
             }
         }
     }
-    // Everybody has left; let the linger times pass.
+    // All subscribers have left; the linger times pass.
     for key in &keys {
         scheduler.handle_wanted(now, key, false, &[]);
     }
@@ -250,7 +252,7 @@ fn run(seed: u64) {
     assert_eq!(scheduler.poll_timeout(), None, "seed {seed}: an idle scheduler wakes up");
 }
 
-/// An outcome, and how long the rules forbid another fetch after it at the least.
+/// Returns a random outcome, and the minimum time until the next fetch according to the scheduler's rules.
 fn outcome(random: &mut Rng, body: &str) -> (Outcome, Duration) {
     let fresh = |freshness| Outcome::Fresh { version: version(body), patch: None, freshness };
     let seconds = Duration::from_secs(1 + random.u64(..5));

@@ -1,4 +1,4 @@
-//! Redirects that a fetch followed count as requests.
+//! Requests for followed redirects count towards the rate.
 
 use super::*;
 

@@ -1,16 +1,17 @@
-//! The scheduler in front of simulated upstreams, on virtual time. Every run checks the limits at each start of a fetch.
+//! The scheduler with simulated upstreams, on virtual time. Every run checks the limits at each start of a
+//! fetch.
 
 use super::super::*;
 use super::{requester, version};
 use std::collections::BTreeMap;
 
-/// The answer of an upstream: the time that it takes, and an outcome. `None` is a document.
+/// The response of an upstream: its duration, and an outcome. `None` is a document.
 pub(super) type Reply = (Duration, Option<Outcome>);
 
-/// Replies to requests for a key at a time.
+/// Returns responses to requests for a key at a time.
 type Replies<'a> = Box<dyn FnMut(&Key, Duration) -> Reply + 'a>;
 
-/// A fetch that has started.
+/// A started fetch.
 pub(super) struct Start {
     pub(super) at: Duration,
     pub(super) key: Key,
@@ -26,7 +27,7 @@ pub(super) struct Simulation<'a> {
     now: Instant,
     number: u64,
     replies: Replies<'a>,
-    /// By the time at which they end.
+    /// Fetches in flight, by the time of their end.
     in_flight: BTreeMap<(Instant, u64), (FetchJob, Option<Outcome>)>,
     pub(super) starts: Vec<Start>,
     /// Documents and states sent to the subscribers of each key, with their times.
@@ -41,7 +42,7 @@ pub(super) fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
 
-/// Upstreams with the prefixes `a`, `b`, … and the default options, and room for many keys.
+/// Returns options with upstreams with the prefixes `a`, `b`, …, default settings, and room for many keys.
 pub(super) fn upstreams(count: usize, change: impl Fn(usize, &mut UpstreamOptions)) -> FeedsOptions {
     let upstream = |n: usize| {
         let mut upstream =
@@ -76,7 +77,7 @@ impl<'a> Simulation<'a> {
         self.now - self.zero
     }
 
-    /// A session of an address wants these keys.
+    /// Makes a session of an address request these keys.
     pub(super) fn want(&mut self, source: u64, keys: impl IntoIterator<Item = String>) -> &mut Self {
         for text in keys {
             self.scheduler.handle_wanted(self.now, &key(&text), true, &[requester(source, source)]);
@@ -142,7 +143,7 @@ impl<'a> Simulation<'a> {
         self.tell();
     }
 
-    /// Whether one more fetch of this key keeps to the limits.
+    /// Checks that one more fetch of this key keeps to the limits.
     fn check(&self, key: &Key, upstream: usize) {
         assert!(self.in_flight.values().all(|(job, _)| job.key != *key), "two fetches of {key}");
         let options = &self.options.upstreams[upstream];
@@ -158,13 +159,13 @@ impl<'a> Simulation<'a> {
         assert!(recent < most, "{key}: {recent} requests within a second");
     }
 
-    /// When the subscribers of a key were first told this.
-    pub(super) fn first_told(&self, of: &str, what: &str) -> Option<Duration> {
+    /// Returns the time at which the subscribers of a key first received this.
+    pub(super) fn first_received(&self, of: &str, what: &str) -> Option<Duration> {
         let told = self.told.get(&key(of))?;
         told.iter().find(|(_, text)| text == what).map(|(at, _)| *at)
     }
 
-    /// The greatest time between two fetches of these keys that start between two times.
+    /// Returns the longest time between two fetches of these keys that start between two times.
     pub(super) fn longest_interval(
         &self,
         of: impl Fn(&Key) -> bool,
@@ -190,12 +191,12 @@ fn first_documents_do_not_wait_for_refreshes_of_a_slow_api() {
     let options = upstreams(1, |_, _| {});
     let mut simulation = Simulation::new(options, |_, _| (ms(2000), None));
     simulation.want(1, (0..120).map(|n| format!("u0/{n}"))).run_until(ms(15_000));
-    let without = |n: &usize| simulation.first_told(&format!("u0/{n}"), "document").is_none();
+    let without = |n: &usize| simulation.first_received(&format!("u0/{n}"), "document").is_none();
     assert_eq!((0..120).filter(without).count(), 0, "clients without a document");
-    // As many as there are keys: none is fetched twice at a time.
+    // The number of keys: no key is fetched twice at a time.
     let limited_by = simulation.scheduler.lanes().next().unwrap().limited_by;
     assert_eq!(limited_by, Some((Limit::Concurrency, 120)));
-    // Refreshes go on meanwhile: half of what starts.
+    // Refreshes continue meanwhile: half of the starts.
     let within = |start: &&Start| start.at > ms(1000) && start.at < ms(11_000);
     let (first, refresh): (Vec<_>, Vec<_>) =
         simulation.starts.iter().filter(within).partition(|start| start.first);
@@ -205,7 +206,7 @@ fn first_documents_do_not_wait_for_refreshes_of_a_slow_api() {
 #[test]
 fn a_flood_of_new_keys_at_most_doubles_the_interval_of_running_feeds() {
     let options = upstreams(1, |_, upstream| upstream.requests_per_second_max = 20);
-    // New keys hang.
+    // Fetches of new keys hang.
     let hangs = Outcome::failed(FailureClass::Timeout, "");
     let is_new = |key: &Key| key.as_str().starts_with("u0/new");
     let reply = |key: &Key, _| if is_new(key) { (ms(9000), Some(hangs.clone())) } else { (ms(100), None) };
@@ -219,7 +220,7 @@ fn a_flood_of_new_keys_at_most_doubles_the_interval_of_running_feeds() {
 
 #[test]
 fn sections_that_hang_do_not_delay_another() {
-    // The last: more sections than fetches.
+    // The last case has more sections than fetches.
     for (sections, fetches_max) in [(6, 256), (32, 256), (40, 32)] {
         let mut options = upstreams(sections, |_, upstream| upstream.poll_interval = ms(3_600_000));
         options.fetches_max = fetches_max;
@@ -237,13 +238,13 @@ fn sections_that_hang_do_not_delay_another() {
         }
         simulation.run_until(ms(31_000));
         for at in 0..60 {
-            let told = simulation.first_told(&format!("u0/{at}"), "document").expect("a document");
+            let told = simulation.first_received(&format!("u0/{at}"), "document").expect("a document");
             assert!(told <= ms(at * 500 + 200), "{sections} sections: asked at {} ms, {told:?}", at * 500);
         }
     }
 }
 
-/// The proxy in front of the API answers 404 while it restarts.
+/// The proxy in front of the API answers 404 while the API restarts.
 #[test]
 fn no_subscription_ends_when_an_api_answers_404_during_a_deploy() {
     let not_found = Outcome::NotFound { reason: "404".into() };
@@ -259,7 +260,7 @@ fn no_subscription_ends_when_an_api_answers_404_during_a_deploy() {
     }
 }
 
-/// Clients ask for keys that don't exist over and over.
+/// Clients request keys that don't exist over and over.
 #[test]
 fn keys_that_do_not_exist_delay_no_others() {
     let is_lost = |key: &Key| key.as_str().starts_with("u0/none");
@@ -272,7 +273,7 @@ fn keys_that_do_not_exist_delay_no_others() {
     }
     let longest = simulation.longest_interval(|key| !is_lost(key), ms(40_000), ms(59_000));
     assert!(longest <= ms(1100), "{longest:?}");
-    // They don't starve: three at a time, two a second each.
+    // These keys don't starve: three at a time, two per second each.
     let asked = simulation.starts.iter().filter(|start| is_lost(&start.key) && start.at > ms(40_000)).count();
     assert!((100..=130).contains(&asked), "{asked}");
 }
@@ -281,7 +282,7 @@ fn server_error() -> Option<Outcome> {
     Some(Outcome::failed(FailureClass::ServerError, "500"))
 }
 
-/// When the keys were fetched with success after an outage from 5 s on, in order.
+/// Returns the times at which the keys were fetched successfully after an outage from 5 s on, in order.
 fn recoveries(keys: usize, outage: Duration, seed: u64) -> Vec<Duration> {
     let (from, to) = (ms(5000), ms(5000) + outage);
     let options = upstreams(1, |_, upstream| upstream.requests_per_second_max = 250);
@@ -314,7 +315,7 @@ fn all_keys_are_back_soon_after_an_outage() {
 
 #[test]
 fn a_key_that_fails_alone_keeps_its_own_delay() {
-    // Whether the others are fetched often or seldom.
+    // Other keys may be fetched often or rarely.
     for poll_interval in [1, 60] {
         let options = upstreams(1, |_, upstream| upstream.poll_interval = Duration::from_secs(poll_interval));
         let reply = |key: &Key, _| (ms(20), if key.as_str() == "u0/bad" { server_error() } else { None });
@@ -327,7 +328,8 @@ fn a_key_that_fails_alone_keeps_its_own_delay() {
     }
 }
 
-/// An upstream that answers a request in ten is asked for each failing key at most every two seconds, beside its own delays.
+/// If an upstream answers one request in ten, each failing key is requested at most every two seconds, in
+/// addition to its own delays.
 #[test]
 fn an_upstream_that_fails_mostly_is_not_asked_faster() {
     let mut random = Rng::with_seed(3);
@@ -338,16 +340,16 @@ fn an_upstream_that_fails_mostly_is_not_asked_faster() {
     assert!(requests <= 200 * 60, "{requests} requests");
 }
 
-/// How an upstream behaves.
+/// The behavior of an upstream.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Healthy,
     Slow,
     Failing,
     Hanging,
-    /// Up and down for some seconds each.
+    /// Alternately up and down for some seconds each.
     Flapping(u64),
-    /// 429 beyond so many requests in a second.
+    /// 429 above this many requests per second.
     Limited(u64),
     /// 404 for some keys, and for others during a deploy.
     Partial,
@@ -366,7 +368,7 @@ impl Manner {
         }
     }
 
-    /// The longest time that a fetch takes.
+    /// Returns the longest duration of a fetch.
     fn longest(self) -> Duration {
         match self {
             Self::Hanging => ms(10_000),
@@ -395,9 +397,10 @@ impl Manner {
     }
 }
 
-/// The limits and "one fetch for each key" are checked at each start. Here: no key starves. A key with a document is fetched again
-/// when its own delay has passed and its section could have made two fetches and a half of each of its keys; one without a document after
-/// eight of each.
+/// Runs a simulation. The limits, and "one fetch per key", are checked at each start. This function checks
+/// that no key starves: a key with a document is fetched again when its own delay has passed and its section
+/// could have made two and a half fetches of each of its keys; a key without a document, after eight fetches
+/// of each.
 fn run(seed: u64) {
     const OWN_DELAY: Duration = Duration::from_secs(10);
     let mut random = Rng::with_seed(seed);
@@ -440,13 +443,13 @@ fn run(seed: u64) {
         let n = section(&key);
         let lost = simulation.told.get(&key).is_some_and(|told| told.iter().any(|(_, t)| t == "not_found"));
         if lost {
-            // It isn't asked for again.
+            // A lost document isn't requested again.
             continue;
         }
         let share = (options.fetches_max / sections).max(1).min(concurrency[n]);
         let workers = u32::try_from(share.div_ceil(2)).unwrap();
         let one = (manners[n].longest() / workers).max(Duration::from_secs(1) / rates[n] as u32);
-        // Or one request in a pause and a second.
+        // Or one request per pause plus a second.
         let one = if matches!(manners[n], Manner::Limited(_)) { one.max(ms(6000)) } else { one };
         let starts: Vec<_> = simulation.starts.iter().filter(|start| start.key == key).collect();
         let mut ended = since;
@@ -466,7 +469,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn no_key_starves_whatever_upstreams_do() {
+fn no_key_starves_for_any_upstream_behavior() {
     for seed in 0..20 {
         run(seed);
     }

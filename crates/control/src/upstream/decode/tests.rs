@@ -48,7 +48,7 @@ fn gzip_and_brotli_are_inflated_within_the_limit() {
         let bomb = encode(&vec![b' '; 8 << 20]);
         assert!(bomb.len() < 100_000, "{}", bomb.len());
         check(coding, bomb, Err("failed_too_large"));
-        // Not all of it came.
+        // A truncated body.
         let whole = encode(&text[..100]);
         for end in 0..whole.len() {
             check(coding, whole[..end].to_vec(), Err("failed_encoding"));
@@ -63,7 +63,7 @@ fn gzip_may_have_several_members_and_padding_but_no_trailing_data() {
     check(Coding::Gzip, [gzip(b"[1,"), gzip(b"2]")].concat(), Ok(5));
     check(Coding::Gzip, [gzip(b"1"), b"trailing garbage".to_vec()].concat(), Err("failed_encoding"));
     check(Coding::Gzip, [gzip(b"1"), gzip(&[b'x'; BYTES_MAX])].concat(), Err("failed_too_large"));
-    // Padding, as of tapes and blocks.
+    // Padding, as on tapes and block devices.
     for zeros in [1, 512] {
         let padding = vec![0; zeros];
         check(Coding::Gzip, [gzip(b"[1]"), padding.clone()].concat(), Ok(3));

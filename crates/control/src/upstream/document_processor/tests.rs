@@ -1,4 +1,4 @@
-//! Which bodies are new versions, and their patches.
+//! Bodies that are new versions, and their patches.
 
 use super::*;
 
@@ -45,12 +45,12 @@ fn a_patch_applies_to_the_kept_document() {
     let second = process(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
     let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
     assert_eq!(second.patch, Some(Patch { base, operations }));
-    // Where it is longer than the document there is none.
+    // A patch that is longer than the document isn't used.
     let third = process(received(b"1", Some(second.version))).unwrap().unwrap();
     assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
 }
 
-/// More values than are compared: 2²⁰.
+/// The document has more values than the maximum for a comparison, 2²⁰.
 #[test]
 fn a_document_too_large_to_compare_is_sent_whole() {
     let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();

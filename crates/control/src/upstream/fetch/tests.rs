@@ -1,4 +1,4 @@
-//! Shapes of responses: a scripted server sends the bytes of each row to the fetcher, as they stand.
+//! Forms of responses: a scripted server sends the bytes of each row to the fetcher unchanged.
 
 mod network;
 mod paths;
@@ -19,18 +19,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// Longer than any fetch of the table takes.
+/// A time longer than any fetch of the table takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One response.
 #[derive(Clone)]
 struct Reply {
     bytes: Vec<u8>,
-    /// Whether the server closes the connection after it.
+    /// `true` if the server closes the connection after it.
     closes: bool,
 }
 
-/// A response with a body. In `head`, `|` separates the status and the headers. `Content-Length` is added if nothing delimits the body.
+/// Makes a response with a body. In `head`, `|` separates the status and the headers. `Content-Length` is
+/// added if the response has no other framing.
 fn reply(head: &str, body: impl AsRef<[u8]>) -> Reply {
     let body = body.as_ref();
     let mut text = format!("HTTP/1.1 {}\r\n", head.replace('|', "\r\n"));
@@ -41,7 +42,7 @@ fn reply(head: &str, body: impl AsRef<[u8]>) -> Reply {
 }
 
 impl Reply {
-    /// As [`reply`], with characters up to U+00FF as one byte each.
+    /// Like [`reply`], with characters up to U+00FF as one byte each.
     fn latin1(head: &str, body: &str) -> Self {
         let Self { bytes, closes } = reply(head, body);
         let text = String::from_utf8(bytes).expect("a text");
@@ -49,7 +50,7 @@ impl Reply {
     }
 }
 
-/// These bytes, and the end of the connection.
+/// Makes a response of these bytes, followed by the end of the connection.
 fn raw(bytes: impl AsRef<[u8]>) -> Reply {
     Reply { bytes: bytes.as_ref().to_vec(), closes: true }
 }
@@ -60,7 +61,7 @@ struct Requests {
     /// Conditional headers of the requests and contents of POST, each in brackets.
     conditions: String,
     connections: usize,
-    /// The headers of all requests, with the request line.
+    /// The request line and headers of each request.
     heads: Vec<String>,
 }
 
@@ -69,8 +70,8 @@ struct Shape {
     name: &'static str,
     change: fn(&mut UpstreamOptions),
     replies: Vec<Reply>,
-    /// The conditional headers of each request and the result of the fetch. There are as many fetches as entries. The last reply is
-    /// repeated. One that ends in a colon and a blank is a beginning.
+    /// The conditional headers of each request and the result of the fetch. There are as many fetches as
+    /// entries. The last reply is repeated. A result that ends in a colon and a blank is a prefix.
     expect: Vec<String>,
 }
 
@@ -88,7 +89,7 @@ impl Shape {
         Self { change, ..self }
     }
 
-    /// Fetches as often as the row says. Returns what happened.
+    /// Fetches as often as the row has entries. Returns the results.
     async fn run(&self) -> Vec<String> {
         let mut rig = Rig::new(self.replies.clone(), self.change).await;
         let mut happened = Vec::new();
@@ -108,7 +109,7 @@ struct Rig {
     processor: DocumentProcessor,
     job: FetchJob,
     requests: Arc<Mutex<Requests>>,
-    /// The task that answers, if there is one. It ends with the rig.
+    /// The server's task, if there is one. It ends with the rig.
     server: JoinSet<()>,
 }
 
@@ -128,7 +129,7 @@ impl Rig {
         rig
     }
 
-    /// Without a server of its own.
+    /// Makes a rig without a server.
     fn at(addr: SocketAddr, change: impl FnOnce(&mut UpstreamOptions)) -> Self {
         Self::serverless(addr, Secrets::default(), change)
     }
@@ -168,7 +169,7 @@ impl Rig {
     }
 }
 
-/// Keeps what the scheduler would keep.
+/// Keeps the document as the scheduler does.
 fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
     match outcome {
         Outcome::Fresh { version, .. } => *kept = Some(Arc::new(version)),
@@ -211,7 +212,8 @@ fn shown(outcome: &Outcome, failure: Option<String>) -> String {
     }
 }
 
-/// Answers each request with the next reply. Notes connections, and the conditional headers of each request.
+/// Answers each request with the next reply. Records connections, and the conditional headers of each
+/// request.
 async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<Requests>>) {
     let mut replies = replies.into_iter();
     let mut last = None;
@@ -236,7 +238,7 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
                 break;
             }
         }
-        // The client may have to read what it was sent, so unread requests must not reset the connection.
+        // The client may still have to read its response, so unread requests must not reset the connection.
         let _ = stream.shutdown().await;
     }
 }
@@ -249,7 +251,7 @@ async fn request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     Some(head.into_iter().map(char::from).collect())
 }
 
-/// Lets time pass. No timer may fire while the fetcher waits for its server.
+/// Advances the time. No timer may fire while the fetcher waits for its server.
 async fn advance(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -287,7 +289,7 @@ async fn an_old_connection_is_replaced() {
     assert_eq!(connections, [1, 1, 2, 2]);
 }
 
-/// A server that sends no response, or whose queue of connections is full.
+/// A server that sends no response, and one whose queue of connections is full.
 #[tokio::test(start_paused = true)]
 async fn the_timeout_that_passed_is_named() {
     async fn check(connects: bool, change: fn(&mut UpstreamOptions), expect: &str) {

@@ -1,4 +1,4 @@
-//! Ways to an upstream: names of hosts, certificates, sockets, proxies.
+//! Routes to an upstream: host names, certificates, sockets, proxies.
 
 use super::{PATIENCE, request_head, shown};
 use crate::options::{FeedsOptions, Proxy, UpstreamOptions};
@@ -50,7 +50,7 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, about: String) {
     }
 }
 
-/// A certificate for `localhost`, in files.
+/// A certificate for `localhost` in files.
 struct Certificate {
     made: rcgen::CertifiedKey<rcgen::KeyPair>,
     certificate_file: PathBuf,
@@ -70,7 +70,8 @@ impl Certificate {
         Self { made, certificate_file, key_file }
     }
 
-    /// Serves [`echo`] over TLS, preceded by the name of SNI. With `client`, each client must have this certificate. Returns the port.
+    /// Serves [`echo`] over TLS, preceded by the SNI name. With `client`, each client must have this
+    /// certificate. Returns the port.
     async fn serve(&self, client: Option<&Certificate>) -> u16 {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -209,14 +210,14 @@ async fn requests_go_to_a_socket() {
         let (stream, _) = listener.accept().await.unwrap();
         echo(stream, String::new()).await;
     });
-    // Both over the only connection that the server accepts.
+    // Both requests use the only connection that the server accepts.
     for _ in 0..2 {
         assert_eq!(fetch(&upstreams).await, "\"GET /v1/k HTTP/1.1 host: localhost\"");
     }
 }
 
-/// A proxy that opens tunnels, and answers other requests itself. Returns its port, and the heads of the requests without their ends of
-/// lines.
+/// Runs a proxy that opens tunnels, and answers other requests itself. Returns its port, and the heads of the
+/// requests without their line ends.
 async fn proxy(connect: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, heads) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
@@ -281,7 +282,7 @@ async fn requests_go_through_a_proxy() {
     let authorized = format!("{connect}Proxy-Authorization: Basic dXNlcjpwYXNz ");
     let https = |no| environment(String::new(), user.clone(), no);
     assert_eq!(by(&secure, https("")).await, (document.clone(), authorized));
-    // No proxy.
+    // Without a proxy.
     for other in [https("localhost"), environment(user.clone(), String::new(), ""), Proxy::None] {
         assert_eq!(by(&secure, other).await, (document.clone(), String::new()));
     }

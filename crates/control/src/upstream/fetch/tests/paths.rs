@@ -8,10 +8,10 @@ use stentor_hub::Key;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-/// Paths that were requested, each with its headers that matter.
+/// Requested paths, each with its relevant headers.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A fetcher, and a server that answers by a request's path and its headers that matter.
+/// Makes a fetcher, and a server that answers by a request's path and relevant headers.
 async fn rig(change: fn(&mut UpstreamOptions), answer: fn(&str, &str) -> Reply) -> (Rig, Log) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rig = Rig::at(listener.local_addr().unwrap(), change);
@@ -80,7 +80,7 @@ async fn redirects_are_followed_within_the_path() {
     let far = format!("{failure} the host evil.test; it leads out of the path of `url`");
     for (key, expect, requests) in [
         ("slash", "1", "/api/slash, /api/slash/"),
-        // The validators are those of the second URL.
+        // The validators belong to the second URL.
         ("slash", "same", "/api/slash, /api/slash/ if-none-match: \"1\""),
         ("changing", "2", "/api/changing, /api/other"),
         ("three", "0", "/api/three, /api/2, /api/1, /api/0?x=1"),

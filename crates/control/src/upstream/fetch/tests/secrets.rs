@@ -1,13 +1,13 @@
-//! Secrets that change while they are in use, and that an upstream repeats.
+//! Secrets that change while they are in use, and secrets that an upstream repeats.
 
 use super::*;
 use std::fs;
 use std::path::PathBuf;
 
-/// The failure of a request that is refused for its credentials.
+/// The failure of a request whose credentials are refused.
 const REFUSED: &str = "unauthorized: the upstream answered 401 to /api/k: no";
 
-/// A file with a secret, and an upstream that needs it in the header `X-Key`.
+/// A file with a secret, and an upstream that requires it in the header `X-Key`.
 struct Rotation {
     folder: tempfile::TempDir,
     rig: Rig,
@@ -27,7 +27,7 @@ impl Rotation {
         self.folder.path().join("key")
     }
 
-    /// Fetches, and checks the values that were sent and the result.
+    /// Fetches, and checks the sent values and the result.
     async fn check(&mut self, sent: &[&str], expect: &str) {
         let happened = self.rig.fetch().await;
         assert_eq!(happened, expect);
@@ -46,7 +46,7 @@ async fn after_a_401_a_new_value_is_sent_once() {
     let document = reply("200 OK", "1");
     let mut all =
         Rotation::new(vec![refused.clone(), refused.clone(), refused.clone(), document, refused]).await;
-    // The value is the same.
+    // The value is unchanged.
     all.check(&["one"], REFUSED).await;
     fs::write(all.path(), "two").unwrap();
     // The file was read less than ten seconds ago.
@@ -99,7 +99,7 @@ async fn a_password_is_sent_renewed_and_masked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("password");
     fs::write(&path, "hunter1").unwrap();
-    // The second answer repeats the password, and the third the header.
+    // The second response repeats the password, and the third one the header.
     let replies = ["no", "no hunter2", "no cmVhZGVyOmh1bnRlcjI="].map(|body| reply("401 Unauthorized", body));
     let text = format!("reader:${{file:{}}}", path.display());
     let mut rig = Rig::new(replies.to_vec(), |options| options.basic_auth = text).await;
@@ -114,7 +114,7 @@ async fn a_password_is_sent_renewed_and_masked() {
     assert_eq!(sent.collect::<Vec<_>>(), [one, two, two]);
 }
 
-/// The next fetch takes a value that a look at the files has found, and a connection to the host that the URL has now.
+/// The next fetch uses a value that was found in the files, and a connection to the URL's current host.
 #[tokio::test]
 async fn the_host_of_a_url_can_change() {
     let other = Rig::new(vec![reply("200 OK", "2")], |_| {}).await;
@@ -132,13 +132,13 @@ async fn the_host_of_a_url_can_change() {
     rig.secrets.reread();
     assert_eq!(rig.fetch().await, "2");
     assert!(base(&other).starts_with("GET /api/other/v1/k HTTP/1.1"), "{}", base(&other));
-    // A scheme that needs certificates to trust takes a reload.
+    // A scheme that needs trusted certificates requires a reload.
     fs::write(&path, "https://127.0.0.1:1").unwrap();
     rig.secrets.reread();
     assert_eq!(rig.fetch().await, "same");
 }
 
-/// An upstream that repeats what it received doesn't put it into a message.
+/// If an upstream repeats a secret that it received, no message shows it.
 #[tokio::test]
 async fn no_message_has_a_secret_that_the_upstream_repeats() {
     let long = format!("hunter2-{}", "x".repeat(8000));
