@@ -1,7 +1,7 @@
-//! The end of a sleep at a given time, by one timer of the kernel that is set only where it would ring too late.
+//! Ends a sleep at a given time, with one kernel timer that is only set if it would fire too late.
 //!
-//! Most sleeps end long before any timer is due, by something that arrives. A time-out with each wait would cost a
-//! reading of the clock and a kernel timer that is set and cancelled, each time.
+//! Arriving data ends most sleeps long before a timer is due. A timeout for each wait would cost a clock read
+//! and a kernel timer that is set and cancelled, each time.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -10,26 +10,27 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// See the module's documentation. It is to be watched edge-triggered while the driver sleeps, and never read.
+/// The alarm; see the module's documentation. Watch it edge-triggered while the driver sleeps; it is never
+/// read.
 pub(crate) struct Alarm {
     timerfd: OwnedFd,
-    /// Until then it need not be set for anything later.
+    /// The time at which it fires: it needn't be set for later times.
     rings_at: Option<Instant>,
 }
 
 impl Alarm {
     /// # Errors
-    /// The kernel's, out of descriptors or memory.
+    /// The kernel is out of file descriptors or memory.
     pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timerfd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         Ok(Self { timerfd, rings_at: None })
     }
 
-    /// Makes it ring at `at`, or before.
+    /// Makes the alarm fire at `at` or earlier.
     ///
     /// # Errors
-    /// The kernel's, which there are none for.
+    /// The kernel refuses to set the timer, which isn't expected.
     #[inline]
     pub(crate) fn set(&mut self, at: Instant) -> io::Result<()> {
         if self.rings_at.is_some_and(|rings_at| rings_at <= at) {
@@ -39,7 +40,7 @@ impl Alarm {
     }
 
     fn rearm(&mut self, at: Instant) -> io::Result<()> {
-        // Zero would turn it off.
+        // Zero would disable the timer.
         let delay = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(delay).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
@@ -48,7 +49,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// The kernel has reported that it rang.
+    /// Records that the kernel has reported the alarm.
     pub(crate) fn rang(&mut self) {
         self.rings_at = None;
     }

@@ -5,20 +5,21 @@
 /// `mi_option_purge_delay` of mimalloc 3, which the bindings don't name.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Gives freed pages back to the system at once. mimalloc keeps them for a second, and for longer in a thread that is idle
-/// by then: after a flood of messages of 1 MB the process held 140 MB where 3 MB were in use.
+/// Returns freed pages to the system at once. mimalloc keeps them for a second, and for longer in a thread
+/// that becomes idle before: after a flood of messages of 1 MB the process held 140 MB although 3 MB were in
+/// use.
 ///
-/// To be called once, before threads start. MIMALLOC_PURGE_DELAY in the environment takes precedence.
+/// Call it once, before threads start. MIMALLOC_PURGE_DELAY in the environment takes precedence.
 pub fn return_freed_pages_at_once() {
     // SAFETY: the call stores a number in a table of mimalloc's, whose bounds it checks itself.
     unsafe { libmimalloc_sys::mi_option_set_default(PURGE_DELAY, 0) };
 }
 
-/// Gives the calling thread's unused pages back. Blocks that another thread has freed, and pages that mimalloc keeps in
-/// case that the thread needs them soon, otherwise stay until it allocates again. Takes about a microsecond for each
-/// 64 kB that the thread holds.
+/// Returns the calling thread's unused pages. Otherwise, blocks that another thread has freed, and pages that
+/// mimalloc keeps for reuse by the thread, stay until the thread allocates again. Takes about a microsecond
+/// for each 64 kB that the thread holds.
 pub(crate) fn release_unused() {
-    // SAFETY: looks only at the calling thread's own pages and at lists that are shared atomically.
+    // SAFETY: only reads the calling thread's own pages and lists that are shared atomically.
     unsafe { libmimalloc_sys::mi_collect(false) };
 }
 
@@ -33,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_option_is_the_purge_delay() {
-        // mimalloc's default, which no other option has.
+        // mimalloc's default, which differs from that of every other option.
         assert_eq!(purge_delay_ms(), 1000);
         return_freed_pages_at_once();
         assert_eq!(purge_delay_ms(), 0);

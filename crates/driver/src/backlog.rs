@@ -1,8 +1,8 @@
-//! What a connection has in flight and the kernel has not taken yet.
+//! The frames of a connection that are in flight, as far as the kernel has not accepted them yet.
 //!
-//! Invariants: no frame is in here that has been taken whole; `bytes` is the sum of the frames' lengths less
-//! `offset`, and not 0 before the last call that [`Backlog::transmit`] makes. Frames that belong to the connection alone
-//! count in the driver's meter for as long as the backlog lives.
+//! Invariants: a frame that has been accepted completely is removed; `bytes` is the sum of the frames'
+//! lengths minus `offset`, and only 0 after the last call that [`Backlog::transmit`] makes. Frames that
+//! belong to the connection alone count in the driver's meter as long as the backlog lives.
 
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -11,15 +11,15 @@ use stentor_frame::{Charge, Frame, Meter};
 /// The result of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The kernel has taken everything.
+    /// The kernel has accepted everything.
     Done,
-    /// The socket is full; an edge follows when it isn't.
+    /// The socket is full; an edge follows when it has room again.
     Stalled,
     /// The connection is broken.
     Failed(Errno),
 }
 
-/// How far a transmission of frames has come: the frame, and the bytes of it that have been taken.
+/// Position of a transmission: the current frame, and the number of its bytes that have been accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) frame: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// Moves on by `bytes`, and past empty frames.
+    /// Advances by `bytes`, and past empty frames.
     pub(crate) fn advance(&mut self, frames: &[Frame], mut bytes: usize) {
         while let Some(frame) = frames.get(self.frame) {
             let left = frame.len() - self.offset;
@@ -41,7 +41,7 @@ impl Cursor {
     }
 }
 
-/// See the module's documentation.
+/// The pending frames; see the module's documentation.
 pub(crate) struct Backlog {
     frames: VecDeque<Frame>,
     offset: usize,
@@ -49,19 +49,19 @@ pub(crate) struct Backlog {
     _charge: Option<Charge>,
 }
 
-/// Counts the bytes of `frames` that no other connection shares.
+/// Charges the bytes of `frames` that no other connection shares.
 pub(crate) fn charge_owned<'a>(frames: impl IntoIterator<Item = &'a Frame>, owned: &Meter) -> Option<Charge> {
     let bytes = frames.into_iter().map(Frame::owned_bytes).sum();
     (bytes > 0).then(|| owned.charge(bytes))
 }
 
 impl Backlog {
-    /// Of `frames`, what is left at `cursor`. The vector is left empty, its capacity kept.
+    /// Makes a backlog of the rest of `frames` after `cursor`. The vector is left empty, its capacity kept.
     pub(crate) fn of(frames: &mut Vec<Frame>, cursor: Cursor, owned: &Meter) -> Self {
         Self::new(frames.drain(..).skip(cursor.frame).collect(), cursor.offset, owned)
     }
 
-    /// Of bytes, those from `taken` on.
+    /// Makes a backlog of `bytes[taken..]`.
     pub(crate) fn of_bytes(bytes: &[u8], taken: usize, owned: &Meter) -> Self {
         Self::new([Frame::owned(bytes[taken..].to_vec())].into(), 0, owned)
     }
@@ -76,10 +76,10 @@ impl Backlog {
         self.bytes
     }
 
-    /// Lets `send` go on from where the last one stopped, and releases the frames that its cursor passes.
+    /// Lets `send` continue where the last one stopped, and releases the frames that its cursor passes.
     pub(crate) fn transmit<R>(&mut self, send: impl FnOnce(&[Frame], &mut Cursor) -> R) -> R {
         let mut cursor = Cursor { frame: 0, offset: self.offset };
-        // Collected once and only popped, so it never wraps.
+        // Made contiguous once and only popped afterwards, so it never wraps.
         let result = send(self.frames.make_contiguous(), &mut cursor);
         let passed: usize = self.frames.drain(..cursor.frame).map(|frame| frame.len()).sum();
         self.bytes = self.bytes + self.offset - passed - cursor.offset;
@@ -88,12 +88,12 @@ impl Backlog {
     }
 }
 
-/// A connection's send in flight, which most of the time there isn't. One that failed stays until the connection ends.
+/// A connection's send in flight, usually none. A failed one stays until the connection ends.
 #[derive(Default)]
 pub(crate) struct InFlight(Option<Box<(Backlog, Option<Errno>)>>);
 
 impl InFlight {
-    /// Keeps what a transmission hasn't taken.
+    /// Keeps the part that a transmission hasn't sent.
     pub(crate) fn keep(&mut self, progress: Progress, backlog: impl FnOnce() -> Backlog) {
         self.0 = match progress {
             Progress::Done => return,
@@ -107,17 +107,17 @@ impl InFlight {
         self.0.is_some()
     }
 
-    /// Bytes that the kernel hasn't taken.
+    /// Returns the number of bytes that the kernel hasn't accepted.
     pub(crate) fn bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |send| send.0.bytes())
     }
 
-    /// Why the send failed.
+    /// Returns the error of a failed send.
     pub(crate) fn error(&self) -> Option<Errno> {
         self.0.as_ref()?.1
     }
 
-    /// Continues the send; `Done` if there is none.
+    /// Continues the send; returns `Done` if there is none.
     pub(crate) fn transmit(&mut self, send: impl FnOnce(&[Frame], &mut Cursor) -> Progress) -> Progress {
         let Some((backlog, error)) = self.0.as_deref_mut() else { return Progress::Done };
         let progress = match *error {

@@ -1,35 +1,36 @@
-//! The buffers that bytes are received into: few per driver, lent to whoever handles the event.
+//! Buffers for received bytes: few per driver, lent to the handler of the event.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// Spare buffers kept for the next reads; what is recycled beyond that is freed.
+/// Maximum number of spare buffers for later reads; further recycled buffers are freed.
 const SPARE_MAX: usize = 4;
 
-/// Received bytes in a buffer of the driver. Writable, so that they can be unmasked in place. Give it back
-/// by [`crate::Driver::recycle`]; one that is dropped instead costs an allocation.
+/// Received bytes in a buffer of the driver. Writable, so that they can be unmasked in place. Return it with
+/// [`crate::Driver::recycle`]; dropping it instead costs an allocation.
 pub struct ReceiveBuffer {
     storage: Box<[u8]>,
     len: usize,
 }
 
 impl ReceiveBuffer {
-    /// An empty buffer of the caller's own, for what a layer above the driver makes of received bytes.
+    /// Makes an empty buffer that belongs to the caller, for data that a layer above the driver derives from
+    /// received bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { storage: vec![0; bytes].into_boxed_slice(), len: 0 }
     }
 
-    /// How many bytes it can hold without growing.
+    /// Returns the number of bytes that it can hold without growing.
     pub fn capacity(&self) -> usize {
         self.storage.len()
     }
 
-    /// Leaves nothing in it.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Appends `bytes`. It grows where there is no room, which costs an allocation.
+    /// Appends `bytes`. Grows if necessary, which costs an allocation.
     pub fn append(&mut self, bytes: &[u8]) {
         let end = self.len + bytes.len();
         if end > self.storage.len() {
@@ -76,7 +77,7 @@ impl Buffers {
         Self { size_bytes, spare: Vec::with_capacity(SPARE_MAX) }
     }
 
-    /// A whole buffer, allocated if none is spare.
+    /// Returns a complete buffer, allocated if none is spare.
     #[inline]
     pub(crate) fn take(&mut self) -> Box<[u8]> {
         self.spare.pop().unwrap_or_else(|| vec![0; self.size_bytes].into_boxed_slice())
@@ -88,7 +89,7 @@ impl Buffers {
         ReceiveBuffer { storage, len }
     }
 
-    /// Takes one back that wasn't lent.
+    /// Takes back a buffer that wasn't lent.
     #[inline]
     pub(crate) fn put(&mut self, storage: Box<[u8]>) {
         if self.spare.len() < SPARE_MAX && storage.len() == self.size_bytes {

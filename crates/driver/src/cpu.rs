@@ -4,8 +4,9 @@
 
 use std::time::Duration;
 
-/// The CPU time of the calling thread, in user space and in the kernel. This is a system call. It uses the C library,
-/// because rustix looks for the kernel's shared object first, which crashes under valgrind.
+/// Returns the CPU time of the calling thread, in user space and in the kernel. This is a system call. It
+/// uses the C library, because rustix looks for the kernel's shared object first, which crashes under
+/// valgrind.
 pub fn thread_cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid pointer to a timespec and outlives the call. If the call fails, it stays zero.

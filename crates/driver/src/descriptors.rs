@@ -1,7 +1,7 @@
 //! The use of the process's file descriptors, computed from the current RLIMIT_NOFILE.
 //!
-//! Connections may use three quarters. The rest is reserved, so that other parts work while clients use up their
-//! share: the driver's own descriptors, the admin port, upstreams, and frames in memfds.
+//! Connections may use three quarters. The rest is reserved, so that other parts still work when clients
+//! exhaust their share: the driver's own descriptors, the admin port, upstreams, and frames in memfds.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -9,19 +9,19 @@ use rustix::process::{Resource, getrlimit};
 /// a server needs before its first client.
 const RESERVED_MIN: u32 = 64;
 
-/// The limit.
+/// Returns the limit.
 pub(crate) fn limit() -> u32 {
-    // None: no limit.
+    // `None` means unlimited.
     getrlimit(Resource::Nofile).current.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX))
 }
 
-/// The number for connections.
+/// Returns the number of file descriptors for connections.
 pub(crate) fn for_connections() -> u32 {
     share(limit())
 }
 
-/// Maximum number of connections that a driver accepts per turn: a small part of the total, so that a connection is
-/// read from before it can be evicted.
+/// Returns the maximum number of connections that a driver accepts per turn: a small part of the total, so
+/// that a connection is read before it can be evicted.
 pub(crate) fn accepts_per_turn(wanted: usize) -> usize {
     wanted.min(for_connections() as usize / 16).max(1)
 }

@@ -11,43 +11,43 @@ use std::sync::Arc;
 /// thread. Dropping it closes the connection.
 pub struct DetachedConnection {
     pub(crate) socket: TransferredSocket,
-    /// Whether [`crate::Event::PeerFinished`] has been handed out.
+    /// `true` if [`crate::Event::PeerFinished`] has been returned.
     pub(crate) ended: bool,
     pub(crate) paused: bool,
-    /// What a layer above the driver keeps of the connection. Drivers leave it as it is.
+    /// State of the connection from a layer above the driver. Drivers don't change it.
     pub state: Option<Box<dyn Any + Send>>,
 }
 
-/// The socket, as its kind of driver holds it.
+/// The socket, as its kind of driver represents it.
 pub(crate) enum TransferredSocket {
-    /// A descriptor of this process.
+    /// A file descriptor of this process.
     Descriptor(OwnedFd),
-    /// A socket of a simulated network, which closes it when it sees that the token is gone.
+    /// A socket of a simulated network, which closes it once the token is dropped.
     Simulated { socket: Key, token: Arc<()> },
 }
 
 impl DetachedConnection {
-    /// The socket, for code that needs no driver. It doesn't block.
+    /// Returns the socket, for code without a driver. It is non-blocking.
     ///
     /// # Errors
-    /// It is a socket of a simulated network.
+    /// The socket belongs to a simulated network.
     pub fn into_fd(self) -> io::Result<OwnedFd> {
         self.socket.into_fd()
     }
 }
 
 impl From<OwnedFd> for DetachedConnection {
-    /// A connected socket that was opened, or accepted, elsewhere. It must not block.
+    /// Takes a connected socket that was opened or accepted elsewhere. It must be non-blocking.
     fn from(fd: OwnedFd) -> Self {
         Self { socket: TransferredSocket::Descriptor(fd), ended: false, paused: false, state: None }
     }
 }
 
 impl TransferredSocket {
-    /// The descriptor, for a driver on a kernel.
+    /// Returns the file descriptor, for a driver on a kernel.
     ///
     /// # Errors
-    /// It is a socket of a simulated network.
+    /// The socket belongs to a simulated network.
     pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
         match self {
             Self::Descriptor(fd) => Ok(fd),

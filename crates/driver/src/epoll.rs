@@ -1,8 +1,8 @@
 //! The driver on edge-triggered epoll.
 //!
-//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: an edge is kept in the
-//! connection until it is used up. A write that isn't taken whole has filled the socket, so it isn't tried again before
-//! the next edge.
+//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: an edge is stored in the
+//! connection until it is consumed. A partial write has filled the socket, so the write isn't tried again
+//! before the next edge.
 
 use crate::alarm::Alarm;
 use crate::backlog::{Backlog, Cursor, InFlight, Progress};
@@ -27,26 +27,26 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Indices of what epoll watches besides connections.
+/// Indices of watched file descriptors other than connections.
 const WAKER_INDEX: u32 = INDEX_MAX;
 const LISTENER_INDEX: u32 = INDEX_MAX + 1;
 const ALARM_INDEX: u32 = INDEX_MAX + 2;
 
-/// The longest sleep at a stretch: what `epoll_wait` can express, and kernels before 5.11 have nothing else.
+/// The longest single sleep: the maximum of `epoll_wait`, the only call before Linux 5.11.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What every connection is registered for.
+/// The events for which every connection is registered.
 const EDGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
-/// See the module's documentation, and [`crate::Driver`]'s.
+/// The driver on epoll; see the module's documentation, and [`crate::Driver`]'s.
 pub struct EpollDriver(EventLoop<Epoll>);
 
 impl EpollDriver {
-    /// A driver for the calling thread.
+    /// Makes a driver for the calling thread.
     ///
     /// # Errors
-    /// The kernel's, where it gives no epoll, eventfd or timerfd (out of descriptors or memory).
+    /// The kernel provides no epoll, eventfd or timerfd (out of file descriptors or memory).
     ///
     /// # Panics
     /// If an option is below its minimum.
@@ -88,15 +88,15 @@ pub(crate) struct Epoll {
     epoll: OwnedFd,
     sleeper: Sleeper,
     alarm: Alarm,
-    /// The process's descriptors for connections.
+    /// Number of the process's file descriptors for connections.
     descriptors: u32,
     clock: Clock,
     listeners: Listeners,
     /// The kernel's events; empty between waits.
     edges: Vec<epoll::Event>,
-    /// Where small frames are put together.
+    /// Buffer in which small frames are combined.
     cork: Vec<u8>,
-    /// Bytes in flight that belong to one connection alone.
+    /// Counts bytes in flight that belong to one connection alone.
     owned: Meter,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Socket {
 type Connection = connection::Connection<Socket>;
 
 impl Epoll {
-    /// Watches something that isn't a connection.
+    /// Watches a file descriptor that isn't a connection.
     fn watch(&self, fd: impl AsFd, index: u32, generation: u32) -> io::Result<()> {
         let data = EventData::new_u64(Key { index, generation }.to_bits());
         Ok(epoll::add(&self.epoll, fd, data, EventFlags::IN | EventFlags::ET)?)
@@ -116,7 +116,7 @@ impl Epoll {
 }
 
 impl Connection {
-    /// Keeps what a send hasn't taken. Room to write is reported when there is some again.
+    /// Keeps the unsent part of a send. The kernel reports when there is room to write again.
     fn keep_in_flight(&mut self, progress: Progress, backlog: impl FnOnce() -> Backlog) {
         if self.state.phase == Phase::Open {
             self.state.writable = false;
@@ -151,7 +151,7 @@ impl Kernel for Epoll {
 
     #[inline]
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // Rounded up to the millisecond by epoll.
+        // epoll rounds it up to the millisecond.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout.min(SLEEP_MAX)).ok());
         match epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -203,7 +203,7 @@ impl Kernel for Epoll {
 
     fn stop_listening(&mut self) {
         for listener in self.listeners.list.drain(..) {
-            // Closing isn't enough: another process may have the socket, too.
+            // Closing isn't enough, because another process may have the socket too.
             let _ = epoll::delete(&self.epoll, &listener.fd);
         }
     }
@@ -308,7 +308,8 @@ impl Kernel for Epoll {
 
     fn detach(&mut self, turn: &mut Turn<Socket>, conn: ConnId) -> Option<TransferredSocket> {
         let fd = turn.connections.remove(conn.0)?.socket.fd;
-        // It can't fail: it is registered. Were it to, the id's generation hides what comes.
+        // The descriptor is registered, so this can't fail. If it did, the id's generation would hide later
+        // events.
         let _ = epoll::delete(&self.epoll, &fd);
         Some(TransferredSocket::Descriptor(fd))
     }
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_48_bytes() {
-        // With the generation and the free list's link.
+        // Including the generation and the free list's link.
         assert!(size_of::<Option<Connection>>() + 8 <= 48, "{}", size_of::<Option<Connection>>());
     }
 }

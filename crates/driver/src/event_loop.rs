@@ -1,18 +1,18 @@
 //! The event loop, the same on every kernel.
 //!
-//! [`Driver::wait`] lets the kernel record in the connections what has happened, and puts these into one queue.
-//! [`Driver::next_event`] steps through the part of the queue that was there when the turn began, and does the reading
-//! and writing then. A connection with more to read goes to the end of the queue, hence into the next turn, so each is
-//! read at most once per turn.
+//! [`Driver::wait`] lets the kernel record events in the connections, and puts these into one queue.
+//! [`Driver::next_event`] steps through the part of the queue that existed when the turn began, and then
+//! reads and writes. A connection with more to read goes to the end of the queue, hence into the next turn,
+//! so each is read at most once per turn.
 //!
-//! A read that fills less than its buffer has drained the socket (epoll(7)). So it isn't tried again before the next
-//! edge, except where the peer has ended its side: then the end of file follows without an edge of its own.
+//! A read that fills less than its buffer has drained the socket (epoll(7)). So it isn't tried again before
+//! the next edge, unless the peer has ended its side: then the end of file follows without an edge.
 //!
-//! Within a turn come first the connections' events, then accepted connections, then timers: data that
-//! arrives in time is seen before its timeout.
+//! Order within a turn: the connections' events, accepted connections, timers. Therefore data that arrives in
+//! time is seen before its timeout.
 //!
-//! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
-//! paused, or has an end to report, is in the queue or the one being stepped.
+//! Invariants: `queued` is set exactly for connections in the queue; a connection that is `broken`, or
+//! `readable` and not paused, or has an end to report, is in the queue or is being stepped.
 
 use crate::backlog::Progress;
 use crate::connection::{Connection, Phase};
@@ -27,10 +27,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Longer than anything pauses accepting for.
+/// Longer than any pause of accepting.
 const PAUSE_MAX: Duration = Duration::from_secs(365 * 86_400);
 
-/// A driver: one kernel's part, and the part that all have in common.
+/// A driver: the part of one kernel, and the common part.
 pub(crate) struct EventLoop<K: Kernel> {
     pub(crate) turn: Turn<K::Socket>,
     pub(crate) kernel: K,
@@ -43,7 +43,7 @@ impl<K: Kernel> EventLoop<K> {
         Self { turn: Turn::new(options, kernel.now()), kernel }
     }
 
-    /// Whether this turn has anything to return.
+    /// Returns `true` if this turn has events to return.
     fn has_work(&mut self) -> bool {
         !self.turn.queue.is_empty()
             || self.turn.woken
@@ -52,7 +52,7 @@ impl<K: Kernel> EventLoop<K> {
             || self.kernel.has_events()
     }
 
-    /// How long the kernel may sleep, unless the alarm ends it.
+    /// Returns how long the kernel may sleep, unless the alarm ends the sleep.
     fn sleep(&mut self, until: Option<Instant>) -> io::Result<Option<Duration>> {
         if self.has_work() {
             return Ok(Some(Duration::ZERO));
@@ -63,8 +63,8 @@ impl<K: Kernel> EventLoop<K> {
         Ok(until.map(|until| until.saturating_duration_since(Instant::now())))
     }
 
-    /// Asks the kernel once and records its events.
-    fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Polls the kernel once and records its events.
+    fn collect_events(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO) && self.kernel.sleeper().may_sleep();
         let entered = self.kernel.enter(if sleeps { timeout } else { Some(Duration::ZERO) });
         self.turn.woken |= self.kernel.sleeper().end_sleep();
@@ -76,7 +76,8 @@ impl<K: Kernel> EventLoop<K> {
         Ok(())
     }
 
-    // Neither this nor the next is inlined: their callers are large, and would keep less in registers.
+    // This function and the next are not inlined: their callers are large, and would keep less in
+    // registers.
     #[inline(never)]
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let until = match timeout {
@@ -86,11 +87,11 @@ impl<K: Kernel> EventLoop<K> {
         let poll = !K::BLOCKS || timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
             let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until)? };
-            self.gather(sleep)?;
+            self.collect_events(sleep)?;
             if poll || self.has_work() || until.is_some_and(|until| self.turn.now >= until) {
                 break;
             }
-            // Only a timer has moved nearer within the wheel, or a wake came late.
+            // Only a timer has moved closer within the wheel, or a wake came late.
         }
         self.kernel.begin_turn();
         self.kernel.read_ahead(&mut self.turn)?;
@@ -104,7 +105,7 @@ impl<K: Kernel> EventLoop<K> {
         Ok(())
     }
 
-    /// Whether nothing of the turn is left.
+    /// Returns `true` at the end of the turn.
     #[inline]
     fn is_over(&mut self) -> bool {
         let turn = &self.turn;
@@ -142,7 +143,7 @@ impl<K: Kernel> EventLoop<K> {
                 return Some(event);
             }
         }
-        // The rare ones are not inlined: what they need of the stack, each call would set up.
+        // The rare steps are not inlined: each call would set up the stack space that they need.
         if self.kernel.may_accept()
             && let Some(event) = self.step_accept()
         {
@@ -156,18 +157,18 @@ impl<K: Kernel> EventLoop<K> {
         self.kernel.clock(|clock| clock.timers.pop_due()).map(Event::Timer)
     }
 
-    /// Goes on with the next part of the queue.
+    /// Continues with the next part of the queue.
     #[cold]
     fn step_more(&mut self) {
         let Self { turn, kernel } = self;
-        // Should it fail, the next wait says so.
+        // If it fails, the next wait reports the error.
         let _ = kernel.read_ahead(turn);
         turn.queue_left = turn.queue_later;
         turn.divide();
     }
 
-    /// The next event of the connection that is being stepped: after [`Event::Received`] there is none in this turn.
-    /// `was_queued`: it has just been taken from the queue.
+    /// Returns the next event of the connection that is being stepped; after [`Event::Received`] there is
+    /// none in this turn. `was_queued` is `true` if it was just taken from the queue.
     fn step(&mut self, conn: ConnId, was_queued: bool) -> Option<Event> {
         let Self { turn, kernel } = self;
         let connection = turn.connections.get_mut(conn.0)?;
@@ -206,7 +207,7 @@ impl<K: Kernel> EventLoop<K> {
                 Some(Event::Received { conn, data, at })
             }
             Receipt::Failed(error) => self.closed(conn, Some(error)),
-            // A broken connection has no half.
+            // A broken connection has no open half.
             Receipt::End | Receipt::Nothing if connection.state.broken => self.closed(conn, None),
             Receipt::End => {
                 connection.state.ended = true;
@@ -217,7 +218,7 @@ impl<K: Kernel> EventLoop<K> {
         }
     }
 
-    /// Leaves a connection until something happens to it.
+    /// Leaves a connection until its next event.
     #[inline]
     fn rest(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.turn.connections.get_mut(conn.0)?;
@@ -227,7 +228,7 @@ impl<K: Kernel> EventLoop<K> {
         None
     }
 
-    /// Tries again in the next turn if the kernel has taken no request to read.
+    /// Tries again in the next turn if the kernel has accepted no request to read.
     #[inline]
     fn await_receipt(&mut self, conn: ConnId) -> Option<Event> {
         if !self.kernel.is_receiving(&self.turn.connections.get(conn.0)?.socket) {
@@ -267,7 +268,7 @@ impl<K: Kernel> EventLoop<K> {
             match kernel.receive(conn, connection, &mut turn.buffers) {
                 Receipt::Bytes(data) => {
                     turn.buffers.recycle(data);
-                    // One buffer per turn, as for those that are listened to.
+                    // One buffer per turn, as for connections that are read normally.
                     turn.enqueue(conn);
                     return None;
                 }
@@ -308,12 +309,13 @@ impl<K: Kernel> EventLoop<K> {
         })
     }
 
-    /// The end of a `finish` whose peer took too long.
+    /// Ends a `finish` whose peer took too long.
     #[inline(never)]
     fn step_linger(&mut self) -> Option<Event> {
         let conn = self.kernel.clock(|clock| clock.lingers.pop_due())?;
         let socket = &self.turn.connections.get(conn.0)?.socket;
-        // What the peer's kernel has is left to the peer; what it doesn't even take isn't kept for it.
+        // Data in the peer's kernel is left to the peer; data that the peer's kernel doesn't accept is
+        // dropped.
         let reset = self.kernel.is_unacknowledged(socket);
         self.end(conn, reset);
         Some(Event::Closed { conn, error: None })
@@ -337,7 +339,7 @@ impl<K: Kernel> EventLoop<K> {
         self.kernel.close(conn, connection, reset);
     }
 
-    /// Ends a connection by an error: the given one, else the one that the kernel knows.
+    /// Ends a connection with an error: the given one, otherwise the one that the kernel knows.
     #[inline(never)]
     fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
         let socket = &self.turn.connections.get(conn.0)?.socket;
@@ -346,7 +348,7 @@ impl<K: Kernel> EventLoop<K> {
         Some(Event::Closed { conn, error: Some(error.into()) })
     }
 
-    /// The connection that a caller sends on or takes away.
+    /// Returns the connection on which a caller sends, or which it detaches.
     #[inline]
     fn idle(&mut self, conn: ConnId) -> Option<(&mut Connection<K::Socket>, &mut K)> {
         let connection = self.turn.open(conn)?;
@@ -362,7 +364,7 @@ impl<K: Kernel> EventLoop<K> {
 
     fn unsent(&mut self, conn: ConnId, progress: Progress) -> Sending {
         if let Progress::Failed(_) = progress {
-            // What has been received before can still be read; then, or at once if paused, `Closed` comes.
+            // Bytes received before can still be read. Then, or at once if paused, `Closed` follows.
             self.turn.connections.at_mut(conn.0.index).state.fail();
             self.turn.enqueue(conn);
         } else if self.kernel.submit_send(&mut self.turn, conn, false) {
@@ -465,7 +467,7 @@ impl<B: Backend> Driver for B {
 
     fn finish(&mut self, conn: ConnId, linger: Duration) {
         let EventLoop { turn, kernel } = self.event_loop_mut();
-        // One too long to be added is for ever.
+        // A linger that is too long to be added means forever.
         let until = turn.now.checked_add(linger);
         let Some(connection) = turn.open(conn) else { return };
         connection.linger = until.map(|until| {
@@ -476,7 +478,7 @@ impl<B: Backend> Driver for B {
         });
         let state = &mut connection.state;
         if state.phase == Phase::Connecting {
-            // There is no peer to close in order.
+            // No peer exists with which to close in order.
             state.ended = true;
             state.shut = true;
         }
@@ -490,7 +492,7 @@ impl<B: Backend> Driver for B {
         if this.turn.open(conn).is_none() {
             return;
         }
-        // Perhaps a send only waits to be submitted, and needn't be cut off.
+        // A send that only waits to be submitted needn't be cut off.
         this.kernel.submit_send(&mut this.turn, conn, true);
         this.end(conn, false);
         this.kernel.make_room(&mut this.turn);

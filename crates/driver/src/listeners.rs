@@ -6,19 +6,19 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// See the module's documentation.
+/// The listening sockets of a driver.
 #[derive(Default)]
 pub(crate) struct Listeners {
     pub(crate) list: Vec<Listener>,
-    /// The listener that is asked first; it rotates.
+    /// The listener that is polled first; it rotates.
     first: usize,
-    /// Some listener may be ready.
+    /// `true` if some listener may be ready.
     are_ready: bool,
 }
 
 pub(crate) struct Listener {
     pub(crate) fd: Arc<OwnedFd>,
-    /// There may be a connection to accept.
+    /// `true` if there may be a connection to accept.
     ready: bool,
 }
 
@@ -32,7 +32,8 @@ impl Listeners {
         Ok(bound)
     }
 
-    /// There may be a connection to accept on listener `nth`. Returns whether it is there.
+    /// Records that there may be a connection to accept on listener `nth`. Returns `false` if there is no
+    /// such listener.
     pub(crate) fn set_ready(&mut self, nth: usize) -> bool {
         let Some(listener) = self.list.get_mut(nth) else { return false };
         listener.ready = true;
@@ -40,14 +41,14 @@ impl Listeners {
         true
     }
 
-    /// Whether there may be a connection to accept.
+    /// Returns `true` if there may be a connection to accept.
     #[inline]
     pub(crate) fn are_ready(&self) -> bool {
         self.are_ready
     }
 
-    /// The next connection of any of them, in turns, so that a busy one doesn't use up the batch of all; with its peer's
-    /// address and the number of its listener.
+    /// Accepts the next connection of any listener, in turns, so that a busy one doesn't use up the batch of
+    /// all. Returns it with its peer's address and the number of its listener.
     pub(crate) fn accept(&mut self) -> Option<io::Result<(OwnedFd, SocketAddr, u8)>> {
         loop {
             let count = self.list.len();
@@ -60,7 +61,7 @@ impl Listeners {
             let listener = &mut self.list[index];
             match socket::accept(listener.fd.as_fd()).transpose() {
                 None => listener.ready = false,
-                // `listen` has seen to it that the number fits.
+                // `listen` has checked that the number fits.
                 Some(accepted) => return Some(accepted.map(|(fd, peer)| (fd, peer, index as u8))),
             }
         }

@@ -1,10 +1,12 @@
 //! A bounded queue from one thread to another (one producer, one consumer), with a wake per batch.
 //!
-//! The sender never blocks: a full mailbox hands the item back. [`Sender::flush`] wakes the receiving driver,
-//! once for however many items were sent since. The ring is allocated once; nothing is allocated per item.
+//! The sender never blocks: a full mailbox returns the item. [`Sender::flush`] wakes the receiving driver,
+//! once for any number of items sent since. The ring is allocated once, and items cause no further
+//! allocation.
 //!
-//! Invariants: `head` and `tail` count items ever taken and ever put, wrapping; `0 <= tail - head <= capacity`;
-//! exactly the slots `head..tail` hold an item. Only the sender writes `tail`, only the receiver `head`.
+//! Invariants: `head` and `tail` count all items ever received and sent, wrapping; `0 <= tail - head <=
+//! capacity`; exactly the slots `head..tail` hold an item. Only the sender writes `tail`, only the receiver
+//! `head`.
 
 #![allow(unsafe_code)] // A ring whose slots are handed from one thread to the other by an index.
 
@@ -14,7 +16,8 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// On its own cache lines (two, since they are fetched in pairs), so that the ends don't slow each other.
+/// Aligned to separate cache lines (two, since they are fetched in pairs), so that the ends don't slow each
+/// other down.
 #[repr(align(128))]
 struct Padded<T>(T);
 
@@ -48,26 +51,26 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// The sending end. Dropping it flushes; what is in the mailbox can still be received.
+/// The sending end. Dropping it flushes; items in the mailbox can still be received.
 pub struct Sender<T: Send> {
     ring: Arc<Ring<T>>,
     waker: Waker,
     tail: usize,
-    /// The head as last seen: read again only when the ring seems full.
+    /// The last known head: read again only when the ring seems full.
     head_seen: usize,
     unflushed: bool,
 }
 
-/// The receiving end. Dropping it drops what is in the mailbox.
+/// The receiving end. Dropping it drops the items in the mailbox.
 pub struct Receiver<T: Send> {
     ring: Arc<Ring<T>>,
     head: usize,
-    /// The tail as last seen: read again only when the ring seems empty.
+    /// The last known tail: read again only when the ring seems empty.
     tail_seen: usize,
 }
 
-/// Makes a mailbox for `capacity` items (rounded up to a power of two, at least 1), whose receiver lives on
-/// the thread of the driver that `waker` wakes.
+/// Makes a mailbox for `capacity` items (rounded up to a power of two, at least 1), whose receiver is on the
+/// thread of the driver that `waker` wakes.
 ///
 /// # Panics
 /// If the capacity is beyond `isize::MAX` bytes.
@@ -85,10 +88,11 @@ pub fn channel<T: Send>(capacity: usize, waker: Waker) -> (Sender<T>, Receiver<T
 }
 
 impl<T: Send> Sender<T> {
-    /// Puts an item into the mailbox. The receiver finds it at its next look; [`Sender::flush`] makes it look.
+    /// Puts an item into the mailbox. The receiver finds it when it next checks; [`Sender::flush`] makes it
+    /// check.
     ///
     /// # Errors
-    /// The item itself, where the mailbox is full or its receiver is gone.
+    /// The item, if the mailbox is full or its receiver was dropped.
     pub fn try_send(&mut self, item: T) -> Result<(), T> {
         if self.tail.wrapping_sub(self.head_seen) == self.ring.slots.len() {
             self.head_seen = self.ring.head.0.load(Ordering::Acquire);
@@ -100,7 +104,7 @@ impl<T: Send> Sender<T> {
             return Err(item);
         }
         // SAFETY: `tail` is outside `head..tail`, as the ring isn't full; the acquiring load of `head` above
-        // (now or earlier) came after the receiver took what was there.
+        // (now or earlier) came after the receiver took the slot's previous item.
         unsafe { (*self.ring.slot(self.tail)).write(item) };
         self.tail = self.tail.wrapping_add(1);
         self.ring.tail.0.store(self.tail, Ordering::Release);
@@ -108,14 +112,14 @@ impl<T: Send> Sender<T> {
         Ok(())
     }
 
-    /// Wakes the receiver's driver if anything was sent since the last flush.
+    /// Wakes the receiver's driver if an item was sent since the last flush.
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.unflushed) {
             self.waker.wake();
         }
     }
 
-    /// Whether the receiver is gone.
+    /// Returns `true` if the receiver was dropped.
     pub fn is_disconnected(&self) -> bool {
         self.ring.receiver_gone.load(Ordering::Relaxed)
     }
@@ -129,7 +133,7 @@ impl<T: Send> Drop for Sender<T> {
 }
 
 impl<T: Send> Receiver<T> {
-    /// The oldest item.
+    /// Takes the oldest item.
     pub fn try_recv(&mut self) -> Option<T> {
         if self.is_empty_as_seen() {
             self.tail_seen = self.ring.tail.0.load(Ordering::Acquire);
@@ -144,12 +148,12 @@ impl<T: Send> Receiver<T> {
         Some(item)
     }
 
-    /// Whether there is nothing to receive now.
+    /// Returns `true` if the mailbox is empty now.
     pub fn is_empty(&self) -> bool {
         self.is_empty_as_seen() && self.head == self.ring.tail.0.load(Ordering::Acquire)
     }
 
-    /// Whether the sender is gone and everything has been received.
+    /// Returns `true` if the sender was dropped and everything has been received.
     pub fn is_disconnected(&self) -> bool {
         self.ring.sender_gone.load(Ordering::Acquire) && self.is_empty()
     }
@@ -161,7 +165,7 @@ impl<T: Send> Receiver<T> {
 
 impl<T: Send> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // An item sent while this runs stays in the ring until the sender is dropped.
+        // An item that is sent while this runs stays in the ring until the sender is dropped.
         self.ring.receiver_gone.store(true, Ordering::Relaxed);
         while self.try_recv().is_some() {}
     }

@@ -1,24 +1,25 @@
-//! What can be set, with the defaults that were measured.
+//! Options, with measured defaults.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a driver works; the same for every kind.
+/// The options of a driver, the same for every kind.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of a receive buffer in bytes, at least 1: what one [`crate::Event::Received`] carries at most.
-    /// There is one per driver, and as many more as the caller keeps.
+    /// Size of a receive buffer in bytes, at least 1: the maximum that one [`crate::Event::Received`]
+    /// carries. There is one per driver, and as many more as the caller keeps.
     pub receive_buffer_bytes: usize,
-    /// Kernel events gathered per turn at most, at least 1.
+    /// Maximum number of kernel events gathered per turn, at least 1.
     pub events_per_turn: usize,
-    /// Connections accepted per turn at most, at least 1, so that a storm of them doesn't stop the traffic
-    /// of those that are there.
+    /// Maximum number of connections accepted per turn, at least 1, so that a flood of them doesn't stop the
+    /// traffic of existing ones.
     pub accepts_per_turn: usize,
-    /// How long the listeners pause after a failed accept: the failure (out of descriptors) stays until
-    /// something is closed.
+    /// Time for which the listeners pause after a failed accept: the failure (out of file descriptors)
+    /// persists until one is closed.
     pub accept_pause: Duration,
-    /// Whether the time of a [`crate::Event::Received`] is read from the clock, or is that of the turn's begin.
+    /// `true` reads the time of a [`crate::Event::Received`] from the clock; `false` uses the start of the
+    /// turn.
     pub receive_times: bool,
 }
 
@@ -34,17 +35,17 @@ impl Default for Options {
     }
 }
 
-/// How a listener is opened.
+/// The options of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// Length of the accept queue, connections.
+    /// Length of the accept queue in connections.
     pub backlog: u32,
-    /// Whether several drivers may listen at the same address (SO_REUSEPORT).
+    /// `true` if several drivers may listen at the same address (SO_REUSEPORT).
     pub reuse_port: bool,
-    /// TCP_NOTSENT_LOWAT in bytes, set on the listener and inherited: bounds what a client that doesn't
-    /// read pins in the kernel (177 kB instead of 4.1 MB at 16 kB).
+    /// TCP_NOTSENT_LOWAT in bytes, set on the listener and inherited: bounds the kernel memory of a client
+    /// that doesn't read (177 kB instead of 4.1 MB at 16 kB).
     pub notsent_lowat_bytes: u32,
-    /// A socket that listens already, in place of a new one: from [`listening_socket`](crate::listening_socket).
+    /// A listening socket to use in place of a new one, from [`listening_socket`](crate::listening_socket).
     pub socket: Option<Arc<OwnedFd>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which driver this machine can have.
+//! Determines the best driver for this machine.
 
 use crate::UringDriver;
 
@@ -11,17 +11,17 @@ pub enum Kind {
     IoUring,
 }
 
-/// What [`probe`] found.
+/// The result of [`probe`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The best kind that works here.
     pub kind: Kind,
-    /// Why that isn't io_uring, in words for the log; `None` if it is.
+    /// Reason why that isn't io_uring, as a text for the log; `None` if it is.
     pub fallback_reason: Option<String>,
 }
 
-/// Finds the best driver that works here. It tries rather than compares versions, as containers often forbid
-/// what the kernel could do.
+/// Finds the best driver that works here. It tries io_uring rather than comparing versions, because
+/// containers often forbid it.
 pub fn probe() -> Probe {
     match UringDriver::check() {
         Ok(()) => Probe { kind: Kind::IoUring, fallback_reason: None },

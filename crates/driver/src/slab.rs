@@ -1,20 +1,21 @@
 //! Storage for connections and timers: stable small indices, generations, O(1) everywhere.
 //!
-//! Grows by fixed chunks, so that the hundred-thousandth connection doesn't copy the others and memory
-//! doesn't peak at three times its use. A removed entry's index is reused (last in, first out, while it
-//! is still in the cache) under another generation, so a stale key finds nothing.
+//! It grows by fixed chunks, so that the hundred-thousandth connection doesn't copy the others and memory
+//! doesn't peak at three times its use. A removed entry's index is reused (last in, first out, while it is
+//! still in the cache) with another generation, so a stale key finds no entry.
 //!
 //! Invariants: `len` entries are occupied; every other slot is on the free list exactly once.
 
 pub(crate) use stentor_frame::Key;
 
-/// Entries per chunk: 256 of 64 bytes are four pages.
+/// Number of entries per chunk: 256 of 64 bytes are four pages.
 const CHUNK: usize = 256;
 
 /// The end of the free list.
 const NONE: u32 = u32::MAX;
 
-/// Indices from here on are never given out: drivers use them to mark what isn't a connection.
+/// Indices from this one on are never assigned: drivers use them to mark file descriptors other than
+/// connections.
 pub(crate) const INDEX_MAX: u32 = u32::MAX - 16;
 
 struct Slot<T> {
@@ -23,7 +24,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// See the module's documentation.
+/// The storage; see the module's documentation.
 pub(crate) struct Slab<T> {
     chunks: Vec<Box<[Slot<T>]>>,
     free: u32,
@@ -79,7 +80,7 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Takes everything out.
+    /// Removes all entries.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
         std::mem::replace(self, Self::new())
             .chunks
@@ -87,24 +88,24 @@ impl<T> Slab<T> {
             .flat_map(|chunk| chunk.into_vec().into_iter().filter_map(|slot| slot.value))
     }
 
-    /// The key of the entry at `index`, which must be occupied.
+    /// Returns the key of the entry at `index`, which must be occupied.
     pub(crate) fn key_at(&self, index: u32) -> Key {
         Key { index, generation: self.slot(index).generation }
     }
 
-    /// The entry at `index`, if there is one, and its key.
+    /// Returns the entry at `index`, if there is one, and its key.
     #[inline]
     pub(crate) fn entry_at(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.chunks.get_mut(index as usize / CHUNK)?.get_mut(index as usize % CHUNK)?;
         Some((Key { index, generation: slot.generation }, slot.value.as_mut()?))
     }
 
-    /// The entry at `index`, which must be occupied: for lists threaded through the entries.
+    /// Returns the entry at `index`, which must be occupied: for lists threaded through the entries.
     pub(crate) fn at(&self, index: u32) -> &T {
         self.slot(index).value.as_ref().unwrap_or_else(|| panic!("slab: index {index} is vacant"))
     }
 
-    /// As [`Slab::at`], to change it.
+    /// Like [`Slab::at`], mutable.
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
         self.slot_mut(index).value.as_mut().unwrap_or_else(|| panic!("slab: index {index} is vacant"))
     }

@@ -1,4 +1,4 @@
-//! Opening and accepting sockets: the options they need, once, before they are used.
+//! Opens and accepts sockets, and sets their options once, before they are used.
 
 use crate::ListenOptions;
 use crate::buffer::Buffers;
@@ -21,11 +21,11 @@ fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A listening socket, new or [`ListenOptions::socket`], and its address. Accepted sockets inherit TCP_NODELAY and
-/// TCP_NOTSENT_LOWAT.
+/// Returns a listening socket, new or [`ListenOptions::socket`], and its address. Accepted sockets inherit
+/// TCP_NODELAY and TCP_NOTSENT_LOWAT.
 ///
 /// # Errors
-/// The kernel's: in use, not of this machine, not permitted. Or the given socket doesn't listen.
+/// The address is in use, is not of this machine, or is not permitted; or the given socket doesn't listen.
 pub fn listening_socket(addr: SocketAddr, options: &ListenOptions) -> io::Result<(Arc<OwnedFd>, SocketAddr)> {
     if let Some(given) = &options.socket {
         let socket = SockRef::from(given);
@@ -53,10 +53,11 @@ fn tcp_address(socket: &Socket) -> io::Result<SocketAddr> {
     Ok(socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?)
 }
 
-/// The most sockets that are taken from a service manager.
+/// Maximum number of sockets that are taken from a service manager.
 const ACTIVATED_MAX: i32 = 256;
 
-/// The sockets that systemd passes (sd_listen_fds(3)), with their names. To be called once, before the process opens files.
+/// Returns the sockets that systemd passes (sd_listen_fds(3)), with their names. Call it once, before the
+/// process opens files.
 pub fn activated_sockets() -> Vec<(String, OwnedFd)> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<i32>().ok();
     let (Some(pid), Some(count)) = (number("LISTEN_PID"), number("LISTEN_FDS")) else { return Vec::new() };
@@ -70,28 +71,29 @@ pub fn activated_sockets() -> Vec<(String, OwnedFd)> {
         .collect()
 }
 
-/// A descriptor that was inherited, if it is open.
+/// Takes an inherited file descriptor, if it is open.
 #[allow(unsafe_code)] // The protocol passes numbers.
 fn take(fd: i32) -> Option<OwnedFd> {
     // SAFETY: fcntl with F_SETFD touches no memory. It fails for a number that isn't open.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return None;
     }
-    // SAFETY: it is open, and by the protocol of LISTEN_FDS nobody else in this process has it.
+    // SAFETY: it is open, and by the protocol of LISTEN_FDS no other code in this process owns it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether another process listens at `addr`, which [`ListenOptions::reuse_port`] would share with it in silence.
+/// Checks that no other process listens at `addr`, which [`ListenOptions::reuse_port`] would silently share
+/// with it.
 ///
 /// # Errors
-/// The kernel's, as `listen`'s: in use, not of this machine, not permitted.
+/// The same as for `listen`: in use, not of this machine, not permitted.
 pub fn check_unused(addr: SocketAddr) -> io::Result<()> {
     let socket = open(addr)?;
-    socket.set_reuse_address(true)?; // what connections of before left behind is no listener
+    socket.set_reuse_address(true)?; // remains of closed connections are no listener
     socket.bind(&addr.into())
 }
 
-/// A socket on its way to `remote`.
+/// Opens a socket and begins to connect it to `remote`.
 pub(crate) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = open(remote)?;
     if let Some(source) = source {
@@ -104,8 +106,8 @@ pub(crate) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<
     }
 }
 
-/// IP_BIND_ADDRESS_NO_PORT (Linux 4.2): the port is chosen at connect, when the whole pair of addresses must
-/// be unique and not only the local one. It works for IPv6 as well.
+/// Sets IP_BIND_ADDRESS_NO_PORT (Linux 4.2): the port is chosen at connect, when only the pair of addresses
+/// must be unique and not the local one alone. It works for IPv6 as well.
 #[allow(unsafe_code)] // Neither rustix 1.1 nor socket2 0.6 has this option.
 fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
@@ -122,17 +124,18 @@ fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes that the peer hasn't acknowledged yet (SIOCOUTQ, tcp(7)); 0 where the kernel doesn't say.
+/// Returns the number of bytes that the peer hasn't acknowledged yet (SIOCOUTQ, tcp(7)); 0 if the kernel
+/// doesn't report it.
 #[allow(unsafe_code)] // rustix 1.1 and socket2 0.6 don't have this request.
 pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one c_int, to a place that outlives the call. (SIOCOUTQ is TIOCOUTQ.)
+    // SAFETY: the request writes one c_int, to a location that outlives the call. (SIOCOUTQ is TIOCOUTQ.)
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// The next connection of a listener, with its peer's address (an IPv4 one as such, also where it came to an
-/// IPv6 listener); `None` if there is none.
+/// Accepts the next connection of a listener. Returns it with its peer's address (an IPv4 address as such,
+/// even on an IPv6 listener); `None` if there is none.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -147,7 +150,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, So
                 return Ok(Some((fd, peer)));
             }
             Err(Errno::AGAIN) => return Ok(None),
-            // Errors of the one connection that was about to be accepted: accept(2), "Error handling".
+            // Errors of the single connection that would have been accepted: accept(2), "Error handling".
             Err(
                 Errno::INTR
                 | Errno::CONNABORTED
@@ -167,7 +170,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, So
     }
 }
 
-/// Reads once from a connection that may have something, and notes whether it may have more.
+/// Reads once from a connection that may have data, and records whether it may have more.
 #[inline(always)] // A call would pass the result through memory, for every read.
 pub(crate) fn receive(socket: BorrowedFd<'_>, state: &mut State, buffers: &mut Buffers) -> Receipt {
     let mut storage = buffers.take();
@@ -188,12 +191,12 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, state: &mut State, buffers: &mut B
     receipt
 }
 
-/// Makes the closing of a socket a reset.
+/// Makes closing a socket send a reset.
 pub(crate) fn reset(socket: BorrowedFd<'_>) {
     let _ = set_socket_linger(socket, Some(Duration::ZERO));
 }
 
-/// The error that the socket has to report.
+/// Returns the pending error of the socket.
 pub(crate) fn error(socket: BorrowedFd<'_>) -> Option<Errno> {
     socket_error(socket).unwrap_or_else(Err).err()
 }

@@ -1,11 +1,12 @@
-//! Handing frames to the kernel: as few calls as possible, in order.
+//! Passes frames to the kernel with as few calls as possible, in order.
 //!
-//! One frame goes by `send`; a run of small ones is copied together first, as a slice costs the kernel more
-//! than its copy (64 frames of 64 bytes: 6.0 µs by `sendmsg`, 4.8 µs so, and 3.2 µs as a single frame); other runs go by `sendmsg`; a frame
-//! in a memfd goes by `sendfile`, which copies nothing. MSG_MORE on everything that something follows
-//! directly, so that the pieces share segments.
+//! One frame is sent with `send`. A run of small ones is combined first, because a slice costs the kernel
+//! more than its copy (64 frames of 64 bytes: 6.0 µs with `sendmsg`, 4.8 µs combined, and 3.2 µs as a single
+//! frame). Other runs are sent with `sendmsg`. A frame in a memfd is sent with `sendfile`, which copies no
+//! data. MSG_MORE is set on every part that is directly followed by another, so that the parts share
+//! segments.
 //!
-//! `sendfile` knows no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
+//! `sendfile` has no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
 
 use crate::backlog::{Cursor, Progress};
 use rustix::fs::sendfile;
@@ -15,19 +16,19 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 use stentor_frame::{Frame, View};
 
-/// Frames in one `sendmsg` at most: UIO_MAXIOV of the kernel.
+/// Maximum number of frames in one `sendmsg`: UIO_MAXIOV of the kernel.
 pub(crate) const RUN_MAX: usize = 1024;
 
-/// A run of at most this many bytes is copied together, if its frames are small.
+/// A run of at most this many bytes is combined, if its frames are small.
 pub(crate) const CORK_BYTES: usize = 16 * 1024;
 
 /// Frames are small if they have at most this many bytes on average.
 pub(crate) const SMALL_BYTES: usize = 1024;
 
-/// Below this, the array of slices is small enough to be made for every call.
+/// Below this number of frames, the array of slices is small enough to be made for every call.
 const RUN_SMALL: usize = 16;
 
-/// Sends `bytes`; how many were taken is added to `taken`.
+/// Sends `bytes`; adds the number of accepted bytes to `taken`.
 #[inline]
 pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
     while *taken < bytes.len() {
@@ -41,15 +42,15 @@ pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut u
     Progress::Done
 }
 
-/// Sends `frames` from `cursor` on and moves it; a frame that the cursor has passed may be released.
-/// `cork` is only room for copies, one per driver.
+/// Sends `frames` from `cursor` on and advances it; frames before the cursor may be released. `cork` is only
+/// a buffer for copies, one per driver.
 pub(crate) fn transmit(
     socket: BorrowedFd<'_>,
     frames: &[Frame],
     cursor: &mut Cursor,
     cork: &mut Vec<u8>,
 ) -> Progress {
-    // The usual delivery: a tenth of its instructions less than the long way.
+    // The usual delivery: needs a tenth fewer instructions than the general path.
     if let [frame] = frames
         && let View::Memory(bytes) = frame.view()
     {
@@ -81,7 +82,7 @@ pub(crate) fn transmit(
             }
         };
         match result {
-            // The file is shorter than it was made: someone has broken the seal.
+            // The file is shorter than when it was made: its seal was broken.
             Ok(0) => return Progress::Failed(Errno::IO),
             Ok(sent) => cursor.advance(frames, sent),
             Err(Errno::INTR) => {}
@@ -91,13 +92,13 @@ pub(crate) fn transmit(
     }
 }
 
-/// How many of the first frames are in memory (and fit one call), and their bytes.
+/// Returns the number of frames at the start that are in memory (and fit one call), and their size in bytes.
 fn run(frames: &[Frame]) -> (usize, usize) {
     memory(&frames[..frames.len().min(RUN_MAX)])
         .fold((0, 0), |(run, sum), bytes| (run + 1, sum + bytes.len()))
 }
 
-/// The content of the frames up to the first that isn't in memory.
+/// Iterates over the content of the frames up to the first one that isn't in memory.
 fn memory(frames: &[Frame]) -> impl Iterator<Item = &[u8]> {
     frames.iter().map_while(|frame| match frame.view() {
         View::Memory(bytes) => Some(bytes),

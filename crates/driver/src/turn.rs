@@ -1,4 +1,4 @@
-//! What the event loop and its kernel both work on: the clock, and the connections and their queue.
+//! State that the event loop and its kernel share: the clock, and the connections and their queue.
 
 use crate::buffer::Buffers;
 use crate::connection::{Connection, Phase};
@@ -8,16 +8,16 @@ use crate::{ConnId, Options, descriptors};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// What a driver waits for besides its connections.
+/// The times for which a driver waits.
 pub(crate) struct Clock {
     pub(crate) timers: Wheel<u64>,
-    /// Ends of `finish`.
+    /// Timeouts of `finish`.
     pub(crate) lingers: Wheel<ConnId>,
-    /// Until when nothing is accepted, after a failure.
+    /// End of the pause of accepting after a failure.
     pub(crate) accept_again_at: Option<Instant>,
-    /// The alarm may ring too late for one of these, and `wakes_at` be too late as well.
+    /// `true` if the alarm may fire too late for one of these, and `wakes_at` may be too late as well.
     needs_alarm: bool,
-    /// When [`Clock::advance`] has something to do, or before.
+    /// Time at which [`Clock::advance`] has work, or an earlier time.
     wakes_at: Option<Instant>,
 }
 
@@ -32,19 +32,19 @@ impl Clock {
         }
     }
 
-    /// When [`Clock::advance`] has something to do.
+    /// Returns the times at which [`Clock::advance`] has work.
     pub(crate) fn wakes(&self) -> [Option<Instant>; 3] {
         [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at]
     }
 
-    /// The alarm has rung, or something is to happen earlier than before.
+    /// Records that the alarm has fired, or that an event is due earlier than before.
     #[inline]
     pub(crate) fn needs_alarm(&mut self) {
         self.needs_alarm = true;
     }
 
-    /// When the alarm has to ring, unless it is set to that time or an earlier one. In most turns it is, and nothing has
-    /// to be compared.
+    /// Returns the time for the alarm, unless it is set to that time or an earlier one. In most turns it is,
+    /// and no comparison is needed.
     #[inline]
     pub(crate) fn take_alarm(&mut self) -> Option<Instant> {
         if !std::mem::take(&mut self.needs_alarm) {
@@ -54,7 +54,7 @@ impl Clock {
         self.wakes_at
     }
 
-    /// In most turns nothing has been set and nothing is due, which takes one comparison.
+    /// Advances the clock. In most turns no timer has been set and none is due, which costs one comparison.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
         if self.needs_alarm || self.wakes_at.is_some_and(|at| at <= now) {
@@ -71,16 +71,16 @@ impl Clock {
     }
 }
 
-/// The state of one turn, and what it works on.
+/// The state of one turn.
 pub(crate) struct Turn<S> {
     pub(crate) now: Instant,
     pub(crate) connections: Slab<Connection<S>>,
     pub(crate) queue: VecDeque<ConnId>,
-    /// How many of the queue are stepped now: a part of those that belong to this turn.
+    /// Number of connections in the queue to step now: a part of those that belong to this turn.
     pub(crate) queue_left: usize,
-    /// How many come after these in this turn.
+    /// Number of connections to step after these in this turn.
     pub(crate) queue_later: usize,
-    /// The connection being stepped.
+    /// The connection that is being stepped.
     pub(crate) current: Option<ConnId>,
     pub(crate) accepts_left: usize,
     pub(crate) woken: bool,
@@ -110,15 +110,15 @@ impl<S> Turn<S> {
         }
     }
 
-    /// The connection, if it is alive for the caller: not where it is being finished.
+    /// Returns the connection, if it is open for the caller: not while it is being finished.
     #[inline]
     pub(crate) fn open(&mut self, conn: ConnId) -> Option<&mut Connection<S>> {
         let connection = self.connections.get_mut(conn.0)?;
         (connection.state.phase != Phase::Finishing).then_some(connection)
     }
 
-    /// Leaves all but the first part of what is to be stepped for later: a kernel reads a part ahead, and holds what its
-    /// connections have sent.
+    /// Defers all but the first part of the connections to step: a kernel reads a part ahead, and holds the
+    /// data that its connections have received.
     #[cold]
     pub(crate) fn divide(&mut self) {
         let all = self.queue_left;

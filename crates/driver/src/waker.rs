@@ -1,13 +1,13 @@
 //! Waking a driver from another thread, at no cost while it is awake.
 //!
-//! One atomic state per driver. [`Waker::wake`] leaves `NOTIFIED` there, and writes to the kernel only if it
-//! found `ASLEEP`. [`crate::Driver::wait`] sleeps only if it can go from `AWAKE` to `ASLEEP`, so a wake that
-//! comes between the caller's last look into its mailboxes and the sleep is not lost: it has left `NOTIFIED`,
-//! and the wait returns at once. The caller need not announce anything.
+//! There is one atomic state per driver. [`Waker::wake`] stores `NOTIFIED`, and writes to the kernel only if
+//! it found `ASLEEP`. [`crate::Driver::wait`] sleeps only if it can change the state from `AWAKE` to
+//! `ASLEEP`. So a wake between the caller's last check of its mailboxes and the sleep is not lost: it has
+//! stored `NOTIFIED`, and the wait returns at once. The caller need not announce the sleep.
 //!
-//! Both sides change the state by a swap. So either the waker's swap comes first, and the driver that swaps
-//! after it sees all that was written before the wake (release, acquire); or the driver's comes first, and
-//! the waker finds what the driver has left there.
+//! Both sides change the state with a swap. Either the waker's swap comes first, and the driver, whose swap
+//! comes later, sees everything that was written before the wake (release, acquire); or the driver's comes
+//! first, and the waker finds the state that the driver has stored.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -21,7 +21,7 @@ const NOTIFIED: u8 = 2;
 
 struct Shared {
     state: AtomicU8,
-    /// None in the simulation, which never sleeps.
+    /// `None` in the simulation, which never sleeps.
     eventfd: Option<OwnedFd>,
 }
 
@@ -31,13 +31,13 @@ pub struct Waker(Arc<Shared>);
 
 impl Waker {
     /// Makes the driver's current or next [`crate::Driver::wait`] return with [`crate::Event::Woken`]. Any
-    /// number of wakes before that are one event. What the calling thread has written before is seen by the
-    /// driver's thread after that wait.
+    /// number of wakes before that are one event. After that wait, the driver's thread sees everything that
+    /// the calling thread has written before.
     pub fn wake(&self) {
         if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
             && let Some(eventfd) = &self.0.eventfd
         {
-            // It fails only if the counter is about to overflow, which wakes just as well.
+            // The write only fails if the counter is about to overflow, which wakes just as well.
             let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
         }
     }
@@ -47,13 +47,14 @@ impl Waker {
 pub(crate) struct Sleeper(Waker);
 
 impl Sleeper {
-    /// With an eventfd, to be watched (edge-triggered, it is never read) while the driver sleeps.
+    /// Makes a sleeper with an eventfd, to be watched (edge-triggered, it is never read) while the driver
+    /// sleeps.
     pub(crate) fn new() -> io::Result<Self> {
         let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Waker(Arc::new(Shared { state: AtomicU8::new(AWAKE), eventfd: Some(eventfd) }))))
     }
 
-    /// Without a kernel.
+    /// Makes a sleeper without a kernel.
     pub(crate) fn simulated() -> Self {
         Self(Waker(Arc::new(Shared { state: AtomicU8::new(AWAKE), eventfd: None })))
     }
@@ -66,18 +67,19 @@ impl Sleeper {
         self.0.0.eventfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the driver may sleep now; not if it has been woken since the last [`Sleeper::end_sleep`].
+    /// Returns `true` if the driver may sleep now; `false` if it has been woken since the last
+    /// [`Sleeper::end_sleep`].
     pub(crate) fn may_sleep(&self) -> bool {
         let state = &self.0.0.state;
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Ends the sleep. True if a waker was used since the last call.
+    /// Ends the sleep. Returns `true` if a waker was used since the last call.
     pub(crate) fn end_sleep(&self) -> bool {
         self.0.0.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// Whether a waker was used since the last [`Sleeper::end_sleep`].
+    /// Returns `true` if a waker was used since the last [`Sleeper::end_sleep`].
     #[cfg(test)]
     pub(crate) fn is_notified(&self) -> bool {
         self.0.0.state.load(Ordering::Acquire) == NOTIFIED

@@ -1,24 +1,24 @@
 //! A hierarchical timing wheel (Varghese and Lauck 1987, scheme 7): O(1) to set and to cancel.
 //!
-//! Time runs in ticks of 8 ms. Six levels of 64 slots: a timer stands on the level of the highest 6-bit
-//! digit in which its tick differs from the current one, and moves down (at most five times) as that digit
-//! is reached. A timer's tick is its instant rounded up, so it never fires early, and fires less than one
-//! tick late if [`Wheel::advance`] is called at [`Wheel::next_wake`].
+//! Time runs in ticks of 8 ms. There are six levels of 64 slots: a timer is on the level of the highest 6-bit
+//! digit in which its tick differs from the current one, and moves down (at most five times) as that digit is
+//! reached. A timer's tick is its instant rounded up, so it never fires early, and fires less than one tick
+//! late if [`Wheel::advance`] is called at [`Wheel::next_wake`].
 //!
-//! What it deliberately doesn't do: order timers within one tick, or wait longer than 2³⁶ ticks
-//! (17 years) from its origin; a later instant is treated as that one.
+//! Deliberately absent: order of timers within one tick, and waits longer than 2³⁶ ticks (17 years) from its
+//! origin; a later instant is treated as that one.
 //!
-//! Invariants: a timer in a slot has `tick > elapsed`, one on the due list `tick <= elapsed`; all timers
-//! of a level have the same digits as `elapsed` above that level's, and a larger one there; a level's bit
-//! is set exactly where its slot isn't empty.
+//! Invariants: a timer in a slot has `tick > elapsed`, one on the due list `tick <= elapsed`; all timers of a
+//! level have the same digits as `elapsed` above that level's, and a larger one there; a level's bit is set
+//! exactly if its slot isn't empty.
 
 use crate::TimerId;
 use crate::slab::Slab;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
-/// Length of a tick. [`crate::Driver::timer_set`] promises 10 ms; this leaves the 1 ms to which a wait is
-/// rounded up, and some.
+/// Length of a tick. [`crate::Driver::timer_set`] guarantees 10 ms; this leaves the 1 ms to which a wait is
+/// rounded up, and a margin.
 pub(crate) const TICK: Duration = Duration::from_millis(8);
 
 const DIGIT_BITS: u32 = 6;
@@ -28,7 +28,7 @@ const TICK_MAX: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
 const NONE: u32 = u32::MAX;
 
 struct Entry<T> {
-    /// Never 0, as `elapsed` begins there: so that `Option<Entry>` needs no further word.
+    /// Never 0, because `elapsed` begins there, so that `Option<Entry>` needs no further word.
     tick: NonZeroU64,
     token: T,
     prev: u32,
@@ -40,7 +40,7 @@ struct Level {
     heads: [u32; SLOTS],
 }
 
-/// Timers that carry tokens of type `T`.
+/// Timers with tokens of type `T`.
 pub(crate) struct Wheel<T> {
     origin: Instant,
     elapsed: u64,
@@ -48,10 +48,10 @@ pub(crate) struct Wheel<T> {
     levels: [Level; LEVELS],
     due_head: u32,
     due_tail: u32,
-    /// When the earliest occupied slot begins, so that a turn before that compares two instants and is done: the
-    /// arithmetic was 11 % of the instructions of a turn that echoes one message.
+    /// Start of the earliest occupied slot, so that a turn before it only compares two instants: the
+    /// arithmetic took 11 % of the instructions of a turn that echoes one message.
     wake: Option<Instant>,
-    /// The same in ticks.
+    /// The same time in ticks.
     wake_tick: u64,
 }
 
@@ -69,8 +69,8 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Sets a timer. It becomes due by a later [`Wheel::advance`], never by itself: one set for the past
-    /// falls due with the next tick, so that a handler that sets timers doesn't prolong its own turn.
+    /// Sets a timer. It becomes due in a later [`Wheel::advance`], never at once: a timer in the past becomes
+    /// due with the next tick, so that a handler that sets timers doesn't prolong its own turn.
     pub(crate) fn set(&mut self, at: Instant, token: T) -> TimerId {
         let tick = ticks_up(at.saturating_duration_since(self.origin)).max(self.elapsed + 1).min(TICK_MAX);
         let tick = NonZeroU64::new(tick).unwrap_or(NonZeroU64::MIN);
@@ -86,7 +86,7 @@ impl<T> Wheel<T> {
         TimerId(key)
     }
 
-    /// Cancels a timer, also one that is due and has not been popped.
+    /// Cancels a timer, even one that is due and has not been popped.
     pub(crate) fn cancel(&mut self, id: TimerId) {
         if self.entries.get(id.0).is_some() {
             self.unlink(id.0.index);
@@ -94,7 +94,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves the clock to `now`; what has been reached can then be popped.
+    /// Moves the clock to `now`; due timers can then be popped.
     #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
         if self.wake.is_some_and(|wake| wake <= now) {
@@ -123,7 +123,7 @@ impl<T> Wheel<T> {
         self.find_wake();
     }
 
-    /// The token of the next due timer, which is dead from now on.
+    /// Pops the next due timer and returns its token. Its id is dead from now on.
     #[inline]
     pub(crate) fn pop_due(&mut self) -> Option<T> {
         if self.has_due() { self.pop_head() } else { None }
@@ -135,13 +135,13 @@ impl<T> Wheel<T> {
         self.entries.remove(self.entries.key_at(index)).map(|entry| entry.token)
     }
 
-    /// Whether [`Wheel::pop_due`] has something.
+    /// Returns `true` if [`Wheel::pop_due`] has a timer.
     #[inline]
     pub(crate) fn has_due(&self) -> bool {
         self.due_head != NONE
     }
 
-    /// When [`Wheel::advance`] next has something to do; at or before the earliest timer.
+    /// Returns the time at which [`Wheel::advance`] next has work; at or before the earliest timer.
     #[inline]
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         if self.has_due() {
@@ -160,8 +160,8 @@ impl<T> Wheel<T> {
         self.origin + Duration::from_millis(tick * TICK.as_millis() as u64)
     }
 
-    /// The earliest occupied slot: its level, its number and the tick at which it begins. Whatever stands
-    /// on a lower level is earlier than all of a higher one.
+    /// Returns the earliest occupied slot: its level, its number and the tick at which it begins. All timers
+    /// on a lower level are earlier than all timers on a higher one.
     fn next_slot(&self) -> Option<(usize, usize, u64)> {
         let level = self.levels.iter().position(|level| level.occupied != 0)?;
         let slot = self.levels[level].occupied.trailing_zeros();
@@ -223,7 +223,7 @@ impl<T> Wheel<T> {
 }
 
 fn ticks_down(elapsed: Duration) -> u64 {
-    // 125 ticks of 8 ms to the second.
+    // 125 ticks of 8 ms per second.
     elapsed.as_secs() * 125 + u64::from(elapsed.subsec_nanos()) / 8_000_000
 }
 

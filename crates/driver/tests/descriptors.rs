@@ -1,4 +1,4 @@
-//! Running out of file descriptors: an own process, whose limit can be lowered.
+//! Running out of file descriptors, in a separate process whose limit can be lowered.
 
 #![allow(clippy::unwrap_used)] // A test may panic; clippy knows only functions marked as such.
 
@@ -9,7 +9,7 @@ use stentor_driver::{
     Driver, EpollDriver, Event, FILE_FRAME_BYTES_MIN, Frame, ListenOptions, Meter, Options, UringDriver,
 };
 
-/// Turns until `events` have come or `limit` has passed.
+/// Runs turns until `count` events have come or `limit` has passed.
 fn events<D: Driver>(driver: &mut D, count: usize, limit: Duration) -> Vec<Event> {
     let until = Instant::now() + limit;
     let mut events = Vec::new();
@@ -20,13 +20,13 @@ fn events<D: Driver>(driver: &mut D, count: usize, limit: Duration) -> Vec<Event
     events
 }
 
-/// The limit below which so many descriptors are free; what this process was started with may be anywhere.
+/// Returns a limit below which this many file descriptors are free, wherever the inherited ones are.
 fn limit_with_room_for(count: usize) -> u64 {
     let listed: Vec<u64> = std::fs::read_dir("/proc/self/fd")
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
-    // But for the one that listed them, which is closed now.
+    // Except the file descriptor of the listing itself, which is closed now.
     let is_open = |fd: &u64| listed.contains(fd) && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
     (0..).filter(|fd| !is_open(fd)).nth(count).unwrap()
 }
@@ -38,11 +38,11 @@ fn recovers<D: Driver>(mut driver: D) {
         .unwrap();
     let clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
 
-    // Frames do without a memfd.
+    // Frames work without a memfd.
     let frame = Frame::shared(&[&[7; FILE_FRAME_BYTES_MIN]], &Meter::default());
     assert!(!frame.is_file() && frame.len() == FILE_FRAME_BYTES_MIN);
 
-    // It fails, says so, tries again, and doesn't spin: there is room for ten tries a second.
+    // Accepting fails, reports it, tries again, and doesn't spin: at most ten attempts per second.
     let begun = Instant::now();
     let mut failed = Vec::new();
     while failed.len() < 2 || begun.elapsed() < Duration::from_millis(350) {
@@ -54,7 +54,7 @@ fn recovers<D: Driver>(mut driver: D) {
         assert!(matches!(event, Event::AcceptFailed(error) if error.raw_os_error() == Some(24)));
     }
 
-    // With room again it goes on by itself, and has lost nobody.
+    // With free descriptors it continues without further calls, and has lost no connection.
     setrlimit(Resource::Nofile, before).unwrap();
     let mut accepted = Vec::new();
     while accepted.len() < 3 {
@@ -69,7 +69,7 @@ fn recovers<D: Driver>(mut driver: D) {
     assert!(clients.iter().all(|client| accepted.contains(&client.local_addr().unwrap())));
 }
 
-/// A server and its clients, with more connections than the process may have descriptors.
+/// A server and its clients, with more connections than the process may have file descriptors.
 fn goes_beyond(mut server: UringDriver, mut client: UringDriver, count: usize) {
     let addr = server.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
     let (mut connected, mut received) = (0, 0);
@@ -105,7 +105,7 @@ fn goes_beyond(mut server: UringDriver, mut client: UringDriver, count: usize) {
     assert!(descriptors < 100, "{descriptors}");
 }
 
-/// One test, as the limit is the process's.
+/// One test only, because the limit applies to the process.
 #[test]
 fn drivers_work_with_few_descriptors() {
     recovers(EpollDriver::new(&Options::default()).unwrap());

@@ -1,8 +1,8 @@
-//! Bytes to send, owned so that they may stay in flight after the call that sends them.
+//! Bytes to send, owned so that they can stay in flight after the sending call.
 //!
-//! Three kinds: owned by one connection; shared on the heap; shared in a memfd, for encodings of
-//! [`FILE_FRAME_BYTES_MIN`] and more. A memfd is written once, sealed, and leaves by `sendfile`: the pages
-//! aren't copied, however many connections they wait for (1.4–1.6 times less CPU at 16–165 kB, and 5 kB
+//! There are three kinds: owned by one connection; shared on the heap; shared in a memfd, for encodings of
+//! [`FILE_FRAME_BYTES_MIN`] and more. A memfd is written once, sealed, and sent with `sendfile`: the pages
+//! aren't copied, however many connections wait for them (1.4–1.6 times less CPU at 16–165 kB, and 5 kB
 //! instead of 155 kB of memory per connection that doesn't read).
 //!
 //! Invariant: the content of a frame never changes. (Segments in flight point into the memfd's pages.)
@@ -19,8 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Shared frames of this length and more live in a memfd. Below, `send` with its copy is as fast (measured:
-/// even at 8 kB, 1.4 times faster with sendfile at 16 kB).
+/// Shared frames of at least this length are stored in a memfd. For smaller frames `send` with its copy is as
+/// fast (measured: equal at 8 kB; sendfile is 1.4 times faster at 16 kB).
 pub const FILE_FRAME_BYTES_MIN: usize = 16 * 1024;
 
 /// Maximum number of frames in memfds in the process, because each takes a file descriptor. If RLIMIT_NOFILE is
@@ -29,13 +29,13 @@ pub const FILE_FRAMES_MAX: usize = 1024;
 
 static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts live bytes. A shared frame counts once, as long as any clone of the frame lives. A clone of the meter is the same
-/// meter.
+/// Counts distinct live bytes: each shared frame made with the meter counts once, as long as any clone lives.
+/// A clone of the meter is the same meter.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Arc<AtomicUsize>);
 
 impl Meter {
-    /// Bytes alive now.
+    /// Returns the number of live bytes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
@@ -62,8 +62,8 @@ impl Drop for Charge {
     }
 }
 
-/// Bytes to send: owned, or shared by reference between connections. Cloning a shared one costs a counter;
-/// cloning an owned one copies it.
+/// Bytes to send: owned, or shared by reference between connections. Cloning a shared frame increments a
+/// counter; cloning an owned one copies it.
 #[derive(Clone)]
 pub struct Frame(Kind);
 
@@ -88,19 +88,19 @@ pub struct FileFrame {
 }
 
 impl Frame {
-    /// A frame for one connection.
+    /// Makes a frame for one connection.
     #[inline]
     pub fn owned(bytes: Vec<u8>) -> Self {
         Self(Kind::Owned(bytes))
     }
 
-    /// A constant frame, such as a ping. No meter counts it.
+    /// Makes a constant frame that all connections share, such as a ping. No meter counts it.
     pub const fn from_static(bytes: &'static [u8]) -> Self {
         Self(Kind::Static(bytes))
     }
 
-    /// An encoding shared by many connections: the concatenation of `parts`. From [`FILE_FRAME_BYTES_MIN`]
-    /// on it lives in a memfd, where the kernel gives one.
+    /// Makes an encoding that many connections share: the concatenation of `parts`. From
+    /// [`FILE_FRAME_BYTES_MIN`] on it is stored in a memfd, if the kernel provides one.
     pub fn shared(parts: &[&[u8]], meter: &Meter) -> Self {
         let len = parts.iter().map(|part| part.len()).sum();
         if len >= FILE_FRAME_BYTES_MIN
@@ -111,7 +111,7 @@ impl Frame {
         Self(Kind::Shared(Arc::new(Heap { bytes: parts.concat().into(), _charge: meter.charge(len) })))
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match &self.0 {
@@ -122,18 +122,18 @@ impl Frame {
         }
     }
 
-    /// Whether there is nothing to send.
+    /// Returns `true` if the frame is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether it lives in a memfd.
+    /// Returns `true` if it is stored in a memfd.
     pub fn is_file(&self) -> bool {
         matches!(self.0, Kind::File(_))
     }
 
-    /// Bytes of memory that belong to this frame alone.
+    /// Returns the bytes of memory that belong to this frame alone.
     #[inline]
     pub fn owned_bytes(&self) -> usize {
         match &self.0 {
@@ -142,7 +142,7 @@ impl Frame {
         }
     }
 
-    /// The content. It is copied only from a memfd. For tests and slow paths.
+    /// Returns the content, copied only if it is stored in a memfd. For tests and slow paths.
     ///
     /// # Panics
     /// If the kernel can't read a sealed memfd back (an I/O error of the swap device).
@@ -159,12 +159,12 @@ impl Frame {
         }
     }
 
-    /// A copy of the content; see [`Frame::bytes`].
+    /// Returns a copy of the content; see [`Frame::bytes`].
     pub fn copy_to_vec(&self) -> Vec<u8> {
         self.bytes().into_owned()
     }
 
-    /// Appends a part of the content to `out`. Returns `false` if the kernel can't read a sealed memfd back.
+    /// Appends a part of the content to `out`. Returns `false` if the kernel can't read a sealed memfd.
     ///
     /// # Panics
     /// If the range isn't within the frame.
@@ -184,7 +184,7 @@ impl Frame {
         true
     }
 
-    /// The content as a sender needs it.
+    /// Returns the content as a sender needs it.
     #[inline]
     pub fn view(&self) -> View<'_> {
         match &self.0 {
@@ -214,11 +214,11 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// Where a frame's content is.
+/// The location of a frame's content.
 pub enum View<'a> {
-    /// In memory.
+    /// Content in memory.
     Memory(&'a [u8]),
-    /// In a memfd.
+    /// Content in a memfd.
     File(&'a FileFrame),
 }
 
@@ -236,7 +236,7 @@ impl FileFrame {
         self.len
     }
 
-    /// `None` if the kernel refuses a memfd or there are too many.
+    /// Returns `None` if no memfd is available: too many, out of file descriptors, out of memory, forbidden.
     fn new(parts: &[&[u8]], len: usize, meter: &Meter) -> Option<Self> {
         let frames_max = FILE_FRAMES_MAX.min(descriptors_max());
         if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= frames_max {
@@ -269,8 +269,7 @@ fn descriptors_max() -> usize {
 
 fn sealed_memfd(parts: &[&[u8]]) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Linux 6.3 warns in its log about a memfd that doesn't say whether it may be executed; before, the
-    // flag doesn't exist.
+    // Linux 6.3 logs a warning about a memfd without a flag for execution; older kernels lack the flag.
     let fd = match memfd_create(c"frame", flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(c"frame", flags)?,
         result => result?,

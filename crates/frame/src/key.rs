@@ -1,6 +1,7 @@
-//! Numbers of connections and timers. The driver gives them out; for all others they are values to compare and to index by.
+//! Identifiers of connections and timers. The driver assigns them; other crates only compare them and use them as
+//! indices.
 
-/// The position of an entry in a table, and its generation: which of the entries that have been at this position.
+/// The position of an entry in a table, and its generation, which distinguishes successive entries at this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The position.
@@ -10,31 +11,31 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key as one word, for the kernel to hand back.
+    /// Returns the key as one word, for the kernel to return.
     #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The key of a word of [`Self::to_bits`].
+    /// Makes the key from a word of [`Self::to_bits`].
     #[inline]
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
     }
 }
 
-/// Names a connection of one driver.
+/// Identifies a connection of one driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnId(pub Key);
 
 impl ConnId {
-    /// A small number, unique among the connections that live in this driver now: fit to index a table.
+    /// Returns a small number, unique among the live connections of this driver, to be used as a table index.
     #[inline]
     pub fn index(self) -> usize {
         self.0.index as usize
     }
 }
 
-/// Names a timer that has not fired.
+/// Identifies a timer that has not fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId(pub Key);

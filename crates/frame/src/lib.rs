@@ -1,6 +1,6 @@
-//! The vocabulary of the driver and the protocols: [`Frame`]s, [`Meter`]s, and the numbers of connections and timers.
+//! Types that the driver and the protocols share: [`Frame`]s, [`Meter`]s, and identifiers of connections and timers.
 //!
-//! A protocol makes frames and names connections without knowing the driver; the driver sends frames without knowing the protocol.
+//! A protocol makes frames and refers to connections without access to the driver; the driver sends frames without access to the protocol.
 
 mod frame;
 mod key;

@@ -1,7 +1,7 @@
 //! The driver of a simulated network: the same turns as on a kernel, at virtual times.
 //!
-//! The network's notices stand in place of edges. What has been missed can always be read off the socket, so a notice
-//! need not say what happened.
+//! The network's notices replace edges. A notice need not say what has happened, because missed changes can
+//! always be read from the socket.
 
 use super::network::{Network, Read};
 use crate::backlog::{Backlog, Cursor, InFlight, Progress};
@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stentor_frame::View;
 
-/// A file's bytes are read in pieces of this size at most.
+/// Maximum size in bytes of the pieces in which a file is read.
 const FILE_PIECE_BYTES: usize = 64 * 1024;
 
 /// A driver in a [`super::World`]. See [`crate::Driver`] and the module's documentation.
@@ -70,10 +70,10 @@ impl Drop for SimDriver {
 
 pub(crate) struct Sim {
     net: Rc<RefCell<Network>>,
-    /// Its number in the network.
+    /// Number of this driver in the network.
     index: usize,
     sleeper: Sleeper,
-    /// Bytes in flight that belong to one connection alone.
+    /// Counts bytes in flight that belong to one connection alone.
     owned: Meter,
 }
 

@@ -1,16 +1,16 @@
 //! A network without a kernel: everything on one thread, on a virtual clock, from one seed.
 //!
 //! A [`World`] holds the clock and the network. Its drivers ([`World::driver`]) are ordinary [`Driver`]s: a
-//! server listens with one, simulated clients connect with another. [`Driver::wait`] never blocks; when no
-//! driver has anything to do, whoever runs the simulation calls [`World::step`], which moves the clock to the
-//! next thing that happens. [`World::run_until_idle`] and [`World::run_for`] are that loop.
+//! server listens with one, simulated clients connect with another. [`Driver::wait`] never blocks. When no
+//! driver has an event left, the caller that runs the simulation calls [`World::step`], which moves the clock
+//! to the next event. [`World::run_until_idle`] and [`World::run_for`] are that loop.
 //!
-//! The seed decides how long each segment travels, where streams are cut, which of several listeners gets a
-//! connection, and which accepts and connections fail; so a failing run is repeated by its seed. Buffers are
-//! bounded on both sides, so a peer that doesn't read stalls its sender as in a kernel.
+//! The seed determines the travel time of each segment, where streams are split, which of several listeners
+//! gets a connection, and which accepts and connections fail, so a failing run can be repeated by its seed.
+//! Buffers are bounded on both sides, so a peer that doesn't read stalls its sender as in a kernel.
 //!
-//! What it deliberately doesn't do: lose, repeat or reorder segments (TCP hides that), share bandwidth, time
-//! out a peer that is gone.
+//! Deliberately absent: loss, repetition and reordering of segments (TCP hides them), shared bandwidth, and
+//! timeouts of lost peers.
 //!
 //! [`Driver`]: crate::Driver
 //! [`Driver::wait`]: crate::Driver::wait
@@ -27,23 +27,24 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How the simulated network behaves.
+/// The behavior of the simulated network.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The drivers' own options. (`events_per_turn` bounds nothing here.)
+    /// The options of the drivers. (`events_per_turn` has no effect here.)
     pub driver: crate::Options,
-    /// How long a segment travels, one way.
+    /// One-way travel time of a segment.
     pub latency: RangeInclusive<Duration>,
-    /// Length of a segment at most, in bytes, at least 1.
+    /// Maximum length of a segment in bytes, at least 1.
     pub segment_bytes_max: usize,
-    /// What a socket takes from its driver before it is full, in bytes, at least 1: sent bytes count until
-    /// they have arrived.
+    /// Number of bytes that a socket accepts from its driver before it is full, at least 1: sent bytes count
+    /// until they have arrived.
     pub send_buffer_bytes: usize,
-    /// What a socket keeps for its driver to read, in bytes, at least 1.
+    /// Number of bytes that a socket keeps for its driver to read, at least 1.
     pub receive_buffer_bytes: usize,
-    /// How many of a million segments reset their connection instead.
+    /// Number of segments per million that reset their connection instead of arriving.
     pub resets_per_million: u32,
-    /// How many of a million accepts fail for want of descriptors. (The connection stays in its queue.)
+    /// Number of accepts per million that fail for lack of file descriptors. (The connection stays in its
+    /// queue.)
     pub accept_failures_per_million: u32,
 }
 
@@ -66,7 +67,7 @@ impl Default for Options {
 pub struct World(Rc<RefCell<Network>>);
 
 impl World {
-    /// A world that runs by `seed`.
+    /// Makes a world that runs by `seed`.
     ///
     /// # Panics
     /// If a buffer or the segment's length is 0, or the range of latencies is empty.
@@ -74,30 +75,30 @@ impl World {
         Self(Rc::new(RefCell::new(Network::new(seed, options))))
     }
 
-    /// A driver in this world. Dropping it closes its connections.
+    /// Makes a driver in this world. Dropping it closes its connections.
     pub fn driver(&self) -> SimDriver {
         let options = self.0.borrow().options().driver.clone();
         self.driver_with(&options)
     }
 
-    /// As [`World::driver`], with options of its own.
+    /// Like [`World::driver`], with separate options.
     pub fn driver_with(&self, options: &crate::Options) -> SimDriver {
         SimDriver::new(Rc::clone(&self.0), options)
     }
 
-    /// The time.
+    /// Returns the time.
     pub fn now(&self) -> Instant {
         self.0.borrow().now()
     }
 
-    /// Moves the clock to the next thing that happens, in the network or to a timer; false if nothing ever
-    /// will. Call it when the drivers have had their turns and none had an event.
+    /// Moves the clock to the next event in the network or of a timer. Returns `false` if there will never be
+    /// one. Call it after a turn of every driver in which none had an event.
     pub fn step(&self) -> bool {
         self.0.borrow_mut().step(None)
     }
 
-    /// Takes `turn` (a turn of every driver; whether any had an event) and [`World::step`] in turns until
-    /// nothing is left to happen.
+    /// Alternates between `turn` (a turn of every driver, which returns whether any had an event) and
+    /// [`World::step`], until there are no more events.
     pub fn run_until_idle(&self, mut turn: impl FnMut() -> bool) {
         loop {
             while turn() {}
@@ -107,7 +108,7 @@ impl World {
         }
     }
 
-    /// As [`World::run_until_idle`], but for `duration` of virtual time; at its end the clock stands there.
+    /// Like [`World::run_until_idle`], but for `duration` of virtual time, after which the clock stops.
     pub fn run_for(&self, duration: Duration, mut turn: impl FnMut() -> bool) {
         let until = self.now() + duration;
         loop {
@@ -118,14 +119,15 @@ impl World {
         }
     }
 
-    /// Resets a connection of `driver` on both sides, now. Does nothing for a dead id.
+    /// Resets a connection of `driver` on both sides, now. Has no effect for a dead id.
     pub fn reset(&self, driver: &SimDriver, conn: ConnId) {
         if let Some(socket) = driver.socket(conn) {
             self.0.borrow_mut().reset_both(socket);
         }
     }
 
-    /// Ends the sending side of a connection of `driver`, which can still receive. Does nothing for a dead id.
+    /// Ends the sending side of a connection of `driver`, which can still receive. Has no effect for a dead
+    /// id.
     pub fn finish_sending(&self, driver: &SimDriver, conn: ConnId) {
         if let Some(socket) = driver.socket(conn) {
             self.0.borrow_mut().shut(socket);

@@ -1,8 +1,8 @@
 //! Sockets, listeners and the segments between them.
 //!
-//! Invariants: what one socket sends arrives in the order sent, its end and its reset included; `in_transit`
-//! is the sum of its segments in `events`; `outgoing + in_transit <= send_buffer_bytes` and, of the other
-//! end, `incoming + in_transit <= receive_buffer_bytes`.
+//! Invariants: bytes of one socket arrive in the order sent, followed by its end or reset; `in_transit` is
+//! the sum of its segments in `events`; `outgoing + in_transit <= send_buffer_bytes` and, at the other end,
+//! `incoming + in_transit <= receive_buffer_bytes`.
 
 use super::Options;
 use crate::slab::{Key, Slab};
@@ -16,17 +16,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The ports of sockets that bind to port 0.
+/// Range of ports for sockets that bind to port 0.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
-/// When a connection that found the accept queue full tries again (as Linux does).
+/// Delay before a connection that found the accept queue full tries again (as in Linux).
 const SYN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One end of a connection.
 pub(super) struct Socket {
-    /// The driver and connection that are notified; none while it is in a queue or detached, or closed with bytes still to leave.
+    /// The driver and connection that are notified. `None` while it is in a queue, detached, or closed with
+    /// bytes still to send.
     owner: Option<(usize, ConnId)>,
-    /// The other end; it may be gone.
+    /// The other end, which may no longer exist.
     other: Option<Key>,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
@@ -34,20 +35,20 @@ pub(super) struct Socket {
     outgoing: VecDeque<u8>,
     in_transit: usize,
     incoming: VecDeque<u8>,
-    /// Our side sends nothing more: after `outgoing`, the end.
+    /// `true` if our side sends no more data: the end follows `outgoing`.
     shut: bool,
     end_sent: bool,
     end_received: bool,
     error: Option<Errno>,
-    /// The owner has found it full.
+    /// `true` if the owner has found it full.
     blocked: bool,
-    /// The owner has closed it; it goes when its bytes are gone.
+    /// `true` if the owner has closed it; it is removed when its bytes have been sent.
     orphan: bool,
-    /// When the last thing it sent arrives.
+    /// Time at which its last segment arrives.
     last_arrival: Instant,
 }
 
-/// What will happen on the network.
+/// A future event on the network.
 enum NetworkEvent {
     Syn { from: Key, backlog_full: bool },
     Established { to: Key },
@@ -57,7 +58,7 @@ enum NetworkEvent {
     Reset { to: Key },
 }
 
-/// What reading found.
+/// The result of reading.
 pub(super) enum Read {
     Bytes(usize),
     Nothing,
@@ -75,14 +76,14 @@ pub(super) struct Listener {
 
 /// The state of one driver in the network.
 pub(super) struct DriverState {
-    /// Connections at whose sockets something has changed.
+    /// Connections whose sockets have changed.
     pub(super) notices: Vec<ConnId>,
     pub(super) clock: Clock,
     listeners: Vec<Listener>,
     pub(super) accepts_to_fail: u32,
 }
 
-/// See the module's documentation.
+/// The simulated network.
 pub(super) struct Network {
     options: Options,
     random: Rng,
@@ -140,7 +141,7 @@ impl Network {
         self.drivers.len() - 1
     }
 
-    /// Forgets a driver's listeners and timers.
+    /// Removes a driver's listeners and timers.
     pub(super) fn retire(&mut self, driver: usize) {
         self.stop_listening(driver);
         let now = self.now;
@@ -149,8 +150,8 @@ impl Network {
         driver.notices = Vec::new();
     }
 
-    /// Moves the clock to the next thing that happens, at most to `limit`; false if it stands there, or
-    /// nothing is left.
+    /// Moves the clock to the next event, at most to `limit`. Returns `false` if it stops at `limit`, or
+    /// there are no more events.
     pub(super) fn step(&mut self, limit: Option<Instant>) -> bool {
         self.close_dropped_connections();
         let wakes = self.drivers.iter().flat_map(|driver| driver.clock.wakes()).flatten();
@@ -195,7 +196,7 @@ impl Network {
                         socket.incoming.extend(bytes);
                         self.notify(to);
                     }
-                    // Nobody will read it.
+                    // The bytes will not be read.
                     _ => {
                         self.sockets.remove(to);
                         self.later(self.now, NetworkEvent::Reset { to: from });
@@ -239,7 +240,8 @@ impl Network {
         self.later(self.now, NetworkEvent::Established { to: from });
     }
 
-    /// The listeners for `addr`: those at that very address, else those at all addresses.
+    /// Iterates over the listeners for `addr`: those at exactly that address, otherwise those at all
+    /// addresses.
     fn listening(&self, addr: SocketAddr) -> impl Iterator<Item = (usize, usize)> {
         let all = |ip: IpAddr| SocketAddr::new(ip, addr.port());
         let v4 = addr.is_ipv4().then_some(all(Ipv4Addr::UNSPECIFIED.into()));
@@ -293,12 +295,13 @@ impl Network {
         }
     }
 
-    /// Whether a driver has something to accept.
+    /// Returns `true` if a driver has a connection to accept.
     pub(super) fn may_accept(&self, driver: usize) -> bool {
         self.drivers[driver].listeners.iter().any(|listener| !listener.queue.is_empty())
     }
 
-    /// The next connection for a driver, from the fullest queue, with the number of its listener.
+    /// Accepts the next connection for a driver, from the fullest queue. Returns it with the number of its
+    /// listener.
     pub(super) fn accept(&mut self, driver: usize) -> Option<io::Result<(Key, u8)>> {
         if !self.may_accept(driver) {
             return None;
@@ -360,28 +363,28 @@ impl Network {
         self.sockets.at(socket.index).remote
     }
 
-    /// Whether a connection has been established, or why it never will be.
+    /// Returns whether a connection has been established, or the reason why it never will be.
     pub(super) fn established(&self, socket: Key) -> Result<bool, Errno> {
         let socket = self.sockets.get(socket).ok_or(Errno::NOTCONN)?;
         socket.error.map_or(Ok(socket.established), Err)
     }
 
-    /// Why a connection is broken.
+    /// Returns the reason why a connection is broken.
     pub(super) fn error(&self, socket: Key) -> Option<Errno> {
         self.sockets.get(socket)?.error
     }
 
-    /// Whether the other end has finished sending, and all of it has arrived.
+    /// Returns `true` if the other end has finished sending, and all its bytes have arrived.
     pub(super) fn has_received_end(&self, socket: Key) -> bool {
         self.sockets.get(socket).is_some_and(|socket| socket.end_received)
     }
 
-    /// Bytes that haven't arrived.
+    /// Returns the number of bytes that haven't arrived.
     pub(super) fn unacknowledged_bytes(&self, socket: Key) -> usize {
         self.sockets.get(socket).map_or(0, |socket| socket.outgoing.len() + socket.in_transit)
     }
 
-    /// Room for more to send; 0 makes the network tell when there is some.
+    /// Returns the room for more bytes to send; after 0, the network notifies the owner when there is some.
     pub(super) fn room(&mut self, socket: Key) -> Result<usize, Errno> {
         let socket = self.sockets.get_mut(socket).ok_or(Errno::PIPE)?;
         if let Some(error) = socket.error {
@@ -395,7 +398,7 @@ impl Network {
         Ok(room)
     }
 
-    /// Takes bytes to send, not more than there is room for.
+    /// Takes bytes to send, at most as many as there is room for.
     pub(super) fn write(&mut self, socket: Key, bytes: &[u8]) {
         if let Some(entry) = self.sockets.get_mut(socket) {
             entry.outgoing.extend(bytes);
@@ -403,13 +406,13 @@ impl Network {
         }
     }
 
-    /// Reads what there is; at the end of it, why there is no more.
+    /// Reads the available bytes; at their end, returns the reason why there are no more.
     pub(super) fn read(&mut self, key: Key, buffer: &mut [u8]) -> Read {
         let Some(socket) = self.sockets.get_mut(key) else { return Read::End };
         let len = socket.incoming.len().min(buffer.len());
         if len > 0 {
             take(&mut socket.incoming, &mut buffer[..len]);
-            // The window has opened.
+            // The receive window has opened.
             if let Some(other) = socket.other {
                 self.pump(other);
             }
@@ -422,7 +425,7 @@ impl Network {
         }
     }
 
-    /// Ends our side after what is still to leave.
+    /// Ends our side after the remaining bytes.
     pub(super) fn shut(&mut self, socket: Key) {
         if let Some(entry) = self.sockets.get_mut(socket) {
             entry.shut = true;
@@ -430,7 +433,7 @@ impl Network {
         }
     }
 
-    /// Closes a socket: by a reset, where asked or with bytes unread, else in order.
+    /// Closes a socket: by a reset if requested or if bytes are unread, otherwise in order.
     pub(super) fn close(&mut self, key: Key, reset: bool) {
         let Some(socket) = self.sockets.get_mut(key) else { return };
         socket.owner = None;
@@ -457,7 +460,7 @@ impl Network {
         }
     }
 
-    /// Takes a socket from its driver, until [`Network::attach`] or the token is dropped.
+    /// Takes a socket from its driver, until [`Network::attach`] or until the token is dropped.
     pub(super) fn detach(&mut self, socket: Key) -> Arc<()> {
         let token = Arc::new(());
         if let Some(entry) = self.sockets.get_mut(socket) {
@@ -467,7 +470,7 @@ impl Network {
         token
     }
 
-    /// Whether the token was made by [`Network::detach`] of this world; it is used up.
+    /// Returns `true` if the token was made by [`Network::detach`] of this world; the token is used up.
     pub(super) fn attach(&mut self, socket: Key, token: &Arc<()>) -> bool {
         let weak = Arc::downgrade(token);
         let position = self.detached.iter().position(|(key, other)| *key == socket && other.ptr_eq(&weak));
@@ -481,7 +484,7 @@ impl Network {
         }
     }
 
-    /// Sends what the other end has room for, in segments of random length, and the end after it.
+    /// Sends as many bytes as the other end has room for, in segments of random length, and then the end.
     fn pump(&mut self, key: Key) {
         loop {
             let Some(socket) = self.sockets.get(key).filter(|socket| socket.established) else { return };
@@ -498,7 +501,7 @@ impl Network {
                 }
                 return;
             }
-            // To one that is gone, everything can be sent; it answers with a reset.
+            // All bytes can be sent to a closed end; it answers with a reset.
             let window = self.sockets.get(other).map_or(usize::MAX, |other| {
                 (self.options.receive_buffer_bytes - other.incoming.len()).saturating_sub(socket.in_transit)
             });
@@ -519,7 +522,7 @@ impl Network {
     }
 
     fn later_from(&mut self, key: Key, from: Instant, event: NetworkEvent) {
-        // Relative to now, but never before what was sent earlier.
+        // Relative to now, but never before earlier segments.
         let at = (self.now + self.latency()).max(from);
         self.sockets.at_mut(key.index).last_arrival = at;
         self.put(at, event);

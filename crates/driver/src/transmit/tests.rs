@@ -4,7 +4,7 @@ use crate::{FILE_FRAME_BYTES_MIN, Meter};
 use fastrand::Rng;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 
-/// A number below 2 to the `bits`, evenly over the orders of magnitude.
+/// Returns a number below 2 to the `bits`, evenly distributed over the orders of magnitude.
 fn magnitude(random: &mut Rng, bits: u32) -> u64 {
     let bound = 1 << random.u32(..bits);
     random.u64(..bound)

@@ -8,11 +8,12 @@
 //!     │ transmit          │ abandon ──> Submitted, without a connection ──complete──> (gone)
 //!     └─> Completed, Failed
 //! ```
-//! One operation at most is under way per flight. One frame leaves by SEND, several by SENDMSG; frames in a
-//! memfd, and what stands in one send with them, by calls ([`transmit`]).
+//! At most one operation is in progress per flight. One frame is sent with SEND, several with SENDMSG. Frames
+//! in a memfd, and other frames in the same send, are sent with calls ([`transmit`]).
 //!
-//! Invariant: what a submitted flight refers to is neither changed nor released before it completes. Everything that
-//! could is in this module; the flights must be leaked if they are dropped while some are submitted ([`Flights::leak`]).
+//! Invariant: memory to which a submitted flight refers is neither changed nor released before it completes.
+//! All code that could do so is in this module; the flights must be leaked if they are dropped while some are
+//! submitted ([`Flights::leak`]).
 
 #![allow(unsafe_code)] // The kernel is given addresses.
 
@@ -28,14 +29,14 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use stentor_frame::{Charge, Frame, Meter, View};
 
-/// Bytes in one operation at most (but at least one frame's rest or this much of it). The kernel tells of the
-/// whole operation only, so this is how finely the progress of a slow connection shows.
+/// Maximum number of bytes in one operation (but at least one frame's rest or this many of its bytes). The
+/// kernel only reports complete operations, so this is the granularity of a slow connection's progress.
 const OPERATION_BYTES_MAX: usize = 128 * 1024;
 
-/// Runs kept for the next flights; what is spare beyond that is freed.
+/// Number of runs kept for later flights; further spare ones are freed.
 const SPARE_MAX: usize = 64;
 
-/// See the module's documentation.
+/// The state of a flight; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Waiting,
@@ -44,15 +45,15 @@ pub(super) enum State {
     Failed(Errno),
 }
 
-/// The frames that the kernel has not taken.
+/// The frames that the kernel has not accepted.
 enum PendingFrames {
-    /// The most common case, and the one that allocates nothing.
+    /// The most common case, which needs no allocation.
     One {
         frame: Frame,
         offset: usize,
     },
     Many(Backlog),
-    /// The kernel has taken them all.
+    /// The kernel has accepted all of them.
     None,
 }
 
@@ -60,31 +61,32 @@ struct Flight {
     /// `None` after the connection has ended.
     conn: Option<ConnId>,
     state: State,
-    /// It leaves by calls.
+    /// `true` if it is sent with calls.
     by_call: bool,
-    /// What the kernel hasn't taken; for a completed one, as much as its last operation took.
+    /// Number of bytes that the kernel hasn't accepted; for a completed flight, the number that its last
+    /// operation sent.
     bytes: usize,
     frames: PendingFrames,
     run: Option<Box<Run>>,
-    /// Of a single frame; a backlog has its own.
+    /// Charge of a single frame; a backlog has its own.
     _charge: Option<Charge>,
 }
 
-/// What a SENDMSG refers to.
+/// The memory to which a SENDMSG refers.
 struct Run {
     header: libc::msghdr,
     slices: Vec<libc::iovec>,
 }
 
-// SAFETY: its pointers go to its own slices and to the frames of the flight that it is in, which move with it;
-// only the kernel follows them.
+// SAFETY: its pointers go to its own slices and to the frames of its flight, which move with it; only the
+// kernel follows them.
 unsafe impl Send for Run {}
 
 /// All flights of a driver.
 pub(super) struct Flights {
     flights: Slab<Flight>,
     submitted: usize,
-    /// Bytes that belong to one connection alone.
+    /// Counts bytes that belong to one connection alone.
     owned: Meter,
     #[allow(clippy::vec_box)] // It goes into a flight as it is.
     spare: Vec<Box<Run>>,
@@ -104,7 +106,7 @@ impl Flights {
                 .pop()
                 .map_or(PendingFrames::None, |frame| PendingFrames::One { frame, offset: cursor.offset })
         } else if !by_call && bytes <= CORK_BYTES.min(frames.len() * SMALL_BYTES) {
-            // As for calls: a slice costs the kernel more than its copy.
+            // As with calls, a slice costs the kernel more than its copy.
             let mut copy = Vec::with_capacity(bytes);
             frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
             PendingFrames::One { frame: Frame::owned(copy), offset: cursor.offset }
@@ -134,27 +136,27 @@ impl Flights {
         self.flights.at(id.index()).state
     }
 
-    /// Whether it is to leave by [`Flights::transmit`], not by [`Flights::submit`].
+    /// Returns `true` if it must be sent with [`Flights::transmit`], not with [`Flights::submit`].
     pub(super) fn is_by_call(&self, id: OperationId) -> bool {
         self.flights.at(id.index()).by_call
     }
 
-    /// Bytes that the kernel hasn't taken or hasn't reported as taken; never 0.
+    /// Returns the number of bytes that the kernel hasn't accepted or hasn't reported as accepted; never 0.
     pub(super) fn bytes(&self, id: OperationId) -> usize {
         self.flights.at(id.index()).bytes
     }
 
-    /// Bytes of all flights that belong to one connection alone.
+    /// Returns the bytes of all flights that belong to one connection alone.
     pub(super) fn owned_bytes(&self) -> usize {
         self.owned.bytes()
     }
 
-    /// Flights that the kernel reads from.
+    /// Returns the number of flights from which the kernel reads.
     pub(super) fn submitted(&self) -> usize {
         self.submitted
     }
 
-    /// Begins the next operation of a waiting flight.
+    /// Starts the next operation of a waiting flight.
     pub(super) fn submit(&mut self, id: OperationId, ring: &mut Ring, target: Target) {
         let flight = self.flights.at_mut(id.index());
         assert!(flight.state == State::Waiting && !flight.by_call, "{:?}", flight.state);
@@ -178,12 +180,13 @@ impl Flights {
         };
         flight.state = State::Submitted;
         self.submitted += 1;
-        // SAFETY: the entry refers to the frames and the run of a flight that is submitted now: this module keeps them
-        // as they are until it completes. They are on the heap, so they stay in place whatever moves the flight.
+        // SAFETY: the entry refers to the frames and the run of a flight that is submitted now: this module
+        // keeps them unchanged until it completes. They are on the heap, so moving the flight doesn't move
+        // them.
         unsafe { ring.push(entry.user_data(Token::Send(id).to_bits())) };
     }
 
-    /// Notes what became of a flight's operation: the connection that waits for it, if any does.
+    /// Records the result of a flight's operation. Returns the connection that waits for it, if there is one.
     pub(super) fn complete(&mut self, id: OperationId, result: Result<u32, Errno>) -> Option<ConnId> {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Submitted);
@@ -214,7 +217,7 @@ impl Flights {
         flight.conn
     }
 
-    /// Sends from a flight that leaves by calls.
+    /// Sends from a flight that is sent with calls.
     pub(super) fn transmit(
         &mut self,
         id: OperationId,
@@ -243,7 +246,7 @@ impl Flights {
         progress
     }
 
-    /// A waiting flight that will not leave.
+    /// Fails a waiting flight that will not be sent.
     pub(super) fn fail(&mut self, id: OperationId, error: Errno) -> Progress {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Waiting);
@@ -262,7 +265,8 @@ impl Flights {
         }
     }
 
-    /// Releases a flight as soon as that is possible. True if it is submitted: then its operation is to be cancelled.
+    /// Releases a flight as soon as possible. Returns `true` if it is submitted: then its operation must be
+    /// cancelled.
     pub(super) fn abandon(&mut self, id: OperationId) -> bool {
         let flight = self.flights.at_mut(id.index());
         if flight.state == State::Submitted {
@@ -273,7 +277,7 @@ impl Flights {
         false
     }
 
-    /// Gives up the memory of all flights, as the kernel may still read from it.
+    /// Leaks the memory of all flights, because the kernel may still read from it.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::replace(&mut self.flights, Slab::new()));
     }
@@ -303,7 +307,8 @@ impl Run {
         Box::new(Self { header: unsafe { std::mem::zeroed() }, slices: Vec::new() })
     }
 
-    /// Points to what one operation can take of `frames` from `cursor` on; whether there is more.
+    /// Refers to the part of `frames` from `cursor` on that fits one operation. Returns `true` if there is
+    /// more.
     fn fill(&mut self, frames: &[Frame], cursor: Cursor) -> bool {
         self.slices.clear();
         let mut room = OPERATION_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! What the event loop asks of io_uring.
+//! Implements the event loop's kernel interface on io_uring.
 
 use super::flight::State;
 use super::{
@@ -21,8 +21,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So many sends are submitted before completions are read, at most. Each holds about 130 bytes: a message to 250,000 connections
-/// in one turn held 33 MB, and a driver keeps what it has once had.
+/// Maximum number of sends that are submitted before completions are read. Each holds about 130 bytes: a
+/// message to 250,000 connections in one turn held 33 MB, and a driver keeps memory that it once used.
 const SENDS_UNREAD_MAX: usize = 4096;
 
 impl Kernel for Uring {
@@ -47,7 +47,7 @@ impl Kernel for Uring {
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let listeners = self.listeners.list.len();
         if !self.waker_polled || !self.alarm_polled || self.listeners_polled < listeners {
-            self.poll_what_is_not();
+            self.poll_unpolled();
         }
         self.rings.enter(self.events_per_turn, timeout)
     }
@@ -57,7 +57,7 @@ impl Kernel for Uring {
         self.record_completions(turn, self.events_per_turn);
     }
 
-    /// For what the rings have, entering them returns at once.
+    /// If the rings have completions, entering them returns at once.
     #[inline]
     fn has_events(&mut self) -> bool {
         self.rings.have_aside()
@@ -70,8 +70,8 @@ impl Kernel for Uring {
         self.repolls_left = self.options.submission_entries as usize;
     }
 
-    /// Has the direct connections in the queue read before they are stepped: else what has arrived in time would
-    /// be handed out a turn later, after the timer that denies it.
+    /// Reads the direct connections in the queue before they are stepped. Otherwise data that has arrived in
+    /// time would be returned a turn later, after its timeout.
     #[inline]
     fn read_ahead(&mut self, turn: &mut Turn<Socket>) -> io::Result<()> {
         if self.rings.have_direct() { self.read_direct_ahead(turn) } else { Ok(()) }
@@ -87,12 +87,12 @@ impl Kernel for Uring {
         for listener in self.listeners.list.drain(..) {
             ring.cancel(Token::Listener(self.listeners_closed));
             self.listeners_closed = self.listeners_closed.wrapping_add(1);
-            // A shared one is closed by its last owner.
+            // The last owner closes a shared socket.
             if let Some(fd) = Arc::into_inner(listener.fd) {
                 ring.close(fd);
             }
         }
-        // Should it fail, they are closed by the next wait.
+        // If it fails, the next wait closes them.
         let _ = ring.enter(Some(Duration::ZERO));
     }
 
@@ -101,8 +101,9 @@ impl Kernel for Uring {
         self.listeners.are_ready()
     }
 
-    /// By a call, as the peer's address comes with it. (A multishot accept reports none, so it would take a call for that,
-    /// and takes whatever comes, however few the driver wants in one turn.)
+    /// Accepts with a call, because the call returns the peer's address. (A multishot accept reports none, so
+    /// it would need a further call, and it accepts every connection, however few the driver wants in one
+    /// turn.)
     fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr, u8)>> {
         Some(self.listeners.accept()?.map(|(fd, peer, listener)| (self.place(fd), peer, listener)))
     }
@@ -115,7 +116,7 @@ impl Kernel for Uring {
         socket.into_fd().map(|fd| self.place(fd))
     }
 
-    /// What is being connected is only waited for.
+    /// A connection that is being established is only polled.
     fn register(&mut self, conn: ConnId, connection: &mut Connection) -> io::Result<()> {
         if connection.state.phase == Phase::Connecting {
             self.await_room(conn, &mut connection.socket);
@@ -125,8 +126,8 @@ impl Kernel for Uring {
         Ok(())
     }
 
-    /// A poll ends by itself when the completion queue is full. Few are renewed in each turn: where there is something to
-    /// report it is reported at once, and would fill the queue again, for ever.
+    /// Renews a poll that ended because the completion queue was full. Few polls are renewed in each turn: a
+    /// renewed poll with an event completes at once, and would fill the queue again, forever.
     #[inline]
     fn keep_watching(&mut self, conn: ConnId, connection: &mut Connection) -> bool {
         if connection.state.broken || connection.socket.polled {
@@ -148,8 +149,8 @@ impl Kernel for Uring {
         })
     }
 
-    /// Makes room in the submission queue, so that a broadcast to very many leaves in batches whose memory is
-    /// released batch by batch.
+    /// Makes room in the submission queue, so that a broadcast to very many connections is sent in batches
+    /// whose memory is released batch by batch.
     #[inline]
     fn make_room(&mut self, turn: &mut Turn<Socket>) {
         if self.rings.are_nearly_full() {
@@ -196,8 +197,9 @@ impl Kernel for Uring {
         progress
     }
 
-    /// A few sends per turn to direct descriptors are worth a call, as they are to descriptors, and so are many together: what has left
-    /// needs no flight any more.
+    /// Submits a send early in two cases. The first few sends of a turn to direct descriptors are submitted one
+    /// by one, like sends to file descriptors. Many sends are submitted together, because a finished send needs
+    /// no flight.
     fn submit_send(&mut self, turn: &mut Turn<Socket>, conn: ConnId, now: bool) -> bool {
         let Some(Socket { place, flight: Some(flight), .. }) =
             turn.connections.get(conn.0).map(|connection| &connection.socket)
@@ -262,7 +264,7 @@ impl Kernel for Uring {
         self.flights.owned_bytes()
     }
 
-    // Not a call: its result would pass through memory.
+    // Inlined by hand, because a call's result would pass through memory.
     #[inline(always)]
     fn receive(&mut self, conn: ConnId, connection: &mut Connection, buffers: &mut Buffers) -> Receipt {
         match &connection.socket.place {
@@ -300,14 +302,15 @@ impl Kernel for Uring {
         self.rings.close(connection.socket.place);
     }
 
-    /// A direct one becomes a descriptor for the way.
+    /// Turns a direct descriptor into a file descriptor for the transfer.
     fn detach(&mut self, turn: &mut Turn<Socket>, conn: ConnId) -> Option<TransferredSocket> {
         let installed = match self.rings.descriptor(&turn.connections.get(conn.0)?.socket.place) {
             Ok(Descriptor::Installed(fd)) => Some(fd),
             Ok(Descriptor::Lent(_)) => None,
             Err(_) => return None,
         };
-        // Its poll takes no bytes, so it may be cancelled at leisure: what it reports until then names no connection.
+        // The socket's poll reads no bytes, so the poll may be cancelled later: its events until then refer to
+        // no connection.
         let socket = turn.connections.remove(conn.0)?.socket;
         self.disarm(conn, &socket);
         let fd = match (installed, socket.place) {
@@ -339,9 +342,9 @@ impl Uring {
         }
     }
 
-    /// Here and not earlier: the ring belongs to the thread that first enters it.
+    /// Done here and not earlier: the ring belongs to the thread that first enters it.
     #[inline(never)]
-    fn poll_what_is_not(&mut self) {
+    fn poll_unpolled(&mut self) {
         while self.listeners_polled < self.listeners.list.len() {
             self.poll_listener(self.listeners_polled);
             self.listeners_polled += 1;
@@ -367,7 +370,7 @@ impl Uring {
             {
                 self.begin_receive(conn, connection);
                 if connection.socket.receive.is_none() {
-                    // As many as may be are under way.
+                    // The maximum number is in progress.
                     self.rings.enter_direct(usize::MAX)?;
                     self.record_completions(turn, usize::MAX);
                 }
@@ -378,8 +381,8 @@ impl Uring {
         Ok(())
     }
 
-    /// From a direct connection in two steps. `readable` is false from the first one on, unless something is
-    /// reported after that: so an answer that is older than it isn't taken for the last word.
+    /// Reads from a direct connection in two steps. `readable` is `false` from the first step on, unless an
+    /// event is reported afterwards, so that an older result isn't treated as the latest.
     #[inline(never)]
     fn receive_direct(
         &mut self,
@@ -396,7 +399,8 @@ impl Uring {
                     return Receipt::End;
                 }
                 Ok(bytes) => {
-                    // It fits: receives are as large as buffers at most. Few are in the cache, so copies are cheap.
+                    // The copy fits: receives are at most as large as buffers. The bytes are few and in the cache,
+                    // so copies are cheap.
                     let mut storage = buffers.take();
                     storage[..bytes.len()].copy_from_slice(&bytes);
                     return Receipt::Bytes(Buffers::lend(storage, bytes.len()));
@@ -416,7 +420,7 @@ impl Uring {
         ring.poll(Token::Poll(conn.0), target, EDGES);
     }
 
-    /// Keeps what a send's call hasn't taken in flight.
+    /// Keeps the unsent part of a send's call in flight.
     fn keep_in_flight(
         &mut self,
         conn: ConnId,
@@ -428,7 +432,7 @@ impl Uring {
         if let Progress::Failed(error) = progress {
             self.flights.fail(flight, error);
         } else if connection.state.phase == Phase::Connecting {
-            // Its first step goes on.
+            // The first step of the connection continues the flight.
         } else if self.flights.is_by_call(flight) {
             self.await_room(conn, &mut connection.socket);
         } else {
@@ -438,8 +442,8 @@ impl Uring {
         }
     }
 
-    /// Ends what the ring does for a connection, except that its descriptor stays open. True if something of
-    /// it was still to be sent.
+    /// Ends the ring's operations for a connection, except that its descriptor stays open. Returns `true` if
+    /// a part of them was still to be sent.
     fn disarm(&mut self, conn: ConnId, socket: &Socket) -> bool {
         let (ring, _) = self.rings.of(&socket.place);
         if socket.polled {
@@ -461,7 +465,7 @@ impl Uring {
 }
 
 impl Connection {
-    /// Whether an operation is to read it, and none does.
+    /// Returns `true` if an operation must read it, and none does.
     fn may_read_ahead(&self) -> bool {
         let Self { socket, state, .. } = self;
         state.readable
@@ -482,9 +486,9 @@ mod tests {
 
     const CLIENTS: usize = 200;
 
-    /// A million clients that answered a heartbeat at the same time took 50 MB.
+    /// The answers of a million clients to a heartbeat at the same time took 50 MB.
     #[test]
-    fn what_many_have_sent_is_read_in_parts() {
+    fn data_of_many_connections_is_read_in_parts() {
         if probe().fallback_reason.is_some() {
             return;
         }
@@ -515,13 +519,13 @@ mod tests {
                 clients.iter_mut().for_each(|client| client.write_all(b"x").unwrap());
             }
         }
-        // Those of one part, and those that weren't ready when the part before was read.
+        // Connections of one part, and those that weren't ready when the previous part was read.
         assert!((1..=2 * part).contains(&held_max), "{held_max}");
     }
 
     #[test]
     fn an_idle_connection_takes_56_bytes() {
-        // With the generation and the free list's link.
+        // Including the generation and the free list's link.
         assert!(size_of::<Option<Connection>>() + 8 <= 56, "{}", size_of::<Option<Connection>>());
     }
 }

@@ -1,22 +1,22 @@
-//! The driver on io_uring: one ring per driver, and one call into it per turn. (More rings come only where the
-//! process runs out of descriptors: see `rings`.)
+//! The driver on io_uring: one ring per driver, and one call into it per turn. (Further rings exist only if
+//! the process runs out of file descriptors: see `rings`.)
 //!
 //! Measurements decide between the alternatives (CPU of a server that echoes 64 B to 1,000 connections, or
 //! broadcasts 1 kB to 2,000; Linux 6.18, loopback):
 //!
-//! - Connections wait on a multishot poll and are read by `recv(2)` when it fires. A multishot receive into
+//! - Connections use a multishot poll and are read with `recv(2)` when it fires. A multishot receive into
 //!   provided buffers saves that call, but cost 7 % more CPU for the echo, and takes 490 B more of kernel
 //!   memory per idle connection. A receive submitted after the poll costs the same as the call.
-//! - Sends are queued and submitted with the next enter, or when the queue is full: 8 to 20 % less CPU than a
-//!   call each, if there are many. The first few of a turn, and bytes for one connection, are sent by a call:
-//!   small batches save nothing, and the call saves the event.
-//! - Registered descriptors save nothing. Frames in a memfd are sent by `sendfile(2)`.
+//! - Sends are queued and submitted with the next enter, or when the queue is full: 8 to 20 % less CPU than
+//!   one call each, if there are many. The first few of a turn, and bytes for one connection, are sent with a
+//!   call: small batches save no CPU time, and the call saves the event.
+//! - Registered descriptors save no CPU time. Frames in a memfd are sent with `sendfile(2)`.
 //!
-//! An operation that is under way holds a reference to its file. So to close a connection its operations are
-//! cancelled first, all by entries of one queue, whose order the kernel keeps; what they complete with carries
-//! a generation that no connection has.
+//! An operation in progress holds a reference to its file. To close a connection, its operations are
+//! therefore cancelled first, all by entries of one queue, whose order the kernel keeps; their completions
+//! carry a generation that no connection has.
 //!
-//! Invariants: a connection with something to do is in the queue or has been stepped since the completion; every open
+//! Invariants: a connection with work is in the queue or has been stepped since the completion; every open
 //! connection is polled, or is in the queue.
 
 mod flight;
@@ -43,28 +43,30 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use token::{OperationId, Token};
 
-/// How long a driver that is dropped waits for the kernel to end its operations.
+/// Time for which a dropped driver waits for the kernel to end its operations.
 const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What a connection polls for. Room to write is asked for only where a call has met a full socket.
+/// The events for which a connection polls. Room to write is polled only after a call has found a full
+/// socket.
 const EDGES: PollFlags = PollFlags::IN.union(PollFlags::RDHUP);
 
 /// Options of this driver only.
 #[derive(Clone, Debug)]
 pub struct UringOptions {
-    /// Entries of the submission queue, 1 to 32,768, rounded up to a power of two: so many sends share one
-    /// call at most. The completion queue has four times as many.
+    /// Entries of the submission queue, 1 to 32,768, rounded up to a power of two: the maximum number of
+    /// sends that share one call. The completion queue has four times as many.
     pub submission_entries: u32,
-    /// Sends that leave by a call of their own in each turn, before the others gather.
+    /// Number of sends in each turn that use a separate call before the others are batched.
     pub lone_sends_per_turn: usize,
-    /// Connections whose descriptor would have this number or a higher one become direct descriptors, which
-    /// count for no limit of the process. `None`: three quarters of RLIMIT_NOFILE as it is when the driver is made, or half
-    /// where it is small.
-    /// (It takes Linux 6.8; before, all connections have descriptors.)
+    /// Connections whose file descriptor would have this number or a higher one become direct descriptors,
+    /// which count towards no limit of the process. `None`: three quarters of RLIMIT_NOFILE at the time when
+    /// the driver is made, or half if it is small. (Requires Linux 6.8; before, all connections have file
+    /// descriptors.)
     pub direct_from: Option<u32>,
-    /// Rings for direct descriptors at most, each of which takes a descriptor; 0: none become direct.
+    /// Maximum number of rings for direct descriptors, each of which takes a file descriptor; 0 disables
+    /// direct descriptors.
     pub direct_rings_max: u8,
-    /// Direct descriptors per ring at most; RLIMIT_NOFILE bounds it as well.
+    /// Maximum number of direct descriptors per ring; RLIMIT_NOFILE limits it as well.
     pub direct_slots_per_ring: u32,
 }
 
@@ -80,7 +82,7 @@ impl Default for UringOptions {
     }
 }
 
-/// See the module's documentation, and [`crate::Driver`]'s.
+/// The driver on io_uring; see the module's documentation, and [`crate::Driver`]'s.
 pub struct UringDriver(EventLoop<Uring>);
 
 pub(crate) struct Uring {
@@ -95,41 +97,41 @@ pub(crate) struct Uring {
     flights: Flights,
     receives: Receives,
     listeners: Listeners,
-    /// How many of the listeners are polled: the first ones.
+    /// Number of polled listeners: the first ones.
     listeners_polled: usize,
-    /// How many listeners have been closed, so that a stale completion isn't taken for another one's.
+    /// Number of closed listeners, so that a stale completion isn't attributed to another listener.
     listeners_closed: u32,
     lone_sends_left: usize,
-    /// Sends submitted in this turn since completions were read.
+    /// Number of sends submitted in this turn since completions were read.
     sends_unread: usize,
     repolls_left: usize,
-    /// Where small frames are put together.
+    /// Buffer in which small frames are combined.
     cork: Vec<u8>,
 }
 
 pub(crate) struct Socket {
     place: Place,
-    /// The ring polls it for [`EDGES`].
+    /// `true` if the ring polls it for [`EDGES`].
     polled: bool,
-    /// The ring polls it for room to write, once.
+    /// `true` if the ring polls it for room to write, once.
     awaits_room: bool,
-    /// The socket may have an error to report.
+    /// `true` if the socket may have an error to report.
     suspect: bool,
     flight: Option<OperationId>,
-    /// The kernel has taken what was sent, and [`Event::Sent`](crate::Event::Sent) is to come.
+    /// `true` if the kernel has accepted the send, and [`Event::Sent`](crate::Event::Sent) must follow.
     sent: bool,
-    /// Only of a direct one.
+    /// The receive in progress, only of a direct connection.
     receive: Option<OperationId>,
 }
 
 type Connection = connection::Connection<Socket>;
 
 impl UringDriver {
-    /// A driver with the usual [`UringOptions`], for the thread that first waits with it.
+    /// Makes a driver with the default [`UringOptions`], for the thread that first waits with it.
     ///
     /// # Errors
-    /// The kernel's, where io_uring is missing, forbidden or too old ([`crate::probe()`] says it in words), or
-    /// where there are no descriptors or no memory left.
+    /// io_uring is missing, forbidden or too old ([`crate::probe()`] describes the reason), or the kernel is
+    /// out of file descriptors or memory.
     ///
     /// # Panics
     /// If an option is below its minimum.
@@ -137,10 +139,10 @@ impl UringDriver {
         Self::with(options, &UringOptions::default())
     }
 
-    /// As [`UringDriver::new`].
+    /// Makes a driver, like [`UringDriver::new`].
     ///
     /// # Errors
-    /// As [`UringDriver::new`].
+    /// The same as for [`UringDriver::new`].
     ///
     /// # Panics
     /// If an option is below its minimum.
@@ -173,7 +175,8 @@ impl UringDriver {
         Ok(Self(EventLoop::new(options, kernel)))
     }
 
-    /// Whether io_uring works here, with everything that this driver needs; else why not, in words.
+    /// Checks that io_uring works here, with every feature that this driver needs. The error is a
+    /// description.
     pub(crate) fn check() -> Result<(), String> {
         let forbidden = "seccomp or kernel.io_uring_disabled";
         let reason = |error: io::Error| match error.raw_os_error() {
@@ -205,7 +208,7 @@ impl Backend for UringDriver {
 }
 
 impl Drop for UringDriver {
-    /// Lets the kernel go of everything, so that the sockets close now and not when it cleans up the ring.
+    /// Makes the kernel release everything, so that the sockets close now and not when it cleans up the ring.
     fn drop(&mut self) {
         let EventLoop { turn, kernel } = &mut self.0;
         let until = Instant::now() + DROP_TIMEOUT;
@@ -224,11 +227,12 @@ impl Drop for UringDriver {
 }
 
 impl Uring {
-    /// Records at most `max` completions, of which each ring has an equal share, rounded up. Returns no events.
+    /// Records at most `max` completions, of which each ring has an equal share, rounded up. Returns no
+    /// events.
     fn record_completions(&mut self, turn: &mut Turn<Socket>, max: usize) {
         let share = if self.rings.have_direct() { max.div_ceil(self.rings.count()) } else { max };
         for nth in 0..self.rings.count() {
-            // Recording may cause more, which are for the next time.
+            // Recording may cause further completions, which are left for the next time.
             for _ in 0..self.rings.ring(nth).completions().min(share) {
                 let Some(completion) = self.rings.ring(nth).next_completion() else { break };
                 self.record_completion(turn, completion);
@@ -251,7 +255,8 @@ impl Uring {
             Token::Listener(nth) => self.record_listener(nth, completion.more),
             Token::Send(flight) => {
                 let Some(conn) = self.flights.complete(flight, completion.result()) else { return };
-                // Released at once, not when its connection is stepped: a message to all would hold one for each of them.
+                // Released at once, not when its connection is stepped: a message to all connections would
+                // hold one flight for each.
                 if self.flights.state(flight) == State::Completed {
                     self.flights.end(flight);
                     let socket = &mut turn.connections.at_mut(conn.0.index).socket;
@@ -310,16 +315,16 @@ impl Uring {
         }
     }
 
-    /// Polls a listener, whose token is its number among all that there have been.
+    /// Polls a listener. Its token is its number among all listeners so far.
     fn poll_listener(&mut self, index: usize) {
         let token = Token::Listener(self.listeners_closed.wrapping_add(index as u32));
         let target = Target::Descriptor(self.listeners.list[index].fd.as_raw_fd());
         self.rings.main().poll(token, target, PollFlags::IN);
     }
 
-    /// Hands the kernel what has gathered, and notes what became of it.
+    /// Submits the queued operations, and records their results.
     fn flush(&mut self, turn: &mut Turn<Socket>) {
-        // Should it fail, the next wait says so.
+        // If it fails, the next wait reports the error.
         let _ = self.rings.submit();
         self.record_completions(turn, usize::MAX);
         self.sends_unread = 0;
@@ -332,7 +337,7 @@ impl Uring {
         }
     }
 
-    /// Begins to read a direct connection, unless as many receives as may be are under way.
+    /// Starts reading a direct connection, unless the maximum number of receives is in progress.
     fn begin_receive(&mut self, conn: ConnId, connection: &mut Connection) {
         let (ring, target) = self.rings.of(&connection.socket.place);
         connection.socket.receive = self.receives.begin(conn, ring, target);

@@ -1,11 +1,12 @@
-//! Reading from direct descriptors, which no call can do: by operations, in batches.
+//! Reads from direct descriptors, which no call can do, with operations in batches.
 //!
-//! One receive is under way per connection at most. It doesn't wait (the poll has fired), so it completes with
-//! the enter that submits it; until then it owns one of a few buffers. What it got is copied to memory of its
-//! own, as it may stay longer than the buffer can be spared: until its connection is stepped, and not paused.
+//! At most one receive is in progress per connection. It doesn't wait (the poll has fired), so it completes
+//! with the enter that submits it; until then it owns one of a few buffers. The received bytes are copied to
+//! separate memory, because they may be needed for longer than the buffer is available: until their
+//! connection is stepped, and not paused.
 //!
-//! Invariant: a buffer that an operation writes to is not touched before it completes. (Were the receives
-//! dropped while some are submitted, their buffers would be lost, not freed.)
+//! Invariant: a buffer to which an operation writes is not touched before it completes. (If the receives were
+//! dropped while some are submitted, their buffers would be leaked, not freed.)
 
 #![allow(unsafe_code)] // The kernel is given addresses.
 
@@ -18,10 +19,10 @@ use io_uring::types::{Fd, Fixed};
 use rustix::io::Errno;
 use std::ptr::NonNull;
 
-/// Receives under way at most, each with a buffer.
+/// Maximum number of receives in progress, each with a buffer.
 const RECEIVES_MAX: usize = 64;
 
-/// Size of a buffer at most: there are as many as receives under way.
+/// Maximum size of a buffer in bytes: there are as many as receives in progress.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
 
 struct Receive {
@@ -31,12 +32,12 @@ struct Receive {
 }
 
 enum State {
-    /// The kernel may write there.
+    /// The kernel may write to the buffer.
     Submitted(Buffer),
     Completed(Result<Box<[u8]>, Errno>),
 }
 
-/// A buffer that is the kernel's for now, hence no reference.
+/// A buffer that currently belongs to the kernel, hence no reference.
 struct Buffer(NonNull<[u8]>);
 
 // SAFETY: it is a box whose content only the kernel touches.
@@ -56,7 +57,7 @@ impl Receives {
         Self { receives: Slab::new(), submitted: 0, spare: Vec::new(), buffer_bytes }
     }
 
-    /// Begins to receive; `None` where as many as may be are under way.
+    /// Starts a receive; `None` if the maximum number is in progress.
     pub(super) fn begin(&mut self, conn: ConnId, ring: &mut Ring, target: Target) -> Option<OperationId> {
         if self.submitted == RECEIVES_MAX {
             return None;
@@ -73,8 +74,8 @@ impl Receives {
         Some(id)
     }
 
-    /// Notes what became of a receive: the connection that waits for it, if any does, and whether it has filled
-    /// its buffer, so that there may be more.
+    /// Records the result of a receive. Returns the connection that waits for it, if there is one, and
+    /// whether the buffer was filled, so that there may be more.
     pub(super) fn complete(&mut self, id: OperationId, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
         let receive = self.receives.at_mut(id.index());
         let State::Submitted(Buffer(buffer)) = receive.state else {
@@ -95,7 +96,8 @@ impl Receives {
         Some((conn, full))
     }
 
-    /// What has been received (nothing: the end of file); `None` while it is under way. Then the id is dead.
+    /// Takes the received bytes (empty at the end of file); `None` while it is in progress. Otherwise the id
+    /// is dead afterwards.
     pub(super) fn take(&mut self, id: OperationId) -> Option<Result<Box<[u8]>, Errno>> {
         let key = self.receives.key_at(id.index());
         if matches!(self.receives.at(key.index).state, State::Submitted(_)) {
@@ -107,20 +109,21 @@ impl Receives {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Abandons a receive whose result is no longer needed.
     pub(super) fn abandon(&mut self, id: OperationId) {
         if self.take(id).is_none() {
             self.receives.at_mut(id.index()).conn = None;
         }
     }
 
-    /// Receives under way, and what has been received and waits for its connection's step.
+    /// Returns the number of receives in progress, and of received buffers that wait for their connection's
+    /// step.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.receives.len()
     }
 
-    /// Receives that the kernel may write to.
+    /// Returns the number of receives to which the kernel may write.
     pub(super) fn submitted(&self) -> usize {
         self.submitted
     }

@@ -1,13 +1,14 @@
 //! One io_uring instance: its submission queue and its completion queue.
 //!
 //! Set up for one thread that enters often: the kernel completes work only inside an enter of that thread
-//! (DEFER_TASKRUN, Linux 6.1), and a call that submits runs what can run at once right there. The ring belongs
-//! to the thread that first enters it (it is created disabled), so a driver may be made elsewhere.
+//! (DEFER_TASKRUN, Linux 6.1), and a submitting call runs everything that can run at once. The ring belongs
+//! to the thread that first enters it (it is created disabled), so a driver may be made on another thread.
 //!
-//! What is pushed never fails and keeps its order: entries beyond the queue are kept here until there is room.
+//! Pushing an entry never fails and keeps the order: entries beyond the queue's capacity are kept here until
+//! there is room.
 //!
-//! Invariant: an entry's memory is valid until its completion; [`Ring::push`] demands it, and everything else
-//! here that pushes refers to no memory.
+//! Invariant: an entry's memory is valid until its completion; [`Ring::push`] requires it, and all other
+//! pushing code here refers to no memory.
 
 #![allow(unsafe_code)] // What the kernel reads and writes, it finds by address.
 
@@ -22,25 +23,25 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// Completions per submission: multishot polls complete without having been submitted each time.
+/// Number of completions per submission: multishot polls complete without being submitted each time.
 const COMPLETIONS_PER_ENTRY: u32 = 4;
 
-/// See the module's documentation.
+/// An io_uring instance.
 pub(super) struct Ring {
     io: IoUring,
     enabled: bool,
     /// Entries that found no room, in order.
     beyond: VecDeque<squeue::Entry>,
-    /// Completions taken while one of them was looked for, in order.
+    /// Completions that were taken while searching for another one, in order.
     aside: VecDeque<Completion>,
-    /// Descriptors installed so far.
+    /// Number of file descriptors installed so far.
     installs: u32,
 }
 
-/// A socket, by the name that a ring knows it by.
+/// A socket, as a ring identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A descriptor of the process.
+    /// A file descriptor of the process.
     Descriptor(RawFd),
     /// A direct descriptor: a slot in the ring's own table.
     Slot(u32),
@@ -63,13 +64,13 @@ macro_rules! on {
 }
 pub(super) use on;
 
-/// What the kernel says about an operation.
+/// The kernel's report about an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completion {
     pub(super) token: u64,
-    /// As a system call's: an errno if negative.
+    /// The result, as of a system call: an errno if negative.
     pub(super) result: i32,
-    /// The operation goes on, and has more to say.
+    /// `true` if the operation continues and will report again.
     pub(super) more: bool,
 }
 
@@ -78,7 +79,7 @@ impl Completion {
         u32::try_from(self.result).map_err(|_| Errno::from_raw_os_error(-self.result))
     }
 
-    /// The result of an install; to be taken once.
+    /// Returns the result of an install. Call it once.
     fn installed(self) -> Result<OwnedFd, Errno> {
         let fd = self.result()?;
         // SAFETY: the kernel has made this descriptor for this call, and nothing else owns it.
@@ -93,10 +94,10 @@ impl From<cqueue::Entry> for Completion {
 }
 
 impl Ring {
-    /// A ring whose submission queue has `entries` (rounded up to a power of two).
+    /// Makes a ring whose submission queue has `entries` (rounded up to a power of two).
     ///
     /// # Errors
-    /// The kernel's: ENOSYS or EPERM where io_uring is missing or forbidden, EINVAL where it is too old.
+    /// ENOSYS or EPERM if io_uring is missing or forbidden, EINVAL if it is too old.
     pub(super) fn new(entries: u32) -> io::Result<Self> {
         let io = IoUring::builder()
             .setup_single_issuer()
@@ -110,8 +111,8 @@ impl Ring {
         Ok(Self { io, enabled: false, beyond: VecDeque::new(), aside: VecDeque::new(), installs: 0 })
     }
 
-    /// As [`Ring::new`], with a table of `slots` for direct descriptors, and a sign at `wake` whenever it has
-    /// something to tell and [`Ring::signal`] is on.
+    /// Like [`Ring::new`], with a table of `slots` for direct descriptors. The ring signals `wake` whenever
+    /// it has a completion and [`Ring::signal`] is enabled.
     pub(super) fn with_slots(entries: u32, slots: u32, wake: BorrowedFd<'_>) -> io::Result<Self> {
         let mut ring = Self::new(entries)?;
         ring.io.submitter().register_files_sparse(slots)?;
@@ -120,7 +121,8 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Whether the kernel knows every operation that is used here; else the name of one that it doesn't.
+    /// Checks that the kernel supports every operation that is used here. Returns the name of the first
+    /// unsupported one.
     pub(super) fn check(&mut self) -> io::Result<Result<(), &'static str>> {
         let params = self.io.params();
         if !(params.is_feature_nodrop()
@@ -145,7 +147,8 @@ impl Ring {
         }
     }
 
-    /// Whether a direct descriptor can become a descriptor again (Linux 6.8), which rarer things need.
+    /// Returns `true` if a direct descriptor can become a file descriptor again (Linux 6.8), which rarer
+    /// operations need.
     pub(super) fn can_install(&self) -> bool {
         let mut probe = Probe::new();
         let probed = self.io.submitter().register_probe(&mut probe);
@@ -155,11 +158,11 @@ impl Ring {
     /// Queues an operation.
     ///
     /// # Safety
-    /// Memory that `entry` refers to must stay where it is until the operation has completed; and as it is, if
-    /// the kernel reads it, or untouched, if the kernel writes to it.
+    /// Memory to which `entry` refers must stay in place until the operation has completed. Until then it
+    /// must stay unchanged if the kernel reads it, and untouched if the kernel writes to it.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
         if self.beyond.is_empty() {
-            // SAFETY: demanded from the caller.
+            // SAFETY: required from the caller.
             if unsafe { self.io.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -170,11 +173,11 @@ impl Ring {
         self.refill();
     }
 
-    /// Moves what has been kept into the queue.
+    /// Moves kept entries into the queue.
     fn refill(&mut self) {
         let mut queue = self.io.submission();
         while let Some(entry) = self.beyond.front() {
-            // SAFETY: whoever pushed the entry has promised what it takes, until its completion.
+            // SAFETY: the caller that pushed the entry has guaranteed its requirements until its completion.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
             }
@@ -182,13 +185,13 @@ impl Ring {
         }
     }
 
-    /// Whether few more entries fit without a call.
+    /// Returns `true` if only few more entries fit without a call.
     pub(super) fn is_nearly_full(&mut self) -> bool {
         let queue = self.io.submission();
         queue.len() + 4 > queue.capacity()
     }
 
-    /// Polls until it is cancelled, a completion per edge.
+    /// Polls until it is cancelled, with a completion per edge.
     pub(super) fn poll(&mut self, token: Token, target: Target, flags: PollFlags) {
         let flags = u32::from(flags.bits());
         let entry = on!(target, |fd| opcode::PollAdd::new(fd, flags).multi(true).build());
@@ -203,22 +206,22 @@ impl Ring {
         unsafe { self.push(entry.user_data(token.to_bits())) };
     }
 
-    /// Cancels the operation that was given this token. It completes nevertheless, mostly with ECANCELED.
+    /// Cancels the operation with this token. It still completes, usually with ECANCELED.
     pub(super) fn cancel(&mut self, token: Token) {
         let entry = opcode::AsyncCancel::new(token.to_bits()).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(skip_success(entry)) };
     }
 
-    /// Closes a descriptor after everything that has been pushed before has been begun: so no entry that names
-    /// it by its number meets another file.
+    /// Closes a file descriptor after all earlier entries have been started, so that no entry with its number
+    /// meets another file.
     pub(super) fn close(&mut self, fd: OwnedFd) {
         let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();
         // SAFETY: it refers to no memory.
         unsafe { self.push(skip_success(entry)) };
     }
 
-    /// Closes a direct descriptor, likewise; the slot may be used again when `token` completes.
+    /// Closes a direct descriptor in the same way; the slot may be reused when `token` completes.
     pub(super) fn close_slot(&mut self, token: Token, slot: u32) {
         let entry = opcode::Close::new(Fixed(slot)).build().user_data(token.to_bits());
         // SAFETY: it refers to no memory.
@@ -230,10 +233,10 @@ impl Ring {
         self.io.submitter().register_files_update(slot, &[fd.as_raw_fd()]).map(drop)
     }
 
-    /// A descriptor for what is in a slot, now. What has been pushed before is submitted as well.
+    /// Makes a file descriptor for a slot's file, now. Also submits all earlier entries.
     ///
     /// # Errors
-    /// The kernel's: out of descriptors; EINVAL before Linux 6.8.
+    /// The kernel is out of file descriptors; EINVAL before Linux 6.8.
     pub(super) fn install(&mut self, slot: u32) -> io::Result<OwnedFd> {
         self.installs = self.installs.wrapping_add(1);
         let token = Token::Installed(self.installs).to_bits();
@@ -249,15 +252,15 @@ impl Ring {
                 }
                 return Ok(completion.installed()?);
             }
-            // It has been run by the submission, and can only be behind a queue that was full.
+            // The submission has run it, so it can only be behind a full queue.
             self.enter(Some(Duration::ZERO))?;
         }
     }
 
-    /// Hands the kernel what has been pushed, and returns at once.
+    /// Submits all pushed entries, and returns at once.
     ///
     /// # Errors
-    /// The kernel's (out of memory); what it didn't take stays in the queue.
+    /// The kernel is out of memory; entries that it didn't accept stay in the queue.
     pub(super) fn submit(&mut self) -> io::Result<()> {
         self.enable()?;
         loop {
@@ -274,11 +277,11 @@ impl Ring {
         }
     }
 
-    /// Hands the kernel what has been pushed, and waits until there is a completion or `timeout` has passed.
-    /// It may return for no reason.
+    /// Submits all pushed entries, and waits until there is a completion or `timeout` has passed. Spurious
+    /// returns are possible.
     ///
     /// # Errors
-    /// The kernel's, where it can't go on.
+    /// The kernel can't continue.
     pub(super) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         if !self.beyond.is_empty() {
             self.submit()?;
@@ -299,16 +302,16 @@ impl Ring {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // The time has passed; a signal; completions must be taken first.
+                // The timeout has passed; a signal; completions must be taken first.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY) => Ok(()),
                 _ => Err(error),
             },
         }
     }
 
-    /// As [`Ring::enter`], until there are `enough` completions or nothing is put off any more: an enter does
-    /// only some 20 of the things that the kernel has put off (Linux 6.13). Half a queue is always enough, as one
-    /// that is full ends the polls that find it so.
+    /// Like [`Ring::enter`], until there are `enough` completions or no work is deferred any longer: an enter
+    /// only does some 20 items of the kernel's deferred work (Linux 6.13). Half a queue is always enough,
+    /// because a full one ends the polls that find it full.
     #[inline]
     pub(super) fn enter_for(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(timeout)?;
@@ -321,8 +324,9 @@ impl Ring {
         while self.has_work() && told < enough {
             self.enter(Some(Duration::ZERO))?;
             let now = self.aside.len() + self.io.completion().len();
-            // The sign may be stale: the kernel queues work and raises the sign in two steps, and when the work is
-            // done in between, nothing lowers it until there is work again. Waiting for it would be for ever.
+            // The flag may be stale: the kernel queues work and sets the flag in two steps, and if the work
+            // is done in between, the flag stays set until there is work again. Waiting for it could take
+            // forever.
             if now == told {
                 break;
             }
@@ -331,11 +335,13 @@ impl Ring {
         Ok(())
     }
 
-    /// Has the kernel do all that it has put off, until there is a completion; says whether there is one. If there
-    /// is none, nothing is put off now, whatever [`Ring::has_work`] says: its sign may be stale (see
-    /// [`Ring::enter_for`]), and what it tells of may end without a completion, as a poll whose data has been read.
+    /// Makes the kernel do all deferred work until there is a completion. Returns `true` if there is one. If
+    /// there is none, no work is deferred now, whatever [`Ring::has_work`] returns: its flag may be stale
+    /// (see [`Ring::enter_for`]), and deferred work may end without a completion, such as a poll whose data
+    /// has been read.
     pub(super) fn run_deferred_work(&mut self) -> io::Result<bool> {
-        // Waiting for one completion, if only until now, makes the kernel go on for as long as anything is put off.
+        // Waiting for one completion, even with an expired timeout, makes the kernel continue as long as work
+        // is deferred.
         let now = Timespec::new();
         match self.io.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&now)) {
             Ok(_) => {}
@@ -345,7 +351,7 @@ impl Ring {
         Ok(self.has_completions())
     }
 
-    /// Enters, without waiting, if there is anything to submit, or anything that the kernel has put off.
+    /// Enters, without waiting, if there are entries to submit, or if the kernel has deferred work.
     pub(super) fn enter_if_busy(&mut self, enough: usize) -> io::Result<()> {
         let queue = self.io.submission();
         let idle = queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() && self.beyond.is_empty();
@@ -353,7 +359,7 @@ impl Ring {
         if idle { Ok(()) } else { self.enter_for(enough, Some(Duration::ZERO)) }
     }
 
-    /// How many completions there are to take now.
+    /// Returns the number of completions that can be taken now.
     #[inline]
     pub(super) fn completions(&mut self) -> usize {
         self.aside.len() + self.io.completion().len()
@@ -367,36 +373,37 @@ impl Ring {
             false => self.aside.pop_front()?,
         };
         if self.installs > 0 && matches!(Token::from_bits(completion.token), Token::Installed(_)) {
-            // Nobody waits for it: it failed to be submitted when it was asked for.
+            // The requester has given up, because the submission failed at the time of the request.
             drop(completion.installed());
         }
         Some(completion)
     }
 
-    /// Whether completions have been taken and wait here, which the kernel knows nothing of.
+    /// Returns `true` if completions have been taken and wait here, unknown to the kernel.
     #[inline]
     pub(super) fn has_aside(&self) -> bool {
         !self.aside.is_empty()
     }
 
-    /// Whether there are completions to take, in the queue or behind it.
+    /// Returns `true` if there are completions to take, in the queue or behind it.
     pub(super) fn has_completions(&mut self) -> bool {
         self.has_aside() || !self.io.completion().is_empty() || self.io.submission().cq_overflow()
     }
 
-    /// Whether the kernel has put work off until the next enter.
+    /// Returns `true` if the kernel has deferred work until the next enter.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         self.io.submission().taskrun()
     }
 
-    /// Turns on or off the sign that a ring with slots gives. What was to tell when it is turned on is told by
-    /// [`Ring::has_work`] afterwards.
+    /// Enables or disables the signal of a ring with slots. [`Ring::has_work`] afterwards reports work from
+    /// before it was enabled.
     pub(super) fn signal(&mut self, on: bool) {
         let completions = self.io.completion();
         if on {
             completions.enable_eventfd();
-            // The kernel notes work, then looks whether to signal; we allow the signal, then look for work.
+            // The kernel queues work, then checks whether to signal; we enable the signal, then check for
+            // work.
             fence(Ordering::SeqCst);
         } else {
             completions.disable_eventfd();
@@ -425,7 +432,7 @@ impl Ring {
     }
 }
 
-/// An operation that completes only if it fails; the completion is ignored.
+/// Makes an operation complete only if it fails; the completion is ignored.
 fn skip_success(entry: squeue::Entry) -> squeue::Entry {
     entry.user_data(Token::Ignored.to_bits()).flags(squeue::Flags::SKIP_SUCCESS)
 }

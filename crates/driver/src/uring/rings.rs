@@ -1,19 +1,20 @@
-//! Where a driver's sockets live: as descriptors of the process in the main ring, or, where these run short, as
-//! direct descriptors in rings of their own.
+//! The places of a driver's sockets: file descriptors of the process in the main ring, or, if these run
+//! short, direct descriptors in further rings.
 //!
-//! A socket is always made as a descriptor. The kernel gives the lowest free number; so one whose number is
-//! beyond the threshold means that the process, not only this driver, has that many. Such a socket is moved
-//! into a slot of a ring at once, and its descriptor closed. (Accepting right into a slot would spare two calls
-//! of some 25 µs that a connection costs, but tell no peer's address.) The limit of descriptors counts for each
-//! ring's table alone, so there are as many rings as it takes.
+//! A socket is always made as a file descriptor. The kernel assigns the lowest free number, so a number above
+//! the threshold means that the process, not only this driver, has that many. Such a socket is moved into a
+//! slot of a ring at once, and its file descriptor is closed. (Accepting right into a slot would save two
+//! calls, some 25 µs per connection, but wouldn't report the peer's address.) The limit of descriptors
+//! applies to each ring's table alone, so there are as many rings as necessary.
 //!
-//! What a ring can't do to a slot is done to a descriptor that is installed for the occasion, and closed.
+//! An operation that a ring doesn't support on a slot is done on a file descriptor that is installed
+//! temporarily, and closed.
 //!
-//! The main ring is the one that sleeps. The others give a sign to the waker's eventfd, which it polls; the sign
-//! is turned on only for the sleep, so that what happens while the driver works costs none.
+//! The main ring is the one that sleeps. The others signal the waker's eventfd, which the main ring polls.
+//! The signal is only enabled for the sleep, so that events during the driver's work cause none.
 //!
-//! Invariant: a slot is free, or in use by one connection, or being closed by an entry of its ring; it is free
-//! again when that entry has completed. So what is still queued never meets another socket.
+//! Invariant: a slot is free, or in use by one connection, or being closed by an entry of its ring; it is
+//! free again when that entry has completed. So queued entries never meet another socket.
 
 use super::ring::{Ring, Target};
 use super::token::Token;
@@ -22,13 +23,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Where a socket is. What is in a slot must be given to [`Rings::close`].
+/// The place of a socket. A socket in a slot must be passed to [`Rings::close`].
 pub(super) enum Place {
     Descriptor(OwnedFd),
     Slot { ring: u8, slot: u32 },
 }
 
-/// A socket's descriptor, lent or made for the occasion.
+/// A socket's file descriptor, borrowed or made temporarily.
 pub(super) enum Descriptor<'a> {
     Lent(BorrowedFd<'a>),
     Installed(OwnedFd),
@@ -43,16 +44,16 @@ impl AsFd for Descriptor<'_> {
     }
 }
 
-/// When sockets become direct, and how many.
+/// The threshold and the number of direct descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectLimits {
-    /// Descriptors with this number or a higher one become direct.
+    /// File descriptors with this number or a higher one become direct.
     pub(super) from: u32,
     pub(super) rings_max: u8,
     pub(super) slots_per_ring: u32,
 }
 
-/// See the module's documentation.
+/// The rings of a driver.
 pub(super) struct Rings {
     main: Ring,
     direct: Vec<DirectRing>,
@@ -70,18 +71,18 @@ impl Rings {
         Ok(Self { main: Ring::new(entries)?, direct: Vec::new(), entries, limits })
     }
 
-    /// See [`crate::Driver::capacity`].
+    /// Implements [`crate::Driver::capacity`].
     pub(super) fn capacity(&self) -> Capacity {
         let DirectLimits { from, rings_max, slots_per_ring } = self.limits;
         Capacity { shared: from as usize, own: usize::from(rings_max) * slots_per_ring as usize }
     }
 
-    /// The ring of everything that isn't a connection.
+    /// Returns the ring for everything but connections.
     pub(super) fn main(&mut self) -> &mut Ring {
         &mut self.main
     }
 
-    /// The ring of a socket, and its name there.
+    /// Returns the ring of a socket, and its target there.
     pub(super) fn of(&mut self, socket: &Place) -> (&mut Ring, Target) {
         match socket {
             Place::Descriptor(fd) => (&mut self.main, Target::Descriptor(fd.as_raw_fd())),
@@ -89,7 +90,7 @@ impl Rings {
         }
     }
 
-    /// A place for a socket that has just been made. `wake` is what the main ring polls.
+    /// Finds a place for a new socket. `wake` is polled by the main ring.
     pub(super) fn adopt(&mut self, fd: OwnedFd, wake: Option<BorrowedFd<'_>>) -> Place {
         if u32::try_from(fd.as_raw_fd()).is_ok_and(|number| number < self.limits.from) {
             return Place::Descriptor(fd);
@@ -111,7 +112,7 @@ impl Rings {
         Some(Place::Slot { ring: index as u8, slot })
     }
 
-    /// One more ring with slots, unless there are enough, or the kernel gives none: then for good.
+    /// Opens one more ring with slots, unless there are enough, or the kernel refuses it: then for good.
     fn open(&mut self, wake: BorrowedFd<'_>) -> Option<usize> {
         let index = self.direct.len();
         if index == usize::from(self.limits.rings_max) {
@@ -130,10 +131,10 @@ impl Rings {
         }
     }
 
-    /// A descriptor of the socket.
+    /// Returns a file descriptor of the socket.
     ///
     /// # Errors
-    /// The kernel's, where one has to be made and there is none left.
+    /// A file descriptor must be made and none is left.
     pub(super) fn descriptor<'a>(&mut self, socket: &'a Place) -> io::Result<Descriptor<'a>> {
         match socket {
             Place::Descriptor(fd) => Ok(Descriptor::Lent(fd.as_fd())),
@@ -143,7 +144,7 @@ impl Rings {
         }
     }
 
-    /// Closes a socket when what has been pushed for it before has been begun.
+    /// Closes a socket after all earlier entries for it have been started.
     pub(super) fn close(&mut self, socket: Place) {
         match socket {
             Place::Descriptor(fd) => self.main.close(fd),
@@ -153,7 +154,7 @@ impl Rings {
         }
     }
 
-    /// Notes that a slot can be used again.
+    /// Records that a slot can be reused.
     pub(super) fn freed(&mut self, slot: u32, ring: u8) {
         if let Some(direct) = self.direct.get_mut(usize::from(ring)) {
             direct.free.push(slot);
@@ -164,12 +165,12 @@ impl Rings {
         std::iter::once(&mut self.main).chain(self.direct.iter_mut().map(|direct| &mut direct.ring))
     }
 
-    /// See [`Ring::submit`].
+    /// Submits on all rings; see [`Ring::submit`].
     pub(super) fn submit(&mut self) -> io::Result<()> {
         self.all().try_for_each(Ring::submit)
     }
 
-    /// See [`Ring::enter_for`]; and all rings tell.
+    /// Enters the main ring; see [`Ring::enter_for`]. All rings signal.
     #[inline]
     pub(super) fn enter(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         if self.direct.is_empty() {
@@ -202,41 +203,42 @@ impl Rings {
         self.enter_direct(enough)
     }
 
-    /// Submits what has been pushed for direct descriptors, and has the kernel do what it has put off.
+    /// Submits pushed entries for direct descriptors, and makes the kernel do its deferred work.
     pub(super) fn enter_direct(&mut self, enough: usize) -> io::Result<()> {
         self.direct.iter_mut().try_for_each(|direct| direct.ring.enter_if_busy(enough))
     }
 
-    /// Whether there have been direct descriptors.
+    /// Returns `true` if there have been direct descriptors.
     #[inline]
     pub(super) fn have_direct(&self) -> bool {
         !self.direct.is_empty()
     }
 
-    /// The number of rings.
+    /// Returns the number of rings.
     #[inline]
     pub(super) fn count(&self) -> usize {
         1 + self.direct.len()
     }
 
-    /// One of the rings: 0 is the main one.
+    /// Returns one of the rings: 0 is the main one.
     #[inline]
     pub(super) fn ring(&mut self, nth: usize) -> &mut Ring {
         if nth == 0 { &mut self.main } else { &mut self.direct[nth - 1].ring }
     }
 
-    /// Whether there is something to report for which [`Rings::enter`] wouldn't return at once.
+    /// Returns `true` if there are completions for which [`Rings::enter`] wouldn't return at once.
     #[inline]
     pub(super) fn have_aside(&self) -> bool {
         self.main.has_aside()
     }
 
-    /// See [`Ring::is_nearly_full`].
+    /// Checks all rings; see [`Ring::is_nearly_full`].
     pub(super) fn are_nearly_full(&mut self) -> bool {
         self.main.is_nearly_full() || self.direct.iter_mut().any(|direct| direct.ring.is_nearly_full())
     }
 
-    /// See [`Ring::cancel_all`]. Afterwards nothing is open but what the connections hold.
+    /// Cancels on all rings; see [`Ring::cancel_all`]. Afterwards only the connections' own descriptors are
+    /// open.
     pub(super) fn cancel_all(&mut self, timeout: Duration) -> io::Result<()> {
         self.all().try_for_each(|ring| ring.cancel_all(timeout))?;
         self.all().try_for_each(|ring| ring.enter(Some(Duration::ZERO)))?;

@@ -1,8 +1,8 @@
-//! What an operation was for: the word that the kernel hands back with its completion.
+//! The purpose of an operation: the word that the kernel returns with its completion.
 //!
-//! Four bits tell the kind, 28 the generation, 32 the index. The generation of a connection loses its upper
-//! four bits here: a stale completion would be taken for another connection's if exactly 2²⁸ others had used
-//! its slot before the kernel lets go of the operation.
+//! Four bits hold the kind, 28 the generation, 32 the index. The generation of a connection loses its upper
+//! four bits here: a stale completion would be attributed to another connection only if exactly 2²⁸ others
+//! had used its slot before the kernel completes the operation.
 
 use crate::ConnId;
 use crate::slab::{Key, Slab};
@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 const KIND_SHIFT: u32 = 60;
 const GENERATION_MAX: u32 = (1 << (KIND_SHIFT - 32)) - 1;
 
-/// The index of a send or receive that may be under way. It has no generation: the slot is kept until the
+/// The index of a send or receive that may be in progress. It has no generation: the slot is kept until the
 /// completion. Never 0, so that an option of it takes four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationId(NonZeroU32);
@@ -26,10 +26,10 @@ impl OperationId {
     }
 }
 
-/// See the module's documentation.
+/// The purpose of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// Nobody listens.
+    /// The completion is ignored.
     Ignored,
     /// Edges of a connection: readable, ended, broken.
     Poll(Key),
@@ -37,7 +37,7 @@ pub(super) enum Token {
     Room(Key),
     Send(OperationId),
     Receive(OperationId),
-    /// Edges of a listener: its number among all that there have been.
+    /// Edges of a listener: its number among all listeners so far.
     Listener(u32),
     /// The waker's eventfd.
     Waker,
@@ -88,7 +88,7 @@ impl Token {
     }
 }
 
-/// The connection that a token names, if it is alive.
+/// Returns the connection of a token, if it is alive.
 #[inline]
 pub(super) fn find<T>(truncated: Key, connections: &mut Slab<T>) -> Option<(ConnId, &mut T)> {
     let (key, connection) = connections.entry_at(truncated.index)?;

@@ -7,13 +7,13 @@ fn an_entry_with_its_slot_is_32_bytes() {
     assert_eq!(size_of::<Option<Entry<u64>>>() + 8, 32);
 }
 
-/// A number below 2 to the `bits`, evenly over the orders of magnitude.
+/// Returns a number below 2 to the `bits`, evenly distributed over the orders of magnitude.
 fn magnitude(random: &mut Rng, bits: u32) -> u64 {
     let bound = 1 << random.u32(..bits);
     random.u64(..bound)
 }
 
-/// Sets, cancels and advances at random, against a sorted map by tick.
+/// Sets, cancels and advances at random, and compares with a sorted map by tick.
 fn check(seed: u64, steps: usize) {
     let mut random = Rng::with_seed(seed);
     let origin = Instant::now();
@@ -23,7 +23,7 @@ fn check(seed: u64, steps: usize) {
     for token in 0..steps as u64 {
         match random.u64(..10) {
             0..5 => {
-                // From the past to days ahead, evenly over the orders of magnitude.
+                // From the past to days ahead, evenly distributed over the orders of magnitude.
                 let ahead = magnitude(&mut random, 50);
                 let at = if ahead == 0 { origin } else { now + Duration::from_nanos(ahead) };
                 let tick = ticks_up(at - origin).max(ticks_down(now - origin) + 1);
@@ -54,7 +54,7 @@ fn check(seed: u64, steps: usize) {
                     assert!(key.0 >= last, "seed {seed}: out of order");
                     last = key.0;
                     model.remove(&key);
-                    wheel.cancel(id); // dead: does nothing
+                    wheel.cancel(id); // dead: no effect
                 }
                 if let Some(((tick, _), _)) = model.first_key_value() {
                     assert!(*tick > ticks_down(now - origin), "seed {seed}: late");

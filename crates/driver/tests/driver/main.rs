@@ -1,7 +1,7 @@
-//! The drivers: one suite for all of them, and tests of each one. The test that lowers the process's limit of file descriptors is a
-//! program of its own.
+//! The drivers: one suite for all of them, and tests of each one. The test that lowers the process's limit of
+//! file descriptors is a separate program.
 
-// Tests may panic; clippy knows only functions marked as such.
+// Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
 mod pairs;

@@ -1,4 +1,5 @@
-//! Pairs of Unix sockets, one end of which is a driver's. Unlike TCP, closing the other end hangs up at once.
+//! Pairs of Unix sockets, one of which belongs to a driver. Unlike TCP, closing the other end hangs up at
+//! once.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -6,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, DetachedConnection, Driver, EpollDriver, Event, Options, UringDriver};
 
-/// More than a buffer holds, and less than the sockets do.
+/// More than a buffer holds, and less than the sockets hold.
 const BYTES: usize = 150_000;
 
-/// Runs turns until the connection has ended, or so many bytes have been received of it. Returns how many, and how it ended.
+/// Runs turns until the connection has ended, or this many bytes have been received from it. Returns their
+/// number, and the last event.
 fn receive(driver: &mut impl Driver, conn: ConnId, bytes_max: usize) -> (usize, Option<Event>) {
     let begun = Instant::now();
     let mut received = 0;
@@ -32,8 +34,8 @@ fn receive(driver: &mut impl Driver, conn: ConnId, bytes_max: usize) -> (usize, 
     (received, None)
 }
 
-/// `paused_after`: so many bytes are read when the other end is closed.
-fn what_was_sent_before_the_end_can_be_read(driver: &mut impl Driver, paused_after: usize) {
+/// `paused_after` is the number of bytes that are read before the other end is closed.
+fn bytes_sent_before_the_end_can_be_read(driver: &mut impl Driver, paused_after: usize) {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     let conn = driver.attach(DetachedConnection::from(OwnedFd::from(near))).unwrap();
@@ -49,7 +51,7 @@ fn what_was_sent_before_the_end_can_be_read(driver: &mut impl Driver, paused_aft
         driver.wait(Some(Duration::ZERO)).unwrap();
         drop(far);
     }
-    // It is paused. Its end is reported, and nothing else.
+    // The connection is paused. Only its end is reported.
     let mut events = Vec::new();
     for _ in 0..3 {
         driver.wait(Some(Duration::from_millis(1))).unwrap();
@@ -70,7 +72,7 @@ fn what_was_sent_before_the_end_can_be_read(driver: &mut impl Driver, paused_aft
 fn epoll() {
     for paused_after in [0, 1] {
         let mut driver = EpollDriver::new(&Options::default()).unwrap();
-        what_was_sent_before_the_end_can_be_read(&mut driver, paused_after);
+        bytes_sent_before_the_end_can_be_read(&mut driver, paused_after);
     }
 }
 
@@ -78,6 +80,6 @@ fn epoll() {
 fn io_uring() {
     for paused_after in [0, 1] {
         let mut driver = UringDriver::new(&Options::default()).unwrap();
-        what_was_sent_before_the_end_can_be_read(&mut driver, paused_after);
+        bytes_sent_before_the_end_can_be_read(&mut driver, paused_after);
     }
 }

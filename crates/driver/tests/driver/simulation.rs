@@ -1,10 +1,10 @@
-//! What only the simulation has: a clock to move, faults to ask for, and runs that repeat.
+//! Features of the simulation only: a clock to move, injected faults, and reproducible runs.
 
 use std::time::Duration;
 use stentor_driver::sim::{Options, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions};
 
-/// One turn, its events in words; whatever arrives is sent back.
+/// Runs one turn and logs its events; received bytes are sent back.
 fn turn(driver: &mut SimDriver, log: &mut Vec<String>) -> bool {
     driver.wait(None).unwrap();
     let before = log.len();
@@ -60,7 +60,7 @@ impl Two {
     }
 }
 
-/// Some traffic that bounces for 50 ms, with faults; its log.
+/// Runs bouncing traffic for 50 ms, with faults. Returns its log.
 fn traffic(seed: u64) -> Vec<String> {
     let options =
         Options { resets_per_million: 3000, accept_failures_per_million: 50_000, ..Options::default() };
@@ -142,7 +142,7 @@ fn a_full_accept_queue_makes_clients_wait() {
         two.client.connect(addr, None).unwrap();
     }
     let Two { world, client, log, .. } = &mut two;
-    world.run_for(Duration::from_millis(900), || turn(client, log)); // nobody accepts
+    world.run_for(Duration::from_millis(900), || turn(client, log)); // no connection is accepted
     assert_eq!(two.saw("Connected"), 2);
     two.run(None);
     assert_eq!((two.saw("Connected"), two.saw("accepted")), (10, 10));

@@ -1,4 +1,4 @@
-//! What only the io_uring driver has: batches, a ring that the kernel holds on to, a probe.
+//! Features of the io_uring driver only: batches, a ring that the kernel holds, a probe.
 
 use crate::suite::pair::{Pair, Seen};
 use crate::suite::{epoll, no_uring, uring};
@@ -9,15 +9,16 @@ use stentor_driver::{
     Driver, Event, Frame, Kind, ListenOptions, Meter, Options, Sending, UringDriver, UringOptions, probe,
 };
 
-/// After this, a test that waits for the kernel has failed.
+/// Time after which a test that waits for the kernel has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Everything leaves by the ring, whose queues are too small for it.
+/// Makes options that send everything through the ring, whose queues are too small for it.
 fn batching() -> UringOptions {
     UringOptions { submission_entries: 8, lone_sends_per_turn: 0, ..UringOptions::default() }
 }
 
-/// A server on io_uring and a client on epoll; the other driver is one like the server. `None` where there is no io_uring.
+/// Makes a server on io_uring and a client on epoll; the other driver is like the server. `None` if there is
+/// no io_uring.
 fn pair(uring_options: &UringOptions) -> Option<Pair> {
     let uring = || uring(&Options::default(), uring_options);
     (!no_uring()).then(|| Pair::new([uring(), epoll(&Options::default()), uring()], 0))
@@ -45,7 +46,7 @@ fn a_broadcast_larger_than_the_queue_arrives_in_order() {
             // One frame, or several.
             let frames = if round == 1 { vec![frames[4].clone()] } else { frames.clone() };
             assert_eq!(pair.server.send(*far, frames), Sending::InFlight);
-            // Until the kernel has taken them, which is before `Sent`.
+            // Until the kernel has accepted them, which is before `Sent`.
             in_flight += pair.server.driver.in_flight_bytes(*far);
         }
         assert!(in_flight > 0, "{round}");
@@ -92,7 +93,7 @@ fn many_direct_connections_can_finish_at_once() {
         return;
     }
     let mut pair = Pair::new([(); 3].map(|()| uring(&Options::default(), &direct())), 0);
-    // More than receives can be under way.
+    // More than the maximum number of receives in progress.
     let (far, near) = pair.connect_many(300);
     for far in &far {
         pair.server.finish(*far, PATIENCE);
@@ -124,7 +125,7 @@ fn a_direct_connection_is_read_before_timers() {
     assert!(matches!(server.next_event(), Some(Event::Timer(0))));
 }
 
-/// Drivers whose completion queue is full at once, so that polls end by themselves; with descriptors or without.
+/// Makes drivers whose completion queue is full at once, so that polls end, with file descriptors or without.
 fn overflowing() -> impl Iterator<Item = Pair> {
     [None, Some(0)].into_iter().filter_map(|direct_from| {
         pair(&UringOptions { submission_entries: 1, direct_from, ..UringOptions::default() })
@@ -158,7 +159,7 @@ fn polls_that_end_by_themselves_are_replaced() {
 fn a_driver_sleeps_after_its_connections_end() {
     for mut pair in overflowing() {
         let (far, near) = pair.connect_many(100);
-        // Their peers stay half open.
+        // The peers of these connections stay half open.
         near.into_iter().for_each(|near| pair.client.finish(near, PATIENCE));
         pair.until(|pair| far.iter().all(|far| pair.server.saw(&Seen::PeerFinished(*far))));
         // A poll is replaced in each turn.
@@ -235,7 +236,8 @@ fn dropping_a_driver_releases_everything_at_once() {
     let options = ListenOptions { reuse_port: false, ..ListenOptions::default() };
     let addr = pair.server.driver.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let meter = Meter::default();
-    // Below a memfd's size, so many times that it stalls; and some that have not even been submitted.
+    // Smaller than a memfd's minimum, so many times that it stalls; and some that have not even been
+    // submitted.
     let frame = Frame::shared(&[&[7; 10_000]], &meter);
     for (nth, far) in far.into_iter().enumerate() {
         pair.server.send(far, vec![frame.clone(); 2000]);
@@ -265,13 +267,13 @@ fn a_connection_can_be_detached_before_it_is_submitted() {
     assert_eq!(pair.server.log.len(), 1);
 }
 
-/// Makes io_uring_setup fail with EPERM on the calling thread, for ever, as container runtimes do.
+/// Makes io_uring_setup fail with EPERM on the calling thread, permanently, as container runtimes do.
 #[allow(unsafe_code)]
 fn forbid_io_uring() {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let setup = libc::SYS_io_uring_setup as u32;
     let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the call's number
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the number of the system call
         libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, setup) },
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),

@@ -34,7 +34,7 @@ pub(crate) fn a_cancelled_timer_does_not_fire(mut pair: Pair) {
     let last = pair.server.driver.timer_set(now + Duration::from_millis(60), 1000);
     pair.until(|pair| pair.server.saw(&Seen::Timer(1000)));
     assert_eq!(pair.server.log.len(), 17 + 1);
-    // Dead ones do nothing, even where another has taken their place.
+    // Dead timers have no effect, even if another timer has taken their place.
     let other = pair.server.driver.timer_set(pair.server.driver.now(), 1001);
     assert_ne!(other, last);
     pair.server.driver.timer_cancel(last);
@@ -65,14 +65,14 @@ pub(crate) fn a_timer_does_not_prolong_its_turn(mut pair: Pair) {
     }
 }
 
-pub(crate) fn a_wake_is_told_once(mut pair: Pair) {
+pub(crate) fn a_wake_is_reported_once(mut pair: Pair) {
     let waker = pair.server.driver.waker();
     let zero = Some(Duration::ZERO);
     pair.server.turn(zero);
     assert!(!pair.server.saw(&Seen::Woken));
     waker.wake();
     waker.wake();
-    // It would sleep long, were the wake lost.
+    // If the wake were lost, it would sleep for long.
     pair.server.turn(Some(Duration::from_secs(20)));
     assert_eq!(pair.server.log, [Seen::Woken]);
     pair.server.turn(zero);
@@ -85,7 +85,7 @@ pub(crate) fn another_thread_wakes(mut pair: Pair) {
         let thread = std::thread::spawn(move || waker.wake());
         let begun = std::time::Instant::now();
         while pair.server.count(&Seen::Woken) < round {
-            // The simulation doesn't sleep, so it looks more than once.
+            // The simulation doesn't sleep, so it checks more than once.
             pair.server.turn(Some(Duration::from_secs(20)));
             assert!(begun.elapsed() < Duration::from_secs(10), "a wake is lost");
             std::thread::yield_now();
@@ -96,7 +96,7 @@ pub(crate) fn another_thread_wakes(mut pair: Pair) {
 }
 
 pub(crate) fn a_wait_ends_with_its_time(mut pair: Pair) {
-    // (In the simulation at once: its clock is moved from outside.)
+    // (In the simulation it returns at once, because its clock is moved from outside.)
     assert_eq!(pair.server.turn(Some(Duration::from_millis(3))), 0);
     pair.server.driver.timer_set(pair.server.driver.now() + Duration::from_secs(3600), 0);
     assert_eq!(pair.server.turn(Some(Duration::from_millis(3))), 0);

@@ -69,12 +69,12 @@ pub(crate) fn a_refused_connection_is_closed(mut pair: Pair) {
     assert_eq!(pair.client.driver.connections(), 0);
 }
 
-pub(crate) fn what_is_connected_outlives_the_listener(mut pair: Pair) {
+pub(crate) fn connections_outlive_the_listener(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.stop_listening();
     pair.client.send(near, [Frame::from_static(b"still here")]);
     pair.until(|pair| pair.server.bytes(far) == b"still here");
-    // And it may listen again.
+    // The driver may listen again.
     let addr = pair.server.listen("127.0.0.1:0");
     pair.connect(addr);
 }

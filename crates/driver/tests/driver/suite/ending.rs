@@ -1,14 +1,14 @@
-//! The ways in which a connection ends.
+//! The ways to end a connection.
 
 use super::pair::{Pair, Seen, pattern};
 use std::io::ErrorKind;
 use std::time::Duration;
 use stentor_driver::{ConnId, Frame, Meter, Sending};
 
-/// For lingers that must not run out.
+/// A linger that must not run out.
 const LONG: Duration = Duration::from_secs(3600);
 
-pub(crate) fn the_end_of_the_peer_is_told_once(mut pair: Pair) {
+pub(crate) fn the_end_of_the_peer_is_reported_once(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.send(near, [Frame::from_static(b"last words")]);
     pair.client.finish(near, LONG);
@@ -21,7 +21,7 @@ pub(crate) fn the_end_of_the_peer_is_told_once(mut pair: Pair) {
 }
 
 pub(crate) fn a_half_closed_peer_can_still_be_sent_to(mut pair: Pair) {
-    // The trait has no half-close of its own: `finish` is one, whose other half discards what it gets.
+    // The trait has no half-close: `finish` is one, whose other half discards received bytes.
     let (far, near) = pair.connected();
     pair.client.finish(near, LONG);
     pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
@@ -45,14 +45,14 @@ pub(crate) fn a_pause_delays_the_end(mut pair: Pair) {
     assert_eq!(pair.server.bytes(far), b"bye");
 }
 
-pub(crate) fn the_end_is_told_to_a_paused_connection(mut pair: Pair) {
+pub(crate) fn the_end_is_reported_to_a_paused_connection(mut pair: Pair) {
     let (far, near) = pair.connected();
     let ends = |pair: &Pair| pair.server.count(&Seen::EndPending(far));
     pair.server.driver.pause(far);
     pair.client.send(near, [Frame::from_static(b"bye")]);
     pair.barrier();
     assert_eq!(ends(&pair), 0);
-    // It may still read.
+    // The peer may still read.
     pair.client.finish(near, LONG);
     pair.until(|pair| ends(pair) == 1);
     assert_eq!(pair.server.send(far, [Frame::from_static(b"read")]), Sending::Done);
@@ -78,13 +78,13 @@ pub(crate) fn the_end_is_told_to_a_paused_connection(mut pair: Pair) {
     assert_eq!(pair.other.count(&Seen::EndPending(moved)), 1);
 }
 
-pub(crate) fn finish_sends_what_is_in_flight(mut pair: Pair) {
+pub(crate) fn finish_sends_frames_in_flight(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
     let bytes = pattern(pair.large_bytes, 2);
     assert_eq!(pair.server.send(far, [Frame::owned(bytes.clone())]), Sending::InFlight);
     pair.server.finish(far, LONG);
-    // To the caller it is dead from now on.
+    // For the caller it is dead from now on.
     assert_eq!(pair.server.driver.in_flight_bytes(far), 0);
     assert_eq!(pair.server.send(far, [Frame::from_static(b"too late")]), Sending::Done);
     assert!(pair.server.detach(far).is_none());
@@ -110,7 +110,7 @@ pub(crate) fn finish_after_the_peer_is_immediate(mut pair: Pair) {
     pair.until(|pair| pair.server.closed(far) == Some(None) && pair.client.closed(near) == Some(None));
 }
 
-pub(crate) fn finish_discards_what_arrives(mut pair: Pair) {
+pub(crate) fn finish_discards_received_bytes(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.driver.pause(far);
     assert_eq!(pair.client.send(near, [Frame::owned(pattern(pair.large_bytes, 3))]), Sending::InFlight);
@@ -132,7 +132,7 @@ pub(crate) fn finish_gives_up_on_a_peer_that_never_reads(mut pair: Pair) {
     assert_eq!(pair.server.closed(far), Some(None));
     assert!(pair.server.driver.now() - begun >= Duration::from_millis(120));
     assert_eq!((pair.server.driver.connections(), meter.bytes()), (0, 0));
-    // What was cut off must not look complete.
+    // A truncated stream must not look complete.
     pair.client.driver.resume(near);
     pair.until(|pair| pair.client.closed(near) == Some(Some(ErrorKind::ConnectionReset)));
     assert!(!pair.client.saw(&Seen::PeerFinished(near)));
@@ -148,7 +148,7 @@ pub(crate) fn finish_gives_up_on_a_peer_that_never_ends(mut pair: Pair) {
     assert_eq!(pair.client.closed(near), None);
 }
 
-pub(crate) fn close_tells_the_peer_and_nobody_else(mut pair: Pair) {
+pub(crate) fn close_reaches_only_the_peer(mut pair: Pair) {
     let (far, near) = pair.connected();
     pair.server.close(far);
     assert_eq!(pair.server.driver.connections(), 0);
@@ -157,7 +157,7 @@ pub(crate) fn close_tells_the_peer_and_nobody_else(mut pair: Pair) {
     assert_eq!(pair.server.closed(far), None);
 }
 
-/// A connection whose client's end has bytes unread, so that its close is a reset.
+/// Makes a connection whose client end has unread bytes, so that its close is a reset.
 #[track_caller]
 fn with_unread_bytes(pair: &mut Pair) -> (ConnId, ConnId) {
     let (far, near) = pair.connected();
@@ -185,7 +185,7 @@ pub(crate) fn a_reset_reaches_a_paused_connection(mut pair: Pair) {
 
 pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read(mut pair: Pair) {
     let (far, near) = with_unread_bytes(&mut pair);
-    // The server learns of the bytes and of the reset at once, and has read some of the bytes.
+    // The server receives the bytes and the reset at once, and has read some of the bytes.
     pair.client.driver.send_bytes(near, &pattern(pair.large_bytes / 8, 6));
     pair.pass(Duration::from_millis(20));
     pair.client.close(near);
@@ -202,7 +202,7 @@ fn assert_reset_while_sending(pair: &Pair, far: ConnId) {
     assert!(!pair.server.saw(&Seen::Sent(far)));
 }
 
-pub(crate) fn a_reset_ends_what_is_in_flight(mut pair: Pair) {
+pub(crate) fn a_reset_ends_sends_in_flight(mut pair: Pair) {
     let meter = Meter::default();
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
@@ -215,10 +215,10 @@ pub(crate) fn a_reset_ends_what_is_in_flight(mut pair: Pair) {
     assert_eq!(meter.bytes(), 0);
 }
 
-pub(crate) fn a_failed_send_is_told_later(mut pair: Pair) {
+pub(crate) fn a_failed_send_is_reported_later(mut pair: Pair) {
     let (far, near) = with_unread_bytes(&mut pair);
     pair.client.close(near);
-    // The server may know of the reset by now or not: it sends until it does.
+    // The server may or may not have received the reset: it sends until it has.
     let mut in_flight = false;
     pair.until(|pair| {
         if pair.server.closed(far).is_none() && !in_flight {

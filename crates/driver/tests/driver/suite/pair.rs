@@ -1,4 +1,4 @@
-//! Drivers that talk to each other on one thread, and what every turn must obey whatever the case.
+//! Drivers that talk to each other on one thread, and the rules that every turn must obey.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -8,7 +8,7 @@ use stentor_driver::{
     ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, ReceiveBuffer, Sending,
 };
 
-/// After this, a case that waits for the kernel has failed. The simulation knows by itself.
+/// Time after which a case that waits for the kernel has failed. The simulation detects this without it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event without its bytes.
@@ -25,16 +25,16 @@ pub(crate) enum Seen {
     Woken,
 }
 
-/// One driver, and what it has handed out.
+/// One driver, and its returned events.
 pub(crate) struct Side {
     pub(crate) driver: Box<dyn Driver>,
     pub(crate) log: Vec<Seen>,
     pub(crate) received: HashMap<ConnId, Vec<u8>>,
     /// The listener of each accepted connection.
     pub(crate) listeners: HashMap<ConnId, u8>,
-    /// Where kept, the buffers aren't recycled.
+    /// If `Some`, buffers are kept and not recycled.
     pub(crate) keep: Option<Vec<(ConnId, ReceiveBuffer)>>,
-    /// Where each read's buffer was.
+    /// Address of each read's buffer.
     pub(crate) addresses: Vec<usize>,
     /// The handler of timers.
     pub(crate) on_timer: fn(&mut dyn Driver, u64),
@@ -120,7 +120,7 @@ impl Side {
         conn
     }
 
-    /// One turn; how many events it had.
+    /// Runs one turn. Returns its number of events.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> usize {
         self.driver.wait(timeout).unwrap();
         let mut read = HashSet::new();
@@ -174,25 +174,25 @@ impl Side {
     }
 }
 
-/// A server, a client, and another driver (to move connections to, or to share the port).
+/// A server, a client, and another driver (to which connections move, or which shares the port).
 pub(crate) struct Pair {
     pub(crate) server: Side,
     pub(crate) client: Side,
     pub(crate) other: Side,
     /// More than two sockets' buffers hold.
     pub(crate) large_bytes: usize,
-    /// Moves a virtual clock to the next event; false if there is none. `None`: the clock moves by itself.
+    /// Moves a virtual clock to the next event; returns `false` if there is none. `None` for a real clock.
     advance: Option<Box<dyn FnMut() -> bool>>,
 }
 
 impl Pair {
-    /// Drivers of the server, the client and the other side, whose clock moves by itself.
+    /// Makes a pair of drivers with a real clock: of the server, the client and the other side.
     pub(crate) fn new(drivers: [Box<dyn Driver>; 3], large_bytes: usize) -> Self {
         let [server, client, other] = drivers.map(Side::new);
         Self { server, client, other, large_bytes, advance: None }
     }
 
-    /// Drivers whose virtual clock `advance` moves.
+    /// Makes a pair of drivers whose virtual clock `advance` moves.
     pub(crate) fn simulated(
         drivers: [Box<dyn Driver>; 3],
         large_bytes: usize,
@@ -201,13 +201,13 @@ impl Pair {
         Self { advance: Some(Box::new(advance)), ..Self::new(drivers, large_bytes) }
     }
 
-    /// A turn of each; how many events they had.
+    /// Runs a turn of each driver. Returns the number of events.
     pub(crate) fn turn(&mut self) -> usize {
         let zero = Some(Duration::ZERO);
         self.server.turn(zero) + self.client.turn(zero) + self.other.turn(zero)
     }
 
-    /// Lets time go on; false if there is nothing to wait for.
+    /// Lets time pass until the next event. Returns `false` if there is none to wait for.
     fn idle(&mut self) -> bool {
         match &mut self.advance {
             Some(advance) => advance(),
@@ -227,7 +227,7 @@ impl Pair {
         }
     }
 
-    /// Turns until `done`.
+    /// Runs turns until `done` returns `true`.
     #[track_caller]
     pub(crate) fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
@@ -240,7 +240,7 @@ impl Pair {
         }
     }
 
-    /// A connection from the client to the server: its two ends, (server's, client's).
+    /// Opens a connection from the client to the server. Returns its two ends (server's, client's).
     #[track_caller]
     pub(crate) fn connect(&mut self, addr: SocketAddr) -> (ConnId, ConnId) {
         let before = self.server.accepted().len();
@@ -249,7 +249,8 @@ impl Pair {
         (self.server.accepted()[before].0, near)
     }
 
-    /// So many connections to a listener of their own, begun at once: the server's ends and the client's.
+    /// Opens this many connections to a new listener at the same time. Returns the server's ends and the
+    /// client's.
     #[track_caller]
     pub(crate) fn connect_many(&mut self, count: usize) -> (Vec<ConnId>, Vec<ConnId>) {
         let (addr, before) = (self.server.listen("127.0.0.1:0"), self.server.accepted().len());
@@ -261,14 +262,14 @@ impl Pair {
         (self.server.accepted()[before..].iter().map(|(conn, _)| *conn).collect(), near)
     }
 
-    /// As [`Pair::connect`], to a listener of its own.
+    /// Like [`Pair::connect`], to a new listener.
     #[track_caller]
     pub(crate) fn connected(&mut self) -> (ConnId, ConnId) {
         let addr = self.server.listen("127.0.0.1:0");
         self.connect(addr)
     }
 
-    /// A round trip over another connection: what the kernel had to tell before has been told now.
+    /// Makes a round trip over another connection: all earlier events of the kernel have been returned then.
     #[track_caller]
     pub(crate) fn barrier(&mut self) {
         let (far, near) = self.connected();
@@ -286,7 +287,7 @@ fn tail(log: &[Seen]) -> &[Seen] {
     &log[log.len().saturating_sub(20)..]
 }
 
-/// Bytes in which every displacement shows.
+/// Makes bytes in which every displacement is visible.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|at| ((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

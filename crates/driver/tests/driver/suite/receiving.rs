@@ -12,7 +12,7 @@ pub(crate) fn a_paused_connection_is_not_read(mut pair: Pair) {
     assert!(pair.server.bytes(far).is_empty());
     pair.server.driver.resume(far);
     pair.until(|pair| pair.server.bytes(far) == b"one");
-    // Again, with the pause before the bytes are even sent, and resumed twice.
+    // Again, with the pause before the bytes are sent, and resumed twice.
     pair.server.driver.pause(far);
     pair.server.driver.pause(far);
     pair.client.send(near, [Frame::from_static(b"two")]);
@@ -39,7 +39,7 @@ pub(crate) fn a_pause_may_fall_into_the_middle(mut pair: Pair) {
     assert!(pair.server.bytes(far) == bytes);
 }
 
-pub(crate) fn nobody_starves(mut pair: Pair) {
+pub(crate) fn no_connection_starves(mut pair: Pair) {
     let addr = pair.server.listen("127.0.0.1:0");
     let loud: Vec<_> = (0..4).map(|_| pair.connect(addr)).collect();
     let (quiet_far, quiet_near) = pair.connect(addr);
@@ -51,7 +51,7 @@ pub(crate) fn nobody_starves(mut pair: Pair) {
         pair.client.send(quiet_near, [Frame::from_static(b".")]);
         pair.until(|pair| pair.server.bytes(quiet_far).len() == round);
     }
-    // That each connection is read once per turn at most is checked in every turn of every case.
+    // Every turn of every case checks that each connection is read at most once per turn.
     pair.until(|pair| loud.iter().all(|(far, _)| pair.server.bytes(*far).len() == bytes.len()));
     assert!(loud.iter().all(|(far, _)| pair.server.bytes(*far) == bytes));
 }
@@ -108,13 +108,13 @@ pub(crate) fn a_connection_moves_with_bytes_unread(mut pair: Pair) {
     pair.barrier();
     let moved = pair.other.attach(detached);
     pair.until(|pair| pair.other.bytes(moved) == b"whileunder way");
-    // Both directions work, and the end is told in the new place.
+    // Both directions work, and the new driver reports the end.
     assert_eq!(pair.other.send(moved, [Frame::from_static(b"here")]), Sending::Done);
     pair.until(|pair| pair.client.bytes(near) == b"here");
     pair.client.close(near);
     pair.until(|pair| pair.other.saw(&Seen::PeerFinished(moved)));
     assert!(!pair.server.saw(&Seen::PeerFinished(far)));
-    // And back, after the end: which isn't told twice.
+    // Back again after the end, which isn't reported twice.
     let detached = pair.other.detach(moved).unwrap();
     let back = pair.server.attach(detached);
     pair.barrier();

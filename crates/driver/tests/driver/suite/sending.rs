@@ -1,4 +1,4 @@
-//! Sending: order, backpressure, what is owned while in flight.
+//! Sending: order, backpressure, ownership of data in flight.
 
 use super::pair::{Pair, Seen, pattern};
 use stentor_driver::{ConnId, FILE_FRAME_BYTES_MIN, Frame, Meter, Sending};
@@ -28,7 +28,7 @@ pub(crate) fn nothing_is_sent_at_once(mut pair: Pair) {
     pair.until(|pair| pair.server.bytes(far) == b"x");
 }
 
-/// Sends to an end that doesn't read, by `send`, and lets it read then.
+/// Sends with `send` to an end that doesn't read, then lets it read.
 #[track_caller]
 fn stall(mut pair: Pair, send: impl FnOnce(&mut Pair, ConnId) -> (Sending, Vec<u8>)) {
     let (far, near) = pair.connected();
@@ -75,7 +75,7 @@ pub(crate) fn a_slow_reader_stalls_a_file(pair: Pair) {
     });
 }
 
-/// 3,000 frames of every kind and of awkward lengths.
+/// Makes 3,000 frames of every kind with unusual lengths.
 fn assortment(meter: &Meter) -> (Vec<Frame>, Vec<u8>) {
     let mut frames = Vec::new();
     let mut expected = Vec::new();
@@ -159,7 +159,7 @@ pub(crate) fn two_sends_at_once_are_a_bug(mut pair: Pair) {
     assert!(std::panic::catch_unwind(second).is_err());
 }
 
-pub(crate) fn closing_releases_what_is_in_flight(mut pair: Pair) {
+pub(crate) fn closing_releases_frames_in_flight(mut pair: Pair) {
     let meter = Meter::default();
     for large in [pair.large_bytes / 12, pair.large_bytes] {
         let (far, near) = pair.connected();
