@@ -1,7 +1,8 @@
-//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; with a topic, what a client may do; `stentor keys` prints the reference.
+//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; with a topic, the
+//! permissions of a client. `stentor keys` prints the reference.
 //!
-//! It reads the file only, not the environment: the result is the same on every machine. With `--fetch`, it also reads the environment, and
-//! fetches a key from its upstream.
+//! It only reads the file, not the environment: the result is the same on every machine. With `--fetch`, it
+//! also reads the environment, and fetches a key from its upstream.
 
 mod cluster;
 mod permissions;
@@ -13,7 +14,7 @@ use crate::serve::{block_on, environment};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-#[allow(clippy::print_stdout, reason = "the summary is what was asked for")]
+#[allow(clippy::print_stdout, reason = "the summary is the requested output")]
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if let Some(key) = &args.fetch {
         let (config, _) = Sources::default().file(&args.file).environment(environment()).load()?;
@@ -33,14 +34,15 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `stentor keys`: the reference.
-#[allow(clippy::print_stdout, reason = "the reference is what was asked for")]
+/// Prints the reference: `stentor keys`.
+#[allow(clippy::print_stdout, reason = "the reference is the requested output")]
 pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     print!("{}", reference::markdown());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file's changes, feeds, rules, prefixes of SockJS, what they mean for several nodes, and warnings. No secrets.
+/// Returns the file's changes, feeds, rules, prefixes of SockJS, their effects with several nodes, and
+/// warnings. Contains no secrets.
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
@@ -67,7 +69,7 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
             (prefix, "") => format!("{prefix}…"),
             (_, key) => key.into(),
         };
-        // A query may hold a secret.
+        // A query may contain a secret.
         let url = feed.url.split_once('?').map_or(feed.url.clone(), |(url, _)| format!("{url}?…"));
         _ = match feed.push {
             true => writeln!(text, "  {}: {keys}, pushed", feed.name),
@@ -95,7 +97,8 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     text
 }
 
-/// The tables of a list, each below its name, which is the value of the key `named`. Nothing if there are none.
+/// Writes the tables of a list, each below its name, which is the value of the key `named`. Writes no heading
+/// if there are none.
 fn tables<T: Section + Default>(
     text: &mut String,
     title: &str,
@@ -112,10 +115,10 @@ fn tables<T: Section + Default>(
     }
 }
 
-/// The values of a table that aren't defaults, except the keys `told`.
-fn rows<T: Section + Default>(text: &mut String, table: &T, told: &[&str]) {
+/// Writes the values of a table that aren't defaults, except the keys in `shown`.
+fn rows<T: Section + Default>(text: &mut String, table: &T, shown: &[&str]) {
     let defaults = T::default().show();
-    for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !told.contains(&row.0)) {
+    for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !shown.contains(&row.0)) {
         _ = writeln!(text, "    {} = {}", row.0, row.1);
     }
 }

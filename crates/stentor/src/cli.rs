@@ -1,7 +1,8 @@
 //! The command line.
 //!
-//! Only what is changed often has a flag; everything else is in the configuration. A flag of the configuration has no default
-//! of its own, so that a flag that isn't given overrides nothing. Its help shows the key's default.
+//! Only settings that are changed often have a flag; all others are in the configuration. A flag of the
+//! configuration has no default of its own, so that an omitted flag overrides no other source. Its help shows
+//! the key's default.
 
 use crate::config::Flags;
 use crate::config::schema::{App, Driver, LogFormat, Server};
@@ -27,7 +28,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Publish one message to a room of a running server.
     Publish(PublishArgs),
-    /// Check a configuration file and print what it changes, or what a client may do.
+    /// Check a configuration file and print its changes from the defaults, or a client's permissions.
     Check(CheckArgs),
     /// Make a token for development, signed with a key of the configuration.
     Token(TokenArgs),
@@ -35,9 +36,10 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Show the status of a running server in the terminal, refreshed each second.
     Top(TopArgs),
-    /// Let a running server fetch a feed from its API at once, and print the request, the response and the time of the next fetch.
+    /// Make a running server fetch a feed from its API at once, and print the request, the response and the
+    /// time of the next fetch.
     Fetch(FetchArgs),
-    /// Let a running server read its configuration again, and print what changed.
+    /// Make a running server read its configuration again, and print the changes.
     Reload(AdminArgs),
     /// Print every configuration key with its default (docs/configuration.md).
     Keys,
@@ -68,7 +70,7 @@ pub(crate) enum ReferencePage {
     Openapi,
 }
 
-/// The lab is a program with a command line of its own.
+/// Arguments of the lab, a program with its own command line.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LabArgs {
@@ -77,7 +79,7 @@ pub(crate) struct LabArgs {
     pub(crate) args: Vec<std::ffi::OsString>,
 }
 
-/// The command line of this process. Ends the process if it is invalid, or asks for help.
+/// Parses the command line of this process. Ends the process if it is invalid, or requests help.
 pub(crate) fn parse() -> Cli {
     Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
 }
@@ -93,7 +95,7 @@ fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| command.mut_args(show_default))
 }
 
-/// The default of an argument: its own, or that of the key of `[server]` with its name.
+/// Returns the default of an argument: its own, or that of the key of `[server]` with its name.
 pub(crate) fn default_of(arg: &Arg) -> Option<String> {
     let own: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     if !own.is_empty() {
@@ -156,7 +158,7 @@ impl ServeArgs {
     }
 }
 
-/// Where the admin API of a running server is.
+/// The admin API of a running server.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AdminArgs {
     /// The URL of the server's admin API.
@@ -179,7 +181,7 @@ pub(crate) struct AdminArgs {
 impl AdminArgs {
     pub(crate) fn client(&self) -> AdminClient {
         let Self { url, token, ca_file } = self.clone();
-        // The log writes addresses without a scheme.
+        // The log shows addresses without a scheme.
         let url = if url.contains("://") { url } else { format!("http://{url}") };
         AdminClient { url, token, ca_file }
     }
@@ -198,7 +200,7 @@ pub(crate) struct PublishArgs {
     /// The name of the event.
     #[arg(long)]
     pub(crate) event: Option<String>,
-    /// A text that no other message has: repeated within five minutes, the command publishes nothing.
+    /// A unique text: if it is repeated within five minutes, the command publishes no message.
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
     /// The message: JSON, or text if it is not valid JSON.
@@ -226,7 +228,7 @@ pub(crate) struct TopArgs {
 pub(crate) struct CheckArgs {
     /// The configuration file (TOML).
     pub(crate) file: PathBuf,
-    /// Print what a client may do with this feed or room, and which permission says so.
+    /// Print a client's permissions for this feed or room, and the rules that grant them.
     pub(crate) topic: Option<String>,
     /// The claims of the client's token, as JSON: `{"sub":"42"}`. Without it, the client is anonymous.
     #[arg(long = "as", value_name = "CLAIMS", requires = "topic")]
@@ -248,10 +250,10 @@ pub(crate) struct TokenArgs {
     /// The user: the claim `sub`.
     #[arg(long)]
     pub(crate) sub: String,
-    /// How long the token is valid, such as 30s, 15min or 1h.
+    /// Validity of the token, such as 30s, 15min or 1h.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub(crate) ttl: Duration,
-    /// A further claim. A value that is JSON is taken as JSON, anything else as text.
+    /// A further claim. The value is parsed as JSON if it is valid JSON, otherwise it is a text.
     #[arg(long = "claim", value_name = "NAME=VALUE", value_parser = claim)]
     pub(crate) claims: Vec<(String, serde_json::Value)>,
     /// The issuer, if the configuration has several.
@@ -288,7 +290,7 @@ pub(crate) struct HealthArgs {
     pub(crate) listen: SocketAddr,
 }
 
-/// A name may stand for several addresses, of which a server could only listen on one.
+/// Parses an address. Names aren't accepted: a name may have several addresses, and a server listens on one.
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     let expected =
         "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't resolved";

@@ -1,4 +1,4 @@
-//! A node's place in a cluster: from the configuration to a member that runs, and leaves.
+//! A node's membership in a cluster: from the configuration to a running member, and its departure.
 
 mod thread;
 
@@ -19,15 +19,15 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Time for telling the other nodes that this one leaves.
+/// Time for notifying the other nodes that this one leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The data plane `local` with the metrics that a cluster and bridges add, for the reference.
+/// Adds the metrics of a cluster and of bridges to the data plane `local`, for the reference.
 pub(crate) fn with_all_metrics(local: Arc<dyn DataPlane>) -> anyhow::Result<Arc<dyn DataPlane>> {
     Ok(Arc::new(bridge::alone(Arc::new(stentor_cluster::alone(local)))?))
 }
 
-/// A node that is connected to its engine, or to Socket.IO's servers, and has no data plane yet.
+/// A node that is connected to its engine, or to Socket.IO's servers, before its data plane starts.
 pub(crate) struct Joining {
     cluster: Option<JoinedCluster>,
     bridges: Option<(Arc<Bridges>, Connections)>,
@@ -39,7 +39,7 @@ struct JoinedCluster {
     cluster: Arc<Cluster>,
     events: EventReceiver,
     relays: Arc<Relays>,
-    /// Other nodes pass connections through to it.
+    /// The listener for connections that other nodes relay.
     internal: TcpListener,
 }
 
@@ -51,7 +51,8 @@ pub(crate) struct Member {
     _thread: ClusterThread,
 }
 
-/// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. What it holds is counted in `ledger`.
+/// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. Its memory is
+/// charged to `ledger`.
 pub(crate) async fn connect(
     mut options: ClusterOptions,
     edge: &stentor_edge::Options,
@@ -82,13 +83,13 @@ pub(crate) async fn connect(
     Ok(Some(Joining { cluster, bridges, thread }))
 }
 
-/// The certificate by which the node identifies itself in TLS. `None`: the configuration names no files.
+/// Returns the certificate that identifies the node in TLS. `None` if the configuration names no files.
 fn identity(options: &ClusterOptions) -> Option<Identity> {
     let files = options.certificate_file.clone().zip(options.key_file.clone());
     files.map(|(certificate_file, key_file)| Identity { certificate_file, key_file })
 }
 
-/// The bridges to Socket.IO's servers.
+/// Returns the bridges to Socket.IO's servers.
 fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options> {
     let identity = identity(options);
     let ClusterOptions { engine, ca_file, wait, bridges, .. } = options;
@@ -96,7 +97,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
     bridges
         .filter_map(|BridgeOptions { url, prefix, namespaces, adapter, mode, parser }| {
             Some(bridge::Options {
-                // The configuration has one of them.
+                // The configuration has one of the two.
                 address: url.or_else(|| engine.clone())?,
                 ca_file: ca_file.clone(),
                 identity: identity.clone(),
@@ -182,7 +183,7 @@ async fn connect_cluster(
     Ok(Some(JoinedCluster { cluster, events, relays, internal }))
 }
 
-/// Opens the internal listener. Without a secret, whoever reaches it can pretend to be a node.
+/// Opens the internal listener. Without a secret, any peer that reaches it can impersonate a node.
 async fn listen_internally(addr: SocketAddr, has_secret: bool) -> anyhow::Result<TcpListener> {
     if !addr.ip().is_loopback() && !has_secret {
         anyhow::bail!(
@@ -193,7 +194,7 @@ async fn listen_internally(addr: SocketAddr, has_secret: bool) -> anyhow::Result
     TcpListener::bind(addr).await.with_context(|| format!("can't listen at {addr} ([cluster] listen)"))
 }
 
-/// Where other nodes reach the internal listener.
+/// The address at which other nodes reach the internal listener.
 fn advertised(internal: &TcpListener) -> anyhow::Result<String> {
     let addr = internal.local_addr().context("the internal listener has no address")?;
     if addr.ip().is_unspecified() {
@@ -204,25 +205,25 @@ fn advertised(internal: &TcpListener) -> anyhow::Result<String> {
     Ok(addr.to_string())
 }
 
-/// The largest document of any feed.
+/// Returns the maximum size of a document of any feed.
 fn document_bytes_max(feeds: &stentor_control::FeedsOptions) -> usize {
     let fetched = feeds.upstreams.iter().map(|upstream| upstream.document_bytes_max);
     fetched.chain([feeds.pushed_document_bytes_max]).max().unwrap_or_default()
 }
 
 impl Joining {
-    /// What hands the data plane's messages to other nodes.
+    /// Returns the broker that passes the data plane's messages to other nodes.
     pub(crate) fn broker(&self) -> Option<Arc<dyn Broker>> {
         let bridges = self.bridges.as_ref().map(|(bridges, _)| bridges.clone() as Arc<dyn Broker>);
         bridges.or_else(|| self.cluster.as_ref().map(|joined| joined.cluster.clone() as _))
     }
 
-    /// Whether Socket.IO's own servers may ask for this node's clients.
+    /// Returns `true` if Socket.IO's own servers may request this node's clients.
     pub(crate) fn has_bridges(&self) -> bool {
         self.bridges.is_some()
     }
 
-    /// What is to be notified of sessions, where `inner` alone would be.
+    /// Returns the observer of sessions, which would otherwise be `inner` alone.
     pub(crate) fn observe_sessions(&self, inner: Option<Arc<dyn NoticeSink>>) -> Option<Arc<dyn NoticeSink>> {
         match &self.bridges {
             Some((bridges, _)) => bridges.observe_sessions(inner),
@@ -230,22 +231,22 @@ impl Joining {
         }
     }
 
-    /// What names this node in the ids of its clients.
+    /// Returns the tag of this node in the ids of its clients.
     pub(crate) fn node_tag(&self) -> NodeTag {
         self.cluster.as_ref().map_or_else(|| NodeId::draw().tag(), |joined| joined.cluster.node().tag())
     }
 
-    /// The node's id, as other nodes know it.
+    /// Returns the node's id, as other nodes know it.
     pub(crate) fn node_id(&self) -> Option<String> {
         self.cluster.as_ref().map(|joined| joined.cluster.node().to_string())
     }
 
-    /// What passes connections through to other nodes.
+    /// Returns the relay of connections to other nodes.
     pub(crate) fn relay(&self) -> Option<Arc<dyn Relay>> {
         self.cluster.as_ref().map(|joined| joined.relays.clone() as _)
     }
 
-    /// The observer of the data plane, where `control` alone would be.
+    /// Returns the observer of the data plane, which would otherwise be `control` alone.
     pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         let control = match &self.cluster {
             Some(joined) => joined.cluster.observe(control),
@@ -257,7 +258,7 @@ impl Joining {
         }
     }
 
-    /// Joins the data plane with the cluster. Returns the data plane as the control plane is to see it.
+    /// Connects the data plane with the cluster. Returns the data plane as the control plane must see it.
     pub(crate) fn start(self, local: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
         let (stop, stopped) = watch::channel(false);
         let (mut plane, mut tasks, mut own) = (local.clone(), Vec::new(), None);
@@ -275,7 +276,7 @@ impl Joining {
 }
 
 impl Member {
-    /// Tells the other nodes that this one leaves.
+    /// Notifies the other nodes that this one leaves.
     pub(crate) async fn leave(self) {
         self.internal.iter().for_each(JoinHandle::abort);
         let _ = self.stop.send(true);

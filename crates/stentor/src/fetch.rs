@@ -1,10 +1,10 @@
-//! `stentor fetch`: lets a running server fetch a feed from its API, and prints the fetch.
+//! `stentor fetch`: makes a running server fetch a feed from its API, and prints the fetch.
 
 use crate::cli::FetchArgs;
 use crate::serve::block_on;
 use std::process::ExitCode;
 
-#[allow(clippy::print_stdout, reason = "the description is what was asked for")]
+#[allow(clippy::print_stdout, reason = "the description is the requested output")]
 pub(crate) fn run(args: &FetchArgs) -> anyhow::Result<ExitCode> {
     block_on(async {
         let report = args.admin.client().fetch(&args.key).await?;

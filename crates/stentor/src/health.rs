@@ -1,7 +1,8 @@
-//! `stentor health`: whether a running server answers. For health checks of containers, which have no other client.
+//! `stentor health`: checks that a running server answers. For health checks of containers without another
+//! HTTP client.
 //!
-//! It asks the port that clients connect to, so that a data plane that hangs is noticed. A server that drains is not
-//! healthy any more.
+//! It uses the port for clients, so that a hanging data plane is detected. A server that drains is not
+//! healthy.
 
 use crate::cli::HealthArgs;
 use anyhow::{Context, bail};
@@ -10,12 +11,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Time to connect, and longest silence after that.
+/// Timeout for connecting, and maximum silence afterwards.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// Bytes read of a response: more than its first line.
+/// Number of bytes read of a response: more than its first line.
 const LINE_BYTES_MAX: u64 = 256;
 
-#[allow(clippy::print_stdout, reason = "the answer is what was asked for")]
+#[allow(clippy::print_stdout, reason = "the answer is the requested output")]
 pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let addr = args.listen;
     match request_status(addr).with_context(|| format!("no server answers at {addr}"))? {
@@ -25,12 +26,12 @@ pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The status of `/healthz`.
+/// Returns the status of `/healthz`.
 fn request_status(addr: SocketAddr) -> io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&addr, TIME_MAX)?;
     stream.set_read_timeout(Some(TIME_MAX))?;
     stream.set_write_timeout(Some(TIME_MAX))?;
-    // In one piece.
+    // In a single write.
     stream.write_all(
         format!("GET /healthz HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes(),
     )?;

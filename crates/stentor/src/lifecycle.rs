@@ -1,4 +1,4 @@
-//! From `ready` to the end: wait for a signal, drain, leave.
+//! From `ready` to the end: waits for a signal, drains, exits.
 //!
 //! ```text
 //!            signal              all connections ended, or the time is over
@@ -10,12 +10,13 @@
 //!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
 //!
-//! A takeover isn't counted as a signal: scripts that start the new process and then end the old one send SIGTERM to a process
-//! that drains already, and its clients shouldn't be cut.
+//! A takeover isn't counted as a signal: scripts that start the new process and then end the old one send
+//! SIGTERM to a process that is already draining, and its clients shouldn't be disconnected.
 //!
 //! SIGHUP reloads the configuration ([`crate::reload`]).
 //!
-//! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
+//! Signals come through a channel and the data plane is a trait object, so that this is tested without
+//! either.
 
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
@@ -27,26 +28,26 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long beyond its time a drain may take before it is no longer waited for.
+/// Time beyond its own timeout after which a drain is no longer waited for.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
-/// Another process has the listening sockets.
+/// Name of the signal that another process has taken over the listening sockets.
 pub(crate) const TAKEOVER: &str = "takeover";
 
-/// Time after a takeover in which connections that were accepted just before it are served.
+/// Time after a takeover in which connections that were accepted just before are served.
 const TAKEOVER_DELAY: Duration = Duration::from_secs(1);
 
-/// How it ended.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Everything was ended in order.
+    /// All sessions and connections were ended in order.
     Drained,
-    /// The time to drain was over.
+    /// The timeout of the drain has passed.
     TimedOut,
-    /// A second signal came.
+    /// A second signal arrived.
     Forced,
-    /// A plane ended unexpectedly. The process exits, so that a supervisor can restart it; otherwise clients would hang
-    /// without an error.
+    /// A plane ended unexpectedly. The process exits, so that a supervisor can restart it; otherwise clients
+    /// would hang without an error.
     Failed,
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn signals(
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
             notify(Notice::Reloading);
-            // The log says what happened.
+            // The result is already logged.
             let _ = reloader.run().await;
             notify(Notice::Ready);
         }
@@ -90,8 +91,8 @@ pub(crate) fn signals(
     Ok((sender, receiver))
 }
 
-/// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended` completes when the data
-/// plane has ended, `failed` when a part of the control plane has died.
+/// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended`
+/// completes when the data plane has ended, `failed` when a part of the control plane has died.
 pub(crate) async fn run(
     plane: Arc<dyn DataPlane>,
     ended: impl Future<Output = Result<(), CoreFailed>>,
@@ -134,7 +135,7 @@ pub(crate) async fn run(
             },
             Some(signal) = signals.recv() => {
                 if signal == TAKEOVER {
-                    // The other process accepts what comes from now on. The drain goes on, with the time that it has left.
+                    // The other process accepts new connections. The drain continues with the remaining time.
                     let left = deadline.saturating_duration_since(Instant::now());
                     let window = left.saturating_sub(DRAIN_GRACE.saturating_add(timeout));
                     plane.drain(Drain { delay: Duration::ZERO, window, timeout, listens: false });
@@ -162,7 +163,7 @@ pub(crate) async fn run(
     outcome
 }
 
-/// The data plane has ended unexpectedly, or a part of it with an error.
+/// Logs that the data plane, or a part of it, has ended unexpectedly.
 fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
     match result {
         Ok(()) => tracing::error!("the data plane has failed; the process ends"),

@@ -1,4 +1,4 @@
-//! Log lines, to standard error. Standard output is for what was asked: the `ready` line, a summary.
+//! Log lines, to standard error. Standard output is for results: the `ready` line, a summary.
 //!
 //! A separate thread writes them, so that a core never waits for the reader of the log. If the log isn't read, up to
 //! [`BYTES_MAX`] bytes are queued; further lines are dropped and counted.
@@ -24,10 +24,10 @@ use tracing_subscriber::{Layer, Registry, registry, reload};
 
 /// Maximum size of the queued log lines.
 const BYTES_MAX: usize = 256 << 10;
-/// The same for the access log, which has a queue of its own, so that it never displaces a warning.
+/// Maximum size of the access log's separate queue, so that it never displaces a warning.
 const ACCESS_BYTES_MAX: usize = 4 << 20;
 
-/// The log. When it is dropped, queued lines are written, unless that takes longer than a second.
+/// The log. Dropping it writes the queued lines, unless that takes longer than a second.
 #[must_use]
 pub(crate) struct Log {
     dropped: DroppedLines,
@@ -37,12 +37,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Changes the level.
+    /// Returns a handle to change the level.
     pub(crate) fn level(&self) -> LevelHandle {
         self.level.clone()
     }
 
-    /// Counts the lines that were dropped, for `/metrics`.
+    /// Returns counters of dropped lines, for `/metrics`.
     pub(crate) fn dropped_lines(&self) -> Vec<ProcessCounter> {
         let (dropped, access_dropped) = (self.dropped.clone(), self.access_dropped.clone());
         let access_lines = move || access_dropped.as_ref().map_or(0, DroppedLines::count);
@@ -56,11 +56,11 @@ pub(crate) struct LevelHandle(reload::Handle<LevelFilter, Registry>);
 
 impl LevelHandle {
     pub(crate) fn set(&self, level: LogLevel) {
-        // It fails only if the log is gone.
+        // Reloading only fails if the log was dropped.
         let _ = self.0.reload(filter(level));
     }
 
-    /// Of no log.
+    /// Makes a handle without a log.
     #[cfg(test)]
     pub(crate) fn for_test() -> Self {
         Self(reload::Layer::new(LevelFilter::INFO).1)
@@ -77,7 +77,7 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// The counters of dropped lines, with their values.
+/// Returns the counters of dropped lines, with their values.
 pub(crate) fn dropped_lines(
     value: impl Fn() -> u64 + Send + Sync + 'static,
     access_value: impl Fn() -> u64 + Send + Sync + 'static,
@@ -96,14 +96,14 @@ pub(crate) fn dropped_lines(
     ]
 }
 
-/// How lines are written.
+/// Makes the layer that writes lines.
 fn lines<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
     writer: LineQueue,
     format: LogFormat,
 ) -> Box<dyn Layer<S> + Send + Sync> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
-        // The log's reader may be gone. `eprintln!` would panic then.
+        // The log's reader may have closed it, and `eprintln!` would then panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false);
@@ -117,12 +117,12 @@ fn is_access(metadata: &Metadata<'_>) -> bool {
     metadata.target() == ACCESS_LOG
 }
 
-/// Whether an event of a library has the names of hosts, which may be secrets of the configuration.
+/// Returns `true` if an event of a library contains host names, which may be secrets of the configuration.
 fn names_hosts(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("hyper_util::client")
 }
 
-/// Begins to write log lines, panics among them, and those of the access log if it is on. Called once.
+/// Starts writing log lines, including panics, and those of the access log if it is enabled. Called once.
 pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> anyhow::Result<Log> {
     let writer =
         |name, bytes_max| queue::start(name, bytes_max, std::io::stderr()).context("can't start logging");
@@ -132,7 +132,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> any
     let access_dropped = access.as_ref().map(|(_, dropped, _)| dropped.clone());
     let level = LevelHandle(handle);
     let others = filter_fn(|metadata| !is_access(metadata) && !names_hosts(metadata));
-    // Lines of requests have no level that could be chosen.
+    // Lines of requests have no configurable level.
     let requests = filter_fn(is_access).with_max_level_hint(LevelFilter::INFO);
     let (access, access_guard) = access.map(|(access, _, guard)| (access, guard)).unzip();
     let access = access.map(|access| lines(access, format).with_filter(requests));
@@ -146,15 +146,15 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> any
     Ok(Log { dropped, access_dropped, level, _writers })
 }
 
-/// Logs a panic like any other event, so that it isn't lost between lines of JSON. The caller of the failed part
-/// decides whether the process ends: a panic of the main thread, a core or a permanent task of the control plane ends
-/// it, a panic of a fetch or a request doesn't.
+/// Logs a panic like any other event, so that it isn't lost between lines of JSON. The caller of the failed
+/// part decides whether the process ends: a panic of the main thread, a core or a permanent task of the
+/// control plane ends it, a panic of a fetch or a request doesn't.
 fn panicked(info: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("without a name");
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let panic = info.payload_as_str().unwrap_or("no text");
-    // Where RUST_BACKTRACE asks for one.
+    // Captured if RUST_BACKTRACE requests one.
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
         tracing::error!(thread, location, panic, %backtrace, "panic: this is a bug in Stentor");

@@ -56,13 +56,13 @@ fn main() -> ExitCode {
     })
 }
 
-/// Frames and messages are allocated on one core and freed on another, which glibc's arenas keep apart. Without
-/// huge pages: 15,000 idle connections then take 173 bytes each instead of 490 (glibc: 363).
+/// Frames and messages are allocated on one core and freed on another, which glibc's arenas handle badly.
+/// Without huge pages: 15,000 idle connections then take 173 bytes each instead of 490 (glibc: 363).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Prints an error. Mistakes in a configuration stand alone, one per line, as compilers
-/// write them, so that editors find the place.
+/// Prints an error. Mistakes in a configuration are printed alone, one per line in the format of compilers,
+/// so that editors find the location.
 #[allow(clippy::print_stderr, reason = "errors go to standard error")]
 fn print_error(error: &anyhow::Error) {
     if error.is::<config::Problems>() {

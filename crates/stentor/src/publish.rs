@@ -1,4 +1,4 @@
-//! `stentor publish`: one message to a room, by the admin API of a running server.
+//! `stentor publish`: publishes one message to a room through the admin API of a running server.
 
 use crate::cli::PublishArgs;
 use std::process::ExitCode;

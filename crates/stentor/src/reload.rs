@@ -6,11 +6,13 @@
 //!                                 at once          may fail     can't fail
 //! ```
 //!
-//! All or nothing: what can fail is done in [`Reloader::prepare`], for all parts, before [`Reloader::commit`] changes the
-//! first one. A part that has something to reload gets a field in [`Prepared`], which the one makes and the other applies.
-//! Keys that need a restart keep their values ([`Config::apply`]), and are reported by each reload until then.
+//! All or nothing: [`Reloader::prepare`] does everything that can fail, for all parts, before
+//! [`Reloader::commit`] changes the first one. Each reloadable part has a field in [`Prepared`], which
+//! `prepare` makes and `commit` applies. Keys that need a restart keep their values ([`Config::apply`]), and
+//! each reload reports them until then.
 //!
-//! **Invariants.** Reloads run one after the other. What [`Reloader::running`] returns applies.
+//! **Invariants.** Reloads run one after another. The configuration of [`Reloader::running`] is the applied
+//! one.
 
 use crate::config::options::Options;
 use crate::config::{Changes, Config, Problems};
@@ -28,20 +30,20 @@ use tokio::sync::oneshot;
 /// Reads the configuration again, with its warnings.
 pub(crate) type Load = Box<dyn Fn() -> Result<(Config, Vec<String>), Problems> + Send + Sync>;
 
-/// See the module's documentation.
+/// Reloads the configuration; see the module's documentation.
 pub(crate) struct Reloader {
     load: Load,
     log: LevelHandle,
     running: Mutex<Config>,
-    /// Held by the reload that runs.
+    /// Held by the running reload.
     turn: tokio::sync::Mutex<()>,
-    /// The parts of the server, which start after the admin port has got its reference to this.
+    /// The parts of the server. They start after the admin port has received its reference to this.
     parts: OnceLock<Parts>,
 }
 
-/// The parts that take options while they run.
+/// The parts that accept new options while they run.
 pub(crate) struct Parts {
-    /// Without the planes of clusters around it.
+    /// The data plane, without the wrappers of clusters.
     pub(crate) plane: Arc<NodeHandle>,
     pub(crate) control: ControlHandle,
     pub(crate) admin_addr: SocketAddr,
@@ -54,14 +56,14 @@ pub(crate) struct Parts {
 struct Prepared {
     edge: stentor_edge::Options,
     control: stentor_control::Prepared,
-    /// If the server speaks TLS.
+    /// `Some` if the server uses TLS.
     tls: Option<PreparedTls>,
-    /// If the admin port does.
+    /// `Some` if the admin port uses TLS.
     admin_tls: Option<PreparedTls>,
     config: Config,
 }
 
-/// What a reload has done.
+/// The effect of a reload.
 #[derive(Debug)]
 struct Report {
     changes: Changes,
@@ -78,24 +80,24 @@ impl Report {
 }
 
 impl Reloader {
-    /// For a server that is about to start as `running` says.
+    /// Makes a reloader for a server that is about to start with the configuration `running`.
     pub(crate) fn new(running: Config, load: Load, log: LevelHandle) -> Arc<Self> {
         let (running, turn, parts) = (Mutex::new(running), tokio::sync::Mutex::default(), OnceLock::new());
         Arc::new(Self { load, log, running, turn, parts })
     }
 
-    /// The server has started.
+    /// Records that the server has started.
     pub(crate) fn started(&self, parts: Parts) {
-        // It starts once.
+        // The server starts once.
         let _ = self.parts.set(parts);
     }
 
-    /// The configuration that applies.
+    /// Returns the applied configuration.
     pub(crate) fn running(&self) -> Config {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reloads, and logs what happened. The answer is for the caller: a report in JSON, or why nothing has changed.
+    /// Reloads, and logs the result. Returns a report in JSON, or the reason why nothing has changed.
     pub(crate) async fn run(&self) -> Result<String, String> {
         let _turn = self.turn.lock().await;
         let outcome = self.reload().await;
@@ -124,20 +126,21 @@ impl Reloader {
         Ok(Report { changes, warnings })
     }
 
-    /// Checks the new options of all parts, and opens and reads what they name.
+    /// Checks the new options of all parts, and opens and reads the files that they name.
     fn prepare(parts: &Parts, config: Config) -> anyhow::Result<Prepared> {
         let options = machine::options(&config);
         let admin_tls = options.admin_tls().map(|tls| TlsHandle::prepare(&tls)).transpose()?;
         let Options { edge, mut control, tls, .. } = options;
         machine::leave_idle_feeds_to_cluster(&config, &mut control);
-        // A service manager may have opened it at another address, for which a token is required.
+        // A service manager may have opened it at another address, which may require a token.
         control.admin.listen = parts.admin_addr;
-        // Its warnings are among those of the configuration.
+        // Warnings about TLS are part of the configuration's.
         let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
         Ok(Prepared { edge, control: control.prepare()?, tls, admin_tls, config })
     }
 
-    /// Applies options to all parts. Only the first step can fail: if a file has changed since it was checked.
+    /// Applies options to all parts. Only the first step can fail: if a file has changed since it was
+    /// checked.
     async fn commit(&self, parts: &Parts, prepared: Prepared, changes: &Changes) -> anyhow::Result<()> {
         let Prepared { edge, control, tls, admin_tls, config } = prepared;
         if let (Some(auth), Some(options)) = (&parts.auth, config.auth_options()) {
@@ -155,7 +158,7 @@ impl Reloader {
         // If a core has failed, the process ends anyway.
         let _ = all_cores.await;
         if parts.auth.is_some() && changes.concern_permissions() {
-            // What was allowed before may not be any more.
+            // Permissions may have been removed.
             let everybody = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
             let (looked_at, all_sessions) = oneshot::channel();
             parts.plane.recheck(everybody, Done::new(move |_| _ = looked_at.send(())));
@@ -168,7 +171,7 @@ impl Reloader {
 
 impl Reload for Reloader {
     fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> {
-        // A task of its own: the end of the request doesn't stop it half way.
+        // A separate task, so that the end of the request doesn't stop it halfway.
         let task = tokio::spawn(async move { self.run().await });
         Box::pin(async move { task.await.unwrap_or_else(|error| Err(error.to_string())) })
     }

@@ -1,10 +1,10 @@
-//! `stentor reload`: lets a running server read its configuration again, and prints what changed.
+//! `stentor reload`: makes a running server read its configuration again, and prints the changes.
 
 use crate::cli::AdminArgs;
 use std::process::ExitCode;
 use stentor_control::ReloadReport;
 
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "the report is what was asked for")]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "the report is the requested output")]
 pub(crate) fn run(admin: &AdminArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(admin.client().reload())?;
@@ -15,7 +15,7 @@ pub(crate) fn run(admin: &AdminArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One line per key.
+/// Returns one line per key.
 fn text(report: &ReloadReport) -> String {
     let ReloadReport { applied, restart_needed, .. } = report;
     if applied.is_empty() && restart_needed.is_empty() {

@@ -24,13 +24,14 @@ use stentor_control::{AdminListener, Secrets};
 use stentor_edge::{DataPlane, Done, Drain, StaticRoute};
 use tokio::sync::mpsc;
 
-/// How long a takeover waits for the cores to stop accepting. The new process waits 5 s.
+/// Time that a takeover waits for the cores to stop accepting. The new process waits 5 s.
 const STOP_ACCEPTING_WITHIN: Duration = Duration::from_secs(4);
-/// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
+/// A lower number of file descriptors causes a warning. The default of many shells and service managers is
+/// 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
 
-/// Threads of the control plane's runtime. Its work is small beside the data plane's; blocking work has a
-/// pool of its own.
+/// Number of threads of the control plane's runtime. Its load is small compared with the data plane's;
+/// blocking work has a separate pool.
 const CONTROL_THREADS: usize = 2;
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -55,13 +56,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     block_on(async { serve(&reloader, Vec::new(), &log).await })
 }
 
-/// The environment's variables that are text.
+/// Iterates over the environment variables that are text.
 pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Runs `work` on the control plane's runtime. It doesn't wait for tasks that are still running afterwards.
+/// Runs `work` on the control plane's runtime. Doesn't wait for tasks that are still running afterwards.
 pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
@@ -70,12 +71,12 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
         .build()
         .context("can't start the threads of the control plane")?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
-    // After a panic, too: the runtime's own drop would wait for the thread that joins the data plane.
+    // Also done after a panic: the runtime's own drop would wait for the thread that joins the data plane.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Starts the server, says so, and returns when it has ended.
+/// Starts the server, reports that it is ready, and returns when it has ended.
 pub(crate) async fn serve(
     reloader: &Arc<Reloader>,
     mut routes: Vec<StaticRoute>,
@@ -84,7 +85,7 @@ pub(crate) async fn serve(
     routes.push(library::route());
     let config = &reloader.running();
     let file_descriptors_max = raise_descriptor_limit();
-    // Before anything listens, so that a signal never meets its default action.
+    // Done before listening, so that a signal never has its default effect.
     let (sender, signals) = lifecycle::signals(reloader).context("can't install signal handlers")?;
     let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended } =
         wiring::launch(reloader, routes, log.dropped_lines()).await?;
@@ -138,7 +139,7 @@ pub(crate) async fn serve(
         std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
         published = Some(unpublished);
     }
-    // Before it is ready: who waits for that may then end the other process.
+    // Done before it is ready, because a script that waits for that may then end the other process.
     let confirmed = match inheritance {
         None => None,
         Some(inheritance) => {
@@ -147,7 +148,7 @@ pub(crate) async fn serve(
         }
     };
     if let Some(Err(error)) = published.map(Unpublished::publish) {
-        // This process serves already.
+        // This process serves clients already.
         tracing::error!(error = format!("{error:#}"), "no new process can take over");
     }
     if let Err(error) = print_ready(&mut std::io::stdout().lock(), scheme, started.addr) {
@@ -173,7 +174,7 @@ pub(crate) async fn serve(
     Ok(outcome.into())
 }
 
-/// This process, as one that takes over sees it.
+/// This process, as seen by one that takes over.
 struct RunningServer {
     plane: Arc<dyn DataPlane>,
     /// The listening sockets, which are closed in the last phase of a drain.
@@ -187,29 +188,30 @@ impl Running for RunningServer {
         (self.sockets.iter().filter_map(Weak::upgrade).collect(), self.admin.socket())
     }
 
-    /// A process that drains refuses what it still accepts: no client that the other one has been announced to should meet it.
+    /// Pauses accepting, because a draining process refuses the connections that it still accepts, and
+    /// clients of the new process must not meet that.
     fn pause_accepting(&self, is_paused: bool) {
         self.admin.pause(is_paused);
         let (done, answer) = std::sync::mpsc::channel();
         self.plane.pause_accepting(is_paused, Done::new(move |_| _ = done.send(())));
-        // An error: it took too long, or the cores have ended.
+        // An error means that it took too long, or that the cores have ended.
         let _ = answer.recv_timeout(STOP_ACCEPTING_WITHIN);
     }
 
     fn leave(&self) {
-        // An error: this process is about to exit.
+        // An error means that this process is about to exit.
         let _ = self.signals.blocking_send(TAKEOVER);
         self.admin.close();
     }
 }
 
-/// How the server drains after SIGTERM.
+/// Returns the drain's times after SIGTERM.
 fn drain(config: &Config, listens: bool) -> Drain {
     let Server { drain_delay, drain_window, shutdown_timeout, .. } = config.server;
     Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens }
 }
 
-/// The one line that scripts wait for.
+/// Prints the single line for which scripts wait.
 fn print_ready(out: &mut impl Write, scheme: &str, addr: SocketAddr) -> std::io::Result<()> {
     writeln!(out, "ready {scheme}://{addr}")?;
     out.flush()
@@ -221,13 +223,13 @@ fn origins(config: &Config) -> String {
     all.join(", ")
 }
 
-/// Raises the limit on descriptors as far as it goes, and says how far that is.
+/// Raises the limit on file descriptors as far as possible, and returns it.
 fn raise_descriptor_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
         tracing::warn!("can't raise the limit of file descriptors");
     }
-    // None: no limit.
+    // `None` means unlimited.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
@@ -237,7 +239,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A thread that never ends, as the one that joins the data plane, doesn't keep the process from exiting.
+    /// A thread that never ends, such as the one that joins the data plane, doesn't keep the process from
+    /// exiting.
     #[test]
     fn a_panic_does_not_wait_for_other_threads() {
         let (_running, until) = mpsc::channel::<()>();
@@ -250,7 +253,7 @@ mod tests {
                         let _ = begun.send(());
                         until.recv()
                     });
-                    // Nobody waits for one that hasn't begun.
+                    // A thread that hasn't begun isn't waited for.
                     begins.recv()?;
                     panic!("on purpose")
                 })

@@ -1,6 +1,6 @@
-//! What systemd is told of the process: sd_notify(3), without its library.
+//! Notifies systemd about the process: sd_notify(3), without its library.
 //!
-//! A message is one datagram to the socket that `NOTIFY_SOCKET` names. Without the variable nothing is sent.
+//! A message is one datagram to the socket in `NOTIFY_SOCKET`. Without the variable no message is sent.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsStr;
@@ -10,18 +10,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What has happened.
+/// An event of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It serves clients, or has reloaded its configuration.
+    /// The process serves clients, or has reloaded its configuration.
     Ready,
-    /// It begins to reload. [`Notice::Ready`] follows.
+    /// The process begins to reload. [`Notice::Ready`] follows.
     Reloading,
-    /// It begins to shut down.
+    /// The process begins to shut down.
     Stopping,
 }
 
-/// Notifies systemd, if it started the process as `Type=notify`. A process that shuts down isn't ready any more, also if it reloads.
+/// Notifies systemd, if it started the process as `Type=notify`. A process that shuts down is no longer
+/// ready, even after a reload.
 pub(crate) fn notify(notice: Notice) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     static IS_STOPPING: AtomicBool = AtomicBool::new(false);
@@ -47,7 +48,7 @@ fn send(socket: &OsStr, notice: Notice) -> io::Result<()> {
         }
     };
     let datagram = UnixDatagram::unbound()?;
-    // A manager that doesn't read mustn't hold up the server.
+    // A manager that doesn't read must not block the server.
     datagram.set_nonblocking(true)?;
     datagram.send_to_addr(text.as_bytes(), &address).map(|_| ())
 }

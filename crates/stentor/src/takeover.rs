@@ -1,4 +1,5 @@
-//! A new process takes the listening sockets over from the one that runs, so that no connection is refused.
+//! Takeover: a new process takes the listening sockets over from the running one, so that no connection is
+//! refused.
 //!
 //! ```text
 //!  new process                                 running process
@@ -13,9 +14,9 @@
 //!     │ ── READY ────────────────────────────────▶ │ closes them, drains, and exits
 //! ```
 //!
-//! Until it is ready, the new process may fail in any way: the running one goes on. If it had stopped accepting, it accepts again,
-//! and listens at server.takeover_socket again. The sockets are shared, so that connections in their queues are accepted by
-//! whichever process is left.
+//! Until it is ready, the new process may fail in any way: the running one continues. If it has stopped
+//! accepting, it accepts again, and listens at server.takeover_socket again. The sockets are shared, so that
+//! the remaining process accepts the connections in their queues.
 
 use anyhow::{Context, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
@@ -35,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The version is part of it: another one is refused.
+/// The request. It contains the version: another version is refused.
 const REQUEST: &[u8] = b"stentor takeover 2\n";
 const CLIENTS: u8 = b'c';
 const ADMIN: u8 = b'a';
@@ -43,21 +44,21 @@ const END: u8 = b'.';
 const CONFIRMED: u8 = b'!';
 const READY: u8 = b'r';
 
-/// Time for each message, but for the new process's last two.
+/// Timeout for each message, except the new process's last two.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time that the new process has to start.
+/// Timeout for the start of the new process.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// 256 cores with 64 listeners.
+/// Maximum number of sockets: 256 cores with 64 listeners, and the admin port.
 const SOCKETS_MAX: usize = 256 * 64 + 1;
 
-/// The sockets of the process that runs.
+/// The sockets of the running process.
 pub(crate) struct Inheritance {
     stream: UnixStream,
     clients: Vec<OwnedFd>,
     admin: Option<OwnedFd>,
 }
 
-/// Asks the process that listens at `path` for its sockets. `None`: there is none.
+/// Requests the sockets of the process that listens at `path`. `None` if there is none.
 pub(crate) fn request_sockets(path: &Path) -> anyhow::Result<Option<Inheritance>> {
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -83,7 +84,7 @@ pub(crate) fn request_sockets(path: &Path) -> anyhow::Result<Option<Inheritance>
 }
 
 impl Inheritance {
-    /// Uses the sockets whose addresses the configuration has. The others are closed.
+    /// Uses the sockets whose addresses are configured. Closes the others.
     pub(crate) fn install(
         &mut self,
         edge: &mut stentor_edge::Options,
@@ -107,11 +108,11 @@ impl Inheritance {
         Ok(())
     }
 
-    /// This process accepts clients: the other one, which listened at `path`, accepts no more. Announce next that this process is
-    /// ready.
+    /// Confirms that this process accepts clients: the other one, which listened at `path`, stops accepting.
+    /// Announce next that this process is ready.
     ///
     /// # Errors
-    /// The other process goes on, because this one took too long.
+    /// The other process continues, because this one took too long.
     pub(crate) fn confirm(mut self, path: &Path) -> anyhow::Result<Confirmed> {
         let mut confirmed = || {
             self.stream.write_all(&[CONFIRMED])?;
@@ -119,7 +120,7 @@ impl Inheritance {
         };
         match confirmed() {
             Ok(()) => Ok(Confirmed(self.stream)),
-            // It has ended meanwhile.
+            // The other process has ended meanwhile.
             Err(_) if UnixStream::connect(path).is_err() => Ok(Confirmed(self.stream)),
             Err(error) => Err(error)
                 .context("the running server has not confirmed the takeover, so it still serves; try again"),
@@ -131,25 +132,25 @@ impl Inheritance {
 pub(crate) struct Confirmed(UnixStream);
 
 impl Confirmed {
-    /// This process is ready: the other one drains. An error: it has ended.
+    /// Announces that this process is ready: the other one drains. An error means that it has ended.
     pub(crate) fn announce_ready(mut self) {
         let _ = self.0.write_all(&[READY]);
     }
 }
 
-/// A process that hands its sockets over.
+/// A process that hands over its sockets.
 pub(crate) trait Running {
-    /// The listening sockets that are still open, for clients and for the admin port.
+    /// Returns the open listening sockets, for clients and for the admin port.
     fn sockets(&self) -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>);
 
-    /// Stops accepting connections, or accepts them again. Returns when all cores have done so.
+    /// Pauses or resumes accepting connections. Returns when all cores have done so.
     fn pause_accepting(&self, is_paused: bool);
 
     /// Closes the listening sockets and drains.
     fn leave(&self);
 }
 
-/// Where a new process asks for the sockets.
+/// The listener at which a new process requests the sockets.
 pub(crate) struct TakeoverListener {
     listener: UnixListener,
     path: PathBuf,
@@ -162,7 +163,8 @@ pub(crate) struct Unpublished {
 }
 
 impl Unpublished {
-    /// From now on, new processes find it. What is at its path belongs to a process that has ended or confirmed.
+    /// Publishes the socket, so that new processes find it. A socket at its path belongs to a process that
+    /// has ended or confirmed.
     pub(crate) fn publish(self) -> anyhow::Result<()> {
         fs::rename(&self.temporary, &self.path)
             .with_context(|| format!("server.takeover_socket {}", self.path.display()))?;
@@ -173,13 +175,14 @@ impl Unpublished {
 
 impl Drop for Unpublished {
     fn drop(&mut self) {
-        // Not there after it was published.
+        // The temporary file doesn't exist after its publication.
         let _ = fs::remove_file(&self.temporary);
     }
 }
 
 impl TakeoverListener {
-    /// Listens beside `path`, so that all that can fail has been done before a takeover is confirmed.
+    /// Listens at a temporary path next to `path`, so that everything that can fail is done before a takeover
+    /// is confirmed.
     pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Unpublished)> {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(format!(".{}", std::process::id()));
@@ -198,7 +201,7 @@ impl TakeoverListener {
         Ok((Self { listener, path: path.to_owned() }, unpublished))
     }
 
-    /// Hands the sockets of this process over to the first one that gets ready.
+    /// Hands the sockets of this process over to the first new process that becomes ready.
     pub(crate) fn serve(mut self, running: &impl Running) {
         loop {
             let handed_over = self.listener.accept().map_err(anyhow::Error::from).and_then(|(stream, _)| {
@@ -220,14 +223,14 @@ impl TakeoverListener {
                         error = format!("{error:#}"),
                         "the takeover has failed; this process goes on"
                     );
-                    // As for failures of accept, which persist.
+                    // Like failures of accept, these persist.
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
     }
 
-    /// Listens anew, because the other process may have put its own socket at the path before it failed.
+    /// Listens again, because the other process may have put its own socket at the path before it failed.
     fn publish_again(&mut self) {
         let opened = Self::open(&self.path).and_then(|(listener, unpublished)| {
             self.listener = listener.listener;
@@ -262,7 +265,7 @@ fn hand_over(mut stream: UnixStream, running: &impl Running) -> anyhow::Result<U
     Ok(stream)
 }
 
-/// Tells the other process that this one accepts no more clients, and waits until it is ready.
+/// Confirms to the other process that this one no longer accepts clients, and waits until it is ready.
 fn wait_until_ready(mut stream: UnixStream) -> anyhow::Result<()> {
     let mut ready = [0];
     stream.write_all(&[CONFIRMED]).and_then(|()| stream.read_exact(&mut ready)).context("it has ended")?;
@@ -270,7 +273,8 @@ fn wait_until_ready(mut stream: UnixStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the other process has the same user. The mode of the socket isn't enough: it is set after the socket listens.
+/// Checks that the other process has the same user. The mode of the socket isn't enough, because it is set
+/// after the socket listens.
 fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     let peer = socket_peercred(stream)?;
     ensure!(peer.uid == geteuid(), "the process {} at server.takeover_socket has another user", peer.pid);
@@ -293,7 +297,7 @@ fn send(stream: &UnixStream, kind: u8, socket: Option<BorrowedFd<'_>>) -> io::Re
     Ok(())
 }
 
-/// A byte, and the socket that came with it. The kernel closes what doesn't fit.
+/// Receives a byte, and the socket that came with it. The kernel closes sockets that don't fit.
 fn receive(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! `stentor token`: a token for development. Issuers make those of real users.
+//! `stentor token`: makes a token for development. Real users get theirs from an issuer.
 
 use crate::cli::TokenArgs;
 use crate::config::Sources;
@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stentor_auth::{Algorithm, SigningKey};
 use stentor_control::{AuthOptions, IssuerOptions};
 
-#[allow(clippy::print_stdout, clippy::print_stderr, reason = "the token is what was asked for")]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "the token is the requested output")]
 pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = Sources::default().file(&args.config).environment(environment()).load()?;
     let auth = config.auth_options().ok_or_else(|| anyhow!("{} has no [auth]", args.config.display()))?;

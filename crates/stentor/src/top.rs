@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Moves the cursor to the top left corner, and clears what follows.
+/// Moves the cursor to the top left corner, and clears the screen after it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         out.flush()?;
         drop(out);
         std::thread::sleep(INTERVAL);
-        // A server that restarts is shown again.
+        // After a restart of the server, its status is shown again.
         text = match read() {
             Ok(status) => {
                 let text = page(&status, Some((&before.0, before.1.elapsed())));
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The status as text. Rates are those since an earlier one; without it, counters are shown as they are.
+/// Returns the status as text. Rates are computed from an earlier status; without one, counters are shown.
 fn page(status: &Value, before: Option<(&Value, Duration)>) -> String {
     let mut text = String::new();
     let number = |value: &Value| value.as_f64().unwrap_or_default();
@@ -97,7 +97,7 @@ fn page(status: &Value, before: Option<(&Value, Duration)>) -> String {
     text
 }
 
-/// Text from outside: it may have escape sequences, which a terminal would obey.
+/// Escapes external text, which may contain escape sequences of the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_controls_the_terminal() {
+    fn external_text_cannot_control_the_terminal() {
         let failure = json!({"message": "\x1b[2Jgone\u{9b}31m\r", "seconds_ago": 1});
         let upstream = json!({"name": "\x1b]0;a\x07", "fetches": 1, "failures": 1, "last_failure": failure});
         let text = page(&json!({"upstreams": [upstream]}), None);

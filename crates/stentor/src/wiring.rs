@@ -1,7 +1,7 @@
-//! From the options to a running server.
+//! Starts a server from the options.
 //!
-//! Both planes start here: the data plane first, because the control plane holds its handle. The [`Signals`] come before
-//! both, because both use them.
+//! Both planes start here: the data plane first, because the control plane holds its handle. The [`Signals`]
+//! are made before both, because both use them.
 
 use crate::cluster::{self, Member};
 use crate::config::options::Options;
@@ -20,7 +20,7 @@ use stentor_control::{
 };
 use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
 
-/// A server that listens.
+/// A listening server.
 pub(crate) struct Launched {
     /// Address, driver and cores of the data plane.
     pub(crate) started: Started,
@@ -28,13 +28,14 @@ pub(crate) struct Launched {
     pub(crate) control: Control,
     /// The listening sockets of the data plane.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
-    /// A service manager has them as well: connections wait in their queues while no process accepts them.
+    /// `true` if a service manager has the sockets as well: connections wait in their queues while no process
+    /// accepts them.
     pub(crate) is_activated: bool,
-    /// The process that it takes over from, which goes on until it is told.
+    /// The process from which it takes over. That process continues until it is notified.
     pub(crate) inheritance: Option<Inheritance>,
-    /// Its place in a cluster, if it is one of several nodes.
+    /// Membership in a cluster, if the process is one of several nodes.
     pub(crate) member: Option<Member>,
-    /// Completes when the data plane has ended, or a core of it has failed.
+    /// Completes when the data plane has ended, or one of its cores has failed.
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<(), CoreFailed>> + Send>>,
 }
 
@@ -55,7 +56,7 @@ fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Err
     anyhow::anyhow!("{flag} {addr}: {why}")
 }
 
-/// Lets the data plane ask the hooks.
+/// Makes the data plane ask the hooks.
 fn install(hooks: &Arc<Hooks>, edge: &mut stentor_edge::Options) {
     if hooks.asks_about(HookKind::Event) {
         edge.events = Some(hooks.clone());
@@ -73,12 +74,13 @@ fn install(hooks: &Arc<Hooks>, edge: &mut stentor_edge::Options) {
     }
 }
 
-/// The id of a node that is in no cluster.
+/// Makes the id of a node outside a cluster.
 fn random_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
-/// Listens on sockets that a service manager has opened: one named `admin`, and those of the clients' listeners in their order.
+/// Listens on sockets that a service manager has opened: one named `admin`, and those of the clients'
+/// listeners in order.
 fn activate(
     sockets: Vec<(String, OwnedFd)>,
     edge: &mut stentor_edge::Options,
@@ -90,7 +92,7 @@ fn activate(
             listener.local_addr().with_context(|| format!("LISTEN_FDS: {name:?} is no TCP socket"))?;
         let socket = Arc::new(listener.into());
         if name == "admin" {
-            // Whether it needs a token depends on its address.
+            // The address determines whether the admin port needs a token.
             control.admin.listen = address;
             control.admin_socket = Some(socket);
         } else {
@@ -106,8 +108,8 @@ fn activate(
     Ok(())
 }
 
-/// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
-/// runtime.
+/// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Call it within the
+/// control plane's runtime.
 pub(crate) async fn launch(
     reloader: &Arc<Reloader>,
     routes: Vec<StaticRoute>,
@@ -122,7 +124,7 @@ pub(crate) async fn launch(
         .clone()
         .map(|tls| AdminTls { config: tls.config(), expiries: Arc::new(move || tls.expiries()) });
     if !tls.certificates.is_empty() {
-        // Its warnings have been logged with those of the configuration.
+        // Warnings about TLS have been logged with the configuration's.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
     }
     let tls_handle = edge.tls.clone();
@@ -168,7 +170,7 @@ pub(crate) async fn launch(
     let started = node.started().clone();
     let sockets = node.sockets().to_vec();
     if let Some(hooks) = &control.hooks {
-        // Only this node's clients ask them.
+        // Only this node's clients use them.
         hooks.connect(node.plane());
     }
     let own_plane = node.plane();

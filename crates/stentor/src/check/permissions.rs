@@ -1,11 +1,12 @@
-//! `stentor check FILE TOPIC --as CLAIMS`: what a client may do with a feed or room, and which permission says so.
+//! `stentor check FILE TOPIC --as CLAIMS`: the permissions of a client for a feed or room, with the rules
+//! that grant them.
 
 use crate::config::Config;
 use anyhow::{Context, anyhow};
 use std::fmt::Write;
 use stentor_auth::{Action, Attributes, Permissions, Topic};
 
-/// Explains what a client with these claims may do. No claims: it has no token.
+/// Explains the permissions of a client with these claims. Without claims, it has no token.
 pub(super) fn explain(
     config: &Config,
     claims: Option<&str>,

@@ -1,4 +1,5 @@
-//! A node's place in a cluster, in a build without engines: there is none. The configuration has refused all that needs one.
+//! Cluster membership in a build without engines: always absent. The configuration has refused all settings
+//! that need an engine.
 
 use crate::config::options::ClusterOptions;
 use std::convert::Infallible;

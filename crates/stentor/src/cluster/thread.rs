@@ -1,7 +1,8 @@
-//! The thread that speaks with the engine.
+//! The thread that communicates with the engine.
 //!
-//! On the control plane's threads, a message would wake two of them each time that it enters or arrives: a worker of tokio's that finds
-//! work wakes another one to look for more. It would also wait behind what the admin port and feeds compute.
+//! On the control plane's threads, each message would wake two of them when it enters or arrives, because a
+//! worker of tokio that finds work wakes another one to look for more. It would also wait behind computations
+//! of the admin port and feeds.
 
 use anyhow::Context;
 use std::future::Future;
@@ -23,7 +24,7 @@ impl ClusterThread {
         let (end, ended) = oneshot::channel();
         let run = move || {
             let _ = runtime.block_on(ended);
-            // Looking up a host's name may take long.
+            // Resolving a host's name may take long.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("cluster".into()).spawn(run).context(failed)?;

@@ -1,4 +1,4 @@
-//! `[auth]`, `[[auth.issuers]]` and `[[permissions]]`: what they mean together.
+//! Checks `[auth]`, `[[auth.issuers]]` and `[[permissions]]` together.
 
 use super::schema::{Anonymous, Issuer, Permission, To};
 use super::{Config, SourceLocation, Sources, options_of};
@@ -6,12 +6,13 @@ use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule, ambiguous_patte
 use stentor_control::{AuthOptions, check_jwks_url};
 
 impl Config {
-    /// Whether clients have to prove who they are, or permissions apply to anonymous ones.
+    /// Returns `true` if clients must authenticate, or permissions apply to anonymous ones.
     pub(crate) fn has_auth(&self) -> bool {
         !self.issuers.is_empty() || self.auth.anonymous == Anonymous::Allow
     }
 
-    /// What the sections say, once the configuration was loaded. `None`: everybody is anonymous and may do everything.
+    /// Returns the options of the sections, after the configuration was loaded. `None`: all clients are
+    /// anonymous and have all permissions.
     pub(crate) fn auth_options(&self) -> Option<AuthOptions> {
         if !self.has_auth() {
             return None;
@@ -23,7 +24,7 @@ impl Config {
         Some(options)
     }
 
-    /// The rules of `[[permissions]]`, in their order, and that of the older key `rooms.publish`.
+    /// Returns the rules of `[[permissions]]` in order, and that of the older key `rooms.publish`.
     pub(crate) fn permission_rules(&self) -> Vec<Rule> {
         let mut rules: Vec<_> =
             self.permissions.iter().filter_map(|permission| permission.rule().ok()).collect();
@@ -37,7 +38,7 @@ impl Config {
 }
 
 impl Permission {
-    /// The rule, or what is wrong with it.
+    /// Returns the rule, or its mistake.
     fn rule(&self) -> Result<Rule, String> {
         let Self { topics, feeds, rooms, namespace, allow, to } = self;
         let to = match to {
@@ -49,9 +50,9 @@ impl Permission {
     }
 }
 
-/// Notes what is wrong.
+/// Records the mistakes.
 pub(super) fn check(sources: &mut Sources) {
-    // Keys in the environment count, too.
+    // Keys in the environment count too.
     let head = sources.location("auth", "");
     let mentioned = sources.locations.iter().find(|((section, _), _)| section == "auth");
     let mentioned =
@@ -80,7 +81,7 @@ fn issuers(sources: &mut Sources) {
         let unset = issuers[n].keys.fill(&secrets);
         let mut wrong: Vec<_> = unset.into_iter().map(|text| ("keys", text)).collect();
         wrong.extend(issuer_mistakes(&issuers[n], &issuers[..n]));
-        // Required keys that are missing have been reported already; others are at the line of the name.
+        // Missing required keys have been reported already; others are reported at the line of the name.
         let is_required = |key: &&str| ["issuer", "algorithms"].contains(key);
         let place = |key| location(key).or_else(|| location("issuer").filter(|_| !is_required(&key)));
         let wrong: Vec<_> =
@@ -92,7 +93,7 @@ fn issuers(sources: &mut Sources) {
     sources.config.issuers = issuers;
 }
 
-/// What is wrong with an issuer, by key. `before`: those that come before it.
+/// Returns the mistakes of an issuer, by key. `before` are the preceding issuers.
 fn issuer_mistakes(issuer: &Issuer, before: &[Issuer]) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     let name = &issuer.issuer;
@@ -170,7 +171,7 @@ fn permissions(sources: &mut Sources) {
     }
 }
 
-/// The older key, which means something else with `[auth]`.
+/// Handles the older key, which has another meaning with `[auth]`.
 fn rooms_publish(sources: &mut Sources) {
     if !sources.config.rooms.publish || !sources.config.has_auth() {
         return;

@@ -1,24 +1,24 @@
 //! The environment: `STENTOR_SECTION_KEY`, e.g. `STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB`.
 //!
-//! Feeds are not set here: they are many, and a variable has no place for that. An unknown variable is
-//! a warning only, because orchestrators put variables of their own there (a Kubernetes service called
-//! `stentor` brings `STENTOR_PORT` and others).
+//! Repeated sections such as feeds can't be set here: there are many of them, and the name of a variable
+//! can't identify one. An unknown variable only causes a warning, because orchestrators set variables with
+//! this prefix (a Kubernetes service called `stentor` causes `STENTOR_PORT` and others).
 
 use super::nearest::nearest;
 use super::setting::Raw;
 use super::{SourceLocation, Sources, sections};
 
-/// How our variables begin.
+/// Prefix of our variables.
 pub(crate) const PREFIX: &str = "STENTOR_";
-/// Names the file, where `--config` doesn't.
+/// Names the configuration file if `--config` doesn't.
 pub(crate) const CONFIG_FILE: &str = "STENTOR_CONFIG";
 
-/// The variable of a key.
+/// Returns the variable of a key.
 pub(crate) fn variable(section: &str, key: &str) -> String {
     format!("{PREFIX}{}_{}", section.to_uppercase(), key.to_uppercase())
 }
 
-/// Sets what the variables set, and notes what is wrong with them.
+/// Applies the variables, and records their mistakes.
 pub(super) fn apply(sources: &mut Sources, variables: impl IntoIterator<Item = (String, String)>) {
     let once = sections().into_iter().filter(|info| !info.repeated);
     let known: Vec<(String, &str, &str)> = once

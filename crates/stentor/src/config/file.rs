@@ -1,6 +1,7 @@
-//! The file: TOML, walked along the table of keys.
+//! The configuration file: TOML, read along the table of keys.
 //!
-//! Bounded: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; nesting is bounded by the parser.
+//! Bounds: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; the parser bounds
+//! nesting.
 
 use super::nearest::nearest;
 use super::schema::{REPEATED_MAX, required};
@@ -11,10 +12,10 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Largest file that is read.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a file as text, or says why not.
+/// Reads a file as text. The error is the predicate of a sentence about the file.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|e| format!("cannot be read: {e}"))?;
     let mut text = String::new();
@@ -39,7 +40,7 @@ impl Walk<'_> {
     }
 }
 
-/// Sets what `text` sets, and notes what is wrong with it.
+/// Applies `text`, and records its mistakes.
 pub(super) fn apply(sources: &mut Sources, name: &str, text: &str) {
     let walk = Walk { name, text };
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -90,9 +91,9 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
     }
 }
 
-/// One section; `id` tells those of the same name apart.
+/// Reads one section; `id` distinguishes those of the same name.
 fn section(sources: &mut Sources, walk: &Walk<'_>, info: &SectionInfo, id: &str, table: &DeTable<'_>) {
-    // A section within this one, as `[[cluster.socketio]]`.
+    // A section within this one, such as `[[cluster.socketio]]`.
     let nested = |key: &str| {
         let name = format!("{}.{key}", info.name);
         sections().iter().any(|info| info.name == name).then_some(name)
@@ -122,7 +123,7 @@ fn section(sources: &mut Sources, walk: &Walk<'_>, info: &SectionInfo, id: &str,
     }
 }
 
-/// Notes the required keys that a repeated section doesn't have.
+/// Records the missing required keys of a repeated section.
 fn missing(sources: &mut Sources, head: SourceLocation, name: &str, table: &DeTable<'_>) {
     let is_pushed = matches!(table.get("push").map(|push| push.get_ref()), Some(DeValue::Boolean(true)));
     for required in required(name) {
@@ -134,7 +135,7 @@ fn missing(sources: &mut Sources, head: SourceLocation, name: &str, table: &DeTa
     }
 }
 
-/// `[name]`, or `[[name]]` if the section may be repeated.
+/// Returns `[name]`, or `[[name]]` if the section may be repeated.
 fn bracketed(name: &str) -> String {
     let found = sections().into_iter().find(|info| info.name == name);
     found.map_or_else(|| format!("[{name}]"), |info| info.bracketed())
@@ -146,7 +147,8 @@ fn unknown_section(name: &str) -> String {
     format!("unknown section [{name}]{hint}")
 }
 
-/// Reports an unknown key, with the one that was likely meant: the nearest of the section, else the nearest elsewhere.
+/// Describes an unknown key, with the one that was likely meant: the nearest of the section, otherwise the
+/// nearest elsewhere.
 pub(super) fn unknown_key(key: &str, section: Option<&str>) -> String {
     let all = sections();
     let names = |info: &SectionInfo| info.keys.iter().map(|key| key.name).collect::<Vec<_>>();

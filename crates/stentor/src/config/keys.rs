@@ -6,9 +6,9 @@ use stentor_auth::{Algorithm, Key, KeyError};
 use stentor_control::{Secrets, references};
 use toml::de::{DeTable, DeValue};
 
-/// Most keys of an issuer.
+/// Maximum number of keys of an issuer.
 const KEYS_MAX: usize = 16;
-/// Longest `kid`, in bytes.
+/// Maximum length of a `kid` in bytes.
 const KID_BYTES_MAX: usize = 256;
 
 fields! {
@@ -23,7 +23,7 @@ fields! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlgorithmName(pub(crate) Algorithm);
 
-// Only settings with a range are ever compared.
+// Only settings with a range are compared.
 impl PartialOrd for AlgorithmName {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         (self == other).then_some(std::cmp::Ordering::Equal)
@@ -45,11 +45,12 @@ impl Setting for AlgorithmName {
     }
 }
 
-/// Keys in the configuration. Secrets may name variables and files, until [`IssuerKeys::fill`] has put in what they hold.
+/// Keys in the configuration. Secrets may refer to variables and files, until [`IssuerKeys::fill`] has
+/// replaced the references.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct IssuerKeys(pub(crate) Vec<KeySetting>);
 
-/// One of them.
+/// A key of an issuer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct KeySetting {
     kid: Option<String>,
@@ -59,19 +60,19 @@ pub(crate) struct KeySetting {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 enum KeySource {
     Secret(Secret),
-    /// A secret that isn't known, because neither the environment nor files are read.
+    /// A secret that is unknown, because neither the environment nor files are read.
     Unknown(Secret),
     Public(String),
     File(String),
 }
 
 impl KeySetting {
-    /// The key, or what is wrong with it. Never shows a secret.
+    /// Returns the key, or its mistake. The mistake never contains a secret.
     pub(crate) fn key(&self) -> Result<Key, String> {
         let public = |pem: &str| Key::public(self.kid.as_deref(), pem);
         let key = match &self.source {
             KeySource::Secret(secret) => Key::secret(self.kid.as_deref(), secret.reveal().as_bytes()),
-            // Long enough for every algorithm. Nothing is verified with it.
+            // Long enough for every algorithm. It verifies no token.
             KeySource::Unknown(_) => Key::secret(self.kid.as_deref(), &[0; 64]),
             KeySource::Public(pem) => public(pem),
             KeySource::File(path) => match std::fs::read_to_string(path) {
@@ -115,7 +116,8 @@ impl KeySetting {
 }
 
 impl IssuerKeys {
-    /// Puts in what variables and files hold, and says what is wrong with them. Of samples, secrets stay unknown.
+    /// Replaces references to variables and files, and returns their mistakes. With sample values, secrets
+    /// stay unknown.
     pub(crate) fn fill(&mut self, secrets: &Secrets) -> Vec<String> {
         let mut wrong = Vec::new();
         for key in &mut self.0 {
@@ -135,7 +137,7 @@ impl IssuerKeys {
         wrong
     }
 
-    /// The secrets as they are written.
+    /// Iterates over the secrets as they are written.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|key| match &key.source {
             KeySource::Secret(secret) | KeySource::Unknown(secret) => Some(secret.reveal()),

@@ -1,11 +1,12 @@
 //! The configuration: TOML file, environment, command line.
 //!
-//! A flag wins over the environment, which wins over the file, which wins over the default. The keys are
-//! declared in [`schema`], once; [`mod@file`] and [`environment`] read them, [`rules`] checks what concerns
-//! several of them, [`options`] has what they set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
+//! Precedence: a flag, the environment, the file, the default. The keys are declared once, in [`schema`];
+//! [`mod@file`] and [`environment`] read them, [`rules`] checks combinations of keys, [`options`] holds the
+//! options that they set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
 //!
-//! All mistakes are reported at once, each with its place. For a file that isn't TOML, only that is reported. It deliberately doesn't use serde: that stops at the first mistake and can't say where a
-//! value came from.
+//! All mistakes are reported at once, each with its location. If a file isn't TOML, only that is reported.
+//! This module deliberately doesn't use serde, which stops at the first mistake and can't tell where a value
+//! came from.
 //!
 //! Invariant: a [`Config`] that [`Sources::load`] returned has every value within its range.
 
@@ -48,15 +49,16 @@ use stentor_edge::TlsHandle;
 /// Time for requests to the admin port that are in progress when the data plane has ended.
 const ADMIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A section of the configuration, or the list of those of one name.
+/// A section of the configuration, or the list of the sections of one name.
 pub(crate) trait Part {
-    /// The section that may be there once; `None` if it may be repeated.
+    /// Returns the section if it exists once; `None` if it may be repeated.
     fn once(&self) -> Option<&dyn Section>;
-    /// The section that the next table sets: the only one, or a new one at the end of the list.
+    /// Returns the section that the next table sets: the only one, or a new one at the end of the list.
     fn next(&mut self) -> &mut dyn Section;
-    /// The section with its defaults.
+    /// Returns the section with its defaults.
     fn defaults(&self) -> Box<dyn Section>;
-    /// Compares with the part of a running server, and takes over from it what can't change without a restart.
+    /// Compares the part with that of a running server, and keeps the running values that can't change
+    /// without a restart.
     fn apply(&mut self, running: &Self, changes: &mut Changes)
     where
         Self: Sized;
@@ -111,7 +113,7 @@ impl<S: Section + Default + Clone + PartialEq + 'static> Part for Vec<S> {
 /// Declares the sections, in the order of the reference.
 macro_rules! config {
     ($($section:ident: $ty:ty),+ $(,)?) => {
-        /// Everything that can be configured.
+        /// The complete configuration.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct Config {
             $(pub(crate) $section: $ty,)+
@@ -124,8 +126,8 @@ macro_rules! config {
                 vec![$(&self.$section),+]
             }
 
-            /// Compares with the configuration of a running server, and takes over from it what can't change without a
-            /// restart: with what is left, the server runs after a reload.
+            /// Compares the configuration with that of a running server, and keeps the running values that
+            /// can't change without a restart: the result is the configuration of the server after a reload.
             pub(crate) fn apply(&mut self, running: &Self) -> Changes {
                 let mut changes = Changes::of(running, self);
                 $(self.$section.apply(&running.$section, &mut changes);)+
@@ -172,22 +174,22 @@ config! {
     feeds_limits: FeedsLimits,
 }
 
-/// What a reload changes: keys as `section.key`, or the name of a section that may be repeated.
+/// The changes of a reload: keys as `section.key`, or the name of a repeated section.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) applied: Vec<String>,
     pub(crate) restart_needed: Vec<String>,
-    /// Keys that need a restart although their declaration doesn't say so, or all of a section.
+    /// Keys that need a restart although their declaration doesn't say so, or complete sections.
     fixed: Vec<&'static str>,
 }
 
 impl Changes {
-    /// No changes so far.
+    /// Makes an empty set of changes.
     fn of(running: &Config, next: &Config) -> Self {
         let history = ["rooms.history_length", "rooms.history_bytes_max", "rooms.history_ttl"];
         let mut fixed = Vec::new();
         if running.cluster.engine != EngineUrl::default() {
-            // All nodes know who orders a room, and what is fetched.
+            // All nodes must agree on the rooms that the engine orders, and on the fetched keys.
             fixed.extend(history);
             fixed.extend(["feeds", "feeds_limits.idle_ttl"]);
         } else if (running.rooms.history_length == 0) != (next.rooms.history_length == 0) {
@@ -207,7 +209,7 @@ impl Changes {
         Self { fixed, ..Self::default() }
     }
 
-    /// Limits that are counted in tables which are there from the start, or not at all.
+    /// Returns limits whose tables are allocated at the start or not at all.
     fn fixed_limits(running: &Config, next: &Config) -> Vec<&'static str> {
         let [was, is] = [running, next].map(|config| config.options().edge);
         let mut fixed = Vec::new();
@@ -238,20 +240,20 @@ impl Changes {
                 || modes.any(|mode| mode == ProxyProtocol::Required)
         };
         if has_headers(running) && next.proxies.trusted.is_empty() {
-            // Nobody could connect until the listeners change.
+            // Clients couldn't connect until the listeners change.
             fixed.push("proxies.trusted");
         }
         fixed
     }
 
-    /// Whether a change that applies may end what clients were allowed before.
+    /// Returns `true` if an applied change may remove permissions that clients had before.
     pub(crate) fn concern_permissions(&self) -> bool {
         let concerns =
             |name: &String| name.starts_with("auth.") || matches!(&**name, "permissions" | "rooms.publish");
         self.applied.iter().any(concerns)
     }
 
-    /// Adds a change. Returns whether it needs a restart.
+    /// Adds a change. Returns `true` if it needs a restart.
     fn add(&mut self, section: &str, key: &str, restart: bool) -> bool {
         let name = if key.is_empty() { section.to_owned() } else { format!("{section}.{key}") };
         let restart = restart || self.fixed.contains(&&*name);
@@ -260,24 +262,24 @@ impl Changes {
     }
 }
 
-/// A section as the reference shows it.
+/// A section in the reference.
 pub(crate) struct SectionInfo {
     pub(crate) name: &'static str,
     pub(crate) doc: String,
     pub(crate) keys: Vec<KeyInfo>,
-    /// Whether it may be there several times.
+    /// `true` if it may be repeated.
     pub(crate) repeated: bool,
 }
 
 impl SectionInfo {
-    /// `[name]`, or `[[name]]` if it may be repeated.
+    /// Returns `[name]`, or `[[name]]` if it may be repeated.
     pub(crate) fn bracketed(&self) -> String {
         let name = self.name;
         if self.repeated { format!("[[{name}]]") } else { format!("[{name}]") }
     }
 }
 
-/// All sections, in the order of the reference.
+/// Returns all sections, in the order of the reference.
 pub(crate) fn sections() -> Vec<SectionInfo> {
     let info = |part: &dyn Part| {
         let section = part.defaults();
@@ -288,22 +290,23 @@ pub(crate) fn sections() -> Vec<SectionInfo> {
 }
 
 impl Config {
-    /// The sections that exist once.
+    /// Iterates over the sections that exist once.
     pub(crate) fn once(&self) -> impl Iterator<Item = &dyn Section> {
         self.parts().into_iter().filter_map(|part| part.once())
     }
 
-    /// The options that it sets, once it was loaded. What depends on several keys is here.
+    /// Returns the options that the loaded configuration sets. Options that depend on several keys are set
+    /// here.
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
         self.once().for_each(|section| section.store(&mut options));
         let Options { edge, control, history, recovery, tls, .. } = &mut options;
         if history.publications_max > 0 {
-            // The empty prefix: every room.
+            // The empty prefix matches every room.
             edge.rooms.history = vec![(String::new(), *history)];
         }
         edge.engine.recovery = (!recovery.age_max.is_zero()).then_some(*recovery);
-        // Primus's clients disconnect 45 s after a ping, so the default is the longest interval.
+        // Clients of Primus disconnect 45 s after a ping, so the default is the longest interval.
         edge.primus.ping_interval = edge.primus.ping_interval.min(edge.heartbeat.interval);
         edge.listeners = self.listeners.iter().map(|listener| options_of(listener).listener).collect();
         tls.certificates = self.tls.iter().map(|files| options_of(files).certificate).collect();
@@ -327,12 +330,12 @@ impl Config {
         options
     }
 
-    /// Sets a key of a section that exists once. `None`: there is no such key.
+    /// Sets a key of a section that exists once. `None` if there is no such key.
     fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>> {
         self.part(section)?.next().set(key, raw)
     }
 
-    /// Values of the sections that exist once: section, key, as the file would say it.
+    /// Returns the values of the sections that exist once: section, key, value as in the file.
     fn show(&self) -> Vec<(&'static str, &'static str, String)> {
         let rows = |section: &dyn Section| {
             let name = section.name();
@@ -341,14 +344,14 @@ impl Config {
         self.once().flat_map(rows).collect()
     }
 
-    /// What differs from the defaults, repeated sections apart: section, key, value.
+    /// Returns the values that differ from the defaults, without repeated sections: section, key, value.
     pub(crate) fn changed(&self) -> Vec<(&'static str, &'static str, String)> {
         let defaults = Self::default().show();
         self.show().into_iter().filter(|row| !defaults.contains(row)).collect()
     }
 }
 
-/// The defaults, and what this section sets.
+/// Returns the defaults with the values of this section.
 fn options_of(section: &dyn Section) -> Options {
     let mut options = Options::default();
     section.store(&mut options);
@@ -360,18 +363,18 @@ fn rule_options(rule: &Rule) -> stentor_edge::Rule {
     stentor_edge::Rule { broadcast_all, ..options_of(rule).rule }
 }
 
-/// Where a value was written.
+/// The location of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceLocation {
-    /// In the file, at this line (from 1).
+    /// A line of the file (from 1).
     Line(String, usize),
-    /// In the file, anywhere.
+    /// The file, at any line.
     File(String),
-    /// In the environment.
+    /// An environment variable.
     Variable(String),
-    /// On the command line, with the flag of this key.
+    /// The command-line flag of this key.
     Flag(&'static str),
-    /// Nowhere: the default.
+    /// The default: the value isn't set anywhere.
     Default,
 }
 
@@ -390,9 +393,9 @@ impl fmt::Display for SourceLocation {
 /// A mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Where.
+    /// Location of the mistake.
     pub(crate) location: SourceLocation,
-    /// What, and what to write instead where that is known.
+    /// The mistake, and the correction if it is known.
     pub(crate) text: String,
 }
 
@@ -402,7 +405,7 @@ impl Problem {
     }
 }
 
-/// Everything that is wrong, never empty.
+/// All mistakes, never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problems(pub(crate) Vec<Problem>);
 
@@ -420,24 +423,25 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Flags that override keys of `[server]`: the name of the key, which is that of the flag, and its value if it was given.
+/// Flags that override keys of `[server]`: the name of the key, which is also that of the flag, and its value
+/// if it was given.
 pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
 
-/// A configuration being put together.
+/// A configuration that is being assembled.
 #[derive(Default)]
 pub(crate) struct Sources {
     config: Config,
-    /// Where the keys that were set were set; a feed's section is `feeds[N]`, its line that of its head.
+    /// Locations of the keys that were set; a repeated section is `feeds[N]`, with the line of its header.
     locations: HashMap<(String, &'static str), SourceLocation>,
     problems: Vec<Problem>,
-    /// Whether values are known. Otherwise, those of samples are checked.
+    /// `true` if the values of secrets are known. Otherwise sample values are checked.
     has_secrets: bool,
-    /// Values that are valid, but likely not meant.
+    /// Values that are valid, but likely not intended.
     warnings: Vec<String>,
 }
 
 impl Sources {
-    /// Begins with a configuration that was put together by the program.
+    /// Starts with a configuration that the program has assembled.
     pub(crate) fn from_config(config: Config) -> Self {
         Self { config, ..Self::default() }
     }
@@ -458,12 +462,13 @@ impl Sources {
         self
     }
 
-    /// Takes the variables that begin with [`environment::PREFIX`]. Other settings may name all of them.
+    /// Applies the variables that begin with [`environment::PREFIX`]. Other settings may refer to all of
+    /// them.
     pub(crate) fn environment(self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         self.environment_after(variables, &Secrets::default())
     }
 
-    /// The same for a server that runs. Files that can't be read keep the values that they have in `running`.
+    /// Does the same for a running server. Files that can't be read keep their values in `running`.
     pub(crate) fn environment_after(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -476,7 +481,7 @@ impl Sources {
         self
     }
 
-    /// Takes the flags.
+    /// Applies the flags.
     pub(crate) fn flags(mut self, flags: Flags) -> Self {
         for (key, text) in flags.into_iter().filter_map(|(key, text)| Some((key, text?))) {
             let location = SourceLocation::Flag(key);
@@ -488,7 +493,7 @@ impl Sources {
         self
     }
 
-    /// The configuration and its warnings, or everything that is wrong with it.
+    /// Returns the configuration and its warnings, or all mistakes.
     pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
         if !self.has_secrets {
             self.config.secrets = Secrets::sample();
@@ -502,7 +507,7 @@ impl Sources {
                 .check()
                 .and_then(|()| self.config.auth_options().map_or(Ok(()), |auth| auth.check()))
         {
-            // What only the planes know, for example whether a file that is named can be read.
+            // Mistakes that only the planes detect, for example that a file can't be read.
             self.problem(SourceLocation::Default, error.to_string());
         }
         if self.problems.is_empty() {
@@ -556,7 +561,7 @@ impl Sources {
         self.problems.push(Problem::new(location, text));
     }
 
-    /// Where a key was set.
+    /// Returns the location of a key.
     fn location(&self, section: &str, key: &'static str) -> SourceLocation {
         self.locations.get(&(section.into(), key)).cloned().unwrap_or(SourceLocation::Default)
     }

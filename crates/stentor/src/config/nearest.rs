@@ -1,8 +1,8 @@
-//! The known word that is nearest to a mistyped one.
+//! Finds the known word that is nearest to a mistyped one.
 
-/// The one of `known` that `word` was likely meant to be: at most a third of its letters wrong.
+/// Returns the word of `known` that `word` was likely meant to be: at most a third of its letters differ.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Long input is no slip of the finger, and the distance costs the product of both lengths.
+    // Long input is no typing mistake, and the distance costs the product of both lengths.
     if word.len() > 64 {
         return None;
     }

@@ -8,10 +8,10 @@ use stentor_control::{AuthOptions, HookOptions, IssuerOptions, UpstreamOptions};
 use stentor_edge::{CertificateFiles, DriverChoice, ListenerOptions, Recovery, SockJs, TlsOptions};
 use stentor_hub::HistoryLimits;
 
-/// What `[cluster]` sets.
+/// The options of `[cluster]`.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct ClusterOptions {
-    /// `None`: the node is alone.
+    /// The engine; `None` for a single node.
     pub(crate) engine: Option<Address>,
     pub(crate) node: Option<String>,
     pub(crate) secret: Option<String>,
@@ -23,17 +23,17 @@ pub(crate) struct ClusterOptions {
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
-    /// Zero: never.
+    /// Zero disables it.
     pub(crate) unready_after: Duration,
     pub(crate) vacant_rooms_max: usize,
-    /// All `[[cluster.socketio]]`.
+    /// The options of all `[[cluster.socketio]]`.
     pub(crate) bridges: Vec<BridgeOptions>,
 }
 
-/// What a `[[cluster.socketio]]` sets.
+/// The options of one `[[cluster.socketio]]`.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct BridgeOptions {
-    /// `None`: the cluster's engine.
+    /// The Redis URL; `None` uses the cluster's engine.
     pub(crate) url: Option<Address>,
     pub(crate) prefix: Option<String>,
     pub(crate) namespaces: Vec<String>,
@@ -42,45 +42,45 @@ pub(crate) struct BridgeOptions {
     pub(crate) parser: ClassicParser,
 }
 
-/// Everything that keys set. Only tests print it: it has secrets.
+/// All options that keys set. Only tests print it, because it contains secrets.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Options {
     pub(crate) edge: stentor_edge::Options,
     pub(crate) control: stentor_control::Options,
     pub(crate) driver: DriverChoice,
-    /// All `[[tls]]`.
+    /// The options of all `[[tls]]`.
     pub(crate) tls: TlsOptions,
-    /// One `[[tls]]`.
+    /// The options of one `[[tls]]`.
     pub(crate) certificate: CertificateFiles,
-    /// `[admin_tls]`; empty without it.
+    /// The options of `[admin_tls]`; empty without it.
     pub(crate) admin_certificate: CertificateFiles,
-    /// One `[[listeners]]`.
+    /// The options of one `[[listeners]]`.
     pub(crate) listener: ListenerOptions,
     pub(crate) cluster: ClusterOptions,
-    /// One `[[cluster.socketio]]`.
+    /// The options of one `[[cluster.socketio]]`.
     pub(crate) bridge: BridgeOptions,
-    /// What `[auth]` sets.
+    /// The options of `[auth]`.
     pub(crate) auth: AuthOptions,
-    /// One `[[auth.issuers]]`.
+    /// The options of one `[[auth.issuers]]`.
     pub(crate) issuer: IssuerOptions,
     /// The history of every room.
     pub(crate) history: HistoryLimits,
     /// Applies if `age_max` isn't zero.
     pub(crate) recovery: Recovery,
-    /// One `[[rules]]`.
+    /// The options of one `[[rules]]`.
     pub(crate) rule: stentor_edge::Rule,
-    /// One `[[sockjs]]`.
+    /// The options of one `[[sockjs]]`.
     pub(crate) sockjs: SockJs,
-    /// One `[[feeds]]`.
+    /// The options of one `[[feeds]]`.
     pub(crate) upstream: UpstreamOptions,
-    /// One `[[hooks]]`.
+    /// The options of one `[[hooks]]`.
     pub(crate) hook: HookOptions,
-    /// All of them.
+    /// The options of all `[[hooks]]`.
     pub(crate) hooks: Vec<HookOptions>,
 }
 
 impl Options {
-    /// The TLS of the admin port. `None`: it speaks plain HTTP.
+    /// Returns the TLS options of the admin port. `None` if it uses plain HTTP.
     pub(crate) fn admin_tls(&self) -> Option<TlsOptions> {
         let files = &self.admin_certificate;
         let has_any = *files != CertificateFiles::default();

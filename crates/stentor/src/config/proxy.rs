@@ -1,4 +1,4 @@
-//! The proxy of a `[[feeds]]`: `"http://…"`, or `"environment"`, which stands for variables of the process.
+//! The proxy of a `[[feeds]]`: `"http://…"`, or `"environment"` for environment variables of the process.
 
 use super::setting::{Raw, Setting};
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use stentor_control::Proxy;
 
 const ENVIRONMENT: &str = "environment";
 
-/// Puts in what the variables hold. Each also counts in lower case, if there is none in upper case.
+/// Fills in the variables' values. A lower-case name counts if the upper-case one isn't set.
 pub(super) fn fill(proxy: &mut Proxy, variables: &HashMap<String, String>) {
     let value = |name: &str| {
         let value = variables.get(name).filter(|value| !value.is_empty());

@@ -1,4 +1,5 @@
-//! What concerns several keys, or needs more than a type: checked last, when it is known what won.
+//! Checks combinations of keys, and rules that need more than a type. Runs last, when all sources have been
+//! applied.
 
 use super::schema::{
     Adapter, AdminTls, App, ClassicParser, CookieSameSite, Feed, ProxyProtocol, Rule, SubscriptionMode,
@@ -14,13 +15,13 @@ use stentor_control::schedule::share;
 use stentor_control::{Route, RouteError, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
-/// Longest prefix of the channels of Socket.IO's servers.
+/// Maximum length of the channels' prefix of Socket.IO's servers in bytes.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
 
 /// A section with fewer fetches of its own than this is slow while the APIs of others hang.
 const SHARE_LOW: usize = 4;
 
-/// Notes what is wrong.
+/// Records the mistakes.
 pub(super) fn check(sources: &mut Sources) {
     super::secrets::unusable_files(sources);
     admin_beyond_loopback(sources);
@@ -40,7 +41,7 @@ pub(super) fn check(sources: &mut Sources) {
     bridges(sources);
 }
 
-/// The admin port can publish and read everything, so beyond loopback it needs a token.
+/// Checks that an admin port beyond loopback has a token, because it can publish and read everything.
 fn admin_beyond_loopback(sources: &mut Sources) {
     let server = &sources.config.server;
     let addr = server.admin;
@@ -63,19 +64,20 @@ fn admin_tls(sources: &mut Sources) {
     }
 }
 
-/// Whether two listeners would share a port.
+/// Returns `true` if two listeners would share a port.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let same = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     same && one.port() == other.port() && one.port() != 0
 }
 
-/// Clients and the admin API can't share an address. Checked here, because "address in use" would suggest another process.
+/// Checks that clients and the admin API use different addresses. Done here, because "address in use" would
+/// suggest another process.
 fn two_ports(sources: &mut Sources) {
     let (clients, admin) = (sources.config.server.listen, sources.config.server.admin);
     if !overlap(clients, admin) {
         return;
     }
-    // One of them has its default, mostly: what was written is to be changed.
+    // Usually one of them has its default, so the written one must be changed.
     let written =
         |key| Some(sources.location("server", key)).filter(|location| *location != SourceLocation::Default);
     let location = written("admin").or_else(|| written("listen")).unwrap_or(SourceLocation::Default);
@@ -83,7 +85,7 @@ fn two_ports(sources: &mut Sources) {
     sources.problem(location, text);
 }
 
-/// An address can be listened at once only.
+/// Checks that each address is used by one listener only.
 fn listeners(sources: &mut Sources) {
     let Config { server, listeners, .. } = &sources.config;
     let mut wrong = Vec::new();
@@ -203,7 +205,7 @@ fn feeds(sources: &mut Sources) {
     fetch_limits(sources);
 }
 
-/// Warns of limits of fetches of which one makes another unreachable.
+/// Warns of limits on fetches of which one makes another unreachable.
 fn fetch_limits(sources: &mut Sources) {
     let feeds = sources.config.feeds.iter().enumerate().filter(|(_, feed)| !feed.push);
     let feeds: Vec<_> = feeds.map(|(n, feed)| (n, feed.concurrency_max)).collect();
@@ -276,7 +278,8 @@ fn hooks(sources: &mut Sources) {
     sources.config.hooks = hooks;
 }
 
-/// A client that resumes is owed what it missed at once; where that is more than a session may be owed, it is ended.
+/// Checks histories: a client that resumes is sent all missed messages at once, and if they exceed its send
+/// buffer, its session ends.
 fn history(sources: &mut Sources) {
     let Config { rooms, limits, .. } = &sources.config;
     if rooms.history_length > 0 && rooms.history_bytes_max > limits.send_buffer_bytes_max {
@@ -304,7 +307,7 @@ fn cluster(sources: &mut Sources) {
     }
 }
 
-/// The problem of a build without this engine.
+/// Returns the mistake if this build lacks this engine.
 fn missing_engine(kind: Kind) -> Option<String> {
     let command = "cargo build --release --package stentor";
     (!cfg!(feature = "engines"))
@@ -348,8 +351,8 @@ fn rules(sources: &mut Sources) {
     sources.config.rules = rules;
 }
 
-/// Why a rule can't do anything, where those `before` it come first. That is allowed: it turns off what the event would do
-/// without it.
+/// Returns why a rule has no effect after the rules in `before`. Such a rule is valid: it disables the
+/// event's default action.
 fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
     let covers = |first: &Rule| {
         first.event == rule.event && (first.namespace.is_empty() || first.namespace == rule.namespace)
@@ -374,7 +377,7 @@ fn sockjs(sources: &mut Sources) {
     }
 }
 
-/// Namespaces that are shared with Socket.IO's servers.
+/// Checks namespaces that are shared with Socket.IO's servers.
 fn bridges(sources: &mut Sources) {
     let bridges = std::mem::take(&mut sources.config.bridges);
     let mut shared = HashSet::new();
@@ -454,7 +457,7 @@ fn namespace(name: &str) -> Option<String> {
     }
 }
 
-/// The setting of a feed that leaves `max-age` no value, and why.
+/// Returns the setting of a feed that leaves no valid value for `max-age`, and why.
 fn max_age(feed: &Feed, all: Duration) -> (&'static str, Option<String>) {
     let (least, most) = (feed.max_age_min, feed.max_age_max);
     if most.is_zero() {

@@ -1,9 +1,10 @@
-//! Files with secrets, while a configuration is checked without them.
+//! Files with secrets, for checking a configuration without them.
 
 use super::{Config, Sources};
 use stentor_control::Secrets;
 
-/// Warns of files that a server couldn't start with. Only if no secrets are read: otherwise, they are mistakes.
+/// Warns of files that prevent a server from starting. Only if no secrets are read; otherwise they are
+/// mistakes.
 pub(super) fn unusable_files(sources: &mut Sources) {
     if !sources.config.secrets.is_sample() {
         return;
@@ -20,7 +21,7 @@ pub(super) fn unusable_files(sources: &mut Sources) {
     sources.warnings.extend(warnings);
 }
 
-/// The texts that may name files: the section, the key, the text.
+/// Iterates over the texts that may refer to files: section, key, text.
 fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
     let feeds = config.feeds.iter().enumerate().flat_map(|(n, feed)| {
         let headers = feed.headers.0.iter().map(|(_, value)| ("headers", value.reveal()));

@@ -1,42 +1,44 @@
-//! A section of the configuration: a struct, its defaults, its reference and its way to the options, from one table.
+//! A section of the configuration: a struct, its defaults, its reference and its options, declared by one
+//! table.
 
 use super::options::Options;
 use super::setting::Raw;
 
-/// One key, as the reference shows it.
+/// A key in the reference.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyInfo {
-    /// Its name, unique within the section.
+    /// Name of the key, unique within the section.
     pub(crate) name: &'static str,
-    /// Its unit, or its values.
+    /// Unit of the value, or its possible values.
     pub(crate) unit: String,
-    /// Its default, as in the file.
+    /// Default of the key, as in the file.
     pub(crate) default: String,
-    /// Its minimum and maximum, if it has them.
+    /// Minimum and maximum, if the key has them.
     pub(crate) range: Option<String>,
-    /// Its meaning.
+    /// Description of the key.
     pub(crate) doc: String,
-    /// Whether a change needs a restart. A reload applies a change of any other key.
+    /// `true` if a change needs a restart. A reload applies changes of all other keys.
     pub(crate) restart: bool,
 }
 
 /// A section: `[name]` in the file.
 pub(crate) trait Section {
-    /// Between the brackets.
+    /// Returns the name between the brackets.
     fn name(&self) -> &'static str;
-    /// Its meaning.
+    /// Returns the description.
     fn doc(&self) -> String;
-    /// Its keys, in the order of the reference.
+    /// Returns the keys, in the order of the reference.
     fn keys(&self) -> Vec<KeyInfo>;
-    /// Sets `key`, and returns its name. `None`: there is no such key.
+    /// Sets `key`, and returns its name. `None` if there is no such key.
     fn set(&mut self, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>>;
-    /// The values of all keys as in the file, in the order of [`Section::keys`].
+    /// Returns the values of all keys as in the file, in the order of [`Section::keys`].
     fn show(&self) -> Vec<(&'static str, String)>;
-    /// The keys whose values differ from those of a running server, and whether a change needs a restart.
+    /// Returns the keys whose values differ from those of a running server, and whether a change needs a
+    /// restart.
     fn changed_from(&self, running: &Self) -> Vec<(&'static str, bool)>
     where
         Self: Sized;
-    /// Takes over the value of a key from a running server.
+    /// Keeps the value of a key from a running server.
     fn keep(&mut self, key: &str, running: &Self)
     where
         Self: Sized;
@@ -44,17 +46,18 @@ pub(crate) trait Section {
     fn store(&self, options: &mut Options);
 }
 
-/// Lines of a doc comment as one paragraph.
+/// Joins the lines of a doc comment into one paragraph.
 pub(crate) fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Declares a section: its name, its struct, and the part of [`Options`] that it sets. This is the only place where a
-/// key is declared. Each key has a doc comment, its name and its type, and `in min..=max` if it has a range:
+/// Declares a section: its name, its struct, and the part of [`Options`] that it sets. This is the only place
+/// where a key is declared. Each key has a doc comment, its name and its type, and `in min..=max` if it has a
+/// range:
 ///
 /// - `key: Type` sets the field of the same name in the section's part. The field's default is the key's.
 /// - `key: Type => a.b => c.d` sets these fields of [`Options`]. The first one's default is the key's.
-/// - `key: Type = value => a.b` has a default of its own. Without a field, the binary reads the key itself.
+/// - `key: Type = value => a.b` has its own default. Without a field, the binary reads the key itself.
 /// - `[restart]` at the end: a reload doesn't apply a change of the key.
 macro_rules! section {
     (

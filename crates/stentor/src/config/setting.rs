@@ -1,8 +1,8 @@
-//! What can stand behind a key: how a setting is read, shown, and stored in a field of the options.
+//! The values of keys: how a setting is read, shown, and stored in a field of the options.
 //!
-//! A setting comes as a TOML value from the file, or as text from the environment; both go through
-//! [`Setting::read`], so that they mean the same. Text is what stands between the quotes in the file.
-//! Nothing here knows a key's name or place: errors say what was expected and what was found.
+//! A setting comes as a TOML value from the file, or as text from the environment. Both go through
+//! [`Setting::read`], so that they have the same meaning. Text is the part between the quotes in the file.
+//! This module knows neither names nor locations of keys: errors state the expected and the found value.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use toml::de::DeValue;
 /// A setting as it was written.
 #[derive(Clone, Copy)]
 pub(crate) enum Raw<'a> {
-    /// In the file.
+    /// A value of the file.
     Toml(&'a DeValue<'a>),
-    /// In the environment.
+    /// A text of the environment.
     Text(&'a str),
 }
 
 impl<'a> Raw<'a> {
-    /// The text, where it is one.
+    /// Returns the text, if it is one.
     pub(super) fn text(self) -> Option<&'a str> {
         match self {
             Self::Toml(value) => value.as_str(),
@@ -27,7 +27,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// The whole number that it is or, in the environment, spells.
+    /// Returns the whole number that it is or, in the environment, spells.
     pub(super) fn integer(self) -> Option<i128> {
         match self {
             Self::Toml(DeValue::Integer(n)) => {
@@ -38,7 +38,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// What it is, for an error.
+    /// Describes it for an error.
     fn found(self) -> String {
         match self {
             Self::Toml(DeValue::String(text)) => quoted(text),
@@ -65,26 +65,26 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Something that can stand behind a key.
+/// The value of a key.
 pub(crate) trait Setting: Sized + Debug {
-    /// What it is measured in, or which values it has; for the reference.
+    /// Unit of the value, or its possible values; for the reference.
     const UNIT: &'static str;
 
-    /// The unit as the reference shows it.
+    /// Returns the unit as the reference shows it.
     fn unit() -> String {
         Self::UNIT.trim_end_matches(" | ").to_owned()
     }
 
-    /// Reads it, or says what was expected.
+    /// Reads it. The error states what was expected.
     fn read(raw: Raw<'_>) -> Result<Self, String>;
 
-    /// As it would be written in the file. Secrets are not shown.
+    /// Returns it as it would be written in the file. Secrets are not shown.
     fn show(&self) -> String {
         format!("{self:?}")
     }
 }
 
-/// Reads a setting and checks its range, where it has one.
+/// Reads a setting and checks its range, if it has one.
 pub(crate) fn read_within<T: Setting + PartialOrd>(
     raw: Raw<'_>,
     range: Option<RangeInclusive<T>>,
@@ -123,7 +123,8 @@ impl<S: Setting + Clone> Source<S> for S {
     }
 }
 
-/// Declares the type of a setting, the type of its field, the way to the field, and the way back for the default.
+/// Declares the type of a setting, the type of its field, the conversion to the field, and the one back for
+/// the default.
 macro_rules! fields {
     ($($setting:ty => $field:ty: $value:ident -> $store:expr $(, $default:ident -> $load:expr)?;)+) => {$(
         impl $crate::config::setting::Field<$setting> for $field {
@@ -208,8 +209,8 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// An enum of words, which the file, the environment and the command line spell alike. After `=>`, the enum of the options
-/// with the same variants.
+/// Declares an enum of words, spelled alike in the file, the environment and the command line. After `=>`:
+/// the enum of the options with the same variants.
 macro_rules! choice {
     ($(#[$meta:meta])* $name:ident $(=> $field:ty)? { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
         $(#[$meta])*
@@ -217,7 +218,7 @@ macro_rules! choice {
         pub(crate) enum $name { $( $(#[doc = $doc])+ $variant, )+ }
 
         impl $name {
-            /// As it is written.
+            /// Returns the word as it is written.
             pub(crate) fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $word, )+ }
             }
@@ -265,7 +266,7 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// Reads one of `words`, which stands for the one of `values` at the same place.
+/// Reads one of `words`. Returns the one of `values` at the same position.
 pub(crate) fn word<T: Copy>(raw: Raw<'_>, words: &[&str], values: &[T]) -> Result<T, String> {
     let expected = || words.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(" or ");
     let found = raw.text().and_then(|text| words.iter().position(|word| *word == text));

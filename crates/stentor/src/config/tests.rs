@@ -1,4 +1,4 @@
-//! The values of the configuration, its messages, and that the reference on disk is the one of the table.
+//! Values and messages of the configuration, and a check that the generated reference is up to date.
 
 mod auth;
 mod messages;
@@ -23,14 +23,14 @@ fn load(text: &str) -> Result<Config, String> {
     from_file(text).load().map(|(config, _)| config).map_err(|problems| problems.to_string())
 }
 
-/// What is wrong with `text`, one line for each mistake; empty: nothing.
+/// Checks the mistakes in `text`, one line for each; empty for none.
 #[track_caller]
 fn check(text: &str, expect: &str) {
     assert_eq!(load(text).err().unwrap_or_default(), expect, "in {text:?}");
 }
 
 #[test]
-fn nothing_is_a_configuration() {
+fn an_empty_file_is_a_configuration() {
     assert_eq!(load(""), Ok(Config::default()));
     let defaults = Config::default();
     assert_eq!(defaults.limits.message_bytes_max, Bytes(1_000_000));
@@ -43,7 +43,7 @@ fn nothing_is_a_configuration() {
 
 #[test]
 fn defaults_lie_within_their_ranges() {
-    // A section that means nothing without another one.
+    // A section that has no effect without another one.
     let beside = |section: &str| if section == "auth" { auth::ISSUER } else { "" };
     for section in sections().into_iter().filter(|info| !info.repeated) {
         for key in section.keys.iter().filter(|key| key.default != "none") {
@@ -225,7 +225,7 @@ fn files_that_cannot_be_read() {
     check(&large, "is larger than 1048576 bytes");
 }
 
-/// Whatever the file holds, the answer is a configuration or an error.
+/// For every content of the file, the result is a configuration or an error.
 #[test]
 fn every_cut_of_a_file_is_answered() {
     let text = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\n[origins]\nallow = [\"https://a.example\"]\n\
@@ -260,7 +260,7 @@ fn the_example_of_the_reference_is_valid() {
 
 #[cfg(not(feature = "engines"))]
 #[test]
-fn a_build_without_engines_says_what_it_lacks() {
+fn a_build_without_engines_reports_the_missing_engine() {
     let lacks = |engine| {
         format!(
             "this build has no {engine}; `cargo build --release --package stentor` builds a program that has it"

@@ -1,4 +1,4 @@
-//! The types of settings that need more than TOML's own: sizes, durations, secrets, origins, headers.
+//! Setting types beyond TOML's own: sizes, durations, secrets, origins, headers.
 
 use super::setting::{Raw, Setting, fields};
 use std::fmt;
@@ -11,7 +11,7 @@ use stentor_control::{
 use stentor_edge::{Hosts, Networks, Origins, Template};
 use toml::de::DeValue;
 
-// Whether texts are valid was checked when the configuration was loaded; so were the ranges of numbers.
+// The validity of texts and the ranges of numbers were checked when the configuration was loaded.
 fields! {
     Bytes => usize: bytes -> bytes.0, n -> Bytes(*n);
     usize => u32: n -> u32::try_from(*n).unwrap_or(u32::MAX), n -> *n as usize;
@@ -36,7 +36,7 @@ fields! {
     Vec<String> => Vec<Template>: texts -> texts.iter().filter_map(|text| Template::parse(text).ok()).collect();
 }
 
-/// A text; none if it is empty.
+/// Returns a text; `None` if it is empty.
 fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -46,7 +46,7 @@ fn some(text: &str) -> Option<String> {
 pub(crate) struct Bytes(pub(crate) usize);
 
 impl Bytes {
-    /// Units from large to small, so that the first that divides is the one to show.
+    /// Units from large to small: the first divisor is shown.
     const UNITS: [(&'static str, usize); 7] = [
         ("GiB", 1 << 30),
         ("GB", 1_000_000_000),
@@ -57,12 +57,12 @@ impl Bytes {
         ("B", 1),
     ];
 
-    /// `n` times 1024 bytes.
+    /// Returns `n` times 1024 bytes.
     pub(crate) const fn kib(n: usize) -> Self {
         Self(n << 10)
     }
 
-    /// `n` times 1024² bytes.
+    /// Returns `n` times 1024² bytes.
     pub(crate) const fn mib(n: usize) -> Self {
         Self(n << 20)
     }
@@ -134,12 +134,12 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
     Some((text[..end].parse().ok()?, text[end..].trim_start()))
 }
 
-/// A secret: read, passed on, never shown.
+/// A secret: read and passed on, but never shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// What is shown instead.
+    /// The text that is shown instead.
     pub(super) const SHOWN: &'static str = "(secret)";
 
     pub(crate) fn new(text: String) -> Self {
@@ -157,7 +157,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The token of the admin port, where it has one.
+/// The token of the admin port, if it has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Token(pub(crate) Option<Secret>);
 
@@ -183,7 +183,7 @@ impl Setting for Token {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineUrl(pub(crate) Option<Address>);
 
-// Only settings with a range are ever compared.
+// Only settings with a range are compared.
 impl PartialOrd for EngineUrl {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         (self == other).then_some(std::cmp::Ordering::Equal)
@@ -203,12 +203,13 @@ impl Setting for EngineUrl {
     }
 }
 
-/// A secret in a section that may be there several times, for which the environment has no names: it may name variables and files.
+/// A secret in a repeated section, whose keys have no environment variables: it may refer to variables and
+/// files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct SecretText(pub(crate) Secret);
 
 impl SecretText {
-    /// Puts in what the variables and files hold. Returns what is wrong with them.
+    /// Replaces references to variables and files. Returns their mistakes.
     pub(crate) fn fill(&mut self, secrets: &Secrets) -> Option<String> {
         if secrets.is_sample() {
             return None;
@@ -220,7 +221,7 @@ impl SecretText {
         None
     }
 
-    /// Whether it is shorter than a secret may be. One that names a variable or a file has no length yet.
+    /// Returns `true` if it is shorter than the minimum. A reference has no length yet.
     pub(crate) fn is_short(&self) -> bool {
         let text = self.0.reveal();
         let is_named = references(text).is_ok_and(|references| !references.is_empty());
@@ -245,7 +246,7 @@ impl Setting for SecretText {
     }
 }
 
-/// Where pages may come from: `https://host[:port]`, `https://*.host[:port]` or `*`.
+/// An allowed origin of pages: `https://host[:port]`, `https://*.host[:port]` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Origin(String);
 
@@ -254,7 +255,7 @@ impl Origin {
         &self.0
     }
 
-    /// Whether the data plane takes it for one.
+    /// Returns `true` if the data plane accepts it.
     fn is_valid(text: &str) -> bool {
         stentor_edge::Origins::parse(&[text]).is_ok()
     }
@@ -281,7 +282,8 @@ impl Setting for Origin {
     }
 }
 
-/// Names and values of request headers, in the order of the names. A value may name variables and files, which the control plane puts in.
+/// Names and values of request headers, sorted by name. A value may refer to variables and files, which the
+/// control plane replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Headers(pub(crate) Vec<(String, Secret)>);
 
@@ -319,7 +321,7 @@ impl Setting for Headers {
     }
 }
 
-/// A reference as it is written.
+/// Returns a reference as it is written.
 fn shown_reference(reference: &Reference<'_>) -> String {
     match reference {
         Reference::Variable(name) => format!("${{{name}}}"),

@@ -32,7 +32,7 @@ impl DataPlane for Fake {
 const TEN: Duration = Duration::from_secs(10);
 const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true };
 
-/// Runs with these signals; the plane ends as `ends` says. The control plane dies if it `fails`.
+/// Runs with these signals; the plane ends as `ends` specifies. The control plane dies if it `fails`.
 async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
     let plane = Arc::new(Fake::default());
     let (sender, receiver) = mpsc::channel(3);
@@ -89,7 +89,7 @@ async fn every_end_has_its_outcome() {
     check(&["SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
     check(&[TAKEOVER], Ends::WhenTold, false, Outcome::Drained, 1).await;
-    // It drains already, and faster after SIGINT.
+    // The server is already draining, and drains faster after SIGINT.
     check(&[TAKEOVER, "SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&[TAKEOVER, "SIGINT"], Ends::Never, false, Outcome::TimedOut, 2).await;
     check(&[TAKEOVER, "SIGTERM", "SIGTERM"], Ends::Never, false, Outcome::Forced, 1).await;

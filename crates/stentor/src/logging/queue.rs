@@ -1,7 +1,7 @@
 //! A bounded queue of log lines, and the thread that writes them.
 //!
-//! Each line is one `write` of the formatter. The queue is two buffers: lines are appended to one while the thread writes the
-//! other, so that it holds at most twice `bytes_max`.
+//! Each line is one `write` of the formatter. The queue has two buffers: lines are appended to one while the
+//! thread writes the other, so it holds at most twice `bytes_max`.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::thread;
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How long a closing queue waits until its lines are written.
+/// Time that a closing queue waits until its lines are written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where log lines are appended. Never waits.
+/// The queue to which log lines are appended. Never waits.
 #[derive(Clone)]
 pub(super) struct LineQueue(Arc<Shared>);
 
@@ -96,7 +96,8 @@ impl Shared {
     }
 }
 
-/// Starts a thread called `name` that writes lines to `output`. At most `bytes_max` bytes wait while others are written.
+/// Starts a thread with this `name` that writes lines to `output`. At most `bytes_max` bytes wait while
+/// others are written.
 ///
 /// # Errors
 /// The thread can't be started.
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// An output whose reader takes one write at a time, or fails it.
+    /// An output whose reader accepts one write at a time, or fails it.
     struct Output {
         writes: Sender<String>,
         answers: Receiver<io::Result<()>>,

@@ -45,7 +45,7 @@ fn title(operation: &Operation) -> String {
     format!("{} {}", operation.method, operation.path.replace("{key}", "KEY"))
 }
 
-/// What GitHub makes of the heading.
+/// Returns the anchor that GitHub makes of the heading.
 fn anchor(operation: &Operation) -> String {
     let kept = title(operation).chars().filter(|c| c.is_alphanumeric() || *c == ' ').collect::<String>();
     kept.replace(' ', "-").to_lowercase()

@@ -61,7 +61,7 @@ SockJS clients also receive these codes.
 |---|---|---|---|
 ";
 
-/// Why the server ends a session for this reason.
+/// Returns the reason for which the server ends a session.
 fn cause(disconnect: Disconnect) -> &'static str {
     match disconnect {
         Disconnect::NotAccepted => {
@@ -121,7 +121,7 @@ fn write(page: &mut String) -> std::fmt::Result {
     }
     page.push_str(PROTOCOLS);
     for (code, meaning) in [(1002, "protocol error"), (1007, "invalid data"), (1009, "message too large")] {
-        // A server doesn't receive from servers.
+        // A server doesn't receive frames from servers.
         let errors = ws::Error::ALL.iter().filter(|error| **error != ws::Error::Masked);
         let errors = errors.filter(|error| error.close_code() == code);
         let mut causes: Vec<_> = errors.map(ToString::to_string).collect();

@@ -20,7 +20,7 @@ Prometheus.
 - A histogram has the series `…_bucket`, `…_sum` and `…_count`.
 ";
 
-/// Metrics to alert on, with the condition.
+/// Metrics to alert on, each with its condition.
 const ALERTS: [(&str, &str); 26] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
@@ -50,7 +50,7 @@ const ALERTS: [(&str, &str); 26] = [
     ("stentor_log_lines_dropped_total", "any increase"),
 ];
 
-/// The tables, with the prefixes of their metrics. A metric is in the first table that fits.
+/// The tables, with the prefixes of their metrics. A metric is in the first table that matches.
 const SECTIONS: [(&str, &[&str]); 7] = [
     ("Process", &["process_", "stentor_log_", "stentor_access_log_"]),
     ("Memory", &["stentor_memory_"]),
@@ -83,7 +83,7 @@ pub(super) fn markdown() -> anyhow::Result<String> {
     Ok(page)
 }
 
-/// A label, with its values if the sample has several.
+/// Formats a label, with its values if the sample has several.
 fn shown(label: &str, values: &BTreeSet<&str>) -> String {
     if values.len() < 2 {
         return format!("`{label}`");
@@ -94,7 +94,7 @@ fn shown(label: &str, values: &BTreeSet<&str>) -> String {
 
 #[derive(Default)]
 struct Metric<'a> {
-    /// As in `# TYPE`.
+    /// The name in `# TYPE`.
     family: &'a str,
     kind: &'a str,
     help: &'a str,
@@ -102,7 +102,7 @@ struct Metric<'a> {
 }
 
 impl Metric<'_> {
-    /// The name to query.
+    /// Returns the name to query.
     fn name(&self) -> String {
         let suffix = if self.kind == "counter" { "_total" } else { "" };
         format!("{}{suffix}", self.family)
@@ -114,7 +114,7 @@ impl Metric<'_> {
     }
 }
 
-/// The metrics in OpenMetrics text. Label values have neither commas nor braces.
+/// Parses the metrics in OpenMetrics text. Label values have neither commas nor braces.
 fn parse(text: &str) -> Vec<Metric<'_>> {
     let mut all: Vec<Metric<'_>> = Vec::new();
     for line in text.lines() {
@@ -145,7 +145,7 @@ mod tests {
     fn alerts_name_metrics_that_exist() {
         let page = markdown().unwrap();
         for (name, _) in ALERTS {
-            // In the alerts, and in a table of metrics.
+            // Once in the alerts, and once in a table of metrics.
             assert_eq!(page.matches(&format!("\n| `{name}` | ")).count(), 2, "{name}");
         }
     }

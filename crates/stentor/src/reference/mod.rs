@@ -8,8 +8,8 @@ mod metrics;
 use crate::cli::ReferencePage;
 use std::process::ExitCode;
 
-/// `stentor reference PAGE`.
-#[allow(clippy::print_stdout, reason = "the page is what was asked for")]
+/// Runs `stentor reference PAGE`.
+#[allow(clippy::print_stdout, reason = "the page is the requested output")]
 pub(crate) fn run(page: ReferencePage) -> anyhow::Result<ExitCode> {
     print!("{}", text(page)?);
     Ok(ExitCode::SUCCESS)
@@ -25,7 +25,7 @@ fn text(page: ReferencePage) -> anyhow::Result<String> {
     }
 }
 
-/// Text of a table's cell: one sentence, with its full stop.
+/// Makes the text of a table's cell: one sentence, with its full stop.
 fn sentence(text: &str) -> String {
     let text = text.trim().trim_end_matches('.').replace('|', "\\|");
     format!("{text}.")

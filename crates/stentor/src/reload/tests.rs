@@ -1,6 +1,6 @@
-//! What a reload does if a file changes between its check and its use, and when sessions are looked at again.
+//! Reloads during which a file changes between its check and its use, and rechecks of sessions.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy only recognizes functions with the test attribute.
 
 use super::*;
 use crate::config::Sources;
@@ -8,7 +8,7 @@ use stentor_control::{Control, Signals};
 use stentor_edge::Ledger;
 
 #[tokio::test]
-async fn nothing_has_changed_if_a_part_fails_at_last() {
+async fn a_failure_in_the_last_part_changes_no_part() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str| {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();

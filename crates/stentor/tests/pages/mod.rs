@@ -1,4 +1,4 @@
-//! The pages of the project, for the tests of documents.
+//! The pages of the project, for tests of documents.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
@@ -6,12 +6,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of the project.
+/// Returns the folder of the project.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every page of the project: not those of installed packages, nor of single servers of the lab.
+/// Returns every page of the project, except those of installed packages and of single servers of the lab.
 pub(crate) fn pages() -> Vec<String> {
     let root = root();
     let mut pages = files(&root.join("docs"), "md");
@@ -25,14 +25,14 @@ pub(crate) fn pages() -> Vec<String> {
     names
 }
 
-/// Every file below a folder with this extension.
+/// Returns every file below a folder with this extension.
 pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let found = entries.flat_map(|path| if path.is_dir() { files(&path, extension) } else { vec![path] });
     found.filter(|path| path.extension() == Some(extension.as_ref())).collect()
 }
 
-/// The blocks of one language, without their indentation.
+/// Returns the code blocks of one language, without their indentation.
 pub(crate) fn blocks(text: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     let mut lines = text.lines();

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// No part of the test takes longer.
+/// Maximum time that a part of a test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is killed when the test ends.
@@ -54,12 +54,12 @@ pub(crate) struct Server {
     pub(crate) driver: String,
     log: Arc<(Mutex<String>, Condvar)>,
     reader: JoinHandle<()>,
-    /// Its configuration, for reloads.
+    /// The folder of its configuration, for reloads.
     _folder: TempDir,
 }
 
 impl Server {
-    /// Waits until so many lines of the log have all of these texts, and says how many have then.
+    /// Waits until at least `count` lines of the log contain all of these texts. Returns their number.
     pub(crate) fn until_logged(&self, texts: &[&str], count: usize) -> usize {
         let found =
             |log: &str| log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count();
@@ -70,7 +70,7 @@ impl Server {
         found(&log)
     }
 
-    /// Lets it shut down, and returns its log.
+    /// Shuts it down, and returns its log.
     pub(crate) fn end(mut self) -> String {
         self.process.signal(Signal::TERM);
         assert_eq!(self.process.end(), Some(0));
@@ -79,12 +79,12 @@ impl Server {
     }
 }
 
-/// A server with this configuration.
+/// Starts a server with this configuration.
 pub(crate) fn start(configuration: &str) -> Server {
     start_by(Command::new(env!("CARGO_BIN_EXE_stentor")), configuration)
 }
 
-/// A server that may have so many descriptors.
+/// Starts a server with this limit of file descriptors.
 pub(crate) fn start_limited(descriptors_max: u32, configuration: &str) -> Server {
     let mut shell = Command::new("sh");
     let script = format!("ulimit -n {descriptors_max} && exec \"$0\" \"$@\"");
@@ -111,7 +111,7 @@ pub(crate) fn start_by(mut command: Command, configuration: &str) -> Server {
     }
     let log = Arc::new((Mutex::new(begin), Condvar::new()));
     let all = log.clone();
-    // What it says further mustn't fill the pipe.
+    // Later output must not fill the pipe.
     let reader = std::thread::spawn(move || {
         for line in lines {
             let (all, grows) = &*all;
@@ -131,12 +131,12 @@ fn connect(addr: &str) -> TcpStream {
     stream
 }
 
-/// Sends a request that ends its connection, which then holds the answer.
+/// Sends a request that ends its connection. Returns the connection with the response.
 pub(crate) fn ask(addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
     send_request(connect(addr), method, path, body)
 }
 
-/// The same from another address of this machine.
+/// Does the same from another address of this machine.
 pub(crate) fn ask_from(from: &str, addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
@@ -154,7 +154,7 @@ fn send_request(mut stream: TcpStream, method: &str, path: &str, body: &str) -> 
     stream
 }
 
-/// Status and body.
+/// Returns status and body.
 pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn status(addr: &str, path: &str) -> u16 {
     answer(ask(addr, "GET", path, "")).0
 }
 
-/// The whole answer to a request that begins with these lines.
+/// Returns the complete response to a request that begins with these lines.
 pub(crate) fn exchange(addr: &str, head: &str) -> String {
     let mut stream = connect(addr);
     write!(stream, "{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -175,7 +175,7 @@ pub(crate) fn exchange(addr: &str, head: &str) -> String {
     answer
 }
 
-/// An upstream that answers the head of each request with a status (and further headers) and a body.
+/// Runs an upstream that answers the head of each request with a status (and further headers) and a body.
 pub(crate) fn upstream<R: Into<String>>(
     respond: impl Fn(&str) -> (&'static str, R) + Send + Sync + 'static,
 ) -> SocketAddr {
@@ -210,7 +210,7 @@ pub(crate) fn metrics(admin: &str) -> String {
     text
 }
 
-/// The value of a line of `/metrics`; -1 if it isn't there.
+/// Returns the value of a line of `/metrics`; -1 if it is missing.
 fn value(metrics: &str, line: &str) -> f64 {
     metrics.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok()).unwrap_or(-1.0)
 }
@@ -219,7 +219,7 @@ pub(crate) fn metric(admin: &str, line: &str) -> f64 {
     value(&metrics(admin), line)
 }
 
-/// The sum of all lines of a metric, such as those of all cores.
+/// Returns the sum of all lines of a metric, such as those of all cores.
 pub(crate) fn sum(metrics: &str, name: &str) -> u64 {
     let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
     let values: Vec<u64> = samples.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
@@ -227,7 +227,7 @@ pub(crate) fn sum(metrics: &str, name: &str) -> u64 {
     values.iter().sum()
 }
 
-/// Waits until `/metrics` is as it should be.
+/// Waits until `/metrics` fulfils a condition.
 pub(crate) fn until_metrics(admin: &str, holds: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -240,12 +240,12 @@ pub(crate) fn until_metrics(admin: &str, holds: impl Fn(&str) -> bool) -> String
     }
 }
 
-/// Waits until a line of `/metrics` has such a value.
+/// Waits until a line of `/metrics` has a value that fulfils a condition.
 pub(crate) fn until_metric(admin: &str, line: &str, holds: impl Fn(f64) -> bool) {
     until_metrics(admin, |text| holds(value(text, line)));
 }
 
-/// A WebSocket, or a stream of events, from which pieces are read.
+/// A WebSocket, or an SSE stream.
 pub(crate) struct Subscriber {
     stream: BufReader<TcpStream>,
 }
@@ -277,21 +277,21 @@ impl Subscriber {
         Self { stream }
     }
 
-    /// A short text, with a mask of zeros (RFC 6455, section 5.3).
-    pub(crate) fn say(&mut self, text: &str) {
+    /// Sends a short text, with a mask of zeros (RFC 6455, section 5.3).
+    pub(crate) fn send_text(&mut self, text: &str) {
         let length = u8::try_from(text.len()).unwrap();
         assert!(length < 126);
         let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], text.as_bytes()].concat();
         self.stream.get_mut().write_all(&frame).unwrap();
     }
 
-    /// The next text message, or `close CODE`. Pings are passed over.
-    pub(crate) fn hear(&mut self) -> String {
-        self.try_hear().unwrap()
+    /// Returns the next text message, or `close CODE`. Skips pings.
+    pub(crate) fn receive(&mut self) -> String {
+        self.try_receive().unwrap()
     }
 
-    /// The same; nothing once the connection has ended.
-    pub(crate) fn try_hear(&mut self) -> Option<String> {
+    /// Returns the next text message; `None` once the connection has ended.
+    pub(crate) fn try_receive(&mut self) -> Option<String> {
         loop {
             let mut head = [0; 2];
             self.stream.read_exact(&mut head).ok()?;
@@ -312,7 +312,7 @@ impl Subscriber {
         }
     }
 
-    /// The data of the next event. In chunks of HTTP, whose lengths are passed over with all other lines.
+    /// Returns the data of the next event. Skips all other lines, including the lengths of HTTP chunks.
     pub(crate) fn data(&mut self) -> String {
         loop {
             let mut line = String::new();

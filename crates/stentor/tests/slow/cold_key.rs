@@ -1,7 +1,7 @@
-//! Many clients ask at once for a key that nobody has asked for before: the upstream gets one request.
+//! Many clients request a never-fetched key at the same time: the upstream gets one request.
 //!
-//! `STENTOR_COLD_CLIENTS` says how many, 1,500 if it isn't there; with `--nocapture` the test says how long it took. Each
-//! needs a descriptor here and one in the server.
+//! `STENTOR_COLD_CLIENTS` sets their number, 1,500 by default; with `--nocapture` the test prints the elapsed
+//! time. Each client needs a file descriptor here and one in the server.
 
 use crate::process::{self, PATIENCE, upstream};
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 const CLIENTS: usize = 1500;
-/// Connections that are made at once.
+/// Maximum number of connections that are established at the same time.
 const CONNECTING_MAX: usize = 100;
 
 const KEY: &str = "matchesfeed/8/matchcentre";
 
-/// What client number `n` asks, and how the first thing that it gets begins.
+/// Returns the request of client number `n`, and the expected start of its first response.
 fn request(n: usize) -> (String, bool) {
     let fields = "host: localhost\r\n";
     match n % 3 {
@@ -71,7 +71,7 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
                 }
                 drop(place);
                 asked.add_permits(1);
-                // Whatever the protocol, the document is the last thing in it but for line breaks.
+                // With each protocol, the document comes last, except for line breaks.
                 let is_whole = |text: &[u8]| text.trim_ascii_end().ends_with(document.as_bytes());
                 while !is_whole(&text) {
                     let bytes = stream.read_buf(&mut text).await.unwrap();
@@ -83,7 +83,7 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
     let every = u32::try_from(clients).unwrap();
     let _all_asked =
         tokio::time::timeout(PATIENCE, asked.acquire_many(every)).await.expect("all to ask").unwrap();
-    // The key is wanted by then; nobody can have it yet.
+    // The key has subscribers by then; no client can have its document yet.
     let begun = Instant::now();
     drop(opener);
     for client in all {

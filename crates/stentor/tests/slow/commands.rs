@@ -1,7 +1,8 @@
-//! The commands of every page run, in order, as a reader would paste them; the configurations of every page are valid.
+//! Runs the commands of every page in order, as a reader would paste them, and checks the configurations of
+//! every page.
 //!
-//! Each page gets a folder that looks like a checkout with a release build, and ports of its own. The command lines of
-//! `stentor lab` and `stentor-attack` are tested in their crates.
+//! Each page gets a folder that looks like a checkout with a release build, and its own ports. The command
+//! lines of `stentor lab` and `stentor-attack` are tested in their crates.
 
 use crate::pages::{blocks, pages, root};
 use crate::redis_server;
@@ -13,10 +14,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// No page takes longer.
+/// Maximum time for a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Commands that don't run here: how they begin, and why.
+/// Commands that aren't run here: their start, and the reason.
 const NOT_RUN: [(&str, &str); 22] = [
     (
         "make ",
@@ -45,7 +46,7 @@ const NOT_RUN: [(&str, &str); 22] = [
     ("sudo ", "changes the machine"),
 ];
 
-/// Commands that keep running: how they begin, and what they print when they are ready.
+/// Commands that keep running: their start, and their output when they are ready.
 const SERVERS: [(&str, &str); 6] = [
     ("stentor serve", "ready http"),
     ("./target/demo/stentor serve", "ready http://"),
@@ -55,7 +56,7 @@ const SERVERS: [(&str, &str); 6] = [
     ("kubectl port-forward", "Forwarding from"),
 ];
 
-/// What the commands of a page print, in this order. Ports are those of the page.
+/// The output of a page's commands, in this order. Ports are those of the page.
 const PRINTED: [(&str, &[&str]); 7] = [
     (
         "docs/permissions.md",
@@ -111,7 +112,7 @@ const PRINTED: [(&str, &[&str]); 7] = [
     ),
 ];
 
-/// The commands of a block; a here-document belongs to its command.
+/// Returns the commands of a block; a here-document belongs to its command.
 fn commands(block: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut lines = block.lines();
@@ -143,7 +144,7 @@ fn found<'a>(list: &'a [(&str, &str)], command: &str) -> Option<&'a str> {
     list.iter().find(|(begins, _)| command.starts_with(begins)).map(|(_, what)| *what)
 }
 
-/// The shell script of a page. `None` if it has no command to run.
+/// Returns the shell script of a page. `None` if it has no command to run.
 fn script(text: &str) -> Option<String> {
     let all = blocks(text, "sh").iter().flat_map(|block| commands(block)).collect::<Vec<_>>();
     let mut script = String::from("set -eu\n");
@@ -182,14 +183,14 @@ impl Drop for Group {
     }
 }
 
-/// Runs the commands of a page. Returns what is wrong.
+/// Runs the commands of a page. The error is a description.
 fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
     let (root, dir) = (root(), tempfile::tempdir().unwrap());
     let dir = dir.path();
     let ports = [(); 3].map(|()| redis_server::free_port().to_string());
     let folder = format!("{}/", dir.display());
     let replace = |text: &str| {
-        // By way of marks, because a port can contain another one's digits.
+        // Replaced through markers, because a port may contain another one's digits.
         let marked = [("8000", "\u{1}"), ("8001", "\u{2}"), ("3000", "\u{3}"), ("/tmp/", "\u{4}")];
         let text = marked.iter().fold(text.to_owned(), |text, (from, mark)| text.replace(from, mark));
         let values = ports.iter().chain([&folder]);

@@ -8,18 +8,18 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Connections that the attacker holds.
+/// Number of connections that the attacker holds.
 const HELD: usize = 600;
-/// How often everything is asked for during the attack.
+/// Number of times that everything is requested during the attack.
 const ROUNDS: usize = 20;
-/// Far more than the 100 ms that half of the answers may take on a machine with nothing else to do.
+/// Far more than the 100 ms in which half of the responses arrive on an idle machine.
 const HALF_WITHIN: Duration = Duration::from_secs(2);
 
 fn metric(server: &Server, name: &str) -> u64 {
     sum(&metrics(&server.admin), name)
 }
 
-/// The status of a request. A client that is slow to send it may have to make room as well, and tries again.
+/// Returns the status of a request. A client that is slow to send it may be evicted as well, and tries again.
 fn status(addr: &str) -> u16 {
     let request = || {
         let mut stream = TcpStream::connect(addr)?;
@@ -38,7 +38,7 @@ fn status(addr: &str) -> u16 {
     }
 }
 
-/// Opens connections and says nothing; the oldest makes room where it holds enough.
+/// Opens connections and sends nothing; at its limit, it closes its oldest connection for a new one.
 fn attack(addr: &str, ends: &AtomicBool) {
     let mut held = VecDeque::new();
     while !ends.load(Ordering::Relaxed) {
@@ -51,7 +51,7 @@ fn attack(addr: &str, ends: &AtomicBool) {
     }
 }
 
-/// Ends the attack, also where the test fails.
+/// Ends the attack, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -60,9 +60,9 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// `evicts`: whether there is no other way to have room.
+/// Runs the attack. `evicts` is `true` if eviction is the only way to make room.
 fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: bool) {
-    // It returns a different document each time.
+    // The upstream returns a different document each time.
     let version = AtomicU64::new(0);
     let api = upstream(move |_| ("200 OK", version.fetch_add(1, Ordering::Relaxed).to_string()));
     let server = start_limited(
@@ -110,11 +110,11 @@ fn silent_connections_are_evicted_for_active_ones() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     check("epoll", 300, 1_000_000, true);
     check("epoll", 4096, 300, true);
-    // Where io_uring doesn't work, this is epoll once more.
+    // If io_uring doesn't work here, this is epoll once more.
     check("auto", 4096, 300, true);
 }
 
-/// Direct descriptors of io_uring count for no limit.
+/// Direct descriptors of io_uring count towards no limit.
 #[test]
 fn io_uring_evicts_no_connection() {
     let server = start_limited(300, "[server]\ndriver = \"auto\"\n");

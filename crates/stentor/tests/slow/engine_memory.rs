@@ -1,10 +1,10 @@
-//! What waits for a cluster's engine counts as memory of the process.
+//! Data that waits for a cluster's engine counts as memory of the process.
 
 use crate::process::{self, answer, ask, metric, until_metric};
 use crate::redis_server::RedisServer;
 
 #[test]
-fn what_waits_for_the_engine_is_charged_until_it_is_sent() {
+fn data_for_the_engine_is_charged_until_it_is_sent() {
     let Some(redis) = RedisServer::start(&[]) else { return };
     let server = process::start(&format!("[cluster]\nengine = \"{}\"\n", redis.url()));
     until_metric(&server.admin, "stentor_cluster_engine_up", |up| up == 1.0);

@@ -31,11 +31,11 @@ fn waiting_subscribers_receive_the_cause_at_once() {
         true => ("200 OK\r\nContent-Type: application/json", "1"),
         false => respond(head),
     });
-    // Bound without listening it refuses, and nobody else gets the port.
+    // A bound socket that doesn't listen refuses connections, and keeps the port reserved.
     let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     closed.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let down = closed.local_addr().unwrap().as_socket().unwrap();
-    // A client that is answered only when its time is over waits for ten minutes: the test fails by its own patience.
+    // A client that is only answered by timeout waits for ten minutes: the test fails by its own timeout.
     let server = process::start(&format!(
         "[limits]\nrequest_timeout = \"10min\"\n\
          [feeds_limits]\nbackoff_initial = \"20ms\"\nbackoff_max = \"20ms\"\n\
@@ -49,8 +49,8 @@ fn waiting_subscribers_receive_the_cause_at_once() {
         assert_eq!(answer(ask(&server.addr, "GET", &format!("/feed/{key}"), "")), (502, reason.to_owned()));
         let state = format!(r#"{{"type":"state","feed":"{key}","state":"stale","reason":"{reason}"}}"#);
         let mut socket = Subscriber::open(&server.addr, &format!("/ws?feed={key}"));
-        assert!(socket.hear().contains(r#""type":"welcome""#));
-        assert_eq!(socket.hear(), state);
+        assert!(socket.receive().contains(r#""type":"welcome""#));
+        assert_eq!(socket.receive(), state);
         let mut events = Subscriber::events(&server.addr, &format!("/sse/{key}"));
         let event = events.data();
         assert!(event.contains(r#""state":"stale""#) && event.contains(reason), "{event}");
@@ -58,7 +58,7 @@ fn waiting_subscribers_receive_the_cause_at_once() {
         let name = if what == "down" { "down" } else { "api" };
         let keys = format!("stentor_feed_failing_keys{{upstream=\"{name}\",failure=\"{failure}\"}}");
         until_metric(&server.admin, &keys, |keys| keys == 1.0);
-        // It goes on to fail, and is logged once.
+        // The upstream keeps failing, and is logged once.
         let fetches =
             format!("stentor_feed_fetches_total{{upstream=\"{name}\",outcome=\"failed_{failure}\"}}");
         until_metric(&server.admin, &fetches, |fetches| fetches >= 3.0);
@@ -70,7 +70,7 @@ fn waiting_subscribers_receive_the_cause_at_once() {
         if *what == "down" {
             continue;
         }
-        assert!(socket.hear().contains(r#""type":"snapshot""#), "{what}");
+        assert!(socket.receive().contains(r#""type":"snapshot""#), "{what}");
         server.until_logged(&["fetches no longer fail", &format!("failure=\"{failure}\"")], 1);
         assert_eq!(
             answer(ask(&server.addr, "GET", &format!("/feed/{}", key(what)), "")),

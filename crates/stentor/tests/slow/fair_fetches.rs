@@ -1,4 +1,4 @@
-//! Clients that request thousands of keys that don't exist delay nobody else: threat S5.
+//! Clients that request thousands of keys that don't exist delay no other client: threat S5.
 
 use crate::process::{self, PATIENCE, Subscriber, answer, ask_from, until_metric, upstream};
 use std::net::SocketAddr;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long the API takes for an answer.
+/// Response time of the API.
 const FETCH: Duration = Duration::from_millis(300);
-/// Fetches at once.
+/// Number of concurrent fetches.
 const CONCURRENCY: usize = 8;
 
-/// An API that is asked for keys, of which only those that begin with `real` exist.
+/// An API on which only keys that begin with `real` exist.
 struct Api {
     addr: SocketAddr,
     requests: Arc<AtomicUsize>,
-    /// How many requests had come when a key that exists was asked for.
+    /// For each request of an existing key, the number of requests before it.
     real: Arc<Mutex<Vec<(String, usize)>>>,
 }
 
@@ -35,20 +35,20 @@ fn api() -> Api {
     Api { addr, requests, real }
 }
 
-/// Subscribes to a thousand keys that don't exist, and to another whenever one of them has been found not to.
+/// Subscribes to a thousand keys that don't exist, and to another one whenever one of them was not found.
 fn flood(addr: &str, number: usize) {
     let mut socket = Subscriber::open(addr, "/ws");
     std::thread::spawn(move || {
         let mut count = 0;
         let mut subscribe = |socket: &mut Subscriber| {
-            socket.say(&format!(r#"{{"type":"subscribe","feed":"none/{number}/{count}"}}"#));
+            socket.send_text(&format!(r#"{{"type":"subscribe","feed":"none/{number}/{count}"}}"#));
             count += 1;
         };
         for _ in 0..1000 {
             subscribe(&mut socket);
         }
-        // Until the server is gone.
-        while let Some(text) = socket.try_hear() {
+        // Until the server has ended.
+        while let Some(text) = socket.try_receive() {
             if text.contains(r#""state":"not_found""#) {
                 subscribe(&mut socket);
             }
@@ -67,7 +67,7 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
     for number in 0..11 {
         flood(&server.addr, number);
     }
-    // As many as there may be, but for those that are being fetched or looked at again later.
+    // The maximum, without those that are being fetched or will be fetched again later.
     until_metric(&server.admin, "stentor_feed_waiting_keys", |keys| keys >= 8_000.0);
     for (from, key) in [("127.0.0.1", "real/1"), ("127.0.0.2", "real/2"), ("127.0.0.1", "real/3")] {
         let asked = api.requests.load(Ordering::SeqCst);
@@ -76,8 +76,8 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
         assert_eq!(answer(stream), (200, "1".to_owned()), "{key}");
         let real = api.real.lock().unwrap();
         let (_, count) = real.iter().find(|(seen, _)| seen == key).unwrap();
-        // Two fetch times are twice as many fetches as there may be at once; the rest is for a busy machine, on which the
-        // request takes a while to arrive. Fair or not, there are thousands before it.
+        // Two fetch times are twice the number of concurrent fetches; the rest is for a busy machine, on
+        // which the request takes a while to arrive. Without fairness, thousands would come before it.
         let before = count - asked;
         assert!(before <= 6 * CONCURRENCY, "{before} other fetches came before {key}");
     }
@@ -92,10 +92,10 @@ fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     ));
     let mut socket = Subscriber::open(&server.addr, "/ws");
     for n in 0..100 {
-        socket.say(&format!(r#"{{"type":"subscribe","feed":"none/{n}"}}"#));
+        socket.send_text(&format!(r#"{{"type":"subscribe","feed":"none/{n}"}}"#));
     }
     let refusal = loop {
-        let text = socket.hear();
+        let text = socket.receive();
         if text.contains("error") {
             break text;
         }
@@ -104,8 +104,8 @@ fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     assert!(refusal.contains(r#""retry":true"#) && refusal.contains("limits.cold_keys_max"), "{refusal}");
     // A key that exists and is known isn't new.
     assert_eq!(answer(process::ask(&server.addr, "GET", "/feed/real/1", "")), (200, "1".to_owned()));
-    socket.say(r#"{"type":"subscribe","feed":"real/1"}"#);
-    while !socket.hear().contains(r#""type":"snapshot""#) {}
+    socket.send_text(r#"{"type":"subscribe","feed":"real/1"}"#);
+    while !socket.receive().contains(r#""type":"snapshot""#) {}
     until_metric(&server.admin, "stentor_feed_refused_cold_keys_total", |keys| keys > 0.0);
 }
 
@@ -117,7 +117,7 @@ fn the_log_names_the_limit_that_new_keys_wait_for() {
          [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\nconcurrency_max = 1\n",
         api.addr
     ));
-    // The last one waits for seven seconds or more. The log reports a wait of more than five.
+    // The last key waits for seven seconds or more. The log reports a wait of more than five seconds.
     let keys = (0..24).map(|n| format!("/feed/real/{n}"));
     let requests: Vec<_> = keys.map(|path| ask_from("127.0.0.1", &server.addr, "GET", &path, "")).collect();
     let begins = ["new keys wait for their first document", "limit=\"concurrency_max\"", "upstream=\"api\""];

@@ -1,6 +1,6 @@
 //! Tests of the binary that need seconds of real time, many connections, or programs such as systemd, Redis, npm and Python.
 
-// Tests may panic, and say what they found; clippy knows only functions marked as such.
+// Tests may panic and print their findings; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
 
 mod cold_key;
@@ -14,7 +14,7 @@ mod pages;
 #[path = "../process/mod.rs"]
 mod process;
 #[path = "../../../cluster/tests/contract/redis_server.rs"]
-#[allow(dead_code)] // The contract of engines uses more of it.
+#[allow(dead_code)] // the contract of engines uses more of it
 mod redis_server;
 mod systemd;
 mod takeover;

@@ -1,4 +1,4 @@
-//! What systemd and Stentor tell each other, with the test in systemd's place.
+//! Communication between systemd and Stentor, with the test in systemd's place.
 
 use crate::process::{self, PATIENCE, Running, Subscriber, answer};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -39,7 +39,7 @@ fn start_reload_and_shutdown_are_notified() {
     assert_eq!(next(), "READY=1");
     server.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1");
-    // It reloads also while it drains, but isn't ready any more.
+    // The process also reloads while it drains, but is no longer ready.
     server.signal(Signal::HUP);
     assert_eq!(server.end(), Some(0));
     manager.set_nonblocking(true).unwrap();
@@ -47,19 +47,19 @@ fn start_reload_and_shutdown_are_notified() {
     assert_eq!(further, Err(std::io::ErrorKind::WouldBlock));
 }
 
-/// A server on sockets that are open already, as the first descriptors of `LISTEN_FDS`.
+/// Starts a server on open sockets, passed as the first descriptors of `LISTEN_FDS`.
 fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
     let mut script = String::new();
     for (at, (_, socket)) in sockets.iter().enumerate() {
         fcntl_setfd(socket, FdFlags::empty()).unwrap();
-        // By way of high numbers, as the sockets may have those of each other.
+        // Moved through high numbers, because the sockets may have each other's target numbers.
         script = format!("exec {}<&{}; {script} exec {}<&{};", 50 + at, socket.as_raw_fd(), 3 + at, 50 + at);
     }
     let names = sockets.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(":");
     script += "export LISTEN_PID=$$; exec \"$0\" \"$@\"";
     let server = Command::new("bash")
         .args(["-c", &script, env!("CARGO_BIN_EXE_stentor"), "serve", "--cores", cores])
-        // Not used: the sockets have addresses.
+        // Unused, because the sockets have addresses.
         .args(["--listen", "127.0.0.1:1", "--admin", "127.0.0.1:2"])
         .env("LISTEN_FDS", sockets.len().to_string())
         .env("LISTEN_FDNAMES", names)
@@ -72,7 +72,7 @@ fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
     Running(server.unwrap())
 }
 
-/// A request that waits in the queue of the socket until somebody accepts it.
+/// Sends a request that waits in the queue of the socket until a process accepts it.
 fn ask(socket: &TcpListener, path: &str) -> TcpStream {
     process::ask(&socket.local_addr().unwrap().to_string(), "GET", path, "")
 }
@@ -81,7 +81,7 @@ fn ask(socket: &TcpListener, path: &str) -> TcpStream {
 fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
     let [clients, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     for cores in ["1", "2"] {
-        // Both wait for the server.
+        // Both requests wait for the server.
         let early = [ask(&clients, "/healthz"), ask(&admin, "/metrics")];
         let mut server = activated(&[("admin", &admin), ("stentor.socket", &clients)], cores);
         for stream in early {
@@ -92,15 +92,15 @@ fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
     }
 }
 
-/// While the old process drains, nobody is refused: connections wait for the new one.
+/// While the old process drains, no connection is refused: connections wait for the new process.
 #[test]
 fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
     let clients = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = activated(&[("stentor.socket", &clients)], "2");
-    // A WebSocket lasts until its slot in the window of 5 s.
+    // A WebSocket stays open until its slot in the window of 5 s.
     let _stream = Subscriber::open(&clients.local_addr().unwrap().to_string(), "/ws");
     server.signal(Signal::TERM);
-    // Until nobody accepts any more.
+    // Until no process accepts connections.
     let waiting = loop {
         let stream = ask(&clients, "/readyz");
         stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

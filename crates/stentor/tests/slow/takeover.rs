@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Between the connections of a storm's thread, so that their number is bounded.
+/// Pause between the connections of a thread, so that their number is bounded.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn free_address() -> String {
@@ -45,7 +45,7 @@ impl Place {
         command
     }
 
-    /// Starts a server and waits until it accepts clients, and another one could take over.
+    /// Starts a server and waits until it accepts clients and another process could take over.
     fn start(&self, cores: &str) -> Running {
         let (mut server, addr) = Running::ready(&mut self.command(cores));
         assert_eq!(addr, self.listen);
@@ -54,13 +54,13 @@ impl Place {
         server
     }
 
-    /// The status of the request for a session, which a process that drains refuses.
+    /// Returns the status of a request for a session, which a draining process refuses.
     fn ask(&self) -> u16 {
         status(&self.listen, "/socket.io/?EIO=4&transport=polling")
     }
 }
 
-/// Exits with 0, having drained.
+/// Asserts that the process exits with 0 after draining.
 fn assert_drained(mut server: Running) {
     assert_eq!(server.end(), Some(0));
 }
@@ -84,7 +84,7 @@ fn no_connection_of_a_storm_is_refused_or_reset() {
         })
         .collect();
     let wait = |connections| (0..connections).for_each(|_| answers.recv_timeout(PATIENCE).unwrap());
-    // More, fewer, and as many cores as sockets.
+    // More cores, fewer cores, and as many cores as sockets.
     for cores in ["3", "1", "2"] {
         wait(200);
         let next = place.start(cores);
@@ -104,25 +104,25 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     let mut running = place.start("2");
     assert_eq!(std::fs::metadata(&place.socket).unwrap().mode() & 0o777, 0o600);
 
-    // Its certificate can't be read after it has got the sockets: it never confirms.
+    // The new process can't read its certificate after it has got the sockets, so it never confirms.
     let asks = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(&place.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // A reset, if something was left to read.
+        // A reset, if unread data was left.
         let _ = stream.read_to_end(&mut answer);
         answer
     };
     assert_eq!(asks(b"stentor takeover 9\n"), b"");
     assert_eq!(asks(&[0; 4096]), b"");
     assert_eq!(asks(b""), b"");
-    // Two sockets for clients, one for the admin port; then it leaves, or confirms with nonsense.
+    // Two sockets for clients, one for the admin port. Then the new process exits, or confirms with garbage.
     assert_eq!(asks(b"stentor takeover 2\n"), b"cca.");
     assert_eq!(asks(b"stentor takeover 2\nx"), b"cca.");
 
-    // Another admin address, which is in use: the new one fails when it has the sockets.
+    // Another admin address, which is in use: the new process fails after it has got the sockets.
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = used.local_addr().unwrap().to_string();
     let mut failing = Command::new(env!("CARGO_BIN_EXE_stentor"));
@@ -134,14 +134,14 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
         assert_eq!(place.ask(), 200);
     }
     assert!(running.0.try_wait().unwrap().is_none());
-    // And hands over to one that works.
+    // The running process then hands over to a working one.
     let next = place.start("1");
     assert_drained(running);
     next.signal(Signal::TERM);
     assert_drained(next);
 }
 
-/// A new process that ends after it has confirmed, before it is ready: at its path is a socket of its own.
+/// A new process that ends after it has confirmed, before it is ready: its own socket is at its path.
 #[test]
 fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
     let place = Place::new();
@@ -178,7 +178,7 @@ fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
         }
     }
     assert!(running.0.try_wait().unwrap().is_none());
-    // It isn't draining, and hands over to one that works.
+    // The running process isn't draining, and hands over to a working process.
     let next = place.start("1");
     assert_drained(running);
     next.signal(Signal::TERM);
@@ -189,7 +189,7 @@ fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
 fn a_server_that_drains_hands_over_and_drains_on() {
     let place = Place { drain_window: "4s", ..Place::new() };
     let mut running = place.start("2");
-    // Its client stays until its slot in the window.
+    // The process's client stays until its slot in the window.
     assert_eq!(place.ask(), 200);
     let mut admin = TcpStream::connect(&place.admin).unwrap();
     admin.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -201,7 +201,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     while status(&place.admin, "/readyz") == 200 {}
     let next = place.start("1");
     assert_eq!(place.ask(), 200);
-    // The admin API belongs to the next one, so what is open to this one ends.
+    // The admin API belongs to the next process, so open connections to this one end.
     assert_eq!(admin.read(&mut [0]).unwrap(), 0);
     assert!(running.0.try_wait().unwrap().is_none(), "it drains on");
     assert_drained(running);
@@ -209,7 +209,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "why it is skipped")]
+#[allow(clippy::print_stderr, reason = "prints the reason for skipping")]
 fn another_user_gets_nothing() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
@@ -234,7 +234,7 @@ fn another_user_gets_nothing() {
     assert_eq!(place.ask(), 200);
 }
 
-/// So that only the peer's credentials are left to refuse it.
+/// Opens the socket's permissions, so that only the peer's credentials can cause a refusal.
 fn open_to_everybody(socket: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let permissions = std::fs::Permissions::from_mode(0o777);

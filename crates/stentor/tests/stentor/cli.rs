@@ -1,4 +1,4 @@
-//! The binary as people meet it: what it prints, where, and the exit code.
+//! The binary's user interface: its output, the stream it goes to, and the exit code.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The binary, with nothing of ours in its environment.
+/// Makes a command of the binary without our environment variables.
 fn stentor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
     for (name, _) in std::env::vars_os() {
@@ -17,26 +17,26 @@ fn stentor() -> Command {
     command
 }
 
-struct Said {
+struct Outcome {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-fn run(command: &mut Command) -> Said {
+fn run(command: &mut Command) -> Outcome {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: status.code(), out: text(stdout), err: text(stderr) }
+    Outcome { code: status.code(), out: text(stdout), err: text(stderr) }
 }
 
-/// Runs `check` on a file of this text, in a directory of its own.
-fn check_file(text: &str) -> Said {
+/// Runs `check` on a file with this text, in a separate directory.
+fn check_file(text: &str) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("stentor.toml"), text).unwrap();
     run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
 }
 
-/// Answers a request by each response, on a connection of its own, and returns the last request.
+/// Answers one request with each response, each on a separate connection, and returns the last request.
 fn answer(listener: TcpListener, responses: &'static [&'static str]) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut request = Vec::new();
@@ -118,7 +118,7 @@ fn a_key_is_fetched_once_and_explained() {
 }
 
 #[test]
-fn each_command_prints_its_result_or_why_there_is_none() {
+fn each_command_prints_its_result_or_an_error() {
     let version = concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n");
     for (arguments, code, out, err) in [
         (&["--version"][..], 0, version, ""),
@@ -152,7 +152,7 @@ fn each_command_prints_its_result_or_why_there_is_none() {
     }
 }
 
-/// The binary in a folder of its own.
+/// Copies the binary into a separate folder.
 fn alone() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let program = dir.path().join("stentor");
@@ -178,7 +178,7 @@ fn a_missing_lab_is_reported_with_the_build_command() {
     assert!(said.err.starts_with(&begin) && said.err.contains("`lab/build`"), "{}", said.err);
 }
 
-/// `check` prints settings that differ from their defaults, without secrets. Warnings follow.
+/// `check` prints settings that differ from their defaults, without secrets, followed by warnings.
 #[test]
 fn check_shows_a_valid_file() {
     for (file, expect) in [
@@ -239,7 +239,7 @@ SockJS:
 }
 
 #[test]
-fn check_says_what_sharing_namespaces_means() {
+fn check_describes_shared_namespaces() {
     let said = check_file(
         "[socketio]\nnamespaces = [\"/a\"]\nrecovery_ttl = \"1min\"\n[[cluster.socketio]]\nurl = \"redis://:topsecret@10.0.0.1\"\n\
          namespaces = [\"/\", \"/a\"]\nadapter = \"sharded\"",
@@ -274,7 +274,7 @@ fn check_says_what_sharing_namespaces_means() {
 }
 
 #[test]
-fn check_says_what_a_cluster_means() {
+fn check_describes_a_cluster() {
     let meaning = |file: &str| {
         let said = check_file(file);
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
@@ -345,7 +345,8 @@ fn serve_reports_mistakes_of_file_and_environment() {
     assert_eq!((by_environment.code, by_environment.err.as_str()), (Some(1), expect));
 }
 
-/// An admin API that answers one request with `answer`; returns its address and, in the end, the request.
+/// Runs an admin API that answers one request with `answer`. Returns its address and, in the end, the
+/// request.
 fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -364,7 +365,8 @@ fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
     (addr, handle)
 }
 
-/// What the admin API of [`admin`] was asked. If nobody has connected, the test fails rather than waits.
+/// Returns the request that the admin API of [`admin`] received. Without a connection, the test fails rather
+/// than waits.
 fn request_of(addr: &str, server: std::thread::JoinHandle<String>) -> String {
     drop(TcpStream::connect(addr));
     server.join().unwrap()
@@ -414,7 +416,7 @@ fn a_refused_publish_is_reported() {
 
 #[test]
 fn publish_to_an_unreachable_server_is_reported() {
-    // Bound and closed again: a port where nobody listens.
+    // Bound and closed again: a port without a listener.
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
     assert_eq!(said.code, Some(1));

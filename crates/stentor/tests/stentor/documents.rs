@@ -1,10 +1,10 @@
-//! The documents are true: every path that they name exists, every link leads somewhere, every reader finds the answers.
+//! Checks of the documents: every named path exists, every link has a target, every reader finds the answers.
 
 use crate::pages::{files, pages, root};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
 
-/// Words in backticks that begin with one of the workspace's folders.
+/// Iterates over words in backticks that begin with one of the workspace's folders.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let folders = ["crates/", "lab/", "docs/", "tests/", "fuzz/", "scripts/", "clients/", "examples/"];
     text.split('`').skip(1).step_by(2).filter(move |word| {
@@ -32,16 +32,16 @@ fn documents_name_paths_that_exist() {
     assert!(named > 20, "only {named} paths were found: the documents are not read right");
 }
 
-/// The crates of ours in a manifest's `[dependencies]`.
+/// Returns our crates in a manifest's `[dependencies]`.
 fn dependencies(manifest: &str) -> BTreeSet<&str> {
     let section =
         manifest.split("\n[").find_map(|section| section.strip_prefix("dependencies]\n")).unwrap_or_default();
     section.lines().filter_map(|line| line.strip_prefix("stentor-")?.split(['.', ' ', '=']).next()).collect()
 }
 
-/// Each crate uses only what the table in ARCHITECTURE.md allows.
+/// Each crate only uses the crates that the table in ARCHITECTURE.md allows.
 #[test]
-fn crates_use_what_the_table_allows() {
+fn crates_only_use_crates_that_the_table_allows() {
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let rows: Vec<Vec<&str>> = architecture
         .lines()
@@ -73,13 +73,13 @@ fn crates_use_what_the_table_allows() {
     }
 }
 
-/// What follows the `#` of a link to a heading, as GitHub makes it.
+/// Returns the anchor of a heading, as GitHub makes it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim_matches(['#', ' ']).chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The lines of a page outside of code blocks.
+/// Iterates over the lines of a page outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut in_code = false;
     text.lines().filter(move |line| {
@@ -89,7 +89,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The links of a page to files of the project: path from the root and anchor, which may be empty.
+/// Returns the links of a page to files of the project: path from the root and anchor, which may be empty.
 fn links(document: &str) -> Vec<(String, String)> {
     let root = root();
     let here = root.join(document);
@@ -103,7 +103,7 @@ fn links(document: &str) -> Vec<(String, String)> {
         }
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
         let there = if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
-        // A path that doesn't exist stays as it is written.
+        // A path that doesn't exist is unchanged.
         let there = there.canonicalize().unwrap_or(there);
         let there = there.strip_prefix(&root).unwrap_or(&there);
         links.push((there.to_str().unwrap().to_owned(), anchor.to_owned()));
@@ -197,12 +197,12 @@ const READERS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// Links that a reader follows from the README until an answer.
+/// Maximum number of links that a reader follows from the README to an answer.
 const CLICKS_MAX: usize = 3;
 
 #[test]
 fn every_reader_finds_the_answers_within_three_clicks() {
-    // By page or section: the number of links to it.
+    // The number of links to each page or section.
     let mut clicks = HashMap::from([("README.md".to_owned(), 0)]);
     let mut pages = VecDeque::from(["README.md".to_owned()]);
     while let Some(page) = pages.pop_front() {
@@ -232,14 +232,14 @@ fn every_reader_finds_the_answers_within_three_clicks() {
     assert!(far.is_empty(), "{}", far.join("\n"));
 }
 
-/// The README is read in one go.
+/// The README can be read at one sitting.
 #[test]
 fn the_readme_is_short() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
-/// Comments name the documents that there are.
+/// Comments only name documents that exist.
 #[test]
 fn comments_name_documents_that_exist() {
     let (mut named, mut missing) = (0, Vec::new());
@@ -260,7 +260,7 @@ fn comments_name_documents_that_exist() {
     assert!(named > 10, "only {named} documents were named: the comments are not read right");
 }
 
-/// What the page shows is what the example has, and what `check` takes.
+/// The page shows the example's content, and `check` accepts it.
 #[test]
 fn the_example_of_five_minutes_is_the_one_in_its_page() {
     let root = root();
@@ -279,7 +279,7 @@ fn the_example_of_five_minutes_is_the_one_in_its_page() {
     assert!(said.contains("headers = { authorization = (secret with ${MATCH_API_TOKEN}) }"), "{said}");
 }
 
-/// Settings in brackets after a word of what is said to people, as in `too long (limits.body_bytes_max)`.
+/// Iterates over settings in brackets after a word of a message, such as `too long (limits.body_bytes_max)`.
 fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let named = text.split(" (").skip(1).filter_map(|rest| rest.split(')').next()?.split_once('.'));
     named.filter(|(section, key)| {
@@ -289,7 +289,7 @@ fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Who is told that a limit was reached looks for it in the configuration.
+/// A reader who is notified of a limit looks for it in the configuration.
 #[test]
 fn messages_name_settings_that_exist() {
     let reference = fs::read_to_string(root().join("docs/configuration.md")).unwrap();

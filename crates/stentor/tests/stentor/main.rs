@@ -1,6 +1,6 @@
 //! The binary and the project's documents. The program `slow` has the tests that need minutes, other programs or real time.
 
-// Tests may panic; clippy knows only functions marked as such.
+// Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
 mod cli;

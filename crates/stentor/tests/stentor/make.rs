@@ -1,4 +1,4 @@
-//! `make run`: which ports it passes on, and what it says without a Rust that is new enough.
+//! `make run`: the ports that it passes on, and its message without a recent Rust.
 
 use crate::pages::root;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,8 @@ fn the_ports_can_be_chosen() {
     check(&["PORT=9000", "ADMIN_PORT=7"], "--listen 127.0.0.1:9000 --admin 127.0.0.1:7");
 }
 
-/// The line, where `rustc --version` prints this; `None` where there is no rustc. Empty if it is new enough.
+/// Returns the line for this output of `rustc --version`; `None` means that rustc is missing. Empty if it is
+/// recent enough.
 fn checked(version: Option<&str>) -> String {
     let dir = tempfile::tempdir().unwrap();
     for tool in ["sed", "dirname", "cut", "sort", "head"] {
@@ -40,7 +41,7 @@ fn checked(version: Option<&str>) -> String {
 }
 
 #[test]
-fn an_old_or_missing_rust_is_reported_with_what_to_do() {
+fn an_old_or_missing_rust_is_reported_with_a_remedy() {
     for version in ["1.91.0 (abc 2025-10-28)", "1.100.0-nightly (abc 2027-01-01)", "2.0.0"] {
         assert_eq!(checked(Some(version)), "");
     }

@@ -1,17 +1,17 @@
-//! What `/metrics` of the admin port says, through the binary.
+//! `/metrics` of the admin port, through the binary.
 
 use crate::process::{Subscriber, answer, ask, metrics, start, sum, until_metrics};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Of what is published, as much is kept as fits.
+/// The log keeps as many publications as fit into its limit.
 #[test]
 fn memory_kept_for_recovery_is_reported() {
     let server = start("[socketio]\nrecovery_ttl = \"1h\"\nrecovery_bytes_max = 1000\n");
     let mut client = Subscriber::open(&server.addr, "/socket.io/?EIO=4&transport=websocket");
-    assert!(client.hear().starts_with('0'));
-    client.say("40");
-    assert!(client.hear().starts_with("40"));
+    assert!(client.receive().starts_with('0'));
+    client.send_text("40");
+    assert!(client.receive().starts_with("40"));
     let nothing = metrics(&server.admin);
     for name in ["publications", "bytes", "evicted_total"] {
         assert_eq!(sum(&nothing, &format!("stentor_socketio_recovery_{name}")), 0);
@@ -20,20 +20,20 @@ fn memory_kept_for_recovery_is_reported() {
         let message = format!("{{\"namespace\":\"/\",\"event\":\"news\",\"data\":{n}}}");
         let (status, text) = answer(ask(&server.admin, "POST", "/api/v1/publish", &message));
         assert_eq!(status, 200, "{text}");
-        assert!(client.hear().starts_with("42[\"news\","));
+        assert!(client.receive().starts_with("42[\"news\","));
     }
-    // It is looked at once a second, by one core after the other.
+    // The cores are checked once per second, one after another.
     let told = until_metrics(&server.admin, |told| {
         let figures = ["socketio_recovery_evicted_total", "socketio_recovery_publications", "inbox_messages"];
         figures.map(|name| sum(told, &format!("stentor_{name}"))) == [2, 3, 0]
     });
-    // Each counts 320 bytes besides its body.
+    // Each message counts 320 bytes in addition to its body.
     let bytes = sum(&told, "stentor_socketio_recovery_bytes");
     assert!((961..=1000).contains(&bytes), "{bytes}");
     assert_eq!(sum(&told, "stentor_inbox_bytes"), 0);
 }
 
-/// Documents name only metrics that exist, and docs/metrics.md lists every metric of a running server.
+/// Documents only name metrics that exist, and docs/metrics.md lists every metric of a running server.
 #[test]
 fn documents_name_metrics_that_exist() {
     let server = start("[[feeds]]\nname = \"api\"\nurl = \"http://127.0.0.1:9\"\n");

@@ -1,5 +1,6 @@
-//! Keys that are only pushed (`[[feeds]] push = true`), through the binary: who comes first waits, over every transport,
-//! and gets what a backend then pushes to the admin port. The rules are those of docs/feeds.md, "Pushing".
+//! Keys that are only pushed (`[[feeds]] push = true`), through the binary: early subscribers wait, over
+//! every transport, and receive the document that a backend pushes to the admin port. docs/feeds.md,
+//! "Pushing", has the rules.
 
 use crate::process::{self, Server, Subscriber, answer, ask, until_metrics};
 
@@ -14,8 +15,9 @@ fn push(server: &Server, key: &str, document: &str) -> (u16, String) {
     answer(ask(&server.admin, "PUT", &format!("/api/v1/feeds/{key}"), document))
 }
 
-/// Until all who were told that a key is lost have gone. Who asks for it before that is told the same once more.
-fn until_nobody_is_subscribed(server: &Server) {
+/// Waits until all subscribers of a not found key have been removed. A client that subscribes before receives
+/// `not_found` once more.
+fn until_no_subscriber_is_left(server: &Server) {
     until_metrics(&server.admin, |metrics| {
         let mut topics = metrics.lines().filter(|line| line.starts_with("stentor_topics{")).peekable();
         assert!(topics.peek().is_some(), "{metrics}");
@@ -27,50 +29,50 @@ fn until_nobody_is_subscribed(server: &Server) {
 fn an_early_subscriber_waits_for_the_first_push() {
     let server = start("5min");
     let mut client = Subscriber::open(&server.addr, "/ws");
-    assert!(client.hear().starts_with("{\"type\":\"welcome\","));
-    client.say(r#"{"id":1,"type":"subscribe","feed":"live/1"}"#);
-    assert_eq!(client.hear(), r#"{"type":"ok","id":1}"#);
-    // A key that nobody fetches and that isn't configured to be pushed.
-    client.say(r#"{"id":2,"type":"subscribe","feed":"other/1"}"#);
-    assert_eq!(client.hear(), r#"{"type":"ok","id":2}"#);
-    let lost = client.hear();
+    assert!(client.receive().starts_with("{\"type\":\"welcome\","));
+    client.send_text(r#"{"id":1,"type":"subscribe","feed":"live/1"}"#);
+    assert_eq!(client.receive(), r#"{"type":"ok","id":1}"#);
+    // A key that is neither fetched nor configured as pushed.
+    client.send_text(r#"{"id":2,"type":"subscribe","feed":"other/1"}"#);
+    assert_eq!(client.receive(), r#"{"type":"ok","id":2}"#);
+    let lost = client.receive();
     assert!(lost.starts_with(r#"{"type":"state","feed":"other/1","state":"not_found","#), "{lost}");
     assert_eq!(answer(ask(&server.addr, "GET", "/feed/other/1", "")).0, 404);
-    assert_eq!(Subscriber::open(&server.addr, "/ws/other/1").hear(), "close 4404");
+    assert_eq!(Subscriber::open(&server.addr, "/ws/other/1").receive(), "close 4404");
 
     let mut raw = Subscriber::open(&server.addr, "/ws/live/1");
     let mut events = Subscriber::events(&server.addr, "/sse/live/1");
     let get = ask(&server.addr, "GET", "/feed/live/1", "");
     assert_eq!(push(&server, "live/1", r#"{ "minute": 1 }"#), (200, r#"{"changed":true}"#.into()));
-    // What was heard last was of the other key: nothing of this one came before its document.
-    let snapshot = client.hear();
+    // The last message was about the other key: this key had no message before its document.
+    let snapshot = client.receive();
     assert!(snapshot.starts_with(r#"{"type":"snapshot","feed":"live/1","#), "{snapshot}");
     assert!(snapshot.ends_with(r#""state":"live","data":{"minute":1}}"#), "{snapshot}");
-    assert_eq!(raw.hear(), r#"{"minute":1}"#);
+    assert_eq!(raw.receive(), r#"{"minute":1}"#);
     assert!(events.data().contains(r#"{"minute":1}"#));
     assert_eq!(answer(get), (200, r#"{"minute":1}"#.into()));
 
-    // The same value is no version, another is one.
+    // The same value is no new version, another one is.
     assert_eq!(push(&server, "live/1", r#"{"minute":1.0}"#), (200, r#"{"changed":false}"#.into()));
     assert_eq!(push(&server, "live/1", r#"{"minute":2}"#), (200, r#"{"changed":true}"#.into()));
-    let newer = client.hear();
+    let newer = client.receive();
     assert!(newer.contains(r#""offset":2"#) && newer.contains('2'), "{newer}");
-    assert_eq!(raw.hear(), r#"{"minute":2}"#);
+    assert_eq!(raw.receive(), r#"{"minute":2}"#);
     assert!(events.data().contains(r#"{"minute":2}"#));
 
-    // What it is lost for lets everybody go; who comes after that waits again.
+    // The deletion ends all subscriptions; later subscribers wait again.
     assert_eq!(answer(ask(&server.admin, "DELETE", "/api/v1/feeds/live/1", "")).0, 200);
-    let lost = client.hear();
+    let lost = client.receive();
     assert!(lost.starts_with(r#"{"type":"state","feed":"live/1","state":"not_found","#), "{lost}");
-    assert_eq!(raw.hear(), "close 4404");
-    until_nobody_is_subscribed(&server);
-    client.say(r#"{"id":3,"type":"subscribe","feed":"live/1"}"#);
-    assert_eq!(client.hear(), r#"{"type":"ok","id":3}"#);
+    assert_eq!(raw.receive(), "close 4404");
+    until_no_subscriber_is_left(&server);
+    client.send_text(r#"{"id":3,"type":"subscribe","feed":"live/1"}"#);
+    assert_eq!(client.receive(), r#"{"type":"ok","id":3}"#);
     assert_eq!(push(&server, "live/1", r#"{"minute":3}"#), (200, r#"{"changed":true}"#.into()));
-    let again = client.hear();
+    let again = client.receive();
     assert!(again.ends_with(r#""state":"live","data":{"minute":3}}"#), "{again}");
 
-    // What is fetched can't be pushed; what is in no `[[feeds]]` can.
+    // A fetched key can't be pushed; a key without a `[[feeds]]` can.
     let refused = push(&server, "api/1", "1");
     assert!(refused.0 == 409 && refused.1.starts_with(r#"{"code":"fetched","#), "{refused:?}");
     assert_eq!(push(&server, "other/1", "1"), (200, r#"{"changed":true}"#.into()));

@@ -1,5 +1,5 @@
-//! What is between Stentor and an upstream stays there: secrets are shown nowhere, and nothing of a client but its key
-//! gets into a request.
+//! Data between Stentor and an upstream stays private: secrets are shown nowhere, and a request contains no
+//! client data but the key.
 
 use crate::process::{answer, ask, exchange, start_by, upstream};
 use std::process::Command;
@@ -11,7 +11,7 @@ use std::time::Duration;
 fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     let (heads, seen) = mpsc::channel();
     let api = upstream(move |head| {
-        // A fetch that fails is reported in the log.
+        // A failed fetch is reported in the log.
         static REQUESTS: AtomicUsize = AtomicUsize::new(0);
         let is_first = REQUESTS.fetch_add(1, Ordering::SeqCst) == 0;
         let _ = heads.send(head.to_owned());
@@ -36,7 +36,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
                    cookie: mine=1";
     let answer = exchange(&server.addr, request);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n1"), "{answer}");
-    // When the third comes the failure of the second has been told.
+    // When the third request arrives, the failure of the second has been reported.
     for _ in 0..3 {
         let head = seen.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(head.starts_with("GET /8?apikey=hunter3 HTTP/1.1\r\n"), "{head}");
@@ -52,7 +52,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     assert!(!log.contains("hunter") && !answer.contains("hunter"), "{log}");
 }
 
-/// An upstream that refuses requests without the right token, and repeats the request then.
+/// An upstream that refuses requests without the right token, and repeats the request in its response.
 #[test]
 fn a_secret_changes_and_is_in_no_output() {
     let accepted = Arc::new(Mutex::new("hunter-one"));
@@ -115,7 +115,7 @@ fn a_secret_changes_and_is_in_no_output() {
     get(&server.addr, "/feed/other", 502);
     shown.push(output(&["--fetch", "k"]).1);
     shown.push(answer(ask(&server.admin, "POST", "/api/v1/fetch", "{\"key\":\"k\"}")).1);
-    // A reload without the file keeps its value, and one with another value takes it.
+    // A reload without the file keeps its value, and one with another value applies it.
     std::fs::remove_file(&token).unwrap();
     let reload = || {
         let (status, report) = answer(ask(&server.admin, "POST", "/api/v1/reload", ""));

@@ -32,12 +32,12 @@ fn each_signal_drains_and_exits_with_0() {
     }
 }
 
-/// The status and the body of an answer of the admin port.
+/// Returns the status and the body of a response of the admin port.
 fn reload(admin: &str) -> (u16, String) {
     answer(ask(admin, "POST", "/api/v1/reload", ""))
 }
 
-/// The status of a page of another origin that wants to connect.
+/// Returns the status for a page of another origin that connects.
 fn connect_from(origin: &str, addr: &str) -> u16 {
     exchange(addr, &format!("GET /primus/spec HTTP/1.1\r\nOrigin: {origin}"))[9..12].parse().unwrap()
 }
@@ -74,7 +74,7 @@ fn a_reload_applies_everything_or_nothing() {
         assert_eq!(from("https://b.test"), 403);
     }
 
-    // A key that needs a restart is reported, and doesn't keep the others from being applied.
+    // A key that needs a restart is reported, and the others are applied.
     write(&format!("{good}[server]\ndrain_window = \"1s\"\n[heartbeat]\ninterval = \"7s\"\n"));
     let expect = r#"{"applied":["server.drain_window","origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#;
     assert_eq!(reload(admin), (200, expect.to_owned()));
@@ -104,7 +104,7 @@ fn a_restart_right_after_sigkill_finds_the_address_free() {
     }
 }
 
-/// The pipe that the log goes to is full from the start, so that not even the first line can be written.
+/// The log's pipe is full from the start, so that not even the first line can be written.
 #[test]
 fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     let (unread, mut full) = std::io::pipe().unwrap();
@@ -113,7 +113,7 @@ fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
         while full.write(&vec![b'.'; bytes]).is_ok() {}
     }
     rustix::io::ioctl_fionbio(&full, false).unwrap();
-    // On an address where no other test listens: the log would name it.
+    // On an address that no other test uses, because the log contains it.
     let admin = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (mut server, addr) = start_at("127.0.0.1:0", &admin, &["serve"], full.into());
     assert_eq!(status(&addr, "/healthz"), 200);
@@ -125,7 +125,7 @@ fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     };
     while dropped() == 0 {
         assert!(Instant::now() < until, "no line was lost");
-        // Each is logged.
+        // Each request is logged.
         (0..100).for_each(|_| _ = exchange(&admin, "this is no request"));
     }
     assert_eq!(status(&addr, "/healthz"), 200);
@@ -150,7 +150,7 @@ fn the_server_waits_for_an_address_that_is_soon_released() {
 fn a_closed_log_does_not_stop_the_server() {
     let (mut server, _) = start_at("127.0.0.1:0", "127.0.0.1:0", &["serve"], Stdio::piped());
     drop(server.0.stderr.take());
-    server.signal(Signal::TERM); // which is logged
+    server.signal(Signal::TERM); // the signal is logged
     assert_eq!(server.end(), Some(0));
 }
 
@@ -169,7 +169,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // It would be logged before this line.
+        // The warning about the limit, if there is one, comes before this line.
         let mut said = String::new();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         while !said.contains(" no feeds are configured") {
@@ -183,7 +183,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
             let field = |name: &str| {
                 told.split(name).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
             };
-            // At least: io_uring holds more than there are descriptors.
+            // At least this many: io_uring holds more connections than there are file descriptors.
             assert!(
                 field("file_descriptors_max=") == limit && field("connections_max=") >= limit / 2,
                 "{told}"
@@ -200,7 +200,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     check_in_use(&taken.local_addr().unwrap().to_string());
-    // Another Stentor would let us share its port.
+    // Another Stentor process would share its port.
     let (mut other, addr) = start(&["serve"]);
     check_in_use(&addr);
     other.signal(Signal::TERM);

@@ -1,5 +1,5 @@
-//! The shape of the code: which modules may use which, and how long a file may be. The crates that a crate may use are checked
-//! with the table in ARCHITECTURE.md.
+//! The structure of the code: modules that may use each other, and the length of files. The crates that a
+//! crate may use are checked with the table in ARCHITECTURE.md.
 
 mod javascript;
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest file, in lines, without its tests.
+/// Maximum length of a file in lines, without its tests.
 const LINES_MAX: usize = 600;
 
 /// All crates, whose modules are checked for cycles and lengths.
@@ -30,8 +30,8 @@ const CRATES: [&str; 15] = [
     "lab",
 ];
 
-/// Loops of Rust tests that look again after a while, because nothing tells when: the file, and what for. At most
-/// [`RETRIES_MAX`]; a test that waits for its own timing instead fails on a busy machine.
+/// Loops of Rust tests that poll, because no event marks the change: the file, and the purpose. At most
+/// [`RETRIES_MAX`]; a test that depends on its own timing instead fails on a busy machine.
 const RETRIES: [(&str, &str); 3] = [
     ("cluster/tests/contract/harness.rs", "engines end interest, entries and histories without a word"),
     ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
@@ -39,7 +39,7 @@ const RETRIES: [(&str, &str); 3] = [
 ];
 const RETRIES_MAX: usize = 3;
 
-/// Other places of Rust tests that let time pass: the file, and who is slow there.
+/// Other places of Rust tests that let time pass: the file, and the slow party.
 const SLOW: [(&str, &str); 9] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
@@ -52,7 +52,7 @@ const SLOW: [(&str, &str); 9] = [
     ("stentor/tests/stentor/serve.rs", "a process that releases the address late"),
 ];
 
-/// Programs of integration tests besides the one that has the crate's name, and why their tests are apart.
+/// Programs of integration tests other than the one with the crate's name, and why their tests are separate.
 const PROGRAMS: [(&str, &str); 16] = [
     ("cluster/churn_memory", "measures its process's memory"),
     ("cluster/contract", "real servers of Redis and NATS"),
@@ -88,7 +88,7 @@ fn source(krate: &str) -> PathBuf {
     folders()[krate].join("src")
 }
 
-/// The code of a file without comments and without its tests.
+/// Returns the code of a file without comments and tests.
 fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
@@ -96,7 +96,7 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The modules of a crate with their code, by path: `core::send`. The crate itself is the empty path.
+/// Returns the modules of a crate with their code, by path: `core::send`. The crate itself is the empty path.
 fn modules(krate: &str) -> BTreeMap<String, String> {
     let root = source(krate);
     let mut found = files(&root, "rs");
@@ -113,12 +113,12 @@ fn modules(krate: &str) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// The longest prefix of `path` that names a module.
+/// Returns the longest prefix of `path` that is a module.
 fn module_of(path: &[&str], all: &BTreeMap<String, String>) -> Option<String> {
     (1..=path.len()).rev().map(|len| path[..len].join("::")).find(|name| all.contains_key(name))
 }
 
-/// The absolute path that starts with `crate`, `self` or `super` in `module`.
+/// Returns the absolute path that starts with `crate`, `self` or `super` in `module`.
 fn absolute<'a>(module: &'a str, path: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
     let mut rest = path;
@@ -138,7 +138,7 @@ fn absolute<'a>(module: &'a str, path: &[&'a str]) -> Option<Vec<&'a str>> {
     Some(base)
 }
 
-/// The modules that a module names, by `use` or by path.
+/// Returns the modules that a module uses, by `use` or by path.
 fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -151,7 +151,7 @@ fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<St
             let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             let path = rest[..end].trim_end_matches(':');
             let mut paths = vec![path.to_owned()];
-            // A group: each of its names.
+            // A group of names.
             if let Some(group) = rest[end..].strip_prefix('{').and_then(|group| group.split(';').next()) {
                 let names = group.split([',', '{', '}']).map(str::trim).filter(|name| !name.is_empty());
                 paths.extend(names.map(|name| format!("{path}::{name}")));
@@ -166,7 +166,7 @@ fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<St
     found
 }
 
-/// A cycle among modules with the same parent, if there is one.
+/// Returns a cycle among modules with the same parent, if there is one.
 fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     for start in graph.keys() {
         let (mut path, mut seen) = (vec![start.clone()], BTreeSet::new());
@@ -247,7 +247,7 @@ fn files_are_short() {
     }
 }
 
-/// The public part of a module's code: items, fields, variants and signatures.
+/// Returns the public part of a module's code: items, fields, variants and signatures.
 fn public(code: &str) -> String {
     let (mut found, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {
@@ -255,7 +255,7 @@ fn public(code: &str) -> String {
         if !item.starts_with("pub ") || item.starts_with("pub use") {
             continue;
         }
-        // Neither an initial value nor a private field is part of the type.
+        // Initial values and private fields aren't part of the type.
         let visible = item.split(" = ").next().unwrap().split("(pub(crate)").next();
         found.push_str(visible.unwrap());
         found.push('\n');

@@ -1,4 +1,4 @@
-//! Who clients are, and what they may do.
+//! Authentication and permissions of clients.
 
 use super::{HOUR, s};
 use crate::config::keys::{AlgorithmName, IssuerKeys};
@@ -10,9 +10,9 @@ use std::time::Duration;
 choice! {
     /// Clients without a token.
     Anonymous {
-        /// They are refused.
+        /// Clients without a token are refused.
         Refuse = "refuse",
-        /// They connect, and may do what permissions with `to = "anyone"` allow.
+        /// Clients without a token connect, with the permissions that have `to = "anyone"`.
         Allow = "allow",
     }
 }
@@ -22,33 +22,36 @@ choice! {
     To {
         /// Clients with a token.
         Users = "users",
-        /// Clients without a token, too.
+        /// All clients, including those without a token.
         Anyone = "anyone",
     }
 }
 
 section! {
-    /// Clients prove who they are by JSON Web Tokens, and may do only what `[[permissions]]` and their tokens allow:
-    /// docs/permissions.md. Without this section, every client is anonymous and may subscribe to everything.
+    /// Authentication by JSON Web Tokens. Clients only have the permissions of `[[permissions]]` and their
+    /// tokens: docs/permissions.md. Without this section, every client is anonymous and may subscribe to
+    /// everything.
     [auth] Auth => (auth) {
         /// Whether clients without a token are accepted.
         anonymous: Anonymous = Anonymous::Refuse;
-        /// How far an issuer's clock may be ahead of the server's. It applies to `nbf` and `iat`. `exp` is exact.
+        /// Maximum time by which an issuer's clock may be ahead of the server's. It applies to `nbf` and
+        /// `iat`. `exp` is exact.
         leeway: Duration, in s(0)..=s(300), [restart];
-        /// How long a token may be valid, from `iat` to `exp`. Tokens that are valid for longer are refused. Revocations are kept for as
-        /// long.
+        /// Maximum validity of a token, from `iat` to `exp`. Tokens that are valid for longer are refused.
+        /// Revocations are kept for this time.
         token_lifetime_max: Duration, in s(60)..=s(365 * 24 * 3600), [restart];
         /// Name of a cookie that carries a token. The server reads it only if the request's `Origin` is its own or listed in
         /// `origins.allow`. Empty: none.
         cookie: String => edge.tokens.cookie, [restart];
-        /// How long before its token expires a client is asked for a new one; at most half of the time that the token has left.
+        /// Time before the expiry of its token at which a client is asked for a new one; at most half of the
+        /// token's remaining time.
         renewal_lead: Duration => edge.tokens.renewal_lead, in s(0)..=HOUR, [restart];
         /// Time between two fetches of an issuer's keys. A token with an unknown key causes a fetch earlier, at most every 30 s.
         jwks_refresh_interval: Duration, in s(30)..=s(24 * 3600), [restart];
         /// File with PEM certificates to trust for `jwks_url`. Empty: the system's certificates.
         ca_file: String, [restart];
-        /// Memory for tokens that were verified, so that clients which reconnect cost little. When exceeded, the tokens that were not
-        /// used for longest are verified again.
+        /// Memory for verified tokens, so that clients which reconnect cost little CPU time. When exceeded,
+        /// the least recently used tokens are verified again.
         token_cache_bytes_max: Bytes, in Bytes(0)..=Bytes::mib(65_536), [restart];
         /// Revocations that the server keeps. Further ones are refused by the admin API.
         revocations_max: usize, in 1..=10_000_000, [restart];
@@ -60,11 +63,11 @@ section! {
     [auth.issuers] Issuer => (issuer) {
         /// The claim `iss` of its tokens, exactly.
         issuer: String => issuer.name;
-        /// What the claim `aud` of its tokens has to be or to contain. Required with `jwks_url`, because the issuer makes tokens for
-        /// others as well. Empty: its tokens have no `aud`.
+        /// Value that the claim `aud` of its tokens must equal or contain. Required with `jwks_url`, because the issuer makes tokens
+        /// for other services as well. Empty: its tokens have no `aud`.
         audience: String => issuer.audience;
-        /// Algorithms that its tokens may be signed with: `HS256`, `HS384`, `HS512`, `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`,
-        /// `ES256`, `ES384`, `EdDSA`.
+        /// Accepted algorithms of its signatures: `HS256`, `HS384`, `HS512`, `RS256`, `RS384`, `RS512`,
+        /// `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`.
         algorithms: Vec<AlgorithmName> => issuer.algorithms;
         /// URL of its public keys (a JWK Set): `https://`, or `http://` on this machine.
         jwks_url: String => issuer.jwks_url;
@@ -76,9 +79,9 @@ section! {
 }
 
 section! {
-    /// Something that clients may do with some topics. Write one `[[permissions]]` per rule; rules add up. In a pattern, `/` and `:`
-    /// separate segments, `*` stands for one segment, `**` at the end for the rest, and `{claim}` for the value of a claim of the
-    /// client's token, such as `{sub}` or `{org.id}`.
+    /// Permissions of clients for topics. Write one `[[permissions]]` per rule; rules add up. In a pattern,
+    /// `/` and `:` separate segments, `*` matches one segment, `**` at the end matches the rest, and
+    /// `{claim}` matches the value of a claim of the client's token, such as `{sub}` or `{org.id}`.
     [permissions] Permission => (permission) {
         /// Patterns of feeds and of rooms; with `namespace`, of rooms.
         topics: Vec<String> = Vec::new();
@@ -88,9 +91,9 @@ section! {
         rooms: Vec<String> = Vec::new();
         /// Namespace of the rooms. Empty: `/`.
         namespace: String = String::new();
-        /// What is allowed: `subscribe`, `publish`, `presence` (list the members of rooms), `history` (receive earlier messages).
+        /// Allowed actions: `subscribe`, `publish`, `presence` (list the members of rooms), `history` (receive earlier messages).
         allow: Vec<String> = Vec::new();
-        /// Which clients.
+        /// The clients to which the rule applies.
         to: To = To::Users;
     }
 }

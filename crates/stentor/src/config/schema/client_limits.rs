@@ -1,4 +1,4 @@
-//! Who clients are behind proxies, and what one address, user or session may take.
+//! Clients behind proxies, and limits per address, user and session.
 
 use super::super::section::section;
 use super::super::setting::{choice, fields};
@@ -17,14 +17,14 @@ choice! {
 }
 
 choice! {
-    /// What happens to what is above a session's limit.
+    /// The treatment of a message above a session's limit.
     LimitPolicy => stentor_edge::LimitPolicy {
-        /// It is dropped without an answer.
+        /// Drop it without a reply.
         Drop = "drop",
-        /// It is dropped, and answered with the error `too_many_requests`: as an `error` of `stentor.v1`, or in the event's
-        /// acknowledgement. Clients that get bodies only aren't told.
+        /// Drop it, and reply with the error `too_many_requests`: as an `error` of `stentor.v1`, or in the event's
+        /// acknowledgement. Clients in raw mode receive no reply.
         Error = "error",
-        /// The session ends with close code 4506.
+        /// End the session with close code 4506.
         Close = "close",
     }
 }
@@ -32,9 +32,10 @@ choice! {
 choice! {
     /// Whether connections begin with a header of the PROXY protocol.
     ProxyProtocol {
-        /// They don't.
+        /// Connections have no header.
         Off = "off",
-        /// Each does, of version 1 or 2, and comes from `proxies.trusted`. Others are closed.
+        /// Each connection comes from `proxies.trusted` and begins with a header of version 1 or 2. Other
+        /// connections are closed.
         Required = "required",
     }
 }
@@ -45,13 +46,14 @@ fields! {
 }
 
 section! {
-    /// Proxies in front of the server, so that it knows its clients' addresses: docs/limits.md.
+    /// Proxies in front of the server, which state their clients' addresses: docs/limits.md.
     [proxies] Proxies => (edge.proxies) {
         /// Addresses and networks of proxies, such as `10.0.0.0/8`, that are trusted to name their clients. The client's address is
         /// the last hop in `header` that isn't in one of these networks. List only proxies that set or append to the
         /// header, and that clients can't bypass. Empty: the address of the connection is the client's.
         trusted: Vec<String> = Vec::new() => edge.proxies.trusted;
-        /// The header in which they name the client. Only this one is read: a proxy that sets one passes the other on as the client wrote it.
+        /// The header in which proxies state the client's address. Only this header is read: a proxy that
+        /// sets one header may pass on the other unchanged, as the client wrote it.
         header: ForwardedHeader;
         /// Time for the header of the PROXY protocol, on listeners with `proxy_protocol`. The connection is then closed.
         header_timeout: Duration, in ms(100)..=s(60);
@@ -95,8 +97,8 @@ section! {
 }
 
 section! {
-    /// Limits of what one session sends. 0: no limit. Switching the first limit on, or the last one off, needs a restart; other changes
-    /// apply at a reload, also to sessions that are open.
+    /// Limits of the messages that one session sends. 0: no limit. Switching the first limit on, or the last
+    /// one off, needs a restart; other changes apply at a reload, also to open sessions.
     [session_limits] SessionLimits => (edge.session_limits) {
         /// Messages and Socket.IO events per second.
         messages_per_second: usize, in 0..=1_000_000;
@@ -104,9 +106,9 @@ section! {
         publications_per_second: usize, in 0..=1_000_000;
         /// Bytes of messages and events per second.
         bytes_per_second: Bytes, in Bytes(0)..=Bytes::mib(4095);
-        /// A session that has been silent may send as much at once as the rates allow in this time.
+        /// Time whose worth of the rates a silent session may send at once.
         burst: Duration, in ms(1)..=HOUR;
-        /// What happens to a message above a limit: docs/limits.md.
+        /// Treatment of a message above a limit: docs/limits.md.
         policy: LimitPolicy;
     }
 }

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 section! {
-    /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
+    /// A cluster: several nodes that share rooms and sessions, over an engine that carries messages between
+    /// them: docs/cluster.md.
     [cluster] Cluster => (cluster) {
         /// URL of the engine: `redis://[user:password@]host:port[/database]`, or
         /// `redis+sentinel://[user:password@]host:port,host:port/name` or `redis+cluster://[user:password@]host:port,host:port`; `rediss`
@@ -17,13 +18,15 @@ section! {
         engine: EngineUrl, [restart];
         /// The node's name in the logs and answers of all nodes. Empty: the host name.
         node: String, [restart];
-        /// A text of at least 16 bytes that all nodes share. Messages that aren't signed with it are refused, so that others who can
-        /// write to the engine can't act as a node. Set it in the environment, not in the file.
+        /// A secret of at least 16 bytes that all nodes share. Messages without a valid signature are
+        /// refused, so that other users of the engine can't impersonate a node. Set it in the environment,
+        /// not in the file.
         secret: Token, [restart];
-        /// Address of the internal listener. Other nodes pass requests of polling clients through to it whose sessions are on this
-        /// node. Port 0 picks a free port. An address that other machines reach needs `secret`; let no client reach it.
+        /// Address of the internal listener. Other nodes relay to it the requests of polling clients whose
+        /// sessions are on this node. Port 0 picks a free port. An address that other machines can reach
+        /// requires `secret`. Clients must not be able to reach it.
         listen: SocketAddr, [restart];
-        /// Where other nodes reach `listen`: `host:port`. Empty: the address of `listen`.
+        /// Address at which other nodes reach `listen`: `host:port`. Empty: the address of `listen`.
         advertise: String, [restart];
         /// File with PEM certificates to trust for `rediss://` and `tls://`. Empty: the system's certificates.
         ca_file: String, [restart];
@@ -33,7 +36,8 @@ section! {
         key_file: String, [restart];
         /// File with a NATS user's credentials (`.creds`), in place of a user and password in the URL.
         credentials_file: String, [restart];
-        /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
+        /// Prefix of the names of channels and keys in the engine. Clusters on the same engine need different
+        /// prefixes.
         prefix: String, [restart];
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
         wait: bool, [restart];
@@ -47,7 +51,7 @@ section! {
 }
 
 choice! {
-    /// How Socket.IO's servers speak to each other.
+    /// The adapter with which Socket.IO's servers communicate.
     Adapter => stentor_cluster_settings::Adapter {
         /// `createAdapter` of `@socket.io/redis-adapter`, and `@socket.io/redis-emitter`.
         Classic = "classic",
@@ -63,9 +67,9 @@ choice! {
     SubscriptionMode => stentor_cluster_settings::SubscriptionMode {
         /// One channel per namespace.
         Static = "static",
-        /// And one per room.
+        /// One channel per namespace and per room.
         Dynamic = "dynamic",
-        /// And one per client.
+        /// One channel per namespace, per room and per client.
         DynamicPrivate = "dynamic-private",
     }
 }
@@ -87,8 +91,9 @@ section! {
     [cluster.socketio] Bridge => (bridge) {
         /// URL of that Redis, in a form that `engine` in `[cluster]` has for Redis. Empty: that engine.
         url: EngineUrl, [restart];
-        /// How the names of the channels begin: the option `key` of `createAdapter`, `channelPrefix` of `createShardedAdapter`, or
-        /// `channel` of `RedisManager`. Empty: what the packages have by default, `socket.io` or, for Python, `socketio`.
+        /// Prefix of the channels' names: the option `key` of `createAdapter`, `channelPrefix` of
+        /// `createShardedAdapter`, or `channel` of `RedisManager`. Empty: the packages' default, `socket.io`
+        /// or, for Python, `socketio`.
         prefix: String, [restart];
         /// The namespaces that are shared, of those that this node has (`socketio.namespaces`). A namespace can be shared twice if one
         /// adapter is `python`.
@@ -98,8 +103,8 @@ section! {
         /// With `sharded`: which rooms have channels of their own, the option `subscriptionMode` of `createShardedAdapter`. Set what the
         /// other servers have.
         subscription_mode: SubscriptionMode => bridge.mode, [restart];
-        /// With `classic`: how messages are written, the option `parser` of `createAdapter`. `json` has no binary data. Messages of both
-        /// kinds are read.
+        /// With `classic`: the encoding of messages, the option `parser` of `createAdapter`. `json` has no
+        /// binary data. Messages of both encodings are read.
         parser: ClassicParser, [restart];
     }
 }

@@ -22,7 +22,7 @@ choice! {
     Redirects => stentor_control::Redirects {
         /// Every redirect is a failure.
         Never = "never",
-        /// At most three in a row, within the path of `url`.
+        /// At most three redirects in a row are followed, within the path of `url`.
         SamePath = "same_path",
     }
 }
@@ -143,8 +143,9 @@ section! {
         /// Path of a Unix domain socket that requests go to: `"/run/api.sock"`. `url` begins with `http://` then, and its host is only
         /// sent as the header `Host`.
         socket: String;
-        /// Proxy that requests go through: `"http://proxy.example.com:3128"`, or `"environment"` for what the environment variables
-        /// `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. Requests for `https://` go through a tunnel (`CONNECT`). Empty: no proxy.
+        /// Proxy for requests: `"http://proxy.example.com:3128"`, or `"environment"` for the values of the
+        /// environment variables `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Requests for `https://` go
+        /// through a tunnel (`CONNECT`). Empty: no proxy.
         proxy: Proxy;
         /// File with PEM certificates to trust for this API. Empty: `ca_file` of `[feeds_limits]`.
         ca_file: String;
@@ -156,14 +157,16 @@ section! {
         /// Redirects that are followed. With `"same_path"`, at most three in a row: to the same scheme, host and port, and to a URL that
         /// begins with the text of `url` before its first placeholder. Each counts as a request, and all happen within `timeout`.
         redirects: Redirects;
-        /// Whether cookies that the API sets are sent back to it, as with servers that begin a session per request otherwise. Stentor
-        /// keeps at most 16 of them, of 4 kB each, in memory: on each node, and for its own host only. They are in no output.
+        /// Whether cookies of the API are sent back to it, for servers that otherwise start a session per
+        /// request. Stentor keeps at most 16 of them, of 4 kB each, in memory: on each node, and for its own
+        /// host only. They are in no output.
         cookies: bool;
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String>;
-        /// JSON pointers to members whose change alone makes no new version, such as `["/generated_at", "/items/*/age"]`; `*` stands
-        /// for every member or element. Their changes are sent with the next other change. At most 32, of at most 256 bytes each.
+        /// JSON pointers to members whose changes alone don't make a new version, such as `["/generated_at",
+        /// "/items/*/age"]`; `*` matches every member or element. Their changes are sent with the next other
+        /// change. At most 32, of at most 256 bytes each.
         ignore: Vec<String>;
     }
 }
@@ -175,22 +178,22 @@ section! {
         keys_max: usize, in 1..=10_000_000;
         /// Size of all kept documents.
         documents_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
-        /// Concurrent fetches of all feeds. Each `[[feeds]]` may always use as many as it gets if they are divided evenly, and at
+        /// Concurrent fetches of all feeds. Each `[[feeds]]` may always use an equal share of them, and at
         /// least one.
         fetches_max: usize, in 1..=10_000;
-        /// Size of the responses that are being received, in all. At this limit fetches wait in the middle of their responses, but for
-        /// the oldest one.
+        /// Size of all responses that are being received. At this limit, all fetches but the oldest one wait
+        /// in the middle of their responses.
         fetches_bytes_max: Bytes, in Bytes::kib(64)..=Bytes(1 << 42);
         /// Time that a key without subscribers is still fetched and kept.
         idle_ttl: Duration, in s(0)..=s(24 * 3600);
-        /// Time after which a key with a document becomes `not_found`, if its API answers nothing but 404. Until then it is `stale`,
-        /// and fetched at its usual interval. Zero: at once.
+        /// Time after which a key with a document becomes `not_found`, if its API only answers 404. Until
+        /// then it is `stale`, and fetched at its usual interval. Zero: at once.
         not_found_after: Duration, in s(0)..=s(24 * 3600);
         /// Time until a key that is `not_found` is fetched again, if a client asks for it.
         not_found_retry_interval: Duration, in ms(1)..=s(24 * 3600);
         /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
         backoff_initial: Duration, in ms(1)..=s(24 * 3600);
-        /// Maximum delay before a retry, unless `Retry-After` says more.
+        /// Maximum delay before a retry, unless `Retry-After` is longer.
         backoff_max: Duration, in ms(1)..=s(24 * 3600);
         /// Maximum value taken from `Retry-After` with status 429. With another status, it is at most a minute as well.
         retry_after_max: Duration, in s(0)..=s(24 * 3600);

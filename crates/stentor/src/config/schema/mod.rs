@@ -1,5 +1,6 @@
-//! Every key of the configuration, once: its name, type, range, meaning, and the field of the options that it sets,
-//! whose default is the key's. [`section!`](super::section::section) has the syntax.
+//! Every key of the configuration, once: its name, type, range, description, and the field of the options
+//! that it sets. The field's default is the key's. [`section!`](super::section::section) describes the
+//! syntax.
 //!
 //! `docs/configuration.md` is generated from these files and checked against them by a test.
 
@@ -37,7 +38,7 @@ const fn s(n: u64) -> Duration {
 
 const HOUR: Duration = s(3600);
 
-/// Keys without which a section that may be there several times means nothing.
+/// Returns the required keys of a repeated section.
 pub(crate) fn required(section: &str) -> &'static [&'static str] {
     match section {
         "auth.issuers" => &["issuer", "algorithms"],
@@ -52,5 +53,5 @@ pub(crate) fn required(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// Most sections of one name that a file may have.
+/// Maximum number of sections of one name in a file.
 pub(crate) const REPEATED_MAX: usize = 1000;

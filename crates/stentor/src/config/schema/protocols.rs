@@ -51,11 +51,11 @@ section! {
 choice! {
     /// Sites from which browsers send a cookie.
     CookieSameSite => stentor_edge::SameSite {
-        /// From its own, and with navigation from others.
+        /// The cookie's own site, and other sites when they navigate to it.
         Lax = "lax",
-        /// From its own only.
+        /// Only the cookie's own site.
         Strict = "strict",
-        /// From any. Browsers demand `cookie_secure` for this.
+        /// Any site. Browsers demand `cookie_secure` for this.
         None = "none",
     }
 }

@@ -1,4 +1,4 @@
-//! Rooms, and what events do in them.
+//! Rooms, and actions for events in them.
 
 use super::s;
 use crate::config::section::section;
@@ -19,14 +19,14 @@ section! {
         /// Rooms with presence: prefixes of their names; `""` is every room. Their members can be listed, and watched as they
         /// join and leave. Of other rooms, clients can learn the number of members.
         presence: Vec<String> => edge.rooms.presence.rooms, [restart];
-        /// Members of a room that are listed, per node. Further members are counted only.
+        /// Listed members of a room, per node. Further members are only counted.
         presence_members_max: usize => edge.rooms.presence.members_max, in 0..=10_000, [restart];
         /// Size of the `info` shown with a member. A larger one isn't shown.
         presence_info_bytes_max: Bytes => edge.rooms.presence.info_bytes_max, in Bytes(0)..=Bytes(1_024);
         /// Time that a user stays a member after their session has ended. A user who returns in time neither leaves nor joins.
         /// 0 while memory is short (`limits.memory_bytes_max`).
         presence_grace: Duration => edge.rooms.presence.grace, in s(0)..=s(300), [restart];
-        /// Name of the Socket.IO event with which clients ask who is in a room and are notified of changes.
+        /// Name of the Socket.IO event with which clients request the members of a room and receive changes.
         presence_event: String => edge.rooms.presence.event, [restart];
     }
 }

@@ -60,9 +60,10 @@ choice! {
 section! {
     /// Addresses, threads and logging.
     [server] Server => (edge) {
-        /// The address for clients. Port 0 picks a free port. Clients speak TLS here if there is a `[[tls]]`.
+        /// The address for clients. Port 0 picks a free port. It uses TLS if there is a `[[tls]]`.
         listen: SocketAddr, [restart];
-        /// Whether a proxy begins each connection to `listen` with a header of the PROXY protocol that names the client: docs/limits.md.
+        /// Whether each connection to `listen` begins with a header of the PROXY protocol, in which a proxy
+        /// states the client's address: docs/limits.md.
         proxy_protocol: ProxyProtocol, [restart];
         /// File with at least 32 secret bytes, from which the keys of TLS session tickets follow. Nodes behind one load balancer need
         /// the same file, so that clients can resume their TLS sessions at any of them. Empty: a random secret, until the server ends.
@@ -80,8 +81,9 @@ section! {
         /// Further host names accepted in the `Host` header of the admin port. Loopback and the address itself are
         /// always accepted.
         admin_hosts: Vec<String> => control.admin.hosts;
-        /// Path of a Unix socket where a new process takes the listening sockets over from the running one, which then drains:
-        /// docs/deploys.md, "Takeover". Only processes of the same user may. Empty: none.
+        /// Path of a Unix socket through which a new process takes over the listening sockets of the running
+        /// one, which then drains: docs/deploys.md, "Takeover". Only processes of the same user may connect.
+        /// Empty: none.
         takeover_socket: String = String::new(), [restart];
         /// Threads of the data plane. 0: one per core of the machine.
         cores: usize, in 0..=256, [restart];
@@ -103,14 +105,14 @@ section! {
         /// at once. New sessions are refused with 503. It ends early if no session is left. After SIGINT there is no delay and
         /// no window.
         drain_window: Duration = s(5), in s(0)..=HOUR;
-        /// Time after `drain_window` for requests that wait for something, and for answers to leave. Remaining connections are
-        /// then cut.
+        /// Time after `drain_window` for pending requests, and for responses to be sent. Remaining
+        /// connections are then closed.
         shutdown_timeout: Duration = s(10), in s(0)..=HOUR;
     }
 }
 
 section! {
-    /// Web pages that may connect, over every protocol.
+    /// Origins of web pages that may connect, over every protocol.
     [origins] Origins => (edge) {
         /// Allowed origins besides the server's own: `https://example.com`, `https://*.example.com` for every
         /// subdomain, `app://`, `capacitor://localhost` or `file://` for pages of applications, `null` for pages without an
@@ -151,17 +153,19 @@ section! {
         idle_timeout: Duration, in ms(100)..=HOUR;
         /// Time that a request waits for a document or an application's answer. It is then answered with 504.
         request_timeout: Duration, in ms(100)..=HOUR;
-        /// Time that a message waits for the answer whether the cluster's other nodes get it, or a client for the answer
-        /// whether it may do something. It is then refused with `unavailable`.
+        /// Time that a message waits for the confirmation of the cluster's other nodes, or a client for a
+        /// decision about its request. It is then refused with `unavailable`.
         decision_timeout: Duration, in ms(100)..=HOUR;
-        /// Such answers that a core waits for. Beyond it, the last one of the address with the most is refused with `unavailable`.
+        /// Pending decisions per core (`decision_timeout`). Above this number, the last one of the address
+        /// with the most is refused with `unavailable`.
         decisions_max: usize, in 1..=1_000_000;
         /// Time to close a connection. It is then reset.
         close_timeout: Duration, in ms(100)..=s(60);
-        /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Beyond it, `queue` ends the
-        /// session and `drop_oldest` drops messages.
+        /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Above it, `queue`
+        /// ends the session and `drop_oldest` drops messages.
         send_buffer_bytes_max: Bytes, in Bytes::kib(1)..=Bytes::mib(1024);
-        /// Answers queued for a client that doesn't read them. Beyond it, the server stops reading from the client.
+        /// Answers queued for a client that doesn't read them. Above it, the server stops reading from the
+        /// client.
         replies_bytes_max: Bytes, in Bytes(1)..=Bytes::mib(1024);
         /// Bytes that a core receives, decompresses and handles for one connection per turn. Each message counts 128 bytes
         /// extra, each HTTP request 1 KiB. The rest waits until other connections have had their turn
@@ -193,11 +197,11 @@ section! {
         /// Connections that are passed through to other nodes of a cluster. Further requests that belong there are answered with
         /// 503. Each takes two file descriptors: there are at most one sixteenth as many as file descriptors.
         relayed_connections_max: usize, in 1..=100_000_000;
-        /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
-        /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
-        /// inputs larger than 16 KiB, evicts history, and ends the disconnected Socket.IO sockets that hold the
-        /// most. Above 100 %, or after 2 s above 95 %, it ends the sessions that
-        /// hold the most, until at most 90 % are in use.
+        /// Memory held for clients: unfinished input, answers, messages, history, documents, rooms, sessions
+        /// and connections (`stentor_memory_bytes`, by class). Above 95 %, the server refuses new
+        /// connections, new topics and inputs larger than 16 KiB, evicts history, and ends the disconnected
+        /// Socket.IO sockets that hold the most. Above 100 %, or after 2 s above 95 %, it ends the sessions
+        /// that hold the most, until at most 90 % are in use.
         memory_bytes_max: Bytes, in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
         inbox_messages_max: usize, in 64..=1_048_576, [restart];

@@ -1,15 +1,16 @@
-//! Where clients connect, and TLS.
+//! Addresses for clients, and TLS.
 
 use super::ProxyProtocol;
 use crate::config::section::section;
 use std::net::SocketAddr;
 
 section! {
-    /// A certificate for TLS (docs/tls.md). Write one `[[tls]]` per certificate. A client gets the first certificate with the name
-    /// that it asks for (SNI), or else the first of all. With a certificate, the port of `server.listen` speaks TLS only; a
-    /// `[[listeners]]` can speak plain HTTP.
+    /// A certificate for TLS (docs/tls.md). Write one `[[tls]]` per certificate. A client gets the first
+    /// certificate with the name that it requests (SNI), otherwise the first of all. With a certificate, the
+    /// port of `server.listen` only accepts TLS; a `[[listeners]]` can accept plain HTTP.
     [tls] Certificate => (certificate) {
-        /// File with the PEM certificate and those that lead to a root, in this order, as `fullchain.pem` of certbot.
+        /// File with the PEM certificate and its intermediate certificates, in this order, like
+        /// `fullchain.pem` of certbot.
         certificate: String;
         /// File with the PEM private key, without a password: RSA, ECDSA P-256 or P-384, or Ed25519.
         key: String;
@@ -17,9 +18,10 @@ section! {
 }
 
 section! {
-    /// The certificate of the admin port, which then speaks TLS only: docs/tls.md. Without it, the port speaks plain HTTP.
+    /// The certificate of the admin port, which then only accepts TLS: docs/tls.md. Without it, the port uses
+    /// plain HTTP.
     [admin_tls] AdminTls => (admin_certificate) {
-        /// File with the PEM certificate and those that lead to a root, in this order.
+        /// File with the PEM certificate and its intermediate certificates, in this order.
         certificate: String;
         /// File with the PEM private key, without a password.
         key: String;
@@ -27,13 +29,14 @@ section! {
 }
 
 section! {
-    /// A further address for clients, besides `server.listen`. Write one `[[listeners]]` per address.
+    /// A further address for clients, in addition to `server.listen`. Write one `[[listeners]]` per address.
     [listeners] Listener => (listener) {
         /// The address. Port 0 picks a free port.
         address: SocketAddr, [restart];
-        /// Whether clients speak TLS at this address. It needs a `[[tls]]`.
+        /// Whether this address uses TLS. Requires a `[[tls]]`.
         tls: bool, [restart];
-        /// Whether a proxy begins each connection with a header of the PROXY protocol that names the client: docs/limits.md.
+        /// Whether each connection begins with a header of the PROXY protocol, in which a proxy states the
+        /// client's address: docs/limits.md.
         proxy_protocol: ProxyProtocol, [restart];
     }
 }

@@ -1,4 +1,4 @@
-//! Every key reaches the options, and the defaults are theirs.
+//! Every key reaches the options, and its default is theirs.
 
 use super::super::*;
 use super::Bytes;
@@ -8,7 +8,7 @@ use crate::config::section::KeyInfo;
 const WITHOUT_OPTION: [&str; 6] =
     ["log", "log_level", "drain_delay", "drain_window", "shutdown_timeout", "takeover_socket"];
 
-/// Several keys may set the same field, and a key may have a default of its own: all are those of the options.
+/// Several keys may set the same field, and a key may have its own default: all equal those of the options.
 #[test]
 fn the_defaults_are_those_of_the_options() {
     let mut expect = Options::default();
@@ -39,7 +39,7 @@ fn the_size_of_messages_is_limited_on_both_ports() {
     assert_eq!((options.edge.limits.message_bytes_max, options.control.admin.message_bytes_max), (7, 7));
 }
 
-/// The configuration with this file, or `None` if the types or ranges of its values are wrong.
+/// Returns the configuration with this file, or `None` if the types or ranges of its values are wrong.
 fn config(file: &str) -> Option<Config> {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", file);
@@ -50,7 +50,7 @@ fn options(config: &Config) -> String {
     format!("{:?}", (config.options(), config.auth_options(), config.permission_rules()))
 }
 
-/// Keys that a section needs to have any effect.
+/// Returns the keys that a section needs to have any effect.
 fn needed(section: &str) -> &'static [&'static str] {
     match section {
         "auth" => &["anonymous = \"allow\""],
@@ -68,7 +68,7 @@ fn needed(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// Values that fit some keys. Secrets don't show their default, which is none.
+/// Valid values for some keys. Secrets don't show their default, which is empty.
 const FURTHER: &str = r#"true
 false
 ["a"]
@@ -87,8 +87,8 @@ false
 "0123456789abcdef"
 "0123456789ABCDEF""#;
 
-/// Calls `check` with each key of each section, and configurations with three of its values or
-/// more, until one of them changes the options.
+/// Calls `check` with each key of each section, and configurations with three or more of its values, until
+/// one of them changes the options.
 fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     for section in sections() {
         for key in &section.keys {
@@ -113,7 +113,7 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     }
 }
 
-/// For each key there is a value that changes the options.
+/// Each key has a value that changes the options.
 #[test]
 fn every_key_reaches_the_options() {
     for_every_key(|section, key, configs| {
@@ -123,10 +123,10 @@ fn every_key_reaches_the_options() {
     });
 }
 
-/// What a reload reports as applied is taken by the data plane. The control plane, the issuers' keys, the certificates and the
-/// times of a drain are replaced as a whole.
+/// The data plane applies every change that a reload reports as applied. The control plane, the issuers'
+/// keys, the certificates and the times of a drain are replaced completely.
 #[test]
-fn what_is_applied_is_taken() {
+fn reported_changes_are_applied() {
     for_every_key(|section, key, configs| {
         let name =
             if section.repeated { section.name.into() } else { format!("{}.{}", section.name, key.name) };

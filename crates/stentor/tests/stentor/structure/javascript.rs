@@ -1,10 +1,10 @@
-//! Where the tests in JavaScript let time pass, or look at the clock.
+//! Places where tests in JavaScript let time pass, or read the clock.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Calls that let time pass or measure it. All tests import the timer that is awaited as `passed`.
+/// Calls that let time pass or measure it. All tests import the awaitable timer as `passed`.
 const TIMES: [&str; 8] = [
     "setTimeout(",
     "setInterval(",
@@ -17,8 +17,9 @@ const TIMES: [&str; 8] = [
 ];
 const IMPORT: &str = "import { setTimeout as passed } from 'node:timers/promises';";
 
-/// Lines with such calls: the file, how many, and the reason. The list only shrinks; it has at most [`LISTED_MAX`] lines. Tests of
-/// `make test`, the files in `tests/clients` itself, have none: they call `until`, `within` and `clock` of the harness.
+/// Lines with such calls: the file, their number, and the reason. The list only shrinks; it has at most
+/// [`LISTED_MAX`] lines. Tests of `make test`, the files in `tests/clients` itself, have none: they call
+/// `until`, `within` and `clock` of the harness.
 const LISTED: [(&str, usize, &str); 22] = [
     ("clients/admin.mjs", 1, "the time in tokens"),
     ("clients/all/bridge-suites.test.mjs", 1, "the sharded adapter doesn't tell when it has subscribed"),
@@ -45,7 +46,7 @@ const LISTED: [(&str, usize, &str); 22] = [
 ];
 const LISTED_MAX: usize = 83;
 
-/// The files of tests in JavaScript, by their path below `tests`.
+/// Collects the files of tests in JavaScript, by their path below `tests`.
 fn tests(folder: &Path, root: &Path, found: &mut Vec<(String, PathBuf)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
