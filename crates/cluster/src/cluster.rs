@@ -431,10 +431,7 @@ impl Cluster {
             }
             Event::Message { channel, position, payload } => match self.frames.decode(&channel, &payload) {
                 Ok((sender, _)) if sender == self.node => {}
-                Ok((
-                    sender,
-                    frame @ (Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Alive),
-                )) => {
+                Ok((sender, frame @ (Frame::Feed(_) | Frame::Released(_) | Frame::Alive))) => {
                     self.handle_sender(sender);
                     let key = if let Channel::Topic(Topic::Feed(key)) = &channel { Some(key) } else { None };
                     let has_memory_for = |bytes| self.has_memory_for(bytes);
@@ -507,7 +504,7 @@ impl Cluster {
                     let _ = plane.update_presence(&room, sender.0, message);
                 }
             }
-            Frame::Version(_) | Frame::State(_) | Frame::Released(_) | Frame::Alive => {}
+            Frame::Feed(_) | Frame::Released(_) | Frame::Alive => {}
         }
     }
 

@@ -11,8 +11,8 @@ use std::time::Duration;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::Channel;
 use stentor_cluster::frame::{
-    AnswerError, Answered, FeedStateChange, FeedVersion, Frame, Frames, PresenceFrame, Question,
-    RevocationsFrame, Selector, SocketAnswer, SocketFrame, Task,
+    AnswerError, Answered, Frame, Frames, LogEntry, PresenceFrame, Question, RevocationsFrame, Selector,
+    SocketAnswer, SocketFrame, Task,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
@@ -28,9 +28,9 @@ use stentor_ports::{
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 const DOCUMENT_BYTES_MAX: usize = 1 << 16;
-/// What an item of a list may take for each of its bytes, while the list grows.
+/// Memory for an item of a list per byte of the item, while the list grows.
 const BYTES_PER_BYTE: usize = 64;
-/// What a decompressor takes.
+/// Memory of a decompressor.
 const ZSTD_BYTES: usize = 1 << 20;
 
 fn public_id() -> PublicId {
@@ -129,20 +129,9 @@ fn all_kinds() -> Vec<Frame> {
         answer(Answered::Sessions(SessionList::new(vec![session], 1))),
         answer(Answered::Rooms(RoomList { rooms: vec![("red".into(), 1)], ..RoomList::default() })),
         Frame::Answer { id: 1, answer: Err(AnswerError) },
-        Frame::Version(FeedVersion::whole(1, &document("[1,2,3]"))),
-        Frame::Version(FeedVersion::change(
-            1,
-            &document("[1,2]"),
-            &document("[1]"),
-            position,
-            Some("[]".into()),
-        )),
-        Frame::State(FeedStateChange {
-            term: 1,
-            state: FeedState::Stale,
-            reason: "r".into(),
-            sequence: Some(1),
-        }),
+        Frame::Feed(LogEntry::whole(1, &document("[1,2,3]"))),
+        Frame::Feed(LogEntry::change(1, &document("[1,2]"), &document("[1]"), position, Some("[]".into()))),
+        Frame::Feed(LogEntry::state(1, (FeedState::Stale, "r".into()), Some(1))),
         Frame::Socket(SocketFrame::Question { id: 1, name: name.clone(), request: SocketRequest::Take }),
         Frame::Socket(SocketFrame::Question { id: 1, name, request: SocketRequest::Describe }),
         answer_about_socket(1, SocketAnswer::None),
@@ -237,9 +226,9 @@ fn frames_are_read_as_they_were_written_and_changed_ones_do_no_harm() {
         let result = frames.decode(&Channel::Nodes, &frame);
         ALLOCATOR.set_limit(usize::MAX).unwrap();
         decoded += usize::from(result.is_ok());
-        if let Ok((_, Frame::Version(version))) = result {
+        if let Ok((_, Frame::Feed(entry @ LogEntry { version: Some(_), .. }))) = result {
             ALLOCATOR.set_limit(ALLOCATOR.allocated() + DOCUMENT_BYTES_MAX + ZSTD_BYTES).unwrap();
-            let document = version.document(b"[1]");
+            let document = entry.document(b"[1]");
             ALLOCATOR.set_limit(usize::MAX).unwrap();
             assert!(!document.is_ok_and(|document| document.body.len() > DOCUMENT_BYTES_MAX));
         }

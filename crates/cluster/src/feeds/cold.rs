@@ -7,9 +7,9 @@
 //! Half of the maximum is the number of keys that the control plane fetches. If more have subscribers, the control plane refuses keys,
 //! by address and session, before others have to wait here.
 
-use super::feed::{Cold, Role};
+use super::feed::Cold;
 use super::request::{FeedRequest, Ticket};
-use super::{Feeds, Purpose, RETRY_DELAY};
+use super::{Feeds, RETRY_DELAY};
 use crate::engine::{Lease, TERM_TTL};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -116,15 +116,14 @@ impl Feeds {
         if is_cold && !self.make_room_for_cold(now) {
             let delay = RETRY_DELAY.mul_f64(0.75 + 0.5 * self.random.f64());
             if let Some(feed) = self.feeds.get_mut(key) {
-                feed.role = Role::Following { acquire_at: now + delay };
+                feed.phase.acquire_at(now + delay);
             }
             return;
         }
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.role = Role::Acquiring;
-        let (term_seen, incarnation) = (feed.term_seen, feed.incarnation);
-        let request = FeedRequest::Acquire { key: key.clone(), term_seen };
-        self.request(now, Purpose::Acquire, incarnation, request);
+        feed.phase.acquire();
+        let request = FeedRequest::Acquire { key: key.clone(), term_seen: feed.log.term_seen };
+        self.request(now, request);
         if is_cold {
             self.cold.asked.insert(Ticket(self.drawn));
             self.cold.charge.add(COLD_KEY_BYTES + key.as_str().len());
@@ -150,7 +149,7 @@ impl Feeds {
         let has_log = self.feeds.get(key).is_some_and(|feed| !feed.has_no_log());
         let term_ttl = if has_log { TERM_TTL } else { self.cold.release(now) };
         let release = FeedRequest::Release { key: key.clone(), lease, term_ttl };
-        self.request(now, Purpose::Release, 0, release);
+        self.request(now, release);
     }
 
     /// Counts a feed among the cold keys, or no more.

@@ -1,11 +1,11 @@
 //! Joins the machine for feeds with the engine and both planes.
 
-use super::request::{Answer, Entry, Output, Ticket};
+use super::log::Log;
+use super::request::{Answer, Output, Ticket};
 use super::{ColdKeys, FeedStats, Feeds, SourceOf};
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Reply, Request};
-use crate::feeds::feed::Feed;
-use crate::frame::{Frame, FrameError, Frames};
+use crate::frame::{Frame, FrameError, Frames, LogEntry};
 use crate::space::Space;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ struct State {
     feeds: Feeds,
     /// Memory of the machine.
     charge: Charge,
-    /// What the control plane hasn't taken: which keys it is to fetch.
+    /// Keys to fetch or no longer to fetch, which the control plane hasn't taken.
     to_fetch: Vec<Wanted>,
     pushed: u64,
     pushes: HashMap<u64, Done<PushResult>>,
@@ -43,7 +43,7 @@ pub(crate) struct FeedDriver {
     changed: Notify,
 }
 
-/// What the driver is joined with.
+/// The engine and both planes.
 pub(crate) struct Surroundings<'a> {
     pub(crate) engine: &'a dyn Engine,
     pub(crate) plane: &'a dyn DataPlane,
@@ -52,7 +52,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) frames: &'a Frames,
     /// Counts a frame that is refused.
     pub(crate) refuse: Box<dyn Fn(FrameError) + Send + Sync + 'a>,
-    /// Whether there is memory for so many bytes. If not, this is counted.
+    /// Returns `true` if there is memory for so many bytes. If not, this is counted.
     pub(crate) has_memory_for: Box<dyn Fn(usize) -> bool + Send + Sync + 'a>,
 }
 
@@ -108,7 +108,7 @@ impl FeedDriver {
         self.changed.notify_one();
     }
 
-    /// Which keys the control plane is to fetch, or no more.
+    /// Takes the keys that the control plane fetches, or no longer fetches.
     pub(crate) fn take_to_fetch(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.state().to_fetch)
     }
@@ -131,7 +131,7 @@ impl FeedDriver {
         self.change(|feeds| feeds.handle_leaving(now()));
     }
 
-    /// Until other nodes know which leases this one has released.
+    /// Waits until other nodes know which leases this one has released.
     pub(crate) async fn released(&self) {
         while self.state().feeds.is_releasing() {
             self.settled.notified().await;
@@ -142,7 +142,7 @@ impl FeedDriver {
         self.change(|feeds| feeds.handle_connected(now()));
     }
 
-    /// A node has said something of a feed, or of all that it fetches.
+    /// A frame of another node arrived, about one feed or all feeds that it fetches.
     pub(crate) fn handle_frame(
         &self,
         sender: NodeId,
@@ -151,18 +151,15 @@ impl FeedDriver {
         frame: &Frame,
         has_memory_for: impl FnOnce(usize) -> bool,
     ) {
-        self.change(|feeds| match (frame, key, position) {
-            (Frame::Version(version), Some(key), _) if !has_memory_for(version.document_bytes()) => {
+        self.change(|feeds| match (frame, key) {
+            (Frame::Feed(entry), Some(key))
+                if entry.version.is_some() && !has_memory_for(entry.document_bytes()) =>
+            {
                 feeds.handle_deferred(now(), key);
             }
-            (Frame::Version(version), Some(key), Some(position)) => {
-                feeds.handle_version(now(), sender, key, position, version);
-            }
-            (Frame::State(change), Some(key), _) => {
-                feeds.handle_state(now(), sender, key, position, change);
-            }
-            (Frame::Released(term), Some(key), _) => feeds.handle_released(now(), key, *term),
-            (Frame::Alive, ..) => feeds.handle_alive(now(), sender),
+            (Frame::Feed(entry), Some(key)) => feeds.handle_entry(now(), sender, key, position, entry),
+            (Frame::Released(term), Some(key)) => feeds.handle_released(now(), key, *term),
+            (Frame::Alive, _) => feeds.handle_alive(now(), sender),
             _ => {}
         });
     }
@@ -188,13 +185,13 @@ impl FeedDriver {
         }
     }
 
-    /// Carries out what the machine wants, for ever.
+    /// Carries out the machine's outputs for as long as the node runs.
     pub(crate) async fn run(&self, with: Surroundings<'_>) {
         let mut requests = JoinSet::new();
         loop {
             let (timeout, reads) = {
                 let state = &mut *self.state();
-                // Before it is looked at which feeds have subscribers: those that ask have some.
+                // Taken first: the feeds of waiting clients have subscribers.
                 let to_confirm = std::mem::take(&mut state.to_confirm);
                 for wanted in with.plane.take_wanted() {
                     state.feeds.handle_wanted(now(), wanted);
@@ -234,7 +231,7 @@ impl FeedDriver {
             Output::Request(ticket, request) => {
                 let key = request.key().clone();
                 let request = request.encode(|key, entry| {
-                    with.frames.encode(&Channel::from(key.clone()), &Frame::from(entry))
+                    with.frames.encode(&Channel::from(key.clone()), &Frame::Feed(entry))
                 });
                 let answer = with.engine.request(request);
                 requests.spawn(async move { Answered::Machine(ticket, key, answer.await) });
@@ -277,10 +274,9 @@ impl Surroundings<'_> {
         }
     }
 
-    fn decode(&self, key: &Key, payload: &Bytes) -> Option<(NodeId, Entry)> {
+    fn decode(&self, key: &Key, payload: &Bytes) -> Option<(NodeId, LogEntry)> {
         match self.frames.decode(&Channel::from(key.clone()), payload) {
-            Ok((sender, Frame::Version(version))) => Some((sender, Entry::Version(version))),
-            Ok((sender, Frame::State(change))) => Some((sender, Entry::State(change))),
+            Ok((sender, Frame::Feed(entry))) => Some((sender, entry)),
             Ok(_) => None,
             Err(error) => {
                 (self.refuse)(error);
@@ -292,7 +288,7 @@ impl Surroundings<'_> {
     /// The document that a log leads to.
     fn read(&self, key: &Key, reply: Result<Reply, EngineError>) -> Result<Option<Document>, PushDenied> {
         match self.answer(key, reply) {
-            Answer::Log(log) => Ok(log.and_then(|log| Feed::document_of(*log))),
+            Answer::Log(log) => Ok(log.and_then(|log| Log::document_of(*log))),
             _ => Err(PushDenied::Unavailable { is_unknown: false }),
         }
     }

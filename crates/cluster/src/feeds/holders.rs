@@ -1,4 +1,4 @@
-//! Which nodes that hold leases are alive.
+//! Nodes that hold leases, and whether they are alive.
 //!
 //! A node that fetches feeds reports to all nodes every [`REPORT_INTERVAL`]. So followers of thousands of feeds don't have to ask the engine
 //! for each of them whether its lease is still held. A node is silent if it hasn't reported for [`SILENCE_MAX`], by which time
@@ -41,7 +41,7 @@ impl Holders {
         }
     }
 
-    /// The engine is connected again: nothing could be heard meanwhile.
+    /// The engine is connected again. No reports could arrive meanwhile.
     pub(super) fn handle_connected(&mut self, now: Instant) {
         self.heard_at.values_mut().for_each(|at| *at = now);
     }

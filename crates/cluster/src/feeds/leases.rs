@@ -1,7 +1,7 @@
 //! Leases of feeds: this node acquires, loses and releases them. The node that holds a feed's lease fetches the feed, or stores what
 //! was pushed.
 
-use super::feed::{Cold, Role};
+use super::feed::{Cold, Local, Refresh};
 use super::request::Output;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
 use std::time::Instant;
@@ -9,10 +9,11 @@ use stentor_hub::Key;
 use stentor_ports::{FeedUpdate, Wanted};
 
 impl Feeds {
-    /// The control plane is to fetch a key.
+    /// Lets the control plane fetch a key.
     pub(super) fn fetch(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
-        let requesters = std::mem::take(&mut feed.requesters);
+        let requesters = feed.local.wanted_mut().map(|wanted| std::mem::take(&mut wanted.requesters));
+        let requesters = requesters.unwrap_or_default();
         self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
     }
 
@@ -30,24 +31,24 @@ impl Feeds {
         self.lost_leases += 1;
         self.end_lease(key);
         let Some(feed) = self.feeds.get(key) else { return };
-        if let Some(lease) = feed.lease().filter(|_| feed.has_no_log() && !feed.is_wanted) {
+        if let Some(lease) = feed.phase.lease().filter(|_| feed.has_no_log() && !feed.local.is_wanted()) {
             // The engine may still keep it.
             self.request_release(now, key, lease);
         }
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.give_up_storing();
-        (feed.next, feed.is_informed, feed.holder) = (None, false, None);
         let delay = if feed.is_fetched() { RETRY_DELAY } else { PUSH_RETRY_DELAY };
-        feed.role = Role::Following { acquire_at: now + delay };
+        let storing = feed.phase.follow(now + delay);
+        feed.give_up(storing.as_ref());
+        feed.log.holder = None;
         self.load(now, key);
         self.reschedule(key);
     }
 
-    /// A fetched feed has had no subscribers for long enough.
+    /// Releases the lease of a feed, if this node holds it.
     pub(super) fn release(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if let Some(lease) = feed.lease() {
-            (feed.role, feed.storing) = (Role::Following { acquire_at: now }, None);
+        if let Some(lease) = feed.phase.lease() {
+            feed.phase.follow(now);
             self.end_lease(key);
             self.request_release(now, key, lease);
         }
@@ -62,13 +63,11 @@ impl Feeds {
         for key in keys {
             let delay = ACQUIRE_INTERVAL.mul_f64(self.random.f64());
             if let Some(feed) = self.feeds.get_mut(&key) {
-                feed.begin_log_anew();
+                feed.log.begin_anew();
                 feed.lost_until = None;
                 // The holder may have released the lease meanwhile.
                 feed.check_at = now + delay;
-                if let Role::Following { acquire_at } = &mut feed.role {
-                    *acquire_at = now + delay;
-                }
+                feed.phase.acquire_at(now + delay);
                 self.begin_term(now, &key);
                 self.load(now, &key);
             }
@@ -78,25 +77,27 @@ impl Feeds {
 
     /// The holder of the lease asks for a new one, which replaces it and has a greater term.
     pub(super) fn begin_term(&mut self, now: Instant, key: &Key) {
-        let Some(lease) = self.feeds.get(key).and_then(|feed| feed.lease()) else { return };
+        let Some(lease) = self.feeds.get(key).and_then(|feed| feed.phase.lease()) else { return };
         self.end_lease(key);
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.give_up_storing();
-        (feed.next, feed.is_informed) = (None, false);
-        feed.term_seen = feed.term_seen.max(lease.term.saturating_add(1));
-        feed.role = Role::Following { acquire_at: now };
-        // If it was a cold key, it makes room for itself.
+        let storing = feed.phase.follow(now);
+        feed.give_up(storing.as_ref());
+        feed.log.term_seen = feed.log.term_seen.max(lease.term.saturating_add(1));
+        // A cold key makes room for itself.
         self.count_cold(key);
         self.acquire(now, key);
     }
 
-    /// The node has no subscribers of a key any more.
+    /// The last subscriber of a key on this node has left.
     pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        (feed.is_wanted, feed.shown, feed.must_store) = (false, None, false);
-        (feed.awaited, feed.confirm_at) = (None, None);
+        let holds = feed.is_fetched() && feed.phase.holding().is_some();
         // Clients that subscribe and unsubscribe in a loop cause no additional requests.
-        feed.release_at = (feed.is_fetched() && feed.lease().is_some()).then(|| now + self.idle_ttl);
+        feed.local = Local::Unwanted { until: holds.then(|| now + self.idle_ttl) };
+        feed.waiting = None;
+        if feed.refresh == Refresh::Due {
+            feed.refresh = Refresh::Never;
+        }
         self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
         // A pushed document is stored to the end.
         self.remove_unused(key);

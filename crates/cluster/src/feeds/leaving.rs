@@ -3,7 +3,8 @@
 //! Its own subscribers stay until then, and no other node may have any. So the node takes a feed back that no other node has taken
 //! within [`TAKE_BACK_DELAY`].
 
-use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, Purpose};
+use super::request::Purpose;
+use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
@@ -23,12 +24,13 @@ impl Feeds {
     /// The node shuts down, at once or when its sessions have ended.
     pub(crate) fn handle_leaving(&mut self, now: Instant) {
         self.is_leaving = true;
-        let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.lease().is_some());
+        let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.phase.holding().is_some());
         let held: Vec<Key> = held.map(|(key, _)| key.clone()).collect();
         for key in held {
             self.release(now, &key);
-            if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.is_wanted) {
-                feed.leave_to_others(now + TAKE_BACK_DELAY);
+            if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.local.is_wanted()) {
+                feed.log.holder = None;
+                feed.phase.acquire_at(now + TAKE_BACK_DELAY);
                 // A version that was being stored is in the log, or the next holder fetches it.
                 self.load(now, &key);
             }
@@ -39,6 +41,7 @@ impl Feeds {
 
     /// Whether other nodes have yet to learn which leases this node has released.
     pub(crate) fn is_releasing(&self) -> bool {
-        !self.outputs.is_empty() || self.asked.values().any(|asked| asked.purpose == Purpose::Release)
+        !self.outputs.is_empty()
+            || self.asked.values().any(|asked| matches!(asked.purpose, Purpose::Release(_)))
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Feeds;
 use super::feed::Feed;
+use super::phase::Holding;
 use super::request::{Asked, FeedRequest};
 
 /// Memory of a feed without its document: its state and its places in the tables.
@@ -12,6 +13,7 @@ const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
 impl Feeds {
     /// Bytes of all feeds, requests and replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.feeds.len() * FEED_BYTES + self.asked.len() * REQUEST_BYTES + self.replaced.held_bytes()
+        let leases = self.leases * size_of::<Holding>();
+        self.feeds.len() * FEED_BYTES + leases + self.asked.len() * REQUEST_BYTES + self.replaced.held_bytes()
     }
 }

@@ -1,17 +1,12 @@
 //! Feeds of a cluster: one node fetches a key, all nodes that have subscribers follow. Sans-I/O.
 //!
-//! A node with subscribers reads what the engine keeps of the feed, then tries to acquire the key's lease. The holder
+//! A node with subscribers reads the log of the feed in the engine, then tries to acquire the key's lease. The holder of the lease
 //! fetches the key. Each version is stored in the engine, which publishes it to the followers, and is delivered to the node's own
 //! subscribers when it is stored. So no node ever shows a version that another holder could replace.
 //!
-//! ```text
-//!              wanted             log read              acquired
-//!   unknown ──────────► loading ──────────► following ──────────► holding
-//!                          ▲                    │  ▲                  │
-//!                          └──── a gap ─────────┘  └─── lost ─────────┘
-//! ```
+//! [`phase`] has the phases of a feed and their transitions, [`log`] the node's copy of the log.
 //!
-//! The log also has the feed's state: the first thing that a holder stores, so that its newest entry names the holder. Followers ask
+//! The log has the feed's state as well. A holder stores it first, so that the log's newest entry names the holder. Followers ask
 //! for the lease if the holder's node is silent ([`holders`]), has released it, or is unknown.
 //!
 //! Versions of two epochs can't be compared. So a client that names another epoch than its node's waits until the log is read anew
@@ -33,7 +28,9 @@ mod feed;
 mod holders;
 mod leases;
 mod leaving;
+mod log;
 mod memory;
+mod phase;
 mod push;
 mod replies;
 mod request;
@@ -41,14 +38,15 @@ mod subscribers;
 
 use crate::NodeId;
 use crate::engine::Channel;
-use crate::frame::{FeedStateChange, FeedVersion, Frame};
+use crate::frame::{Frame, LogEntry};
 use crate::replaced::Replaced;
 pub(crate) use cold::ColdKeys;
 pub(crate) use driver::{FeedDriver, Surroundings};
-use feed::{Feed, Role, Step};
+use feed::{Feed, Refresh, Step, Waiting};
 use holders::Holders;
 use leaving::delay_after_release;
-use request::{Asked, FeedRequest, Output, Store, Ticket};
+use phase::{Next, Phase};
+use request::{Asked, FeedRequest, Output, Ticket};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,7 +57,7 @@ use stentor_ports::{FeedSource, FeedUpdate, Wanted};
 const LEASE_TTL: Duration = Duration::from_secs(6);
 /// How often a holder renews its lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(2);
-/// A holder ceases to store so long before its lease ends.
+/// Time before the end of a lease from which its holder stores nothing.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
 /// How often a follower tries to acquire the lease of a node that is silent or unknown,
 const ACQUIRE_INTERVAL: Duration = Duration::from_secs(3);
@@ -71,8 +69,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const PUSH_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Delay before the log is read for clients of another epoch, so that those that resume at the same time wait for one read.
 const CONFIRM_DELAY: Duration = Duration::from_millis(20);
-/// They wait for a log that has lost versions until the next version is stored, but no longer than this. Another node fetches by then if
-/// the holder has died.
+/// Maximum time that these clients wait for the next version if the log has lost versions. Another node fetches by then if the holder has
+/// died.
 const LOST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often a pushed document with subscribers is stored again, because the engine keeps it for a day.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
@@ -81,17 +79,7 @@ const CHANGES_MAX: usize = 64;
 /// Maximum number of requests without an answer. Others wait.
 const REQUESTS_MAX: usize = 512;
 
-/// What a request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    Load,
-    Acquire,
-    Renew,
-    Release,
-    Store,
-}
-
-/// Figures.
+/// Figures for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedStats {
     pub(crate) leases: usize,
@@ -105,7 +93,7 @@ pub(crate) struct FeedStats {
     pub(crate) cold_keys_released: u64,
 }
 
-/// Where the documents of a key come from.
+/// Returns the source of a key's documents.
 pub type SourceOf = Arc<dyn Fn(&Key) -> FeedSource + Send + Sync>;
 
 /// The feeds of one node.
@@ -121,7 +109,7 @@ pub(crate) struct Feeds {
     replaced: Replaced,
     asked: ShrinkingMap<Ticket, Asked>,
     drawn: u64,
-    /// The last of them before the engine was connected again.
+    /// Number of requests before the engine was connected again.
     drawn_before: u64,
     due: BTreeSet<(Instant, Key)>,
     outputs: VecDeque<Output>,
@@ -162,7 +150,7 @@ impl Feeds {
         }
     }
 
-    /// What is to be done next.
+    /// The next output.
     pub(crate) fn poll_output(&mut self) -> Option<Output> {
         if self.asked.len() - self.requests.len() < REQUESTS_MAX
             && let Some((ticket, request)) = pop_front(&mut self.requests)
@@ -195,11 +183,11 @@ impl Feeds {
 
     /// The newest document of a key with subscribers, as far as this node knows.
     pub(crate) fn document(&self, key: &Key) -> Option<Document> {
-        let feed = self.feeds.get(key).filter(|feed| feed.is_wanted && !feed.is_loading && !feed.missed)?;
-        feed.newest.as_ref().map(|newest| newest.document.clone())
+        let feed = self.feeds.get(key).filter(|feed| feed.local.is_wanted() && feed.phase.is_current())?;
+        feed.log.newest.as_ref().map(|newest| newest.document.clone())
     }
 
-    /// The node has subscribers of a key, or none any more.
+    /// The node has subscribers of a key, or the last one has left.
     pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: Wanted) {
         let Wanted { key, wanted: is_wanted, requesters } = wanted;
         if !is_wanted {
@@ -207,46 +195,42 @@ impl Feeds {
         }
         if !self.feeds.contains_key(&key) {
             self.insert(now, &key, true);
-            self.load(now, &key);
+            self.request(now, FeedRequest::Load(key.clone()));
         }
         let Some(feed) = self.feeds.get_mut(&key) else { return };
-        feed.add_requesters(requesters);
-        let was_wanted = std::mem::replace(&mut feed.is_wanted, true);
-        feed.release_at = None;
-        if feed.is_fetched() && feed.lease().is_some() {
+        let was_wanted = feed.local.want(requesters);
+        if feed.is_fetched() && feed.phase.holding().is_some() {
             self.fetch(&key);
             if !was_wanted {
-                // The core has forgotten it.
+                // The core has forgotten the version.
                 self.show_newest(&key, Vec::new());
             }
         } else if !was_wanted {
             // Subscribed to now: versions from here on arrive. A lease may have been lost since the last subscriber left.
             self.load(now, &key);
-        } else if !feed.is_loading && feed.newest.is_none() {
+        } else if !feed.phase.is_reading() && feed.log.newest.is_none() {
             self.show_absence(&key);
         }
         self.reschedule(&key);
     }
 
-    /// Requests so far.
+    /// Number of requests so far.
     pub(crate) fn requests_drawn(&self) -> u64 {
         self.drawn
     }
 
-    /// Clients of this node wait to hear that a feed is as new as the engine's. [`FeedUpdate::Confirmed`] follows with the number of a
-    /// request after this call. A feed that isn't known is about to be read for the first time, or has no subscribers any more.
+    /// Clients of this node wait until the node's copy of a feed is confirmed. [`FeedUpdate::Confirmed`] follows with the number of a
+    /// request after this call. An unknown feed is about to be read for the first time, or has no subscribers any more.
     pub(crate) fn handle_confirm(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        feed.awaited = Some(self.drawn);
-        // One that is being read, or to be read again, is read for them afterwards.
-        if !feed.is_loading && !feed.missed {
-            feed.confirm_at.get_or_insert(now + CONFIRM_DELAY);
-            self.reschedule(key);
-        }
+        // If the log is being read, or is to be read again, it is read once more afterwards.
+        let read_at = feed.phase.is_current().then_some(now + CONFIRM_DELAY);
+        feed.waiting = Some(Waiting { asked: self.drawn, read_at: feed.confirm_at().or(read_at) });
+        self.reschedule(key);
     }
 
-    /// The control plane has news of a key. Returns the news if the node's own subscribers are to have it as it is. A version has
-    /// no effect without the lease: its position would be this node's own.
+    /// The control plane has news of a key. Returns the news if the node's own subscribers receive them as they are. Without the lease, a
+    /// version has no effect: its position would be this node's own.
     pub(crate) fn handle_update(
         &mut self,
         now: Instant,
@@ -254,51 +238,53 @@ impl Feeds {
         update: FeedUpdate,
     ) -> Option<FeedUpdate> {
         let is_known = self.feeds.contains_key(key);
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.lease().is_some()) else {
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.phase.holding().is_some()) else {
             return match update {
                 FeedUpdate::Document(_) | FeedUpdate::Patched(..) => None,
                 FeedUpdate::State { .. } if is_known => None,
                 _ => Some(update),
             };
         };
-        let own = match update {
-            FeedUpdate::Document(document) => {
-                feed.set_next(document, None);
-                None
-            }
-            FeedUpdate::Patched(document, patch) => {
-                feed.set_next(document, Some(patch));
-                None
-            }
-            FeedUpdate::State { state, reason } => {
+        let (next, own) = match update {
+            FeedUpdate::Document(document) => (Some((document, None)), None),
+            FeedUpdate::Patched(document, patch) => (Some((document, Some(patch))), None),
+            FeedUpdate::State { state, ref reason } => {
                 feed.set_state((state, reason.clone()));
-                Some(FeedUpdate::State { state, reason })
+                (None, Some(update))
             }
             FeedUpdate::At { .. } | FeedUpdate::Forget | FeedUpdate::Refuse(_) | FeedUpdate::Confirmed(_) => {
                 return Some(update);
             }
         };
+        if let (Some((document, patch)), Some(holding)) = (next, feed.phase.holding_mut()) {
+            holding.is_informed = true;
+            holding.next = Some(Next { document, patch, state: None });
+        }
         self.store(now, key);
         own
     }
 
-    /// A version of a feed arrived from another node.
-    pub(crate) fn handle_version(
+    /// An entry that another node has stored arrived, or a state that no log has.
+    pub(crate) fn handle_entry(
         &mut self,
         now: Instant,
         sender: NodeId,
         key: &Key,
-        position: Position,
-        version: &FeedVersion,
+        position: Option<Position>,
+        entry: &LogEntry,
     ) {
-        if !self.handle_term(now, sender, key, version.term) {
+        if (entry.version.is_some() && position.is_none()) || !self.handle_term(now, sender, key, entry.term)
+        {
             return;
         }
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        match feed.apply(position, version, &mut self.replaced) {
+        match feed.log.apply(position, entry, &mut self.replaced) {
+            Ok(Some(FeedUpdate::State { .. })) => self.show_state(key),
             Ok(Some(update)) => {
-                feed.refresh_later(now, random);
+                if feed.refresh != Refresh::Due {
+                    feed.plan_refresh(now, random, false);
+                }
                 self.show(key, update);
             }
             Ok(None) => {}
@@ -310,67 +296,45 @@ impl Feeds {
         self.reschedule(key);
     }
 
-    /// A version arrived that this node has no memory for. It is read later.
+    /// An entry arrived for which this node has no memory. The log is read later.
     pub(crate) fn handle_deferred(&mut self, now: Instant, key: &Key) {
         if let Some(feed) = self.feeds.get_mut(key) {
-            (feed.missed, feed.load_at) = (true, Some(now + RETRY_DELAY));
+            feed.phase.read_at_or_next(now + RETRY_DELAY);
             self.reschedule(key);
         }
     }
 
-    /// Another node has noticed a change of a feed's state, or begins to hold its lease.
-    pub(crate) fn handle_state(
-        &mut self,
-        now: Instant,
-        sender: NodeId,
-        key: &Key,
-        position: Option<Position>,
-        change: &FeedStateChange,
-    ) {
-        if !self.handle_term(now, sender, key, change.term) {
-            return;
-        }
-        match self.feeds.get_mut(key).map(|feed| feed.apply_state(position, change)) {
-            Some(Ok(true)) => self.show_state(key),
-            Some(Err(_)) => {
-                self.resyncs += 1;
-                self.load(now, key);
-            }
-            Some(Ok(false)) | None => {}
-        }
-        self.reschedule(key);
-    }
-
-    /// The holder with this term or a greater one is `sender`. Returns whether what it says counts.
+    /// `sender` holds a lease with this term. Returns `false` if its entry has no effect.
     fn handle_term(&mut self, now: Instant, sender: NodeId, key: &Key, term: u64) -> bool {
         let Some(feed) = self.feeds.get_mut(key) else { return false };
-        if term < feed.term_seen || feed.is_loading {
-            // Of a holder that has lost its lease; or the log will have it.
-            feed.missed |= feed.is_loading;
+        if feed.phase.is_reading() {
+            // The log has the entry, or is read once more.
+            feed.phase.begin_read();
+            return false;
+        }
+        if term < feed.log.term_seen {
+            // The sender has lost its lease.
             return false;
         }
         self.holders.handle_alive(now, sender);
-        feed.holder = Some(sender);
-        if term > feed.term_seen {
-            feed.term_seen = term;
-            if feed.lease().is_some() {
-                self.lose(now, key);
-                return false;
-            }
+        feed.log.holder = Some(sender);
+        let is_new = term > feed.log.term_seen;
+        feed.log.term_seen = term;
+        let is_lost = is_new && feed.phase.holding().is_some();
+        if is_lost {
+            self.lose(now, key);
         }
-        true
+        !is_lost
     }
 
     /// A holder has released its lease.
     pub(crate) fn handle_released(&mut self, now: Instant, key: &Key, term: u64) {
         let random = self.random.f64();
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.term_seen) else { return };
-        feed.holder = None;
+        let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.log.term_seen) else { return };
+        feed.log.holder = None;
         let delay = delay_after_release(feed.is_fetched(), self.is_leaving, random);
-        if let Role::Following { acquire_at } = &mut feed.role {
-            *acquire_at = now + delay;
-            self.reschedule(key);
-        }
+        feed.phase.acquire_at(now + delay);
+        self.reschedule(key);
     }
 
     /// A node that fetches feeds is alive.
@@ -378,7 +342,7 @@ impl Feeds {
         self.holders.handle_alive(now, sender);
     }
 
-    /// Something is due.
+    /// A timer is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.cold.expire(now);
         if self.leases > 0 && self.holders.take_report(now) {
@@ -400,80 +364,71 @@ impl Feeds {
 
     fn handle_due(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if feed.load_at.take_if(|at| *at <= now).is_some() && feed.missed {
-            self.load(now, key);
-        }
-        let Some(feed) = self.feeds.get_mut(key) else { return };
-        if feed.confirm_at.take_if(|at| *at <= now).is_some() {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(feed.phase.read_at()) || is_due(feed.confirm_at()) {
+            feed.begin_confirm();
             self.load(now, key);
         }
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        if feed.release_at.take_if(|at| *at <= now).is_some() {
+        if is_due(feed.local.until()) {
             return self.release(now, key);
         }
-        match feed.role {
-            Role::Holding { ends_at, .. } if now >= ends_at => {
-                if feed.is_fetched() {
-                    feed.state = (FeedState::Stale, "the cluster's engine doesn't answer".into());
+        let is_fetched = feed.is_fetched();
+        match &mut feed.phase {
+            Phase::Holding(holding) if now >= holding.ends_at => {
+                if is_fetched {
+                    feed.log.state = (FeedState::Stale, "the cluster's engine doesn't answer".into());
                     self.show_state(key);
                 }
                 self.lose(now, key);
             }
-            Role::Holding { lease, renew_at, ends_at } if now >= renew_at => {
-                // It is due again when the engine has answered.
-                feed.role = Role::Holding { lease, renew_at: ends_at, ends_at };
-                let incarnation = feed.incarnation;
-                let renew = FeedRequest::Renew { key: key.clone(), lease };
-                self.request(now, Purpose::Renew, incarnation, renew);
+            Phase::Holding(holding) if now >= holding.renew_at => {
+                // Until the engine answers.
+                holding.renew_at = holding.ends_at;
+                let renew = FeedRequest::Renew { key: key.clone(), lease: holding.lease };
+                self.request(now, renew);
             }
-            Role::Following { acquire_at } => {
-                if feed.needs_refresh(now) {
-                    feed.refresh_later(now, random);
-                    feed.must_store = true;
-                }
-                if acquire_at > now || !feed.needs_lease() {
-                    return;
-                }
-                let silent_at = feed.holder.and_then(|holder| self.holders.silent_at(holder));
-                match silent_at.filter(|at| feed.is_fetched() && *at > now && feed.check_at > now) {
-                    // Not all followers at once.
-                    Some(at) => {
-                        let at = at.min(feed.check_at) + ACQUIRE_INTERVAL.mul_f64(0.3 * random);
-                        feed.role = Role::Following { acquire_at: at };
-                    }
-                    None => self.acquire(now, key),
-                }
+            Phase::Following { acquire_at, .. } => {
+                let acquire_at = *acquire_at;
+                self.follow_up(now, key, acquire_at, random);
             }
-            Role::Holding { .. } | Role::Acquiring | Role::Loading => {}
+            Phase::Holding(_) | Phase::Acquiring { .. } | Phase::Loading(_) => {}
         }
     }
 
-    /// Stores what there is to store, if the lease lasts and nothing else is being stored.
+    /// A follower asks for the lease if it is time, unless the holder is alive.
+    fn follow_up(&mut self, now: Instant, key: &Key, acquire_at: Instant, random: f64) {
+        let Some(feed) = self.feeds.get_mut(key) else { return };
+        if matches!(feed.refresh, Refresh::At(at) if at <= now) {
+            feed.refresh = Refresh::Due;
+        }
+        if acquire_at > now || !feed.needs_lease() {
+            return;
+        }
+        let silent_at = feed.log.holder.and_then(|holder| self.holders.silent_at(holder));
+        match silent_at.filter(|at| feed.is_fetched() && *at > now && feed.check_at > now) {
+            // Not all followers at once.
+            Some(at) => feed.phase.acquire_at(at.min(feed.check_at) + ACQUIRE_INTERVAL.mul_f64(0.3 * random)),
+            None => self.acquire(now, key),
+        }
+    }
+
+    /// Takes the holder's next steps, until it stores an entry or has none.
     fn store(&mut self, now: Instant, key: &Key) {
         loop {
             let epoch = Epoch(self.random.u64(1..1 << 53));
             let Some(feed) = self.feeds.get_mut(key) else { return };
-            let Role::Holding { lease, ends_at, .. } = feed.role else { return };
-            if now >= ends_at || feed.storing.is_some() || feed.is_loading || feed.missed {
-                return;
-            }
-            let incarnation = feed.incarnation;
-            match feed.next_step(lease.term, epoch) {
+            let Some(holding) = feed.phase.holding().filter(|holding| holding.is_ready(now)) else { return };
+            let lease = holding.lease;
+            match feed.next_step(epoch) {
                 Step::Idle => return self.release_after_push(now, key),
-                Step::Store(position, entries) => {
-                    let (change, base) = *entries;
-                    let store = Store { key: key.clone(), lease, position, change, base };
-                    return self.request(
-                        now,
-                        Purpose::Store,
-                        incarnation,
-                        FeedRequest::Store(Box::new(store)),
-                    );
+                Step::Store(entries) => {
+                    return self.request(now, FeedRequest::Store { key: key.clone(), lease, entries });
                 }
-                Step::Publish(change) => {
+                Step::Publish(entry) => {
                     let channel = Channel::from(key.clone());
-                    self.outputs.push_back(Output::Publish(channel, Frame::State(change)));
+                    self.outputs.push_back(Output::Publish(channel, Frame::Feed(entry)));
                 }
                 Step::Show => self.show_state(key),
                 Step::Answer(answer) => {
@@ -491,24 +446,21 @@ impl Feeds {
         self.feeds.insert(key.clone(), Box::new(feed));
     }
 
+    /// Reads the log, now or after the current work.
     fn load(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        // What is being stored may be in the log or not.
-        if feed.is_loading || feed.storing.is_some() {
-            feed.missed = true;
-            return;
+        if feed.phase.begin_read() {
+            feed.begin_confirm();
+            self.request(now, FeedRequest::Load(key.clone()));
         }
-        feed.is_loading = true;
-        (feed.missed, feed.load_at, feed.confirm_at) = (false, None, None);
-        let incarnation = feed.incarnation;
-        self.request(now, Purpose::Load, incarnation, FeedRequest::Load(key.clone()));
     }
 
-    fn request(&mut self, now: Instant, purpose: Purpose, incarnation: u64, request: FeedRequest) {
+    fn request(&mut self, now: Instant, request: FeedRequest) {
         self.drawn += 1;
         let ticket = Ticket(self.drawn);
-        let (key, term) = (request.key().clone(), request.term());
-        self.asked.insert(ticket, Asked { key, incarnation, purpose, term, at: now });
+        let (key, purpose) = (request.key().clone(), request.purpose());
+        let incarnation = self.feeds.get(&key).map_or(0, |feed| feed.incarnation);
+        self.asked.insert(ticket, Asked { key, incarnation, purpose, at: now });
         self.requests.push_back((ticket, request));
     }
 

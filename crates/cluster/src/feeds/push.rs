@@ -3,7 +3,9 @@
 //! A node that a document is pushed to acquires the feed's lease for it, reads the log, stores the document and releases the lease. So
 //! pushes to several nodes have one order, and the sequence number of each is compared with those of all before it.
 
-use super::{Feeds, Role};
+use super::Feeds;
+use super::feed::Feed;
+use super::phase::Phase;
 use crate::feeds::request::{Output, Push};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
@@ -29,10 +31,10 @@ impl Feeds {
         }
         let deadline = now + PUSH_TIMEOUT;
         feed.pushes.push_back(Push { id, document, patch, sequence, deadline, is_unknown: false });
-        match feed.role {
-            Role::Following { .. } => self.acquire(now, key),
-            Role::Holding { .. } => self.store(now, key),
-            Role::Loading | Role::Acquiring => {}
+        match feed.phase {
+            Phase::Following { .. } => self.acquire(now, key),
+            Phase::Holding(_) => self.store(now, key),
+            Phase::Loading(_) | Phase::Acquiring { .. } => {}
         }
         self.reschedule(key);
     }
@@ -43,8 +45,8 @@ impl Feeds {
         while feed.pushes.front().is_some_and(|push| push.deadline <= now)
             && let Some(push) = feed.pushes.pop_front()
         {
-            let is_stored = feed.storing.as_ref().is_some_and(|storing| storing.push == Some(push.id));
-            let is_unknown = push.is_unknown || is_stored;
+            let storing = feed.phase.holding().and_then(|holding| holding.storing());
+            let is_unknown = push.is_unknown || storing.is_some_and(|it| it.push == Some(push.id));
             let denied = PushDenied::Unavailable { is_unknown };
             self.outputs.push_back(Output::Pushed(push.id, Err(denied)));
         }
@@ -52,22 +54,18 @@ impl Feeds {
 
     /// The lease isn't needed any more, and the feed isn't if it has no subscribers.
     pub(super) fn release_after_push(&mut self, now: Instant, key: &Key) {
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| !feed.is_fetched() && feed.pushes.is_empty())
-        else {
-            return;
-        };
-        if let Some(lease) = feed.lease() {
-            feed.role = Role::Following { acquire_at: now };
-            self.end_lease(key);
-            self.request_release(now, key, lease);
+        if self.feeds.get(key).is_some_and(|feed| !feed.is_fetched() && feed.pushes.is_empty()) {
+            self.release(now, key);
+            self.remove_unused(key);
         }
-        self.remove_unused(key);
     }
 
     /// Forgets a feed that neither subscribers nor pushes need.
     pub(super) fn remove_unused(&mut self, key: &Key) {
         let feed = self.feeds.get(key);
-        if feed.is_some_and(|feed| !feed.is_wanted && feed.pushes.is_empty() && feed.lease().is_none()) {
+        let is_used =
+            |feed: &Feed| feed.local.is_wanted() || !feed.pushes.is_empty() || feed.phase.holding().is_some();
+        if feed.is_some_and(|feed| !is_used(feed)) {
             self.remove(key);
         }
     }

@@ -1,15 +1,15 @@
-//! What the machine for feeds asks of its surroundings, and what it is answered.
+//! Outputs of the machine for feeds, and the engine's answers to its requests.
 
-use super::{LEASE_TTL, Purpose};
+use super::LEASE_TTL;
 use crate::NodeId;
-use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request};
-use crate::frame::{FeedStateChange, FeedVersion, Frame};
+use crate::engine::{Channel, EngineError, FeedLog, Lease, Reply, Request, Version};
+use crate::frame::{Frame, LogEntry};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Patch, Position};
 use stentor_ports::{FeedUpdate, PushDenied, Wanted};
 
-/// What the machine wants done.
+/// An output of the machine.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// A request to the engine, to be answered with [`super::Feeds::handle_reply`].
@@ -22,6 +22,24 @@ pub(crate) enum Output {
     Plane(Key, FeedUpdate),
     /// The answer to a push.
     Pushed(u64, PushAnswer),
+}
+
+/// An entry to store, and a base if the log begins anew.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    pub(super) position: Position,
+    pub(super) entry: LogEntry,
+    pub(super) base: Option<LogEntry>,
+}
+
+/// The purpose of a request, and the term of the lease that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Load,
+    Acquire,
+    Renew(u64),
+    Release(u64),
+    Store(u64),
 }
 
 /// A request about a feed, whose frames the caller encodes.
@@ -42,34 +60,12 @@ pub(crate) enum FeedRequest {
         /// How long the engine keeps the term if the feed has no log.
         term_ttl: Duration,
     },
-    Store(Box<Store>),
-}
-
-/// An entry of a feed's log: a version, or a state of the version before.
-#[derive(Clone, Debug)]
-pub(crate) enum Entry {
-    Version(FeedVersion),
-    State(FeedStateChange),
-}
-
-impl From<Entry> for Frame {
-    fn from(entry: Entry) -> Self {
-        match entry {
-            Entry::Version(version) => Self::Version(version),
-            Entry::State(change) => Self::State(change),
-        }
-    }
-}
-
-/// What to store.
-#[derive(Debug)]
-pub(crate) struct Store {
-    pub(super) key: Key,
-    pub(super) lease: Lease,
-    pub(super) position: Position,
-    pub(super) change: Entry,
-    /// If the log is to begin anew.
-    pub(super) base: Option<FeedVersion>,
+    /// Stores an entry, and a base if the log begins anew.
+    Store {
+        key: Key,
+        lease: Lease,
+        entries: Box<Entries>,
+    },
 }
 
 impl FeedRequest {
@@ -79,81 +75,75 @@ impl FeedRequest {
             Self::Load(key)
             | Self::Acquire { key, .. }
             | Self::Renew { key, .. }
-            | Self::Release { key, .. } => key,
-            Self::Store(store) => &store.key,
+            | Self::Release { key, .. }
+            | Self::Store { key, .. } => key,
         }
     }
 
-    /// The term of the lease that it is about.
-    pub(super) fn term(&self) -> u64 {
+    pub(super) fn purpose(&self) -> Purpose {
         match self {
-            Self::Load(_) | Self::Acquire { .. } => 0,
-            Self::Renew { lease, .. } | Self::Release { lease, .. } => lease.term,
-            Self::Store(store) => store.lease.term,
+            Self::Load(_) => Purpose::Load,
+            Self::Acquire { .. } => Purpose::Acquire,
+            Self::Renew { lease, .. } => Purpose::Renew(lease.term),
+            Self::Release { lease, .. } => Purpose::Release(lease.term),
+            Self::Store { lease, .. } => Purpose::Store(lease.term),
         }
     }
 
     /// For the engine. `encode` makes the frame of an entry.
-    pub(crate) fn encode(self, encode: impl Fn(&Key, Entry) -> Bytes) -> Request {
+    pub(crate) fn encode(self, encode: impl Fn(&Key, LogEntry) -> Bytes) -> Request {
         match self {
             Self::Load(key) => Request::LoadFeed { key },
             Self::Acquire { key, term_seen } => Request::AcquireLease { key, term_seen, ttl: LEASE_TTL },
             Self::Renew { key, lease } => Request::RenewLease { key, lease, ttl: LEASE_TTL },
             Self::Release { key, lease, term_ttl } => Request::ReleaseLease { key, lease, term_ttl },
-            Self::Store(store) => {
-                let Store { key, lease, position, change, base } = *store;
-                let change = encode(&key, change);
-                let base = base.map(|base| encode(&key, Entry::Version(base)));
-                let version = crate::engine::Version { position, change, base };
-                Request::StoreVersion { key, lease, version }
+            Self::Store { key, lease, entries } => {
+                let Entries { position, entry, base } = *entries;
+                let change = encode(&key, entry);
+                let base = base.map(|base| encode(&key, base));
+                Request::StoreVersion { key, lease, version: Version { position, change, base } }
             }
         }
     }
 }
 
-/// Names a request.
+/// The number of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// What is kept of a feed, with its frames decoded.
+/// The log of a feed with its frames decoded.
+#[derive(Debug)]
 pub(crate) struct DecodedLog {
-    pub(super) base: (Position, FeedVersion),
-    pub(super) entries: Vec<(Position, Entry)>,
-    /// Of the holder that stored the newest entry.
+    /// The base, and the entries after it.
+    pub(super) entries: Vec<(Position, LogEntry)>,
+    /// Term of the holder that stored the newest entry.
     pub(super) term: u64,
     /// The node that stored the newest entry.
     pub(super) writer: NodeId,
-    /// Whether newer versions may be lost.
+    /// Newer versions may be lost.
     pub(super) may_lack_newest: bool,
 }
 
 impl DecodedLog {
     /// The size of the largest of its documents, of which two are held at a time.
     pub(crate) fn document_bytes(&self) -> usize {
-        let versions = self.entries.iter().filter_map(|(_, entry)| match entry {
-            Entry::Version(version) => Some(version.document_bytes()),
-            Entry::State(_) => None,
-        });
-        versions.chain([self.base.1.document_bytes()]).max().unwrap_or_default()
+        self.entries.iter().map(|(_, entry)| entry.document_bytes()).max().unwrap_or_default()
     }
 
     /// Decodes a log. `None`: a frame of it is broken, and the log is as good as none.
-    pub(crate) fn decode(log: FeedLog, decode: impl Fn(&Bytes) -> Option<(NodeId, Entry)>) -> Option<Self> {
-        let (mut writer, Entry::Version(base)) = decode(&log.base)? else { return None };
-        let mut entries = Vec::new();
-        for (position, entry) in &log.changes {
+    pub(crate) fn decode(
+        log: FeedLog,
+        decode: impl Fn(&Bytes) -> Option<(NodeId, LogEntry)>,
+    ) -> Option<Self> {
+        let FeedLog { base_position, base, changes, term, may_lack_newest } = log;
+        let (mut writer, base) = decode(&base).filter(|(_, base)| base.version.is_some())?;
+        let mut entries = vec![(base_position, base)];
+        for (position, entry) in &changes {
             let (sender, entry) = decode(entry)?;
             writer = sender;
             entries.push((*position, entry));
         }
-        let FeedLog { base_position, term, may_lack_newest, .. } = log;
-        Some(Self { base: (base_position, base), entries, term, writer, may_lack_newest })
-    }
-}
-
-impl std::fmt::Debug for DecodedLog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DecodedLog").field("base", &self.base.0).finish_non_exhaustive()
+        Some(Self { entries, term, writer, may_lack_newest })
     }
 }
 
@@ -170,7 +160,7 @@ impl Answer {
     /// `decode` reads the frame of an entry.
     pub(crate) fn of(
         reply: Result<Reply, EngineError>,
-        decode: impl Fn(&Bytes) -> Option<(NodeId, Entry)>,
+        decode: impl Fn(&Bytes) -> Option<(NodeId, LogEntry)>,
     ) -> Self {
         match reply {
             Ok(Reply::Feed(log)) => {
@@ -186,11 +176,9 @@ impl Answer {
 /// A request without an answer.
 pub(super) struct Asked {
     pub(super) key: Key,
-    /// Which incarnation of the feed asked.
+    /// The incarnation of the feed that asked.
     pub(super) incarnation: u64,
     pub(super) purpose: Purpose,
-    /// Of the lease that it is about.
-    pub(super) term: u64,
     pub(super) at: Instant,
 }
 

@@ -1,23 +1,25 @@
-//! What the node's own subscribers receive.
+//! Updates for the node's own subscribers.
 
 use super::Feeds;
-use super::feed::Newest;
+use super::log::Newest;
 use super::request::Output;
 use bytes::Bytes;
 use stentor_hub::{FeedState, Key};
 use stentor_ports::{FeedSource, FeedUpdate};
 
 impl Feeds {
-    /// What this node has, unless its own subscribers have it. Returns whether they hadn't.
+    /// Sends the subscribers the newest version of this node, unless they have it. Returns `true` if it was sent.
     pub(super) fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
-        let Some(feed) = self.feeds.get(key).filter(|feed| feed.is_wanted) else { return false };
+        let Some(feed) = self.feeds.get(key).filter(|feed| feed.local.is_wanted()) else { return false };
+        let shown = feed.local.shown();
+        let newest = feed.log.newest.as_ref();
         let Some(Newest { position, document, .. }) =
-            feed.newest.as_ref().filter(|newest| Some(newest.position) != feed.shown && !newest.needs_epoch)
+            newest.filter(|newest| Some(newest.position) != shown && !newest.needs_epoch)
         else {
             return false;
         };
         let update = FeedUpdate::At { position: *position, document: document.clone(), patches };
-        let is_live = feed.state.0 == FeedState::Live;
+        let is_live = feed.log.state.0 == FeedState::Live;
         self.show(key, update);
         if !is_live {
             self.show_state(key);
@@ -25,18 +27,19 @@ impl Feeds {
         true
     }
 
-    /// News for the node's own subscribers.
+    /// Sends the subscribers an update.
     pub(super) fn show(&mut self, key: &Key, update: FeedUpdate) {
-        let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_wanted) else { return };
+        let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.wanted_mut()) else { return };
         if let FeedUpdate::At { position, .. } = &update {
-            feed.shown = Some(*position);
+            wanted.shown = Some(*position);
         }
         self.outputs.push_back(Output::Plane(key.clone(), update));
     }
 
+    /// Sends the subscribers the feed's state.
     pub(super) fn show_state(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get(key) else { return };
-        let (state, reason) = feed.state.clone();
+        let (state, reason) = feed.log.state.clone();
         let is_over = state == FeedState::NotFound && !feed.is_fetched();
         self.show(key, FeedUpdate::State { state, reason });
         if is_over {
@@ -44,7 +47,7 @@ impl Feeds {
         }
     }
 
-    /// Nothing was pushed to a key. Its subscribers wait for the first document if the configuration says that there will be one.
+    /// No document was pushed to a key. Its subscribers wait for the first one if the configuration has the key as pushed.
     pub(super) fn show_absence(&mut self, key: &Key) {
         if self.feeds.get(key).is_some_and(|feed| feed.source == FeedSource::Unknown) {
             let (state, reason) = (FeedState::NotFound, "no document was pushed to this key".into());
@@ -53,11 +56,11 @@ impl Feeds {
         }
     }
 
-    /// The core is to ask again for whom subscribes from now on.
+    /// Lets the core forget the version. It asks again when a client subscribes.
     fn forget_shown(&mut self, key: &Key) {
         self.show(key, FeedUpdate::Forget);
-        if let Some(feed) = self.feeds.get_mut(key) {
-            feed.shown = None;
+        if let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.wanted_mut()) {
+            wanted.shown = None;
         }
     }
 }

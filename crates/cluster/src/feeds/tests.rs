@@ -7,7 +7,7 @@ mod leases;
 mod memory;
 mod pushes;
 
-use super::request::{Answer, Entry, PushAnswer};
+use super::request::{Answer, PushAnswer};
 use super::*;
 use crate::engine::memory::Bus;
 use crate::engine::{EngineError, Event};
@@ -46,7 +46,7 @@ fn version_of(document: &Document) -> u64 {
     text[11..].split(',').next().and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// What a node has of a feed: its control plane, and its subscribers.
+/// A feed as the control plane and the subscribers of a node see it.
 #[derive(Default)]
 struct View {
     is_fetching: bool,
@@ -97,17 +97,14 @@ impl Node {
         position: Option<Position>,
         frame: Frame,
     ) {
-        match (frame, channel, position) {
-            (Frame::Version(version), Channel::Topic(Topic::Feed(key)), Some(position)) => {
-                self.feeds.handle_version(now, sender, &key, position, &version);
+        match (frame, channel) {
+            (Frame::Feed(entry), Channel::Topic(Topic::Feed(key))) => {
+                self.feeds.handle_entry(now, sender, &key, position, &entry);
             }
-            (Frame::State(change), Channel::Topic(Topic::Feed(key)), _) => {
-                self.feeds.handle_state(now, sender, &key, position, &change);
-            }
-            (Frame::Released(term), Channel::Topic(Topic::Feed(key)), _) => {
+            (Frame::Released(term), Channel::Topic(Topic::Feed(key))) => {
                 self.feeds.handle_released(now, &key, term);
             }
-            (Frame::Alive, ..) => self.feeds.handle_alive(now, sender),
+            (Frame::Alive, _) => self.feeds.handle_alive(now, sender),
             _ => {}
         }
     }
@@ -121,7 +118,7 @@ struct Cluster {
     now: Instant,
     bus: Bus,
     nodes: Vec<Node>,
-    /// What the upstream has.
+    /// The newest version of the upstream.
     upstream: u64,
     /// Requests on their way: when, whose.
     requests: VecDeque<(usize, Ticket, FeedRequest)>,
@@ -260,21 +257,20 @@ impl Cluster {
     fn answer_one(&mut self, index: usize, ticket: Ticket, request: FeedRequest) {
         let (frames, decoding) = (self.nodes[index].frames.clone(), self.nodes[index].frames.clone());
         let channel = Channel::from(request.key().clone());
-        let request = request.encode(|_, entry| frames.encode(&channel, &Frame::from(entry)));
+        let request = request.encode(|_, entry| frames.encode(&channel, &Frame::Feed(entry)));
         let reply = if self.is_up && self.nodes[index].is_connected {
             self.bus.handle_request(self.now, request)
         } else {
             Err(EngineError::Unavailable("away".into()))
         };
         let answer = Answer::of(reply, |payload| match decoding.decode(&channel, payload) {
-            Ok((sender, Frame::Version(version))) => Some((sender, Entry::Version(version))),
-            Ok((sender, Frame::State(change))) => Some((sender, Entry::State(change))),
+            Ok((sender, Frame::Feed(entry))) => Some((sender, entry)),
             _ => None,
         });
         self.nodes[index].feeds.handle_reply(self.now, ticket, answer);
     }
 
-    /// What a node sends may arrive after what others sent later.
+    /// Delivers frames. Frames of a node may arrive after later ones of others.
     fn deliver(&mut self) {
         let mut arrived: VecDeque<_> = self.late.drain(..).collect();
         let mut held = HashSet::new();

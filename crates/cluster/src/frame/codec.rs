@@ -21,7 +21,7 @@ impl Writer {
         self.0.put_u64_le(value);
     }
 
-    /// A length or count. What a frame is made of is much shorter than 4 GB.
+    /// A length or count. The parts of a frame are much shorter than 4 GB.
     pub(super) fn len(&mut self, len: usize) {
         self.u32(u32::try_from(len).unwrap_or(u32::MAX));
     }
@@ -58,7 +58,7 @@ const ITEMS_MAX: usize = 1 << 18;
 /// A frame that is longer than its content by this much isn't kept with it.
 const ENVELOPE_BYTES_MAX: usize = 1_024;
 
-/// Reads a frame. What it returns shares the frame's memory.
+/// Reads a frame. The returned values share the frame's memory.
 pub(super) struct Reader {
     pub(super) rest: Bytes,
     /// Of the whole frame.
@@ -130,7 +130,7 @@ impl Reader {
         (0..len).map(|_| read(self)).collect()
     }
 
-    /// Nothing may follow.
+    /// Ends the frame: no bytes may follow.
     pub(super) fn end(self) -> Result<(), FrameError> {
         if self.rest.is_empty() { Ok(()) } else { Err(FrameError::Malformed) }
     }

@@ -1,24 +1,24 @@
-//! What nodes send each other: one frame per message on a channel of the engine.
+//! Frames, which nodes send each other: one per message on a channel of the engine.
 //!
 //! A frame is `version, kind, sender, body, tag`. The tag is there if the cluster has a secret: the first 16 bytes of the
 //! HMAC-SHA256 over channel and frame, so that others who can write to the engine can't make a node believe anything, and
-//! can't repeat a frame on another channel. What comes from the engine is checked like what comes from a client.
+//! can't repeat a frame on another channel. Frames from the engine are checked like input of clients.
 //!
 //! With a secret, a node's record is `time, record, tag`. The tag covers the node's id, so that nobody can announce a node that
 //! doesn't exist, or change where one is reached. The time limits how long the record of a dead node can be repeated.
 
 mod codec;
+mod entry;
 mod presence;
 mod revocations;
 mod socket;
 mod survey;
-mod version;
 
+pub use entry::{LogEntry, Version};
 pub use presence::PresenceFrame;
 pub use revocations::{REVOCATIONS_MAX, RevocationsFrame};
 pub use socket::{SocketAnswer, SocketFrame};
 pub use survey::{Answered, Question, Selector, Task};
-pub use version::{FeedStateChange, FeedVersion};
 
 use crate::NodeId;
 use crate::engine::{Channel, PAYLOAD_BYTES_MAX};
@@ -38,7 +38,7 @@ const TAG_BYTES: usize = 16;
 /// How far the time of a node's record may be from that of the reader, either way.
 pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// Why a frame was refused.
+/// The reason why a frame was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// It ends too early.
@@ -73,7 +73,7 @@ impl FrameError {
     }
 }
 
-/// What one node tells others.
+/// A frame of one node to others.
 #[derive(Debug)]
 pub enum Frame {
     /// A message to rooms, for the members on the receiving node.
@@ -92,10 +92,8 @@ pub enum Frame {
         /// `Err`: the node couldn't, because it was short of memory, or stopped.
         answer: Result<Answered, AnswerError>,
     },
-    /// A version of a feed.
-    Version(FeedVersion),
-    /// A change of a feed's state.
-    State(FeedStateChange),
+    /// An entry of a feed's log, or a state that no log has.
+    Feed(LogEntry),
     /// About a Socket.IO socket that moves.
     Socket(SocketFrame),
     /// The lease of a feed with this term has been released: nobody fetches the feed.
@@ -108,7 +106,7 @@ pub enum Frame {
     Alive,
 }
 
-/// Why a node has no answer.
+/// A node has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerError;
 
@@ -137,8 +135,8 @@ impl Frames {
             Frame::Message(_) => 0,
             Frame::Question { .. } => 1,
             Frame::Answer { .. } => 2,
-            Frame::Version(_) => 3,
-            Frame::State(_) => 4,
+            Frame::Feed(LogEntry { version: Some(_), .. }) => 3,
+            Frame::Feed(LogEntry { version: None, .. }) => 4,
             Frame::Socket(_) => 5,
             Frame::Released(_) => 6,
             Frame::Alive => 7,
@@ -156,8 +154,7 @@ impl Frames {
                 w.u64(*id);
                 w.option(answer.as_ref().ok(), Writer::answer);
             }
-            Frame::Version(version) => w.version(version),
-            Frame::State(change) => w.state(change),
+            Frame::Feed(entry) => w.entry(entry),
             Frame::Socket(frame) => w.socket_frame(frame),
             Frame::Released(term) => w.u64(*term),
             Frame::Presence(frame) => w.presence(frame),
@@ -195,8 +192,7 @@ impl Frames {
             0 => Frame::Message(r.message()?),
             1 => Frame::Question { id: r.u64()?, question: r.question()? },
             2 => Frame::Answer { id: r.u64()?, answer: r.option(Reader::answer)?.ok_or(AnswerError) },
-            3 => Frame::Version(r.version(self.document_bytes_max)?),
-            4 => Frame::State(r.state()?),
+            kind @ (3 | 4) => Frame::Feed(r.entry(kind == 3, self.document_bytes_max)?),
             5 => Frame::Socket(r.socket_frame()?),
             6 => Frame::Released(r.u64()?),
             7 => Frame::Alive,
@@ -219,7 +215,7 @@ impl Frames {
         w.0.freeze()
     }
 
-    /// What a node's stored record says. `now` is the time since 1970. `None`: it isn't proven that the node wrote this, less than
+    /// The content of a node's stored record. `now` is the time since 1970. `None`: it isn't proven that the node wrote the record less than
     /// [`RECORD_AGE_MAX`] ago.
     pub fn open_record(&self, node: NodeId, now: Duration, mut record: Bytes) -> Option<Bytes> {
         let Some(mut mac) = self.record_mac(node) else { return Some(record) };
@@ -304,7 +300,7 @@ impl Writer {
     }
 }
 
-/// What a message says.
+/// The content of a message.
 struct Content {
     event: Option<Arc<str>>,
     data: Data,

@@ -1,4 +1,4 @@
-//! Who is in rooms: what nodes tell each other about their members.
+//! Presence: the members of rooms on each node.
 
 use super::codec::{Reader, Writer};
 use super::{FrameError, room};

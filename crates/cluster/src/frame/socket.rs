@@ -15,7 +15,7 @@ use stentor_ports::{
 const REQUESTS: [SocketRequest; 3] = [SocketRequest::Describe, SocketRequest::Take, SocketRequest::Look];
 const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest];
 
-/// What a node says of a socket.
+/// A node's answer about a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAnswer {
     /// It doesn't have it.
@@ -26,7 +26,7 @@ pub enum SocketAnswer {
     Socket(Box<MovingSocket>),
 }
 
-/// What nodes tell each other of sockets that move.
+/// A frame about a socket that moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketFrame {
     /// A client has reconnected to the sender.
@@ -35,7 +35,7 @@ pub enum SocketFrame {
         id: u64,
         /// Its socket.
         name: SocketName,
-        /// What is asked for.
+        /// The request.
         request: SocketRequest,
     },
     /// The answer to a question of the receiving node.
@@ -127,7 +127,7 @@ impl Writer {
         self.list(known.iter(), |w, id| w.u64(*id));
     }
 
-    /// What is said of a subscription besides its topic.
+    /// Writes a subscription without its topic.
     fn subscription(&mut self, subscription: &MovingSubscription) {
         let MovingSubscription { options, position, is_granted, .. } = subscription;
         let SubscribeOptions { policy, deltas, interval } = options;

@@ -9,7 +9,7 @@ use stentor_ports::{
     SessionDetails, SessionInfo, SessionList, Target,
 };
 
-/// What a node asks all others.
+/// A question to all other nodes.
 #[derive(Debug)]
 pub enum Question {
     /// To do something with sessions, or to list them.
@@ -18,11 +18,11 @@ pub enum Question {
     Rooms(RoomsQuery),
     /// To list members of a room.
     Members(MembersQuery),
-    /// To look at identities again. What it revokes is void on the receiving node from then on.
+    /// To check identities again. Revoked ones are void on the receiving node from then on.
     Recheck(Recheck),
 }
 
-/// Which sessions a question is about: see [`Target`].
+/// The sessions of a question: see [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     pub(super) everybody: Room,
@@ -32,7 +32,7 @@ pub struct Selector {
     pub(super) except_sessions: Vec<PublicId>,
 }
 
-/// What to do with them.
+/// The task for the selected sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// As `Command::Emit`.

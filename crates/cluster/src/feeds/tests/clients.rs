@@ -36,7 +36,7 @@ pub(super) fn hub() -> Hub<Whole> {
 pub(super) struct Client {
     /// The node that it is at.
     at: Option<(usize, SessionId)>,
-    /// What it received last.
+    /// The version that it received last.
     last: Option<(Position, u64)>,
     /// It speaks Socket.IO: nodes hand its session over.
     is_socket: bool,
@@ -214,7 +214,7 @@ fn a_client_of_another_epoch_waits_while_its_node_is_cut_off() {
     cluster.check_clients(3);
 }
 
-/// Nothing that follows would show that it waits.
+/// Later steps wouldn't show that it waits.
 #[test]
 fn a_client_of_an_older_epoch_has_the_newest_version_at_once() {
     let mut cluster = Cluster::forgotten();

@@ -85,7 +85,7 @@ impl Bench {
                 self.terms.push(self.now + *term_ttl);
                 Answer::Done
             }
-            FeedRequest::Store(_) => {
+            FeedRequest::Store { .. } => {
                 self.leases.remove(request.key());
                 Answer::Done
             }

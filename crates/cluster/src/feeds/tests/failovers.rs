@@ -119,7 +119,7 @@ fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
     let (index, ticket, request) = cluster.requests.pop_front().expect("a request");
     let frames = cluster.nodes[index].frames.clone();
     let request =
-        request.encode(|key, entry| frames.encode(&Channel::from(key.clone()), &Frame::from(entry)));
+        request.encode(|key, entry| frames.encode(&Channel::from(key.clone()), &Frame::Feed(entry)));
     assert!(cluster.bus.handle_request(cluster.now, request).is_ok());
     cluster.deliver();
     assert_eq!(cluster.newest(1), Some(3));
@@ -163,7 +163,7 @@ fn what_a_second_replica_has_is_not_newer_under_the_same_holder() {
     cluster.upstream = 3;
     cluster.fetch(0);
     while let Some((index, ticket, request)) = cluster.requests.pop_front() {
-        if let FeedRequest::Store(_) = request {
+        if let FeedRequest::Store { .. } = request {
             cluster.lose_answer(index, ticket);
             break;
         }

@@ -4,7 +4,7 @@ use super::*;
 
 const KEYS: usize = 2_000;
 
-/// Lets everything happen that can happen without time. Whoever fetches a feed gets a document.
+/// Lets everything happen that can happen without time. A node that fetches a feed gets a document.
 fn run_until_idle(cluster: &mut Cluster) {
     loop {
         for index in 0..cluster.nodes.len() {

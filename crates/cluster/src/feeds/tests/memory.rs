@@ -15,7 +15,7 @@ fn answer_all(feeds: &mut Feeds, now: Instant) {
                 Answer::Lease(Some(Lease { term: term_seen + 1, token: 7 }))
             }
             FeedRequest::Renew { lease, .. } => Answer::Lease(Some(lease)),
-            FeedRequest::Release { .. } | FeedRequest::Store(_) => Answer::Done,
+            FeedRequest::Release { .. } | FeedRequest::Store { .. } => Answer::Done,
         };
         feeds.handle_reply(now, ticket, answer);
     }

@@ -13,14 +13,14 @@ struct Pushed {
     is_stored: Option<bool>,
 }
 
-/// What was pushed, and what nodes have shown.
+/// Pushed documents, and the documents that nodes have shown.
 #[derive(Default)]
 pub(super) struct History {
     /// The engine has forgotten what it had.
     pub(super) is_lossy: bool,
     pushes: Vec<Pushed>,
     clock: u64,
-    /// What was shown at each position.
+    /// The version shown at each position.
     shown: HashMap<(Epoch, u64), u64>,
 }
 
@@ -202,7 +202,7 @@ fn a_push_that_the_engine_does_not_answer_is_refused_in_time() {
     // The store itself isn't answered.
     cluster.is_up = true;
     cluster.push(0, 2, Some(2), None);
-    while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store(_)))) {
+    while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store { .. }))) {
         cluster.answer();
     }
     cluster.is_up = false;
@@ -237,7 +237,7 @@ fn what_the_engine_forgets_is_stored_again_by_who_has_it() {
     assert_eq!(cluster.pushed(2, Some(2), Some(3)), Err(PushDenied::OldSequence { last: 4 }));
     assert_eq!(cluster.pushed(1, Some(2), None), Ok(true));
     assert_eq!(cluster.shown(), [Some(2); 3]);
-    // Nobody knows whether others had newer versions.
+    // Other nodes may have had newer versions.
     assert_ne!(cluster.nodes[0].pushed.shown[1].0.epoch, before[0].0.epoch);
 }
 
