@@ -91,7 +91,7 @@ pub(crate) enum Part<'a> {
     Index(usize),
 }
 
-/// Where a patch changes a document. Of a patch's operations, the smallest verdict counts.
+/// The places at which a patch changes a document. Of the verdicts about its operations, the smallest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// The patch also changes places that aren't ignored.

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_mean_what_they_mean_to_javascript() {
+    fn strings_have_the_same_meaning_as_in_javascript() {
         let check = |raw: &str, means: &[u8], encoded: &str| {
             assert_eq!(&*decoded(raw.as_bytes()), means, "{raw}");
             let mut out = Vec::new();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_escape_what_they_must() {
+    fn pointers_escape_tildes_and_slashes() {
         let check = |name: &str, token: &str| {
             let mut out = Vec::new();
             write_pointer_token(name.as_bytes(), &mut out);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_shrinks_after_most_entries_are_gone() {
+    fn a_table_shrinks_after_most_entries_are_removed() {
         let mut table = ShrinkingMap::<u32, u32>::default();
         let all = 7_000;
         table.extend((0..all).map(|n| (n, n)));

@@ -156,7 +156,7 @@ impl Rooms {
 
 /// One test only, because allocations are counted for the process.
 #[test]
-fn presence_is_charged_at_what_it_allocates_and_comes_back() {
+fn presence_is_charged_for_its_allocations_and_frees_them() {
     let user = Some(User { issuer: "issuer".into(), subject: "subject".into() });
     for (rooms, here) in [(10_000, 1), (20_000, 2), (3_000, 9), (300, 100), (1, 10_000)] {
         for user in [None, user.clone()] {

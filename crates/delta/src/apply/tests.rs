@@ -6,7 +6,7 @@ fn applied(document: &str, patch: &str) -> Result<String, ApplyError> {
 }
 
 #[test]
-fn operations_do_what_the_rfc_says() {
+fn operations_follow_the_rfc() {
     let check = |document: &str, operation: &str, expect: Result<&str, ApplyError>| {
         assert_eq!(applied(document, &format!("[{operation}]")), expect.map(String::from), "{operation}");
     };

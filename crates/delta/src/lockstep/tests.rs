@@ -64,7 +64,7 @@ fn unmoved_values_are_compared_in_place() {
 }
 
 #[test]
-fn elements_are_matched_by_identity_or_by_what_stays_around_them() {
+fn elements_are_matched_by_identity_or_by_their_neighbors() {
     let named = |changed: &'static [usize]| {
         move |i: usize| {
             let score = if changed.contains(&i) { 7 } else { 3 };

@@ -85,7 +85,7 @@ fn joined_patches_do_all_steps() {
 /// Operations of all kinds on few paths, so that many replace values that earlier ones have replaced or
 /// moved.
 #[test]
-fn joined_patches_leave_out_only_what_is_replaced_later() {
+fn joined_patches_only_leave_out_replaced_values() {
     let document = br#"{"a":{"b":1,"c":{"d":2}},"e":[1,[2,3],{"f":4}],"g":0,"~1":5}"#;
     let paths =
         ["", "/a", "/a/b", "/a/c", "/a/c/d", "/e", "/e/0", "/e/1", "/e/1/0", "/e/2", "/e/2/f", "/g", "/~01"];

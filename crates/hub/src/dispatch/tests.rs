@@ -5,7 +5,7 @@ use crate::publication::{Document, Epoch};
 use bytes::Bytes;
 
 #[test]
-fn a_set_of_cores_is_what_was_put_in() {
+fn a_set_of_cores_has_the_inserted_cores() {
     let mut set = CoreSet::default();
     for core in [255, 0, 63, 64, 128] {
         set.set(core, true);

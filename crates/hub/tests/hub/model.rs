@@ -14,8 +14,8 @@ mod shadow;
 mod sockets;
 
 use bytes::Bytes;
-use rig::{Encoding, Frame, Random, Said, bytes_of, patch_of};
-use shadow::{AGES, Limits, Shadow, ShadowTopic, Told, TopicPosition};
+use rig::{Content, Encoding, Frame, Random, bytes_of, patch_of};
+use shadow::{AGES, ExpectedNotice, Limits, Shadow, ShadowTopic, TopicPosition};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -396,7 +396,7 @@ impl World {
         let (mut number, mut len) = (self.number(), self.some_len());
         if self.random.one_in(5)
             && let Some(newest) = &self.shadow.topics[topic].view.document
-            && let Said::Document(same, _) = newest.said
+            && let Content::Document(same, _) = newest.said
         {
             (number, len) = (same, newest.len);
         }
@@ -421,7 +421,7 @@ impl World {
             return None;
         }
         let newest = self.shadow.topics[topic].view.document.as_ref()?;
-        let Said::Document(last, _) = newest.said else { unreachable!() };
+        let Content::Document(last, _) = newest.said else { unreachable!() };
         let right = !self.random.one_in(8);
         let base = if right { bytes_of(last, newest.len) } else { bytes_of(0, 7) };
         Some((Patch { base: Bytes::from(base), operations: Bytes::from(patch) }, right))
@@ -570,7 +570,7 @@ impl World {
 
     /// Checks a publication that another core receives.
     fn arrives(&mut self, (from, to): (usize, usize), topics: &[Topic], body: &Body, how: &Emit) {
-        let said = Said::of(body);
+        let said = Content::of(body);
         self.log(format!("{from} → {to}: {said:?} to {topics:?}"));
         let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
         let topics: Vec<usize> = topics.iter().map(|topic| self.topic_named(topic)).collect();
@@ -632,11 +632,11 @@ impl World {
                     Topic::Feed(key.clone())
                 }
             };
-            assert_eq!((frame.0, &frame.1), (format, &Said::of(publication.body())));
+            assert_eq!((frame.0, &frame.1), (format, &Content::of(publication.body())));
             got.push((frame.1.clone(), topic, position, publication.id(), publication.is_recoverable()));
         });
         let expect = self.shadow.take(session, bytes_max, frames_max);
-        let got_said: Vec<&Said> = got.iter().map(|(said, ..)| said).collect();
+        let got_said: Vec<&Content> = got.iter().map(|(said, ..)| said).collect();
         assert_eq!(got_said, expect.iter().map(|(_, said)| said).collect::<Vec<_>>());
         for ((_, topic, position, id, recoverable), (thing, _)) in got.into_iter().zip(expect) {
             assert_eq!(recoverable, thing.recoverable);
@@ -684,11 +684,13 @@ impl World {
             while let Some(notice) = self.hubs[core].poll_notice() {
                 let tag = self.hubs[core].tag(notice.session()).expect("it lives") as usize;
                 told.push(match notice {
-                    Notice::NotFound { key, .. } => Told::Lost(tag, self.topic_named(&Topic::Feed(key))),
-                    Notice::Gap { topic, .. } => Told::Gap(tag, self.topic_named(&topic)),
+                    Notice::NotFound { key, .. } => {
+                        ExpectedNotice::Lost(tag, self.topic_named(&Topic::Feed(key)))
+                    }
+                    Notice::Gap { topic, .. } => ExpectedNotice::Gap(tag, self.topic_named(&topic)),
                     Notice::Refused { topic, reason, .. } => {
                         assert_eq!(reason, SubscribeError::TooManyTopics);
-                        Told::Refused(tag, self.topic_named(&topic))
+                        ExpectedNotice::Refused(tag, self.topic_named(&topic))
                     }
                 });
             }
@@ -804,7 +806,7 @@ impl World {
                 let t = &self.shadow.topics[sub.topic];
                 let Some(newest) = t.view.document.as_ref().filter(|_| t.is_feed()) else { continue };
                 assert_eq!(sub.newest_place(), newest.place, "session {session}, topic {}", sub.topic);
-                let Said::Document(number, _) = newest.said else { unreachable!() };
+                let Content::Document(number, _) = newest.said else { unreachable!() };
                 let client = newest.place.map(|place| (place, number));
                 assert_eq!(sub.feed.client, client, "session {session}, topic {}", sub.topic);
             }

@@ -253,7 +253,7 @@ impl Cluster {
 }
 
 #[test]
-fn every_watcher_knows_the_members_when_nothing_changes_any_more() {
+fn every_watcher_knows_the_members_after_the_last_change() {
     for seed in 0..150 {
         run(seed);
     }
@@ -398,7 +398,7 @@ fn a_session_that_moves_to_another_node_stays() {
 }
 
 #[test]
-fn an_anonymous_session_and_one_that_leaves_on_purpose_are_gone_at_once() {
+fn anonymous_and_unsubscribing_sessions_leave_at_once() {
     let mut cluster = Cluster::new(1, 1);
     cluster.watch(0, 0);
     let anonymous = cluster.open(0, 1, None);

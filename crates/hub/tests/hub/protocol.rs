@@ -82,7 +82,7 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
 
 /// A client that leaves another room in between receives the messages that were published there before.
 #[test]
-fn only_what_follows_a_gap_waits_for_its_notice() {
+fn only_deliveries_after_a_gap_wait_for_its_notice() {
     let mut node = Node::new(1);
     let ((kept, topic), other) = (kept_at_0(), room("other"));
     let session = node.open(0);
@@ -124,7 +124,7 @@ fn a_frame_above_4_gib_is_counted_alike_in_and_out() {
 }
 
 #[test]
-fn held_bytes_include_what_waits_and_what_is_in_flight() {
+fn held_bytes_include_waiting_and_in_flight_publications() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let room = room("chat");

@@ -127,7 +127,7 @@ fn arguments_and_their_attachments_count() {
 // Reconnecting
 
 #[test]
-fn a_client_gets_what_it_missed_once_and_in_order() {
+fn a_client_receives_missed_messages_once_and_in_order() {
     let mut node = Node::recovering(1, 100);
     let [a, b, c] = ["a", "b", "c"].map(room);
     let session = node.member(0, &[&a, &b]);

@@ -39,7 +39,7 @@ fn snapshot(bytes: usize) -> Arc<Publication<()>> {
     Publication::new(1, false, body, &LiveBytes::default())
 }
 
-fn said(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
+fn base_and_patch(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
     made.map(|made| match made.body() {
         Body::Delta { base, patch, .. } => (*base, String::from_utf8(patch.to_vec()).unwrap()),
         _ => unreachable!(),
@@ -49,18 +49,18 @@ fn said(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
 #[test]
 fn sessions_further_behind_get_joined_patches_while_they_are_shorter() {
     let version = version(&["[1]", "[2]", "[3]"]);
-    assert_eq!(said(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
+    assert_eq!(base_and_patch(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
     assert!(!version.was_used());
-    assert_eq!(said(version.delta_from(2, &snapshot(100))), Some((998, "[2,3]".into())));
+    assert_eq!(base_and_patch(version.delta_from(2, &snapshot(100))), Some((998, "[2,3]".into())));
     assert!(version.was_used() && !version.was_used());
     let again = version.delta_from(2, &snapshot(100)).unwrap();
     assert!(Arc::ptr_eq(&again, &version.delta_from(2, &snapshot(100)).unwrap()), "made once");
-    assert_eq!(said(version.delta_from(3, &snapshot(7))), None, "as long as the document");
-    assert_eq!(said(version.delta_from(4, &snapshot(100))), None, "longer ago than is kept");
+    assert_eq!(base_and_patch(version.delta_from(3, &snapshot(7))), None, "as long as the document");
+    assert_eq!(base_and_patch(version.delta_from(4, &snapshot(100))), None, "longer ago than is kept");
     version.forget_forms();
     assert!(!Arc::ptr_eq(&again, &version.delta_from(2, &snapshot(100)).unwrap()), "made again");
     version.forget_past();
-    assert_eq!(said(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
+    assert_eq!(base_and_patch(version.delta_from(1, &snapshot(100))), Some((999, "[3]".into())));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The shadow's model of feeds: the form in which a version is sent to each session, the kept patches, the
 //! delays by rate; and the state of a client that applies its deliveries.
 
-use super::rig::Said;
+use super::rig::Content;
 use super::shadow::{Shadow, ShadowSession, Slot, Status, Sub, Thing, TopicPosition, View, frame_bytes};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ pub(crate) struct Version {
 /// The content of a delivery, and its length.
 #[derive(Clone, Debug)]
 pub(crate) struct Form {
-    pub(crate) said: Said,
+    pub(crate) said: Content,
     pub(crate) len: usize,
 }
 
@@ -35,8 +35,10 @@ impl Form {
     }
 
     fn with_reason(thing: &Thing, why: SnapshotReason) -> Self {
-        let Said::Document(number, state) = thing.said else { unreachable!("documents are with_reason") };
-        Self { said: Said::SnapshotWithReason(number, state, why), len: thing.len }
+        let Content::Document(number, state) = thing.said else {
+            unreachable!("documents have no reason yet")
+        };
+        Self { said: Content::SnapshotWithReason(number, state, why), len: thing.len }
     }
 
     pub(crate) fn bytes(&self, format: FormatId) -> Option<usize> {
@@ -59,7 +61,7 @@ impl Version {
     /// Returns the patch to this version, at `offset` and `len` bytes long, from `behind` versions before.
     fn patched(&self, behind: u64, offset: u64, len: usize) -> Option<Form> {
         let said = |numbers: &[(usize, u64)]| {
-            Said::Delta(offset - behind, numbers.iter().map(|(_, n)| *n).collect())
+            Content::Delta(offset - behind, numbers.iter().map(|(_, n)| *n).collect())
         };
         if behind == 1 {
             return Some(Form { said: said(&[self.own]), len: self.own.0 });
@@ -247,14 +249,14 @@ impl Shadow {
         let core = self.sessions[session].core;
         let taken = &mut self.patches[core].taken;
         match &form.said {
-            Said::Document(..) | Said::SnapshotWithReason(..) => taken.snapshots += 1,
-            Said::Delta(base, _) if thing.place.is_some_and(|p| p.offset == base + 1) => taken.deltas += 1,
-            Said::Delta(..) => taken.joined += 1,
+            Content::Document(..) | Content::SnapshotWithReason(..) => taken.snapshots += 1,
+            Content::Delta(base, _) if thing.place.is_some_and(|p| p.offset == base + 1) => taken.deltas += 1,
+            Content::Delta(..) => taken.joined += 1,
             _ => {}
         }
         let now = self.clocks[core];
         let sub = self.sessions[session].sub(uid);
-        if latest && matches!(thing.said, Said::Document(..)) {
+        if latest && matches!(thing.said, Content::Document(..)) {
             sub.feed.has = thing.place.filter(|_| sub.policy != Policy::DropOldest);
             sub.feed.resumes = false;
             sub.feed.begins = false;
@@ -295,7 +297,7 @@ impl Shadow {
             if state.said.is_lost() {
                 let (core, topic) = (self.sessions[session].core, self.sessions[session].sub(uid).topic);
                 self.sessions[session].sub(uid).status = Status::Ended;
-                self.told[core].push(super::shadow::Told::Lost(session, topic));
+                self.told[core].push(super::shadow::ExpectedNotice::Lost(session, topic));
                 self.saw("lost at once");
             }
         }
@@ -376,11 +378,11 @@ impl ShadowSession {
     }
 
     /// Applies a delivery as the client does, using only the client's own state.
-    pub(crate) fn applies(&mut self, uid: u64, place: TopicPosition, said: &Said) {
+    pub(crate) fn applies(&mut self, uid: u64, place: TopicPosition, said: &Content) {
         let feed = &mut self.sub(uid).feed;
         feed.client = match said {
-            Said::Document(number, _) | Said::SnapshotWithReason(number, ..) => Some((place, *number)),
-            Said::Delta(base, numbers) => {
+            Content::Document(number, _) | Content::SnapshotWithReason(number, ..) => Some((place, *number)),
+            Content::Delta(base, numbers) => {
                 let (has, _) = feed.client.expect("a delta needs a document");
                 assert_eq!(
                     (has.incarnation, has.offset),

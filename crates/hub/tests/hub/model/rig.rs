@@ -29,7 +29,7 @@ impl Random {
 
 /// The content of a publication by which the test identifies it. Messages and documents have a unique number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Content {
     Message(u64),
     Document(u64, FeedState),
     /// A document to a client that named its version.
@@ -39,7 +39,7 @@ pub(crate) enum Said {
     State(FeedState, String),
 }
 
-impl Said {
+impl Content {
     pub(crate) fn is_state(&self) -> bool {
         matches!(self, Self::State(..))
     }
@@ -89,18 +89,18 @@ fn number(bytes: &[u8]) -> u64 {
 
 /// Returns the length of a frame. It differs by format; it is 0 for a state without a reason in format 1, and
 /// `None` for publications that format 2 or 3 doesn't support. Only format 2 doesn't support deltas.
-pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
+pub(crate) fn frame_bytes(format: FormatId, said: &Content, body_len: usize) -> Option<usize> {
     match format.0 {
         0 => Some(body_len + 8),
         1 => Some(2 * body_len),
         _ if said.is_state() => None,
-        2 if matches!(said, Said::Delta(..)) => None,
+        2 if matches!(said, Content::Delta(..)) => None,
         _ => Some(body_len),
     }
 }
 
 /// A frame: its format, content and length.
-pub(crate) type Frame = Arc<(FormatId, Said, usize)>;
+pub(crate) type Frame = Arc<(FormatId, Content, usize)>;
 
 pub(crate) struct Encoding;
 
@@ -109,7 +109,7 @@ impl Encoder for Encoding {
 
     fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
         let body = publication.body();
-        let said = Said::of(body);
+        let said = Content::of(body);
         let bytes = frame_bytes(format, &said, body.len())?;
         Some(Arc::new((format, said, bytes)))
     }

@@ -4,7 +4,7 @@
 
 use super::feeds::{Feed, Form, ShadowPatches, Version, waits};
 use super::recovery::ShadowLog;
-use super::rig::{self, Said};
+use super::rig::{self, Content};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use stentor_hub::{
 /// its sender with the sender's number of the publication in that room.
 #[derive(Clone, Debug)]
 pub(crate) struct Thing {
-    pub(crate) said: Said,
+    pub(crate) said: Content,
     pub(crate) len: usize,
     pub(crate) place: Option<TopicPosition>,
     pub(crate) sender: (usize, u64),
@@ -32,7 +32,7 @@ pub(crate) struct Thing {
 impl Thing {
     /// Returns the number of a message.
     pub(crate) fn number(&self) -> Option<u64> {
-        if let Said::Message(number) = self.said { Some(number) } else { None }
+        if let Content::Message(number) = self.said { Some(number) } else { None }
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct How {
 }
 
 /// Returns the size of a frame as the budget counts it.
-pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
+pub(crate) fn frame_bytes(format: FormatId, said: &Content, body_len: usize) -> Option<usize> {
     rig::frame_bytes(format, said, body_len).map(|bytes| bytes.max(1))
 }
 
@@ -69,8 +69,8 @@ impl View {
     fn feed_state(&self) -> FeedState {
         match (&self.state, &self.document) {
             (Some(thing), _) | (None, Some(thing)) => match thing.said {
-                Said::State(state, _) | Said::Document(_, state) => state,
-                Said::Message(_) | Said::Delta(..) | Said::SnapshotWithReason(..) => unreachable!(),
+                Content::State(state, _) | Content::Document(_, state) => state,
+                Content::Message(_) | Content::Delta(..) | Content::SnapshotWithReason(..) => unreachable!(),
             },
             (None, None) => FeedState::Live,
         }
@@ -78,17 +78,17 @@ impl View {
 
     fn apply(&mut self, thing: &Rc<Thing>) {
         match thing.said {
-            Said::Document(..) => *self = Self { document: Some(thing.clone()), state: None },
-            Said::State(FeedState::NotFound, _) => {
+            Content::Document(..) => *self = Self { document: Some(thing.clone()), state: None },
+            Content::State(FeedState::NotFound, _) => {
                 *self = Self { document: None, state: Some(thing.clone()) }
             }
-            Said::State(state, _) => {
+            Content::State(state, _) => {
                 self.state = None;
                 if self.feed_state() != state {
                     self.state = Some(thing.clone());
                 }
             }
-            Said::Message(_) | Said::Delta(..) | Said::SnapshotWithReason(..) => {}
+            Content::Message(_) | Content::Delta(..) | Content::SnapshotWithReason(..) => {}
         }
     }
 
@@ -303,7 +303,7 @@ pub(crate) struct ShadowSession {
     /// The position in the log at which the session was suspended; `None` if it isn't suspended.
     pub(crate) suspended_at: Option<u64>,
     /// Notices that are deferred until it is resumed.
-    pub(crate) held: Vec<Told>,
+    pub(crate) held: Vec<ExpectedNotice>,
     /// Position from which its deliveries follow the log's order.
     pub(crate) ordered_since: u64,
     /// `true` if the order differed before `ordered_since`.
@@ -384,13 +384,13 @@ impl ShadowSession {
 
 /// An expected notice to a session.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Told {
+pub(crate) enum ExpectedNotice {
     Lost(usize, usize),
     Gap(usize, usize),
     Refused(usize, usize),
 }
 
-impl Told {
+impl ExpectedNotice {
     /// Returns the session of the notice.
     pub(crate) fn session(&self) -> usize {
         match self {
@@ -424,7 +424,7 @@ pub(crate) struct Shadow {
     pub(crate) spreading: Vec<Vec<VecDeque<Sending>>>,
     pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
     /// Expected results of `poll_notice` and `poll_terminating`, by core.
-    pub(crate) told: Vec<Vec<Told>>,
+    pub(crate) told: Vec<Vec<ExpectedNotice>>,
     pub(crate) terminating: Vec<Vec<(usize, Disconnect)>>,
     /// The recent deliveries of each core.
     pub(crate) logs: Vec<ShadowLog>,
@@ -793,7 +793,7 @@ impl Shadow {
                 || (queued == 0 && pending.len() == 1)
         };
         let Some(pending) = pending.filter(fits) else {
-            self.told[core].push(Told::Gap(session, topic));
+            self.told[core].push(ExpectedNotice::Gap(session, topic));
             self.sessions[session].ideal = None;
             self.saw("gap");
             return;
@@ -815,7 +815,7 @@ impl Shadow {
     }
 
     pub(crate) fn deliver_to(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
-        if matches!(thing.said, Said::Document(..)) {
+        if matches!(thing.said, Content::Document(..)) {
             return self.enqueue_document(session, uid, thing);
         }
         let s = &self.sessions[session];
@@ -920,14 +920,14 @@ impl Shadow {
         session: usize,
         bytes_max: usize,
         frames_max: usize,
-    ) -> Vec<(Rc<Thing>, Said)> {
+    ) -> Vec<(Rc<Thing>, Content)> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while let Some(slot) = self.sessions[session].outbox.first() {
             let thing = slot.things()[0].clone();
             let (uid, is_counted) = (slot.uid(), matches!(slot, Slot::One { .. }));
             let form = match slot {
                 Slot::One { form, .. } => form.clone(),
-                Slot::Newest { newest: Some(_), .. } if matches!(thing.said, Said::Document(..)) => {
+                Slot::Newest { newest: Some(_), .. } if matches!(thing.said, Content::Document(..)) => {
                     self.form_for(session, uid, &thing)
                 }
                 Slot::Newest { .. } => Form::whole(&thing),
@@ -994,7 +994,7 @@ impl Shadow {
     ) -> Thing {
         self.sent[core] += 1;
         Thing {
-            said: Said::Message(number),
+            said: Content::Message(number),
             len,
             place: None,
             sender: (core, self.sent[core]),
@@ -1082,7 +1082,7 @@ impl Shadow {
             }
             if thing.said.is_lost() {
                 self.sessions[session].sub(uid).status = Status::Ended;
-                self.told[core].push(Told::Lost(session, topic));
+                self.told[core].push(ExpectedNotice::Lost(session, topic));
                 self.saw("lost");
             }
         }
@@ -1150,7 +1150,7 @@ impl Shadow {
             Answer::Refused => {
                 if status == Status::Pending {
                     self.sessions[asker].sub(ask.uid).status = Status::Ended;
-                    self.told[core].push(Told::Refused(asker, topic));
+                    self.told[core].push(ExpectedNotice::Refused(asker, topic));
                     self.saw("refused by home");
                 }
             }
@@ -1178,7 +1178,7 @@ impl Shadow {
         for (session, uid) in self.members(topic, core) {
             self.sessions[session].sub(uid).status = Status::Ended;
             self.sessions[session].ideal = None;
-            self.told[core].push(Told::Refused(session, topic));
+            self.told[core].push(ExpectedNotice::Refused(session, topic));
             self.saw("refused by another core");
         }
     }
@@ -1197,7 +1197,7 @@ impl Shadow {
             return;
         }
         let t = &mut self.topics[topic];
-        let same = |d: &Rc<Thing>| matches!(d.said, Said::Document(n, _) if n == number) && d.len == len;
+        let same = |d: &Rc<Thing>| matches!(d.said, Content::Document(n, _) if n == number) && d.len == len;
         if t.view.document.as_ref().is_some_and(same) {
             self.saw("same document");
             self.state(now, topic, state, "");
@@ -1206,7 +1206,7 @@ impl Shadow {
         t.forgotten = false;
         t.offset += 1;
         let place = Some(TopicPosition { incarnation: t.incarnation, offset: t.offset });
-        let said = Said::Document(number, state);
+        let said = Content::Document(number, state);
         let sender = (home, t.offset);
         let before = t.view.document.as_deref();
         let patch = patch.filter(|_| before.is_some() && state == FeedState::Live);
@@ -1226,14 +1226,14 @@ impl Shadow {
         let t = &mut self.topics[topic];
         t.forgotten = false;
         let news = match t.view.state.as_ref().map(|s| &s.said) {
-            Some(Said::State(known, last)) => *known != state || (last != reason && !reason.is_empty()),
+            Some(Content::State(known, last)) => *known != state || (last != reason && !reason.is_empty()),
             _ => t.view.feed_state() != state || (state != FeedState::Live && !reason.is_empty()),
         };
         if !news {
             self.saw("no news");
             return;
         }
-        let said = Said::State(state, reason.to_owned());
+        let said = Content::State(state, reason.to_owned());
         let (len, sender) = (reason.len(), (home, 0));
         let (several, recoverable, version) = (false, false, None);
         let thing = Rc::new(Thing { said, len, place: None, sender, several, recoverable, version });
@@ -1314,7 +1314,7 @@ impl Shadow {
 
 impl ShadowSession {
     /// Checks a delivery alone, independent of the rest of the shadow.
-    fn arrives(&mut self, uid: u64, thing: &Rc<Thing>, said: &Said) {
+    fn arrives(&mut self, uid: u64, thing: &Rc<Thing>, said: &Content) {
         if let Some(place) = thing.place {
             self.applies(uid, place, said);
         }
@@ -1331,7 +1331,7 @@ impl ShadowSession {
             sub.last = Some(place);
             self.places.push((sub.topic, place));
         }
-        if matches!(thing.said, Said::Message(_)) {
+        if matches!(thing.said, Content::Message(_)) {
             let (sender, number) = thing.sender;
             let last = sub.last_of.insert((sender, sub.home && thing.several), number).unwrap_or(0);
             assert!(number > last, "publication {number} of core {sender} came after {last}");

@@ -40,7 +40,7 @@ fn examples_of_the_protocol_are_decoded() {
 }
 
 #[test]
-fn attachments_are_gathered() {
+fn attachments_are_collected() {
     // Empty attachments, attachments with two references or none, and the largest number allowed.
     check(r#"51-["a"]"#, &[b""], Ok(Some(r#"/ event "a"  +"#)));
     check(r#"53-["a"]"#, &[b"", b"\x01", b""], Ok(Some(r#"/ event "a"  + +01 +"#)));
@@ -114,7 +114,7 @@ fn placeholders_are_checked() {
     ] {
         check(bad, false);
     }
-    // In a packet without attachments it is an ordinary object.
+    // In a packet without attachments, a placeholder is an ordinary object.
     let text = r#"2["a",{"_placeholder":true,"num":"x"}]"#;
     assert!(Decoder::new(V5, Role::Server).text(text, &limits()).unwrap().is_some());
 }
@@ -168,7 +168,7 @@ fn unexpected_attachments_are_not_held() {
 /// CVE-2026-33151: a packet announces very many attachments. Memory follows the received bytes, and ends at
 /// the limit.
 #[test]
-fn huge_attachment_counts_cost_what_arrives() {
+fn huge_attachment_counts_cost_only_received_attachments() {
     let limits = Limits { attachments_max: usize::MAX, ..limits() };
     for (version, role) in ROLES {
         let mut decoder = Decoder::new(version, role);

@@ -241,7 +241,7 @@ fn invalid_headers_are_reported_at_once() {
 }
 
 #[test]
-fn memory_follows_what_arrives() {
+fn memory_is_proportional_to_received_bytes() {
     let limits = Limits { message_bytes_max: usize::MAX, ..Limits::default() };
     let header =
         Header { fin: true, rsv1: false, opcode: Opcode::Binary, payload_bytes: 1 << 40, mask: None };
@@ -378,7 +378,7 @@ fn masks_in_pieces() {
 }
 
 #[test]
-fn only_one_whole_message_is_received_alone() {
+fn receive_lone_only_accepts_one_complete_message() {
     let hello = client_frame(0x81, b"hello");
     let mut split = Vec::new();
     for first in 0..hello.len() {

@@ -82,7 +82,7 @@ fn one_message_is_half_inflated_at_a_time() {
 }
 
 #[test]
-fn a_gathered_message_is_delivered_when_the_slot_is_free() {
+fn a_collected_message_is_delivered_when_the_slot_is_free() {
     let text = "x".repeat(100_000);
     let frame = client_frame(0x81, text.as_bytes());
     let mut shared = Shared::new(Limits::default());
