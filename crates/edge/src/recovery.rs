@@ -139,6 +139,15 @@ impl RecoverableSockets {
         }
     }
 
+    /// The owner that a tag of the hub's names. A socket belongs to its client, if that is connected.
+    #[inline]
+    pub(crate) fn owner(&self, tag: u64) -> Option<Owner> {
+        match Owner::of_tag(tag) {
+            Owner::Socket(slot) => self.client_of(slot).map(Owner::Client),
+            owner => Some(owner),
+        }
+    }
+
     /// The id that a session has from another node. `tag` is the hub's.
     pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
         match Owner::of_tag(tag?) {

@@ -3,6 +3,7 @@
 //! isn't acknowledged.
 
 use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
+use crate::ports::Denial;
 use bytes::Bytes;
 use stentor_hub::{Data, Disconnect, Emit, Policy, Room, SessionId};
 
@@ -53,13 +54,18 @@ impl Application for Chat {
     }
 
     fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
-        let mut is_published = true;
+        let ack = event.ack;
+        let acknowledge = move |ctx: &mut Context<'_>, session: SessionId, result: Result<(), Denial>| {
+            if let (Some(ack), Ok(())) = (ack, result) {
+                ctx.ack(session, ack, Arguments::default());
+            }
+        };
         if let Some(room) = ctx.namespace().and_then(|namespace| self.room_of(namespace)) {
             let (name, data) = (Some(event.name.into()), event.arguments.to_data());
-            is_published = ctx.publish(&room, name, data, Emit::default()).is_ok();
+            if ctx.publish_then(&room, name, data, Emit::default(), || Box::new(acknowledge)) != Ok(true) {
+                return;
+            }
         }
-        if let Some(ack) = event.ack.filter(|_| is_published) {
-            ctx.ack(session, ack, Arguments::default());
-        }
+        acknowledge(ctx, session, Ok(()));
     }
 }

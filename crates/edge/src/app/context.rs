@@ -8,8 +8,8 @@ use crate::budget::Budget;
 use crate::encode::{Encoding, Encodings, Wire, json_string};
 use crate::identity::{Owner, Service};
 use crate::ledger::Pressure;
+use crate::limits::LimitPolicy;
 use crate::limits::rates::{Counted, SessionRates, Undo};
-use crate::limits::{LimitPolicy, rate_reached};
 use crate::millis::Millis;
 use crate::ports::network_of;
 use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
@@ -44,8 +44,6 @@ pub(crate) struct CoreContext {
     pub(crate) rates: Option<Box<RefCell<SessionRates>>>,
     /// Messages and publications above a session's limit.
     pub(crate) limited: Cell<u64>,
-    /// What the current handler has published was dropped, and its client isn't told.
-    pub(crate) is_dropped: Cell<bool>,
 }
 
 /// The public id of a session of this core: its own, or the one that it has from another node.
@@ -71,7 +69,7 @@ pub(crate) fn asking(
 
 impl CoreContext {
     /// Counts a publication refused because the process is above its memory budget.
-    fn count_refusal(&self) {
+    pub(super) fn count_refusal(&self) {
         self.refusals.set(self.refusals.get() + 1);
     }
 
@@ -150,8 +148,6 @@ pub struct Context<'a> {
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
     pub(crate) budget: &'a mut Budget,
-    /// Messages that the handler has published to rooms that the engine orders.
-    pub(crate) submitted: u32,
     /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
     pub(crate) published_bytes: usize,
 }
@@ -413,7 +409,7 @@ impl<'a> Context<'a> {
     /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called
     /// again with the message.
     pub fn awaits_decision(&self) -> bool {
-        self.scope.waits && self.questions.awaits_decision()
+        self.scope.waits && self.questions.is_asked_again()
     }
 
     /// Whether the application behind the server takes events of this name. `is_known`: the server would handle it itself
@@ -527,61 +523,6 @@ impl<'a> Context<'a> {
     /// and it isn't much.
     pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
         take_before_leave(self.hub, session, topic, self.out);
-    }
-
-    /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
-    /// overload, and whether the session that the call is about may publish.
-    ///
-    /// # Errors
-    /// No client receives the message.
-    pub fn publish(
-        &mut self,
-        room: &Room,
-        event: Option<Arc<str>>,
-        data: Data,
-        how: Emit,
-    ) -> Result<(), NotPublished> {
-        if self.is_overloaded() {
-            self.core.count_refusal();
-            return Err(NotPublished::Overloaded);
-        }
-        let mut undo = None;
-        if let Some(session) = self.scope.session {
-            self.authorize(session, Access::Publish(room))?;
-            undo = self.count_publication(session)?;
-        }
-        self.published_bytes += data.len() + ENVELOPE_BYTES;
-        if self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
-            self.submitted += 1;
-            let outlet = &mut *self.outlet;
-            let source = self.scope.session.map(|id| self.hub.source(id).map_or(0, |(source, _)| source));
-            let submit = |ticket| outlet.submit(room, (event, data), &how, &[], (ticket, source));
-            let submitted = self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit);
-            if let (Err(Refused::Pending), Some(session)) = (&submitted, self.scope.session) {
-                self.core.undo_sent(session, undo);
-            }
-            return Ok(submitted?);
-        }
-        self.outlet.publish(self.hub, self.core.now, room, (event, data), how);
-        Ok(())
-    }
-
-    /// Counts a publication of a session.
-    fn count_publication(&mut self, session: SessionId) -> Result<Option<Undo>, NotPublished> {
-        self.core.count_sent(session, Counted::Publication).map_err(|(policy, key)| {
-            match policy {
-                LimitPolicy::Drop => self.core.is_dropped.set(true),
-                LimitPolicy::Error => {}
-                LimitPolicy::Close => self.close(session, Disconnect::TooManyRequests),
-            }
-            NotPublished::Denied(rate_reached(key))
-        })
-    }
-
-    /// Whether a limit has dropped what the current handler has published, and the client isn't told
-    /// ([`LimitPolicy::Drop`]): nobody is answered then.
-    pub fn is_dropped(&self) -> bool {
-        self.core.is_dropped.get()
     }
 
     /// Leaves `session` out of what is published with the result.

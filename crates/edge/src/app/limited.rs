@@ -20,7 +20,6 @@ fn count(
     bytes: usize,
     refuse: impl FnOnce(&mut Context<'_>, &Denial),
 ) -> Option<Option<Undo>> {
-    ctx.core.is_dropped.set(false);
     match ctx.core.count_sent(session, Counted::Message(bytes)) {
         Ok(undo) => return Some(undo),
         Err((LimitPolicy::Drop, _)) => {}

@@ -16,6 +16,7 @@ mod identities;
 mod limited;
 mod outlet;
 mod presence;
+mod publish;
 mod questions;
 mod refused;
 mod rooms;
@@ -38,6 +39,7 @@ pub(crate) use identities::{ClientIdentity, Due, Identities, is_same_principal, 
 pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
+pub(crate) use publish::Answer;
 pub(crate) use questions::{Feeds, Questions, Refused};
 
 use crate::ports::Denial;

@@ -19,8 +19,9 @@ mod reviews;
 mod shares;
 mod signatures;
 mod sockets;
+mod submit;
 
-use super::Identities;
+use super::{Answer, Identities};
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
@@ -69,8 +70,8 @@ enum Asked {
     Publish(Room),
     Presence(Topic),
     History(Topic),
-    /// A message to a room that the engine orders: which one of those that the handler has published.
-    Submit(u32),
+    /// Whether the engine takes a message to a room that it orders.
+    Submit,
     /// Whether the engine has said where the history of a room ends.
     Position(Room),
     /// A socket that another node has.
@@ -115,6 +116,8 @@ struct Deferred {
     /// The reply to an event, if the answer is good.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
+    /// The answer to a client whose message has been handled, and the bytes that it holds.
+    then: Option<(SessionId, Answer, usize)>,
     /// The authorizer that decides it. `None`: another port does.
     authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -136,6 +139,12 @@ struct Waiting {
 impl Waiting {
     fn is_open(&self) -> bool {
         self.follows || self.questions.iter().any(|question| question.answer.is_none())
+    }
+
+    /// Whether the message or request that waits is handled again.
+    fn is_handled_again(&self) -> bool {
+        let is_again = |question: &Deferred| question.answer.is_none() && question.then.is_none();
+        self.follows || self.questions.iter().any(is_again)
     }
 }
 
@@ -315,38 +324,6 @@ impl Questions {
         self.open.len() + self.reviews.open.len() < self.open_max
     }
 
-    /// Asks the engine to take message number `ordinal` of a handler, by `submit`, which gets a ticket if the client's message
-    /// can wait for the answer.
-    pub(crate) fn submit(
-        &mut self,
-        now: Instant,
-        ordinal: u32,
-        waits: bool,
-        submit: impl FnOnce(Option<Ticket>),
-    ) -> Result<(), Refused> {
-        let Some(conn) = self.asker.filter(|_| waits) else {
-            submit(None);
-            return Ok(());
-        };
-        let asked = Asked::Submit(ordinal);
-        let known = self.waiting.get(&conn).into_iter().flat_map(|waiting| &waiting.questions);
-        if let Some(known) = known.into_iter().find(|question| question.asked == asked) {
-            return known
-                .answer
-                .clone()
-                .map_or(Err(Refused::Pending), |answer| answer.map_err(Refused::Denied));
-        }
-        if !self.make_room(None) {
-            self.unanswered += 1;
-            return Err(Refused::Denied(OUTCOME_UNKNOWN));
-        }
-        self.last += 1;
-        let number = self.last;
-        self.defer(now, conn, asked, number, None);
-        submit(Some(Ticket { core: self.core, number }));
-        Err(Refused::Pending)
-    }
-
     /// What takes events for the application behind the server.
     pub(crate) fn events(&self) -> Option<&Arc<dyn EventSink>> {
         self.events.as_ref()
@@ -421,8 +398,16 @@ impl Questions {
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
         let generation = self.identities.generation();
-        let question =
-            Deferred { asked, number, generation, answer: None, reply: None, identity: None, authorizer };
+        let question = Deferred {
+            asked,
+            number,
+            generation,
+            answer: None,
+            reply: None,
+            identity: None,
+            then: None,
+            authorizer,
+        };
         self.waiting.entry(conn).or_default().questions.push(question);
     }
 
@@ -437,6 +422,12 @@ impl Questions {
         !self.waiting.is_empty() && self.asker.is_some_and(|conn| self.is_waiting(conn))
     }
 
+    /// Whether the message that is being handled will be handled again.
+    pub(crate) fn is_asked_again(&self) -> bool {
+        let waiting = || self.asker.and_then(|conn| self.waiting.get(&conn));
+        !self.waiting.is_empty() && waiting().is_some_and(Waiting::is_handled_again)
+    }
+
     pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
         self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
@@ -449,11 +440,10 @@ impl Questions {
             return false;
         }
         let Some(conn) = self.asker else { return false };
-        let waits = self.is_waiting(conn);
-        if !waits {
+        if !self.is_waiting(conn) {
             self.forget(conn);
         }
-        waits
+        self.waiting.get(&conn).is_some_and(Waiting::is_handled_again)
     }
 
     /// The feeds of a session are subscribed to when all answers are there. Other connections of `client` wait until then.
@@ -540,7 +530,7 @@ impl Questions {
         let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
         let question =
             waiting.and_then(|waiting| waiting.questions.iter().find(|question| question.number == number));
-        let is_submit = question.is_some_and(|question| matches!(question.asked, Asked::Submit(_)));
+        let is_submit = question.is_some_and(|question| matches!(question.asked, Asked::Submit));
         self.decide(number, Err(if is_submit { OUTCOME_UNKNOWN } else { Denial::UNAVAILABLE }));
     }
 
@@ -550,7 +540,8 @@ impl Questions {
             return;
         }
         let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { asked, number, reply, authorizer, .. } in waiting.questions {
+        for Deferred { asked, number, reply, then, authorizer, .. } in waiting.questions {
+            then.into_iter().for_each(|(_, _, bytes)| self.charge.subtract(bytes));
             if self.open.remove(&number).is_some() {
                 self.unverified.remove(number);
                 self.shares.remove(number);

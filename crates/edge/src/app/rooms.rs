@@ -4,6 +4,7 @@
 //! with `error` and changes nothing.
 
 use super::presence::{PresenceQuery, answer_text};
+use super::publish::Answer;
 use super::refused::limit_reached;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
@@ -169,13 +170,15 @@ impl RoomsApp {
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = data_of(ctx, incoming)?;
                 let event = incoming.event.as_deref().map(Into::into);
-                ctx.publish(
-                    &room,
-                    event,
-                    Data::Json(Bytes::copy_from_slice(data.as_bytes())),
-                    Emit::default(),
-                )
-                .map_err(NotPublished::into_denial)?;
+                let data = Data::Json(Bytes::copy_from_slice(data.as_bytes()));
+                let answer = || -> Answer {
+                    let id = incoming.id.map(|id| id.get().to_owned());
+                    Box::new(move |ctx, session, result| {
+                        answer_message(ctx, session, id.as_deref(), result.map(|()| true));
+                    })
+                };
+                let published = ctx.publish_then(&room, event, data, Emit::default(), answer);
+                return published.map_err(NotPublished::into_denial);
             }
             other => {
                 return Err(refusal(
@@ -209,7 +212,8 @@ impl RoomsApp {
             let data = stentor_json::elements(ack).next();
             let data = data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
             if ctx.envelope() != Envelope::Raw {
-                ctx.send(session, Message::Text(&answer("ok", incoming.id, &data)));
+                let id = incoming.id.map(RawValue::get);
+                ctx.send(session, Message::Text(&answer_text("ok", id, &data)));
             }
         })
     }
@@ -311,19 +315,35 @@ fn topic(keys: &KeyRule, incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     }
 }
 
-/// `{"type":TYPE[,"id":ID]` and then what follows.
-fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
-    answer_text(kind, id.map(RawValue::get), rest)
+/// Answers a message; `false`: its client isn't answered now. A client that receives bodies only gets no answers either.
+fn answer_message(
+    ctx: &mut Context<'_>,
+    session: SessionId,
+    id: Option<&str>,
+    result: Result<bool, Refusal>,
+) {
+    match result {
+        Err(_) if ctx.envelope() == Envelope::Raw => ctx.close(session, Disconnect::BadRequest),
+        Ok(true) if ctx.envelope() != Envelope::Raw => {
+            ctx.send(session, Message::Text(&answer_text("ok", id, "")));
+        }
+        Ok(_) => {}
+        Err(refusal) => ctx.send(session, Message::Text(&error_answer(id, &refusal))),
+    }
 }
 
-fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
+fn error_answer(id: Option<&str>, refusal: &Refusal) -> String {
     error_about(id, "", refusal)
 }
 
 /// As [`error_answer`], with a member that names the subject.
-fn error_about(id: Option<&RawValue>, about: &str, refusal: &Refusal) -> String {
+fn error_about(id: Option<&str>, about: &str, refusal: &Refusal) -> String {
     let [code, message] = [&refusal.code, &refusal.message].map(|text| json_error_text(text));
-    answer("error", id, &format!(r#"{about},"code":{code},"message":{message},"retry":{}"#, refusal.retry))
+    answer_text(
+        "error",
+        id,
+        &format!(r#"{about},"code":{code},"message":{message},"retry":{}"#, refusal.retry),
+    )
 }
 
 impl Application for RoomsApp {
@@ -366,20 +386,8 @@ impl Application for RoomsApp {
             }
         };
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
-        if ctx.awaits_decision() || ctx.is_dropped() {
-            return;
-        }
-        // Who asked for bodies only gets no answers either.
-        if ctx.envelope() == Envelope::Raw {
-            if result.is_err() {
-                ctx.close(session, Disconnect::BadRequest);
-            }
-            return;
-        }
-        match result {
-            Ok(true) => ctx.send(session, Message::Text(&answer("ok", id, ""))),
-            Ok(false) => {}
-            Err(refusal) => ctx.send(session, Message::Text(&error_answer(id, &refusal))),
+        if !ctx.awaits_decision() {
+            answer_message(ctx, session, id.map(RawValue::get), result);
         }
     }
 
@@ -394,7 +402,7 @@ impl Application for RoomsApp {
             return;
         }
         let known = message.text().and_then(|text| serde_json::from_str::<Identified<'_>>(text).ok());
-        let answer = error_answer(known.and_then(|known| known.id), denial);
+        let answer = error_answer(known.and_then(|known| known.id).map(RawValue::get), denial);
         ctx.send(session, Message::Text(&answer));
     }
 

@@ -1,7 +1,8 @@
 //! Follows rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
 //! value, nothing of the rule is done, and the client is notified if it asked for an acknowledgement.
 
-use super::{Context, Event};
+use super::publish::Answer;
+use super::{Ack, Context, Event};
 use crate::encode::json_error_text;
 use crate::message::Arguments;
 use crate::ports::Denial;
@@ -45,29 +46,34 @@ impl Rule {
     /// Does what the rule says.
     pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/").to_owned();
-        let result = self.try_follow(ctx, session, event, &namespace);
-        if ctx.awaits_decision() || ctx.is_dropped() {
+        let result = self.try_follow(ctx, session, event, &namespace).map_err(|failure| failure.answer());
+        if ctx.awaits_decision() || result == Ok(false) {
             return;
         }
-        if self.echo && result.is_ok() {
-            ctx.emit(session, event.name, event.arguments);
-        }
-        if let (true, Some(ack)) = (self.ack, event.ack) {
-            let answer = match &result {
-                Ok(()) => DONE.to_owned(),
-                Err(failure) => failure.answer(),
-            };
-            ctx.ack(session, ack, Arguments { json: &answer, attachments: &[] });
-        }
+        let echo = self.echo.then_some((event.name, event.arguments));
+        finish(ctx, session, echo, event.ack.filter(|_| self.ack), result.map(|_| ()));
     }
 
+    /// The echo and the acknowledgement, for later.
+    fn answer(&self, event: &Event<'_>) -> Answer {
+        let ack = event.ack.filter(|_| self.ack);
+        let Event { name, arguments: Arguments { json, attachments }, .. } = *event;
+        let echo = self.echo.then(|| (name.to_owned(), json.to_owned(), attachments.to_vec()));
+        Box::new(move |ctx, session, result| {
+            let echo =
+                echo.as_ref().map(|(name, json, attachments)| (&**name, Arguments { json, attachments }));
+            finish(ctx, session, echo, ack, result.map_err(|denial| failed(&denial)));
+        })
+    }
+
+    /// Returns `false` if the client isn't answered now.
     fn try_follow(
         &self,
         ctx: &mut Context<'_>,
         session: SessionId,
         event: &Event<'_>,
         namespace: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let room = |templates: &[Template]| {
             let name = templates.iter().find_map(|template| template.fill(event.arguments));
             let name = name.ok_or(Failure::NoRoom)?;
@@ -91,9 +97,27 @@ impl Rule {
         if let Some(target) = target {
             let how = if self.except_sender { ctx.except(session) } else { stentor_hub::Emit::default() };
             let name = self.broadcast_as.as_deref().unwrap_or(event.name);
-            ctx.publish(&target, Some(name.into()), event.arguments.to_data(), how)
-                .map_err(|error| Failure::Denied(error.into_denial()))?;
+            let data = event.arguments.to_data();
+            let published = ctx.publish_then(&target, Some(name.into()), data, how, || self.answer(event));
+            return published.map_err(|error| Failure::Denied(error.into_denial()));
         }
-        Ok(())
+        Ok(true)
+    }
+}
+
+/// Echoes and acknowledges an event; an error is the argument of the acknowledgement.
+fn finish(
+    ctx: &mut Context<'_>,
+    session: SessionId,
+    echo: Option<(&str, Arguments<'_>)>,
+    ack: Option<Ack>,
+    result: Result<(), String>,
+) {
+    if let (Some((name, arguments)), Ok(())) = (echo, &result) {
+        ctx.emit(session, name, arguments);
+    }
+    if let Some(ack) = ack {
+        let json = result.as_ref().map_or_else(String::as_str, |()| DONE);
+        ctx.ack(session, ack, Arguments { json, attachments: &[] });
     }
 }

@@ -243,7 +243,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn resume_decided(&mut self, conn: ConnId) {
         let Some(index) = self.table.index_of(conn) else { return };
         self.has_changed = true;
-        self.ex.resume_feeds(conn);
+        self.ex.resume_kept(conn);
         self.release(index, Held::DECISION);
         if let Some(http) = self.table.get_mut(index).and_then(Conn::http) {
             http.handle_decision();

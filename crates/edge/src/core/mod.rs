@@ -497,7 +497,7 @@ impl<D: Driver> Core<D> {
                 self.cpu.pause();
                 let mut next = Some(tag);
                 while let Some(tag) = next {
-                    match self.ex.owner(tag) {
+                    match self.ex.recovery.owner(tag) {
                         Some(Owner::Connection(index, _)) => self.flush(index),
                         Some(Owner::Client(id)) => self.flush_client(id),
                         Some(Owner::Socket(_)) | None => {}

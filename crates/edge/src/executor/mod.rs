@@ -141,7 +141,6 @@ impl Executor {
             refusals: Cell::new(0),
             rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
             limited: Cell::new(0),
-            is_dropped: Cell::new(false),
         };
         let published_bytes_max = published_bytes_max(&options.limits);
         Self {
@@ -395,8 +394,17 @@ impl Executor {
         }
     }
 
-    /// Subscribes a session to the feeds that have waited for a decision on a connection.
-    pub(crate) fn resume_feeds(&mut self, conn: ConnId) {
+    /// Continues with what has waited for a decision on a connection: answers to handled messages, and feeds of a first request.
+    pub(crate) fn resume_kept(&mut self, conn: ConnId) {
+        let answers = self.questions.take_answers(conn);
+        if !answers.is_empty() {
+            self.questions.forget(conn);
+        }
+        for (session, answer, result) in answers {
+            let Some(encoding) = self.encoding_of(session) else { continue };
+            let scope = HandlerScope { encoding, ..HandlerScope::default() };
+            self.notify_app(scope, |_, ctx| answer(ctx, session, result));
+        }
         if let Some((session, feeds)) = self.questions.take_feeds(conn) {
             self.questions.set_asker(Some(conn));
             self.subscribe_feeds(session, feeds);
@@ -545,7 +553,6 @@ impl Executor {
             outlet: &mut self.outlet,
             questions: &mut self.questions,
             budget: &mut self.budget,
-            submitted: 0,
             published_bytes: 0,
         };
         let result = call(&mut **app, &mut ctx);

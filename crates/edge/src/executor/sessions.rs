@@ -20,16 +20,7 @@ impl Executor {
 
     /// The owner of a session.
     pub(crate) fn owner_of(&self, session: SessionId) -> Option<Owner> {
-        self.owner(self.hub.tag(session)?)
-    }
-
-    /// The owner that a tag of the hub's names. A socket that can be recovered belongs to its client, if that is connected.
-    #[inline]
-    pub(crate) fn owner(&self, tag: u64) -> Option<Owner> {
-        match Owner::of_tag(tag) {
-            Owner::Socket(slot) => self.recovery.client_of(slot).map(Owner::Client),
-            owner => Some(owner),
-        }
+        self.recovery.owner(self.hub.tag(session)?)
     }
 
     /// Counts a session of an address, which has begun.

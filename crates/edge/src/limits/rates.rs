@@ -123,7 +123,7 @@ impl SessionRates {
             let after = buckets.after(session, now, amount).ok_or(key)?;
             *change = Some((buckets, after));
         }
-        let mut undo = Undo { counted, before: [0; 2] };
+        let mut undo = Undo { before: [0; 2] };
         for (before, change) in undo.before.iter_mut().zip(changed) {
             if let Some((buckets, after)) = change
                 && let Some(full_at) = buckets.get(session)
@@ -134,19 +134,10 @@ impl SessionRates {
         Ok(undo)
     }
 
-    /// What was counted last will be handled, and counted, again.
+    /// The message that was counted last will be handled, and counted, again.
     pub(crate) fn undo(&mut self, session: SessionId, undo: Undo) {
         let [first, second] = undo.before;
-        let buckets = match undo.counted {
-            Counted::Message(_) => [(&mut self.messages, first), (&mut self.bytes, second)],
-            Counted::Publication => {
-                if let Some(full_at) = self.publications.as_mut().and_then(|buckets| buckets.get(session)) {
-                    *full_at = first;
-                }
-                return;
-            }
-        };
-        for (buckets, before) in buckets {
+        for (buckets, before) in [(&mut self.messages, first), (&mut self.bytes, second)] {
             if let Some(full_at) = buckets.as_mut().and_then(|buckets| buckets.get(session)) {
                 *full_at = before;
             }
@@ -157,7 +148,6 @@ impl SessionRates {
 /// The buckets before something was counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undo {
-    counted: Counted,
     before: [u64; 2],
 }
 

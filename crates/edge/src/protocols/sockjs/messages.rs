@@ -62,7 +62,10 @@ pub(super) fn deliver<'m>(
     let (mut scratch, mut delivered) = (String::new(), 0);
     let result = loop {
         let rest = Some((messages.rest(), messages.len()));
-        let is_much = ex.budget.is_used() || out.len() > out_bytes_max || ex.published_much();
+        let is_much = ex.budget.is_used()
+            || out.len() > out_bytes_max
+            || ex.published_much()
+            || ex.questions.awaits_decision();
         if delivered > 0 && is_much && !messages.is_empty() {
             break Ok(rest);
         }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 mod moving;
+mod once;
 mod relay;
 mod rig;
 
