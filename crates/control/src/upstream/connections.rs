@@ -15,7 +15,7 @@ use hyper::client::conn::http1;
 use hyper::{Request, Response, Uri, body::Incoming};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -133,16 +133,18 @@ impl Connections {
         if idle.connections.len() < self.idle_max {
             idle.connections.push(connection);
             if !std::mem::replace(&mut idle.is_swept, true) {
-                tokio::spawn(sweep(self.idle.clone()));
+                tokio::spawn(sweep(Arc::downgrade(&self.idle)));
             }
         }
     }
 }
 
-/// Closes connections that stay idle, until none is left.
-async fn sweep(idle: Arc<Mutex<Idle>>) {
+/// Closes connections that stay idle, until none is left. When a reload has replaced the upstream, its idle connections are closed
+/// already: each takes 25 kB, which the ledger doesn't count.
+async fn sweep(idle: Weak<Mutex<Idle>>) {
     loop {
         sleep(IDLE_TIMEOUT).await;
+        let Some(idle) = idle.upgrade() else { return };
         let mut idle = lock(&idle);
         idle.connections.retain(|connection| connection.idle_since.elapsed() < IDLE_TIMEOUT);
         if idle.connections.is_empty() {

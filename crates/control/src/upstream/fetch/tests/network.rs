@@ -3,7 +3,7 @@
 use super::{PATIENCE, request_head, shown};
 use crate::options::{FeedsOptions, Proxy, UpstreamOptions};
 use crate::schedule::FetchJob;
-use crate::upstream::{Bodies, DocumentProcessor, Upstreams};
+use crate::upstream::{Bodies, DocumentProcessor, IDLE_TIMEOUT, Upstreams};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ use stentor_ports::Ledger;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// Fetches the key `k` once. Returns the document or the failure.
@@ -48,6 +49,22 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, about: String) {
         let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         let _ = stream.write_all(reply.as_bytes()).await;
     }
+}
+
+/// A reload replaces an upstream.
+#[tokio::test]
+async fn idle_connections_close_with_their_upstream() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let upstreams = upstreams(|options| options.url = url).unwrap();
+    let until_closed = async { echo(listener.accept().await.unwrap().0, String::new()).await };
+    let replaced = async {
+        assert!(fetch(&upstreams).await.contains("GET /k "));
+        drop(upstreams);
+    };
+    // Otherwise, it would be closed when it has been idle for long enough.
+    let both = async { tokio::join!(until_closed, replaced) };
+    timeout(IDLE_TIMEOUT / 2, both).await.expect("the connection is open");
 }
 
 /// A certificate for `localhost` in files.
