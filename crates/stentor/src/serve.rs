@@ -12,6 +12,7 @@ use crate::takeover::{Running, TakeoverListener, Unpublished};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::cell::Cell;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_control::{AdminListener, Secrets};
 use stentor_edge::{DataPlane, Done, Drain, StaticRoute};
 use tokio::sync::mpsc;
@@ -33,6 +34,8 @@ const DESCRIPTORS_FEW: u64 = 4096;
 /// Number of threads of the control plane's runtime. Its load is small compared with the data plane's;
 /// blocking work has a separate pool.
 const CONTROL_THREADS: usize = 2;
+/// Minimum time between two searches of one of these threads for memory that it can return to the system.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (path, flags) = (args.config.clone(), args.flags());
@@ -67,6 +70,7 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")
+        .on_thread_park(release_unused_memory)
         .enable_all()
         .build()
         .context("can't start the threads of the control plane")?;
@@ -74,6 +78,19 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
     // Also done after a panic: the runtime's own drop would wait for the thread that joins the data plane.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Returns unused memory of the calling thread to the system, at most once per [`RELEASE_INTERVAL`]. Often one thread reads a body and another
+/// thread drops it; the allocator then keeps the memory for the first thread.
+fn release_unused_memory() {
+    thread_local! {
+        static RELEASED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
+    let now = Instant::now();
+    if RELEASED_AT.get().is_none_or(|at| now - at >= RELEASE_INTERVAL) {
+        RELEASED_AT.set(Some(now));
+        stentor_driver::release_unused_memory();
+    }
 }
 
 /// Starts the server, reports that it is ready, and returns when it has ended.
