@@ -44,6 +44,13 @@ export interface ConnectOptions {
    * another key is `not_found`, without a request.
    */
   keys?: RegExp;
+  /**
+   * `false`: the state is `paused` until `resume()`. On a server that renders pages, a connection to the page's own server (no address, or a
+   * path) is always `paused`. Default: `true`.
+   */
+  autoConnect?: boolean;
+  /** Time for the answer to a publication, in milliseconds. It then fails with `timeout`. Default: none. */
+  publishTimeoutMs?: number;
   /** Maximum number of publications that wait for a connection or an answer. Default: 1,000. */
   queueMax?: number;
   /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
@@ -56,8 +63,8 @@ export interface ConnectOptions {
  */
 export type TokenReason = 'connect' | 'expiring' | 'expired' | 'refused';
 
-/** `open`: the server has answered. `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `closed`: by `close()`. */
-export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'refused' | 'closed';
+/** `open`: the server has answered. `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `paused`: until `resume()`. `closed`: by `close()`. */
+export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'refused' | 'paused' | 'closed';
 
 export interface ConnectionDetails {
   transport: Transport;
@@ -188,7 +195,7 @@ export interface Presence<I = Json> {
 
 export declare class StentorError extends Error {
   /**
-   * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`,
+   * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `timeout`, `not_supported`, `no_library`, `no_transport`,
    * `no_token` (`getToken` failed), `too_long` (a publication exceeds the server's limit or `queueCharsMax`), `origin_refused` (the server
    * refuses pages of this origin: see `[origins] allow`).
    */
@@ -197,6 +204,10 @@ export declare class StentorError extends Error {
   readonly retry: boolean;
   /** The room that it is about, if there is one. */
   readonly room?: string;
+  /** The feed that it is about, if there is one. */
+  readonly feed?: string;
+  /** With a publication that failed: whether it may have been published nevertheless. */
+  readonly outcome?: 'not_published' | 'unknown';
 }
 
 export declare class Connection {
@@ -213,16 +224,20 @@ export declare class Connection {
   /**
    * Publishes to a room. Resolves when the server has accepted the message. Without a connection, the message waits for one.
    * If the connection ends while the message is in flight, the promise is rejected with `connection_lost`. The message may
-   * have arrived; it is never sent twice.
+   * have arrived; it is never sent twice. `timeoutMs` replaces `publishTimeoutMs`.
    */
-  publish(room: string, data?: Json, event?: string): Promise<void>;
+  publish(room: string, data?: Json, event?: string, options?: { timeoutMs?: number }): Promise<void>;
   on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Unsubscribe;
-  /** Called with errors that don't belong to a single feed or publication. */
+  /** Called with all errors but those of publications and of presence. */
   on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
   /** Switches to another transport, or another list of them. Documents continue from their version. */
   use(transport: Transport | Transport[]): void;
-  /** Reconnects now, also after `refused`. */
+  /** Reconnects now, also after `refused` and `pause()`. */
   reconnect(): void;
+  /** Closes the connection until `resume()`. Feeds keep their documents and become `stale`; publications wait. */
+  pause(): void;
+  /** Ends a pause. Without one, nothing happens. */
+  resume(): void;
   close(): void;
 }
 

@@ -66,6 +66,7 @@ test('the package installs into an empty project, and its types fit what people 
       transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
       getToken: async ({ reason }: { reason: TokenReason }) => (reason === 'refused' ? undefined : 'token'),
       heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1, keys: UTF8_KEYS,
+      autoConnect: false, publishTimeoutMs: 1_000,
     };
     const stentor: Connection = connect('https://live.example.com', options);
     connect(); connect(null); connect(new URL('https://live.example.com'), { transport: 'sse' });
@@ -81,9 +82,9 @@ test('the package installs into an empty project, and its types fit what people 
     stentor.on('state', (state: ConnectionState, { transport, session, reason, code, retryMs }: ConnectionDetails) => {
       if (state === 'waiting') console.log(transport, session, reason, code, retryMs);
     });
-    stentor.on('error', ({ code, message, retry, room }: StentorError) => console.log(code.length, message, retry, room?.length));
-    stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code));
-    const accepted: Promise<void> = stentor.publish('lobby');
+    stentor.on('error', ({ code, message, retry, room, feed }: StentorError) => console.log(code.length, message, retry, room?.length, feed?.length));
+    stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code, error.outcome === 'unknown'));
+    const accepted: Promise<void> = stentor.publish('lobby', null, undefined, { timeoutMs: 1_000 });
     const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
     room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
     const membership: RoomState = room.state;
@@ -94,7 +95,7 @@ test('the package installs into an empty project, and its types fit what people 
     presence.on('error', ({ code }) => console.log(code));
     presence.close();
     console.log(stentor.state === 'open', stentor.transport, stentor.session, known, accepted);
-    stentor.use('socket.io'); stentor.use(transport); stentor.reconnect();
+    stentor.use('socket.io'); stentor.use(transport); stentor.reconnect(); stentor.pause(); stentor.resume();
     off(); feed.close(); room.close(); stentor.close();
     const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
     const document: Json = applyPatch({ a: 1, b: 2 }, patch);

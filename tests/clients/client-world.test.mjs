@@ -1,6 +1,7 @@
 // @stentor/client when networks change, machines sleep, tokens expire and proxies interfere, on a virtual clock.
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { connect } from '../../clients/js/src/index.js';
 import { World } from './client-world.mjs';
 
 /** A connection with a live feed. */
@@ -286,6 +287,96 @@ test('a message that is too long is refused before it is sent', async (t) => {
   await world.pass(100);
   assert.deepEqual([await long, await short, await huge], [['too_long', false], 'sent', ['too_long', false]]);
   assert.equal(world.server.received.filter(({ type }) => type === 'publish').length, 1);
+});
+
+test('a publication that isn\'t answered in time: whether it was sent is known, or said to be unknown', async (t) => {
+  const world = new World(t);
+  const { connection } = await live(t, world, { publishTimeoutMs: 2_000 });
+  const outcome = (...options) => connection.publish('r', 1, undefined, ...options).then(() => 'sent', (error) => [error.code, error.outcome, error.retry]);
+  assert.equal(await Promise.all([outcome(), world.pass(100)]).then(([first]) => first), 'sent');
+  world.server.error = ({ type }) => (type === 'publish' ? { code: 'not_allowed', message: 'no', retry: false } : undefined);
+  const refused = outcome();
+  await world.pass(100);
+  assert.deepEqual(await refused, ['not_allowed', 'not_published', false]);
+  world.server.error = () => undefined;
+  world.server.isSilent = true;
+  const silent = outcome();
+  const patient = outcome({ timeoutMs: 20_000 });
+  await world.pass(2_100);
+  assert.deepEqual(await silent, ['timeout', 'unknown', true]);
+  world.server.stop();
+  await world.pass(100);
+  assert.deepEqual(await patient, ['connection_lost', 'unknown', true]);
+  const offline = outcome();
+  await world.pass(2_100);
+  assert.deepEqual(await offline, ['timeout', 'not_published', true]);
+  // It isn't sent later.
+  const before = world.server.received.length;
+  Object.assign(world.server, { isSilent: false, isUp: true });
+  await world.pass(30_000);
+  assert.equal(connection.state, 'open');
+  assert.deepEqual(world.server.received.slice(before).filter(({ type }) => type === 'publish'), []);
+});
+
+test('an error of a feed names it', async (t) => {
+  const world = new World(t);
+  world.server.error = ({ feed }) => (feed === 'secret' ? { code: 'not_allowed', message: 'no', retry: false } : undefined);
+  const connection = world.connect(t);
+  const errors = records(connection, 'error');
+  const feed = connection.feed('secret');
+  connection.feed('a');
+  await world.pass(1_000);
+  assert.deepEqual([feed.state, errors.map(({ code, feed }) => [code, feed])], ['not_found', [['not_allowed', 'secret']]]);
+});
+
+test('a connection that is paused connects to nothing, keeps its documents and publications, and resumes', async (t) => {
+  const world = new World(t);
+  const connection = world.connect(t, { autoConnect: false });
+  const feed = connection.feed('a');
+  const published = connection.publish('r', 1);
+  await world.pass(60_000);
+  assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['paused', 'loading', 0]);
+  connection.resume();
+  await world.pass(200);
+  await published;
+  assert.deepEqual([connection.state, feed.state], ['open', 'live']);
+  connection.pause();
+  assert.deepEqual([connection.state, feed.state, feed.document.n], ['paused', 'stale', 1]);
+  for (const name of ['online', 'pagehide', 'pageshow']) world.say(name);
+  world.show(false);
+  world.show(true);
+  connection.use('websocket');
+  await world.pass(60_000);
+  assert.deepEqual([world.server.attempts.length, world.server.sockets.size], [1, 0]);
+  connection.resume();
+  connection.resume();
+  await world.pass(200);
+  assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 2]);
+});
+
+test('a page that is left closes its connection, and opens one if it comes back', async (t) => {
+  const world = new World(t);
+  const { connection, feed } = await live(t, world);
+  world.say('pagehide');
+  await world.pass(1_000);
+  assert.deepEqual([connection.state, feed.state, world.server.sockets.size], ['paused', 'stale', 0]);
+  world.server.publish();
+  world.say('pageshow');
+  await world.pass(200);
+  assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', 2]);
+});
+
+test('rendering a page on a server opens nothing', async (t) => {
+  const world = new World(t);
+  for (const address of [undefined, '/live']) {
+    const connection = connect(address, { WebSocket: world.WebSocket });
+    const feed = connection.feed('a');
+    connection.resume();
+    connection.reconnect();
+    await world.pass(60_000);
+    assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['paused', 'loading', 0]);
+  }
+  assert.throws(() => connect('live.example.com'), TypeError);
 });
 
 test('random events: the state tells the truth, documents are the newest in the end, attempts are bounded', async (t) => {

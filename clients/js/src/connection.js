@@ -5,6 +5,7 @@
 //   connect() ──► connecting ──► open ──────────────────────┤
 //                     ▲                                     │ the server doesn't allow a reconnect
 //                     └─ reconnect() ◄── refused ◄──────────┘            close() ──► closed, from every state
+//   resume() ──► connecting                                              pause() ──► paused, from every state but refused and closed
 //
 // The client tries the transports of the list in order, each one at once after the one before failed to open. After the last
 // one it backs off and begins again. A transport that was open and is lost gets `SAME_TRANSPORT_ATTEMPTS` attempts before the
@@ -46,6 +47,8 @@ const SILENCE_MS = 10_000;
 const STUCK_MS = 1_000;
 /** Connections that end early without a close frame, before the next transport is tried: a proxy may reset them. */
 const RESETS_MAX = 3;
+/** The states in which publications wait. */
+const WAITING = ['connecting', 'waiting', 'paused'];
 /** Delays between two calls of `getToken` for a token that expires soon. */
 const RENEWAL = { initialMs: 1_000, maxMs: 10_000 };
 
@@ -83,11 +86,17 @@ export class Connection extends Emitter {
   #rival;
   #raceMs = RACE_MS;
   #probe;
+  /** Without an address: a page is being rendered on a server, and there is nothing to connect to. */
+  #isInert;
+  /** Paused because the page was left. It may come back from the browser's back/forward cache. */
+  #isLeft = false;
   #closing = new AbortController();
 
   constructor(url, options = {}) {
     super();
-    this.#base = new URL(url ?? '/', globalThis.location?.href);
+    const { document, navigator, location } = globalThis;
+    this.#isInert = !location && `${url ?? '/'}`.startsWith('/');
+    this.#base = new URL(url ?? '/', this.#isInert ? 'http://localhost' : location?.href);
     this.#base.protocol = this.#base.protocol.replace(/^ws/, 'http');
     this.#base.search = this.#base.hash = '';
     this.#base.pathname = this.#base.pathname.replace(/\/?$/, '/');
@@ -96,7 +105,6 @@ export class Connection extends Emitter {
     this.#backoff = new Backoff(options.backoff);
     this.#requestBackoff = new Backoff(options.backoff);
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
-    const { document, navigator } = globalThis;
     const { signal } = this.#closing;
     const isSeen = () => document?.visibilityState !== 'hidden';
     // Reconnect at once when the browser comes online or somebody looks at the page.
@@ -112,7 +120,11 @@ export class Connection extends Emitter {
     navigator?.connection?.addEventListener?.('change', networkChanged, { signal });
     document?.addEventListener('visibilitychange', () => isSeen() && wake(SILENCE_MS), { signal });
     globalThis.addEventListener?.('offline', () => this.#suspend('offline') || this.#checkAfter(0), { signal });
-    this.#try(0);
+    // Browsers don't keep pages with open connections.
+    globalThis.addEventListener?.('pagehide', () => this.#pause('the page was left') && (this.#isLeft = true), { signal });
+    globalThis.addEventListener?.('pageshow', () => this.#isLeft && this.resume(), { signal });
+    if (this.#isInert || options.autoConnect === false) this.#state = 'paused';
+    else this.#try(0);
   }
 
   get state() { return this.#state; }
@@ -160,21 +172,33 @@ export class Connection extends Emitter {
     });
   }
 
-  publish(room, data, event) {
+  publish(room, data, event, { timeoutMs = this.#options.publishTimeoutMs } = {}) {
     const text = JSON.stringify({ room, event, data: data ?? null }).slice(1, -1);
-    const answer = this.#outbox.put(text);
-    if (this.#state !== 'connecting' && this.#state !== 'waiting') this.#flush();
+    const answer = this.#outbox.put(text, timeoutMs);
+    if (!WAITING.includes(this.#state)) this.#flush();
     return answer;
   }
 
   use(transport) {
     this.#transports = transportList(transport);
     this.#index = 0;
-    this.reconnect();
+    if (this.#state !== 'paused') this.reconnect();
+  }
+
+  /** Closes the connection until `resume()`. Publications wait. */
+  pause() {
+    this.#isLeft = false;
+    this.#pause('paused');
+  }
+
+  /** Ends a pause. */
+  resume() {
+    if (this.#state === 'paused') this.reconnect();
   }
 
   reconnect() {
-    if (this.#state === 'closed') return;
+    if (this.#state === 'closed' || this.#isInert) return;
+    this.#isLeft = false;
     this.#sameTransportAttempts = this.#permanentFailures = this.#afterMs = 0;
     this.#backoff.reset();
     this.#try(0, { reason: 'reconnecting' });
@@ -237,6 +261,8 @@ export class Connection extends Emitter {
     refused: (key, error) => {
       const store = this.#stores.get(key);
       if (!store || error.code === 'connection_lost') return;
+      error.feed = key;
+      emit(this, 'error', error);
       if (!error.retry) return store.become('not_found', error.message);
       this.#askAgain(store);
     },
@@ -523,6 +549,14 @@ export class Connection extends Emitter {
       if (this.#carrier?.publish) this.#carrier.publish(message);
       else message.reject(error);
     });
+  }
+
+  /** Returns whether the connection wasn't at rest before. */
+  #pause(reason) {
+    if (this.#state === 'paused' || this.#state === 'refused' || this.#state === 'closed') return false;
+    this.#drop(reason);
+    this.#become('paused', { reason });
+    return true;
   }
 
   #end(state, details) {

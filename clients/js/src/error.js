@@ -1,4 +1,7 @@
-/** An error: `code` for programs, `message` for humans, `retry` if the same may succeed later; `room` or `feed` if it is about one. */
+/**
+ * An error: `code` for programs, `message` for humans, `retry` if the same may succeed later; `room` or `feed` if it is about one;
+ * `outcome` if it is about a publication.
+ */
 export class StentorError extends Error {
   constructor(code, message, retry = false) {
     super(message);

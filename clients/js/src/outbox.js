@@ -3,6 +3,8 @@
 // Bounded: beyond `messagesMax` (including those that wait for an answer) or `charsMax`, a new publication is rejected with
 // `queue_full`; queued ones are never dropped. Publications in flight when a connection ends are rejected with
 // `connection_lost`: they may have arrived, and nothing is sent twice.
+//
+// Each error has an `outcome`: `unknown` if the publication may have arrived, otherwise `not_published`.
 
 import { StentorError } from './error.js';
 
@@ -18,9 +20,20 @@ export class Outbox {
     this.#charsMax = charsMax;
   }
 
-  /** Queues a publication, as the text of its fields. Returns the promise of its answer. */
-  put(text) {
-    const promise = new Promise((resolve, reject) => this.#waiting.push({ text, resolve, reject }));
+  /** Queues a publication, as the text of its fields. Returns the promise of its answer, which fails after `timeoutMs`, if there is one. */
+  put(text, timeoutMs) {
+    let timer;
+    const promise = new Promise((resolve, fail) => {
+      const reject = (error, outcome = error.code === 'connection_lost' ? 'unknown' : 'not_published') => fail(Object.assign(error, { outcome }));
+      const message = { text, resolve, reject };
+      this.#waiting.push(message);
+      if (timeoutMs === undefined) return;
+      timer = setTimeout(() => {
+        const index = this.#waiting.indexOf(message);
+        if (index >= 0) this.#waiting.splice(index, 1);
+        reject(new StentorError('timeout', `no answer in ${timeoutMs} ms`, true), index < 0 ? 'unknown' : undefined);
+      }, timeoutMs);
+    });
     const isFull = this.#count >= this.#messagesMax || this.#chars + text.length > this.#charsMax;
     if (text.length > this.#charsMax) {
       this.#waiting.pop().reject(new StentorError('too_long', `a message has at most ${this.#charsMax} characters (queueCharsMax)`));
@@ -30,6 +43,7 @@ export class Outbox {
     this.#count += 1;
     this.#chars += text.length;
     const done = () => {
+      clearTimeout(timer);
       this.#count -= 1;
       this.#chars -= text.length;
     };
