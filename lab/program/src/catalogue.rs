@@ -1,4 +1,4 @@
-//! The servers that can be measured: Stentor, and the peers, one folder each with a `peer.toml`.
+//! The catalogue of servers: Stentor, and the peers, each in a folder with a `peer.toml`.
 //!
 //! ```toml
 //! about = "npm ws 8 with bufferutil, Node 20"      # one line for people
@@ -24,8 +24,7 @@
 //!                                                  # `--certificate FILE --key FILE`
 //! ```
 //!
-//! A field that isn't named here is an error, so that a misspelt one isn't passed over. A peer whose description isn't what it has
-//! to be can't take part, and doesn't keep the others from it.
+//! Unknown fields are errors, so that misspelt ones are found. A peer with a wrong description can't take part; the other peers can.
 
 mod version;
 
@@ -46,7 +45,7 @@ use crate::measure::ChildGuard;
 
 pub(crate) use self::version::UNKNOWN;
 
-/// The name of a peer's description.
+/// The file with a peer's description.
 const MANIFEST: &str = "peer.toml";
 /// The file beside the folders of the servers that lists their requirements.
 const README: &str = "README.md";
@@ -73,11 +72,11 @@ pub(crate) struct Manifest {
 #[serde(deny_unknown_fields)]
 struct Variant {
     name: String,
-    /// `None`: the text of the folder.
+    /// `None`: the folder's text applies.
     about: Option<String>,
     #[serde(default)]
     args: Vec<String>,
-    /// `None`: the protocol of the folder.
+    /// `None`: the folder's protocol applies.
     always: Option<Protocol>,
     #[serde(default)]
     nodes: usize,
@@ -96,15 +95,15 @@ pub(crate) enum Extra {
     #[default]
     Nothing,
     Tls,
-    /// nginx does it, on the same core; what that uses is counted as the server's.
+    /// TLS by nginx on the same core; its CPU and memory count as the server's.
     TlsByNginx,
-    /// Permissions, and all clients have the same token, HS256.
+    /// Permissions by tokens; all clients have the same HS256 token.
     KnownToken,
-    /// Each has its own.
+    /// Each client has its own HS256 token.
     Hs256,
-    /// The same, ES256.
+    /// Each client has its own ES256 token.
     Es256,
-    /// Compresses by permessage-deflate, which its clients offer.
+    /// The server compresses by permessage-deflate, which its clients offer.
     Deflate,
 }
 
@@ -129,13 +128,13 @@ impl Peer {
         Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
     }
 
-    /// Whether it can do this.
+    /// Whether it supports this mode.
     pub fn knows(&self, mode: &str) -> bool {
         self.manifest.modes.iter().any(|known| known == mode)
     }
 
-    /// The versions of what matters. Commands that tell them are run the first time, so it has to be installed by then; of one that
-    /// can't be found out it says why.
+    /// The versions of the relevant software. The first call runs the commands that print them, so the peer must be installed by
+    /// then. A version that can't be determined has the reason as its text.
     pub(crate) fn versions(&self) -> &BTreeMap<String, String> {
         self.versions.get_or_init(|| {
             let read = |(name, version): (&String, &Version)| (name.clone(), version.read(&self.folder));
@@ -182,42 +181,42 @@ impl Peer {
 /// Name of a server that was running already (`--target`).
 pub(crate) const TARGET: &str = "target";
 
-/// Such a server.
+/// A server that runs already.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// Its process, for its CPU and memory.
+    /// Its process, to read CPU and memory.
     pub pid: Option<u32>,
     /// Protocol of the clients.
     pub protocol: Protocol,
-    /// Where; `None`: as usual.
+    /// The path; `None`: the usual one.
     pub path: Option<String>,
 }
 
-/// One server, as it is named on the command line.
+/// A server of the catalogue.
 #[derive(Clone, Debug)]
 pub struct Known {
-    /// For `--servers` and `--peers`.
+    /// The name for `--servers` and `--peers`.
     pub name: String,
-    /// `None`: Stentor, or one that runs anyway.
+    /// `None`: Stentor, or a server that runs already.
     pub peer: Option<Arc<Peer>>,
-    /// Where it runs already, and isn't started.
+    /// Set if the server runs already and isn't started.
     pub running: Option<Running>,
-    /// One line for people.
+    /// A description in one line.
     pub(crate) about: String,
-    /// Beside what all get.
+    /// Additional arguments.
     pub(crate) args: Vec<String>,
     /// Protocols with their paths.
     speaks: BTreeMap<Protocol, String>,
-    /// Speaks this in cases of other protocols: to show what those cost.
+    /// The protocol that this server always uses, also in cases of other protocols, to show the cost of that protocol.
     pub(crate) always: Option<Protocol>,
-    /// Its processes, which share rooms and feeds by a Redis where they are several.
+    /// Number of processes. Several processes share rooms and feeds by a Redis.
     pub(crate) nodes: usize,
     pub(crate) extra: Extra,
-    /// Of Stentor's, how many cores it uses; the generator has one of them, too, if they are several.
+    /// Number of cores of Stentor. If there are several, one of them is shared with the generator.
     pub(crate) cores: usize,
-    /// Sends whole documents where others send what changed: to show what that spares.
+    /// Sends whole documents where other servers send changes, to show what changes save.
     pub(crate) documents: bool,
 }
 
@@ -252,7 +251,7 @@ impl Known {
         }
     }
 
-    /// Whether it is this project's.
+    /// Whether it is Stentor.
     pub(crate) fn is_stentor(&self) -> bool {
         self.peer.is_none() && self.running.is_none()
     }
@@ -262,12 +261,12 @@ impl Known {
         self.speaks.keys().copied()
     }
 
-    /// Whether it can take part where `protocol` is spoken.
+    /// Whether it can take part in a case with clients of `protocol`.
     pub(crate) fn admits(&self, protocol: Protocol) -> bool {
         self.always.is_some() || self.speaks.contains_key(&protocol)
     }
 
-    /// The same server, with clients that speak this and nothing else.
+    /// The same server with clients of this protocol only.
     pub(crate) fn speaking(&self, name: &str) -> Result<Self, Error> {
         let always = self.speaks().find(|spoken| spoken.name() == name);
         let speaks: Vec<&str> = self.speaks().map(Protocol::name).collect();
@@ -290,14 +289,14 @@ impl Known {
 /// Stentor's own servers.
 const STENTOR: &str = include_str!("catalogue/stentor.toml");
 
-/// All servers.
+/// All known servers.
 #[derive(Clone, Debug)]
 pub struct Catalogue {
-    /// Stentor's first, then the peers by name.
+    /// Stentor's servers, then the peers by name.
     pub servers: Vec<Known>,
-    /// Folders whose description isn't what it has to be.
+    /// Folders with a wrong description.
     pub(crate) unusable: Vec<Unusable>,
-    /// Where peers were looked for.
+    /// The folder of the peers.
     peers: PathBuf,
 }
 
@@ -308,9 +307,9 @@ pub(crate) struct Unusable {
 }
 
 impl Catalogue {
-    /// Stentor, and the peers of this folder.
+    /// Reads Stentor's servers and the peers of this folder.
     pub fn read(peers: &Path) -> Result<Self, Error> {
-        // A mistake in this text is a mistake of this program.
+        // A mistake in the embedded text is a mistake of this program.
         let own: Manifest = toml::from_str(STENTOR).map_err(|error| Error::Usage(error.to_string()))?;
         let known = |variant| Known::new(variant, &own.about, own.protocols.clone(), None);
         let servers = own.variants.iter().cloned().map(known).collect();
@@ -335,7 +334,7 @@ impl Catalogue {
         Ok(catalogue)
     }
 
-    /// Adds the servers of a folder, all or none.
+    /// Adds all servers of a folder, or none.
     fn add(&mut self, folder: &Path) -> Result<(), String> {
         let peer = Arc::new(Peer::read(folder)?);
         let manifest = &peer.manifest;
@@ -354,8 +353,8 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The peers of these names, which may be those of folders, each once; all, where none is named. One of several servers in a
-    /// folder stands for the folder.
+    /// The peers with these names or in the folders with these names, each once; all if `names` is empty. One server represents a
+    /// folder of several.
     pub(crate) fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
         let servers = self.servers.iter().filter(|known| known.peer.is_some()).map(|known| &known.name);
         let all = servers.chain(self.unusable.iter().map(|unusable| &unusable.name));
@@ -377,13 +376,13 @@ impl Catalogue {
         peers
     }
 
-    /// Where there is no peer, a line that says so.
+    /// A message if there is no peer.
     pub(crate) fn lacks(&self) -> Option<String> {
         let lacks = self.unusable.is_empty() && self.servers.iter().all(|known| known.peer.is_none());
         lacks.then(|| format!("there are no peers in {} (--peers-dir)", self.peers.display()))
     }
 
-    /// The server of this name.
+    /// The server with this name.
     pub fn find(&self, name: &str) -> Result<&Known, Error> {
         if let Some(known) = self.servers.iter().find(|known| known.name == name) {
             return Ok(known);

@@ -1,7 +1,7 @@
 //! CPU of the generator itself, beside a minimal client (`bare`): CPU per message, and messages a second of a whole core.
 //!
-//! Both run against the same server, in turn, each in a process of its own on the same core. The loads are an echo in a closed
-//! loop, where each message is received and sent, and a fan-out, where messages are received.
+//! Both run alternately against the same server, each in its own process on the same core. The loads are an echo in a closed loop,
+//! where each message is received and sent, and a fan-out, where messages are only received.
 
 use std::fmt;
 use std::io::Write;
@@ -17,21 +17,21 @@ use crate::measure::Server;
 
 /// Goal for the generator's CPU, as a multiple of the bare client's.
 pub(crate) const RATIO_MAX: f64 = 1.2;
-/// Publications a second of the fan-out.
+/// Publications per second of the fan-out.
 const RATE_HZ: f64 = 50.0;
 
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// The server that both talk to.
+    /// The server to connect to.
     #[arg(long, default_value = "bare-epoll")]
     against: String,
-    /// How many connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: u16,
-    /// Runs of each.
+    /// Runs of each client.
     #[arg(long, default_value_t = 3)]
     pairs: usize,
-    /// Seconds that are measured, after a fifth of it.
+    /// Seconds of the measurement; the warm-up before it is a fifth of that.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
@@ -44,14 +44,14 @@ pub(crate) struct Ceiling {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub load: String,
-    /// The generator's CPU per message, the median run's; microseconds.
+    /// The generator's CPU per message in the median run; microseconds.
     pub generator_us: f64,
     pub bare_us: f64,
     /// The median of the ratios of runs with the same number.
     pub ratio: f64,
 }
 
-/// Measures; progress goes to `progress`, line by line.
+/// Measures; writes the progress to `progress`, line by line.
 pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Ceiling, Error> {
     let catalogue = Catalogue::read(&options.peers)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;

@@ -1,5 +1,5 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, those of `judge`, and
-//! `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, the commands of `judge`, and the internal
+//! `worker`.
 
 mod generate;
 mod judge;
@@ -25,7 +25,7 @@ use crate::measure::{
 };
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
-/// For `--congestion`: no network namespace.
+/// Value of `--congestion` that means no network namespace.
 const SYSTEM: &str = "system";
 const NAME: &str = "stentor-lab";
 
@@ -41,17 +41,17 @@ struct Arguments {
 enum Command {
     /// Measure Stentor against the project's goals: `run goals --full`.
     Bench(RunOptions),
-    /// Put a load on one server and print what was found.
+    /// Put a load on one server and print the result.
     Generate(generate::GenerateArguments),
     /// Run a scenario, and write its results and a page.
     Run(RunArguments),
-    /// Make the page of results again, or one page of several.
+    /// Write the page of a result, or one page of several results.
     Report(judge::ReportArguments),
     /// Compare two results of a scenario.
     Compare(judge::CompareArguments),
     /// Show the results of one server over its versions.
     History(judge::HistoryArguments),
-    /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
+    /// Run a scenario and compare it with an earlier result; the exit code is the verdict.
     Gate(judge::GateArguments),
     /// Check whether this machine is fit to measure on, and how precise its figures are.
     Doctor(Placing),
@@ -59,11 +59,11 @@ enum Command {
     Scenarios,
     /// List the servers that can be measured.
     Peers(PeersFolder),
-    /// Make peers ready to run.
+    /// Install peers.
     Install(InstallArguments),
     /// Measure the cost of the generator itself, beside a bare client.
     Ceiling(judge::CeilingArguments),
-    /// One generator process of the others.
+    /// Run as one of several generator processes; internal.
     #[command(hide = true)]
     Worker,
 }
@@ -76,7 +76,7 @@ struct Placing {
     stentor: Option<PathBuf>,
     #[command(flatten)]
     folder: PeersFolder,
-    /// The congestion control of loopback, in a network namespace; `system` for what the system has.
+    /// The congestion control of loopback, in a network namespace; `system` for the system's default.
     #[arg(long, default_value = "cubic")]
     congestion: String,
     /// The core of the server.
@@ -92,7 +92,7 @@ struct Placing {
 
 #[derive(Args)]
 struct RunArguments {
-    /// Which: `scenarios` lists them.
+    /// The scenario; `scenarios` lists them.
     scenario: String,
     #[command(flatten)]
     run: RunOptions,
@@ -101,10 +101,10 @@ struct RunArguments {
 /// How a scenario is run.
 #[derive(Args)]
 struct RunOptions {
-    /// Whether it works: at most 10 seconds for two servers.
+    /// A check that everything works: at most 10 seconds for two servers.
     #[arg(long, group = "effort")]
     smoke: bool,
-    /// At most 2 minutes for each case and two servers; the default of `run`.
+    /// At most 2 minutes for each case with two servers; the default of `run`.
     #[arg(long, group = "effort", alias = "fast")]
     quick: bool,
     /// As published, where possible; the default of `bench`.
@@ -113,31 +113,31 @@ struct RunOptions {
     /// Servers that take part, Stentor's own first; NAME:PROTOCOL for a server that speaks several [default: those of the scenario].
     #[arg(long, value_delimiter = ',', alias = "servers")]
     peers: Vec<String>,
-    /// Also a server that runs already, at HOST:PORT; alone, if no other one is named.
+    /// Also measure a server that runs already, at HOST:PORT; only this one if no other is named.
     #[arg(long, value_parser = address)]
     target: Option<SocketAddr>,
     /// Protocol of the target.
     #[arg(long, value_enum, default_value = "websocket", requires = "target")]
     protocol: Protocol,
-    /// The path at which it does [default: the protocol's usual one].
+    /// The target's path [default: the protocol's usual one].
     #[arg(long, requires = "target")]
     path: Option<String>,
-    /// The target's process, for its CPU and memory.
+    /// The target's process id, to read its CPU and memory.
     #[arg(long, requires = "target")]
     server_pid: Option<u32>,
-    /// Of its cases, these [default: all].
+    /// The cases to run [default: all].
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
-    /// Runs of each server [default: smoke 1, quick up to 6, as many as the interval needs, full 6; fewer of long cases].
+    /// Runs of each server [default: smoke 1, quick up to 6 as needed for the interval, full 6; fewer for long cases].
     #[arg(long, value_parser = at_least_one)]
     pairs: Option<usize>,
-    /// Where results go.
+    /// The folder for results.
     #[arg(long, default_value = "results")]
     results: PathBuf,
-    /// Go on with a run that was broken off: its file, or the newest one of the scenario.
+    /// Continue an interrupted run: its file, or the newest one of the scenario.
     #[arg(long, num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
-    /// Messages a second of an open-loop echo, instead of 60 % of what the slowest server can do.
+    /// Messages per second of an open-loop echo, instead of 60 % of the slowest server's rate.
     #[arg(long)]
     echo_rate: Option<f64>,
     #[command(flatten)]
@@ -182,18 +182,18 @@ struct PeersFolder {
 
 #[derive(Args)]
 struct InstallArguments {
-    /// Which.
+    /// The peers to install.
     #[arg(required_unless_present = "all")]
     names: Vec<String>,
-    /// All of them.
+    /// Install all peers.
     #[arg(long, conflicts_with = "names")]
     all: bool,
     #[command(flatten)]
     folder: PeersFolder,
 }
 
-/// Runs the lab. `args` are the arguments after the program's name. The lab starts the running program again as its
-/// generators. `exit` ends the process with this code, after a signal that ends it.
+/// Runs the lab. `args` are the arguments after the program's name. The lab starts this program again for its generators. `exit`
+/// ends the process with a code after a signal.
 pub fn main(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     out: &mut (dyn Write + Send),
@@ -211,7 +211,7 @@ pub fn main(
         }
     };
     let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
-    // Not locked: the generator reads from it, and writes, on another thread.
+    // Not locked: the generator reads and writes on another thread.
     let mut input = BufReader::new(std::io::stdin());
     let result = match command {
         Command::Bench(run) => done(run_scenario("goals", Effort::Full, &run, out, progress)),
@@ -239,7 +239,7 @@ pub fn main(
 }
 
 impl Placing {
-    /// The options that these arguments say; what they don't say is as usual.
+    /// The options for these arguments, with the defaults for the rest.
     fn options(&self) -> Result<bench::Options, Error> {
         let usual = bench::Options::new(Invocation::current()?, self.folder.peers_dir.clone());
         Ok(bench::Options {
@@ -307,7 +307,7 @@ fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
     crate::named("scenario", name, &SCENARIOS, |scenario| &scenario.name)
 }
 
-/// Runs a scenario; returns what was found, and where the page is.
+/// Runs a scenario; returns the record and the path of the page.
 fn run_record(
     scenario: &Scenario,
     effort: Effort,
@@ -327,7 +327,7 @@ fn run_record(
     if !is_in_namespace() {
         options.left_out = Some(scenario::install(scenario, &options, progress)?);
     }
-    // A target isn't in a namespace of the lab's.
+    // A target isn't inside the lab's namespace.
     let congestion = run.target.map_or(run.placing.congestion.as_str(), |_| SYSTEM);
     options.congestion = run.placing.enter(congestion, options.left_out.as_deref(), progress)?;
     scenario::run(scenario, &options, &run.results, run.resume.clone(), progress)
@@ -352,7 +352,7 @@ fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Writ
     if whys.is_empty() { Ok(()) } else { Err(Error::Usage(format!("not usable: {}", whys.join("\n")))) }
 }
 
-/// Installs what was named; one that can't be doesn't keep the others from it, but a name that nobody has does.
+/// Installs the named peers. If one can't be installed, the others still are; an unknown name stops everything.
 fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
     let catalogue = Catalogue::read(&arguments.folder.peers_dir)?;
     if let Some(lacks) = catalogue.lacks() {

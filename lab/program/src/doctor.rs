@@ -12,13 +12,13 @@ use crate::payload;
 use crate::scenario::Machine;
 use crate::table::Table;
 
-/// How long the machine is watched doing nothing else.
+/// How long the idle machine is watched.
 const WATCHED: Duration = Duration::from_secs(3);
-/// Pieces of the same work whose times are compared, and how long each takes about.
+/// Pieces of identical work whose times are compared, and the approximate time of each.
 const PIECES: usize = 60;
 const PIECE_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 40;
-/// File descriptors that the published cases need, beside the server's own.
+/// File descriptors that the published cases need, besides the server's own.
 const DESCRIPTORS: u64 = 20_000;
 /// Runs of each server in a full run.
 const RUNS: usize = 6;
@@ -26,11 +26,11 @@ const RUNS: usize = 6;
 #[derive(Debug)]
 pub(crate) struct Findings {
     rows: Vec<(&'static str, String, Result<(), String>)>,
-    /// The smallest difference that a full run shows, percent.
+    /// The smallest difference that a full run can show, in percent.
     detectable_percent: f64,
 }
 
-/// Looks at this machine, for a server and a generator on these cores; takes five seconds.
+/// Examines this machine for a server and a generator on these cores; takes five seconds.
 pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &str) -> Findings {
     let machine = Machine::here();
     let mut rows: Vec<(&'static str, String, Result<(), String>)> = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &st
 /// Noise of a server's CPU per message on a quiet machine, in addition to the machine's.
 const MESSAGING_NOISE: f64 = 0.02;
 
-/// Whether a list such as `0-1,4` has this core.
+/// Whether a list such as `0-1,4` contains this core.
 fn are_siblings(list: &str, core: usize) -> bool {
     list.split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -123,14 +123,14 @@ fn watch() -> (f64, f64) {
     })
 }
 
-/// By how much the same work differs in time: the median deviation from the median.
+/// How much the time of identical work varies: the median deviation from the median.
 fn noise(core: usize) -> f64 {
     let _pinned = pin_current(core).ok();
     let bytes = vec![payload::PADDING; PIECE_BYTES];
     let piece = || {
         let begin = Instant::now();
         let sum = (0..ROUNDS).fold(0, |sum, _| payload::append(sum, &bytes));
-        // So that the work isn't optimised away.
+        // Keeps the work from being optimised away.
         std::hint::black_box(sum);
         begin.elapsed().as_secs_f64()
     };

@@ -5,19 +5,19 @@
 //! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTTCCCCCCCC","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
 //! ```
 //!
-//! `head` is that of `crate::payload`, so a version is numbered and timed; its checksum is of the number and the time, since all
-//! the rest follows from the number. All values have six digits, so all versions
-//! of a document have one length, and the text is minified, so a server that passes documents on sends it as it is.
+//! `head` has the layout of `crate::payload`, so a version has a number and a time. Its checksum covers only these, since all the
+//! rest follows from the number. All values have six digits, so all versions of a document have the same length. The text is
+//! minified, so a server that passes documents on sends it unchanged.
 //!
-//! Invariant: every offset in `values` is that of six digits of `text`.
+//! Invariant: every offset in `values` points at six digits of `text`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::payload::{HEAD_BYTES, Head};
 
-/// Where the head stands.
+/// Offset of the head.
 pub const HEAD_AT: usize = OPEN.len();
-/// Where what depends on the number of changes alone begins.
+/// Offset of the part that depends only on the number of changes.
 pub const BODY_AT: usize = HEAD_AT + HEAD_BYTES;
 
 const OPEN: &[u8] = br#"{"head":""#;
@@ -30,24 +30,24 @@ const LEAST_VALUE: u64 = 100_000;
 /// Size and changes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// About how long; a row more or less.
+    /// Approximate length; the real one differs by less than a row.
     pub bytes: usize,
-    /// Values that change from one version to the next.
+    /// Number of values that change from one version to the next.
     pub changes: usize,
 }
 
-/// A document at one of its versions.
+/// A document in one of its versions.
 #[derive(Clone, Debug)]
 pub struct Document {
     shape: Shape,
     text: Vec<u8>,
     values: Vec<usize>,
-    /// How often it has changed.
+    /// Number of changes so far.
     version: u64,
 }
 
 impl Document {
-    /// Before its first change, with the head of number 0 and no time.
+    /// The document before its first change, with a head of number 0 and time 0.
     pub fn new(shape: Shape) -> Self {
         let mut text = [OPEN, &[b'0'; HEAD_BYTES], ROWS].concat();
         let mut values = Vec::new();
@@ -72,17 +72,17 @@ impl Document {
         document
     }
 
-    /// How often it has changed.
+    /// Number of changes so far.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Changes it to its next version: as many values as its shape says, each to another one.
+    /// Changes it to its next version: as many values as its shape has, each to a different one.
     pub fn advance(&mut self) {
         self.version += 1;
         let count = self.values.len();
         let changes = self.shape.changes.min(count);
-        // Equal steps from a random place meet no value twice.
+        // Equal steps from a random start hit no value twice.
         let first = mixed(self.version) as usize % count;
         let step = (count / changes.max(1)).max(1);
         for nth in 0..changes {
@@ -100,7 +100,7 @@ impl Document {
         head.write(&mut self.text[HEAD_AT..BODY_AT]);
     }
 
-    /// As JSON.
+    /// The document as JSON.
     pub fn text(&self) -> &[u8] {
         &self.text
     }

@@ -1,6 +1,6 @@
 //! Load generator, scenarios and reports: measures Stentor and other servers with the same code.
 //!
-//! The lab stands on `stentor-wire` and `stentor-driver` only; to it, Stentor is one more server behind a
+//! The lab depends on `stentor-wire`, `stentor-driver` and `stentor-auth` only; it treats Stentor like any other server with a
 //! command line. Its parts:
 //!
 //! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
@@ -12,7 +12,7 @@
 //! - `ceiling`: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
-//! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
+//! Deliberately absent: verdicts by throughput alone, and reading a server's internals.
 
 #![allow(clippy::missing_errors_doc, reason = "a program; its library has no other callers")]
 
@@ -37,10 +37,10 @@ use std::io;
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A server didn't start, or didn't last.
+    /// A server didn't start, or ended early.
     #[error("server {name}: {what}")]
     Server {
-        /// Which.
+        /// Its name.
         name: String,
         /// The failure.
         what: String,
@@ -48,15 +48,15 @@ pub enum Error {
     /// The generator could not do its part.
     #[error("generator: {0}")]
     Generator(String),
-    /// The user asked for what there isn't.
+    /// The user asked for something that doesn't exist.
     #[error("{0}")]
     Usage(String),
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
         /// The failed operation.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -68,7 +68,7 @@ impl Error {
     }
 }
 
-/// The one of these that is called `name`; an error says which there are.
+/// Finds the value called `name`; the error lists the known names.
 pub(crate) fn named<'a, T>(
     what: &str,
     name: &str,
@@ -82,7 +82,7 @@ pub(crate) fn named<'a, T>(
     })
 }
 
-/// A question after the name that was meant, where one of these is near.
+/// A question that suggests the most similar known name, if one is similar enough.
 pub(crate) fn suggestion(name: &str, known: &[&str]) -> String {
     let near = known.iter().map(|known| (strsim::jaro_winkler(name, known), *known));
     let near = near.filter(|(similarity, _)| *similarity > 0.8);

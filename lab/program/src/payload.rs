@@ -1,7 +1,7 @@
 //! Content of a measured message: its number, its time and a checksum at fixed positions, so that a receiver audits and times it
 //! without parsing.
 //!
-//! Layout, ASCII, so that no protocol escapes any of it:
+//! Layout, in ASCII so that no protocol escapes it:
 //!
 //! | from | digits | what |
 //! |---|---|---|
@@ -29,18 +29,18 @@ pub(crate) const SEQUENCE_DIGITS: usize = 16;
 /// The byte of the padding.
 pub(crate) const PADDING: u8 = b'x';
 
-/// The first bytes of a payload, read.
+/// The first bytes of a payload, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Number of the message in its series, from 0.
     pub(crate) sequence: u64,
-    /// When it should have been sent, nanoseconds of CLOCK_MONOTONIC; 0 in a payload without.
+    /// When it should have been sent, in nanoseconds of CLOCK_MONOTONIC; 0 in a payload without a time.
     pub(crate) intended_ns: u64,
 }
 
 impl Head {
-    /// Writes the head over the first bytes of `payload`, with the checksum of the whole of it; the number alone if that is
-    /// shorter than [`HEAD_BYTES`].
+    /// Writes the head over the first bytes of `payload`, with the checksum of the whole payload. If the payload is shorter than
+    /// [`HEAD_BYTES`], only the number is written.
     ///
     /// # Panics
     /// If `payload` is shorter than [`SEQUENCE_DIGITS`].
@@ -53,8 +53,7 @@ impl Head {
         }
     }
 
-    /// Reads it back, without a look at the checksum; one of [`SEQUENCE_DIGITS`] has no time. `None` where something else stands
-    /// there.
+    /// Reads it without checking the checksum. A payload of [`SEQUENCE_DIGITS`] bytes has no time. `None` for another layout.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         if !matches!(bytes.len(), SEQUENCE_DIGITS | HEAD_BYTES) {
             return None;
@@ -65,24 +64,24 @@ impl Head {
     }
 }
 
-/// A payload of `bytes` bytes (at least [`HEAD_BYTES`]) whose head is still to be written.
+/// A payload of `bytes` bytes (at least [`HEAD_BYTES`]) without its head.
 pub(crate) fn blank(bytes: usize) -> Vec<u8> {
     vec![PADDING; bytes.max(HEAD_BYTES)]
 }
 
-/// Whether a payload has its checksum; one that is too short for one has not.
+/// Whether a payload has a correct checksum; false if it is too short for one.
 #[inline]
 pub(crate) fn is_intact(payload: &[u8]) -> bool {
     let Some((head, rest)) = payload.split_at_checked(HEAD_BYTES) else { return false };
     has_checksum(head, append(append(0, &head[..TIMED_BYTES]), rest))
 }
 
-/// Whether `head`, of [`HEAD_BYTES`], says that this is the checksum.
+/// Whether `head`, of [`HEAD_BYTES`] bytes, has this checksum.
 pub(crate) fn has_checksum(head: &[u8], checksum: u32) -> bool {
     head.get(TIMED_BYTES..) == Some(&hexadecimal(checksum)[..])
 }
 
-/// The checksum of what had this one (0: nothing), and `bytes` behind it.
+/// Extends a checksum (0: of nothing) by `bytes`.
 #[inline]
 pub(crate) fn append(checksum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
@@ -94,7 +93,7 @@ fn hexadecimal(number: u32) -> [u8; HEAD_BYTES - TIMED_BYTES] {
     std::array::from_fn(|nth| b"0123456789abcdef"[(number >> (28 - 4 * nth)) as usize & 15])
 }
 
-/// Whether `bytes` is nothing but padding. Written so that it vectorises: it runs over every byte received.
+/// Whether `bytes` is only padding. Written so that it vectorises: it runs over every received byte.
 #[inline]
 pub(crate) fn is_padding(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |difference, byte| difference | (byte ^ PADDING)) == 0

@@ -5,7 +5,7 @@
 //! Published figures are black: points, or dashed lines and bands with a letter. A published figure that would compress the measured
 //! ones on a linear axis is only named in the legend, behind an arrow.
 //!
-//! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
+//! Deliberately absent: scripts, and dark colours (the background is white, so it is readable on any page).
 
 mod bars;
 mod ruler;
@@ -19,20 +19,20 @@ use serde::Deserialize;
 
 use crate::table::escaped;
 
-/// A picture's width, pixels, and where in it the legend begins.
+/// Width of a picture in pixels, and the left edge of the legend.
 const WIDTH: u32 = 790;
 const LEGEND: f64 = 550.0;
-/// Where what is drawn begins and ends across, and its height; above it is a plot's title, below its axis.
+/// Left and right edge and height of the drawing area; the title is above it, the axis below.
 const LEFT: f64 = 66.0;
 const RIGHT: f64 = 538.0;
 const HEIGHT: f64 = 262.0;
 const TITLE: f64 = 24.0;
 const AXIS: f64 = 50.0;
-/// Of a line of the legend.
+/// Height of a line of the legend.
 const ENTRY: f64 = 19.0;
-/// Signs on a line that has more than twice as many points; else each has one.
+/// Number of signs on a line with more than twice as many points; other lines have one at each point.
 const SIGNS_OF_LINE: usize = 9;
-/// Characters of a name in the legend.
+/// Maximum characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
 /// Label of an axis, with the unit, and its scale.
@@ -42,7 +42,7 @@ pub(crate) type Axis = (String, Scale);
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Its number, which chooses colour, dashes and sign; the judged server's is 0.
+    /// Its number, which selects colour, dashes and sign; the baseline's is 0.
     pub(crate) number: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -54,14 +54,14 @@ pub(crate) struct Mark {
     pub(crate) place: Place,
 }
 
-/// Where a published figure is.
+/// The position of a published figure.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Place {
     Point(f64, f64),
-    /// Above a value across, from one value up to another.
+    /// At a value of the horizontal axis, or between two, a range of the vertical axis.
     Span(f64, (f64, f64)),
-    /// From one value up to another, wherever across. Both may be the same.
+    /// A range of the vertical axis over the whole width. Both ends may be the same.
     Band(f64, f64),
     Across(f64),
 }
@@ -102,7 +102,7 @@ impl Plot {
     }
 }
 
-/// The begin of a picture, on white.
+/// The start of a picture with a white background.
 fn opened(label: &str, width: u32, height: usize) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label}\" width=\"{width}\" height=\"{height}\" \
@@ -111,7 +111,7 @@ fn opened(label: &str, width: u32, height: usize) -> String {
     )
 }
 
-/// A plot as SVG. Empty where there is nothing to draw.
+/// A plot as SVG. Empty if there is nothing to draw.
 pub(crate) fn svg(plot: &Plot) -> String {
     if plot.lines.iter().all(|line| line.points.is_empty()) {
         return String::new();
@@ -127,7 +127,7 @@ pub(crate) fn svg(plot: &Plot) -> String {
         Canvas { out: opened(&label, WIDTH, height as usize), x, y, entry_at: title + 16.0, letters: b'a' };
     canvas.text((LEFT, 18.0), "font-size=\"14\" font-weight=\"bold\"", &plot.title);
     canvas.axes(plot);
-    // The judged server's, the first, over all others.
+    // The first line, the baseline's, is drawn over all others.
     let drawn = || plot.lines.iter().filter(|line| !line.points.is_empty());
     drawn().rev().for_each(|line| canvas.line(line));
     drawn().for_each(|line| canvas.line_entry(line));
@@ -138,14 +138,14 @@ pub(crate) fn svg(plot: &Plot) -> String {
         canvas.entry("published:", 0.0, "");
     }
     for (nth, mark) in plot.marks.iter().enumerate() {
-        // One sign, and one entry, for all figures of one.
+        // One sign and one legend entry for all figures of one publisher.
         let same = plot.marks.iter().position(|other| other.who == mark.who).unwrap_or(nth);
         canvas.mark(mark, same, same == nth);
     }
     canvas.out + "</svg>\n"
 }
 
-/// The axes of a plot whose top is there.
+/// The axes of a plot whose upper edge is known.
 fn rulers(plot: &Plot, top: f64) -> (Ruler, Ruler) {
     let measured = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
         plot.lines.iter().flat_map(|line| line.points.iter().map(of)).collect()
@@ -160,12 +160,12 @@ fn rulers(plot: &Plot, top: f64) -> (Ruler, Ruler) {
     )
 }
 
-/// A picture that is being drawn.
+/// A picture in progress.
 struct Canvas {
     out: String,
     x: Ruler,
     y: Ruler,
-    /// Where the next entry of the legend is, and its letter, if it is a published line or band.
+    /// Position of the next legend entry; and its letter for a published line or band.
     entry_at: f64,
     letters: u8,
 }
@@ -186,7 +186,7 @@ impl Canvas {
         );
     }
 
-    /// A sign, which says this when it is pointed at.
+    /// A sign with this text as its tooltip.
     fn sign(&mut self, (x, y): (f64, f64), nth: usize, radius: f64, colour: &str, says: &str) {
         self.out += &format!(
             "<path d=\"{}\" transform=\"translate({x:.1},{y:.1}) scale({radius})\" fill=\"{colour}\"><title>{}</title></path>\n",
@@ -229,7 +229,7 @@ impl Canvas {
         let places: Vec<(f64, f64)> = points.iter().map(|(at, _)| *at).collect();
         self.stroke(&places, style.colour, style.breadth, style.dashes);
         let every = if points.len() <= 2 * SIGNS_OF_LINE { 1 } else { points.len() / SIGNS_OF_LINE };
-        // Not all at the same places, where all have points.
+        // Lines with points at the same places have their signs at different ones.
         let offset = if every > 1 { line.number % SIGNS.len() * every / SIGNS.len() } else { 0 };
         for (at, (across, up)) in points.iter().skip(offset).step_by(every) {
             let says = format!("{}: {} at {}", line.name, short(*up), short(*across));
@@ -280,11 +280,11 @@ impl Canvas {
         let (style, at) = (Style::of(line.number), self.entry_at);
         self.stroke(&[(LEGEND + 8.0, at), (LEGEND + 48.0, at)], style.colour, style.breadth, style.dashes);
         self.sign((LEGEND + 28.0, at), line.number, style.radius, style.colour, &line.name);
-        // In a dark colour all of them: some of the lines' are too light to be read.
+        // All names are dark: some line colours are too light for text.
         self.entry(&line.name, 56.0, if line.number == 0 { "font-weight=\"bold\"" } else { "" });
     }
 
-    /// The next entry of the legend.
+    /// Adds an entry to the legend.
     fn entry(&mut self, text: &str, left: f64, more: &str) {
         let mut text = text.to_owned();
         if text.chars().count() > NAME_MAX {

@@ -1,10 +1,10 @@
-//! Tables, as text for a terminal and as HTML for a page.
+//! Tables as text for a terminal and as HTML for a page.
 
 use std::fmt;
 
 /// Heading of a column that belongs to the previous one: a page has both in one cell, so that it fits a phone.
 pub(crate) const RATIO: &str = "ratio";
-/// Longer cells are text, also where they begin with a digit.
+/// Longer cells count as text, even if they begin with a digit.
 const FIGURE_BYTES_MAX: usize = 30;
 
 /// Rows below a heading. A row may be shorter than the heading.
@@ -71,7 +71,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Text within HTML.
+/// Escapes text for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,17 +1,15 @@
-//! An HTTP API with one document whose versions are numbered and timed, for servers that fetch what they push.
+//! An HTTP API with one document with numbered and timed versions, for servers that fetch what they push.
 //!
-//! A version is a JSON string around the layout of [`crate::payload`], or that of a [`crate::document`]. It is answered *when it is due*, at
-//! `begin + n / rate`: a request that comes earlier waits, so the time between two polls isn't in the latency,
-//! and one that comes later gets the version at once, so the server's lateness is. Each version is answered
-//! once; the next request gets the next one, so a server that polls misses none. Before `begin` the first
-//! request is answered with what is there before version 0 (`null`, or the document before its first change), and the
-//! others wait.
+//! A version is a JSON string with the layout of [`crate::payload`] or of [`crate::document`]. It is answered *when it is due*, at
+//! `begin + n / rate`: an earlier request waits, so the time between two polls isn't part of the latency; a later request gets the
+//! version at once, so the server's lateness is. Each version is answered once and the next request gets the next one, so a polling
+//! server misses none. Before `begin` the first request gets the state before version 0 (`null`, or the document before its first
+//! change), and the others wait.
 //!
-//! Where a `Pacer` sets the rate, a request is answered with the newest version that is due instead, so a server that asks too
-//! seldom misses versions, as it does with any API.
+//! With a `Pacer`, a request gets the newest version that is due, so a server that asks too seldom misses versions, as with any API.
 //!
-//! It follows RFC 9112 by `stentor-wire`, each connection on a thread of its own. Deliberately absent: every path is the same
-//! document (but for `Content::Documents`), bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
+//! It follows RFC 9112 by `stentor-wire`, with a thread for each connection. Deliberately absent: every path is the same document
+//! (except with `Content::Documents`), requests with bodies are refused, and nothing is cached (no `Cache-Control`, no validators).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -28,7 +26,7 @@ use crate::document::{Document, Shape};
 use crate::generator::Latencies;
 use crate::payload::{self, HEAD_BYTES, Head};
 
-/// Connections at once; beyond, they are closed.
+/// Maximum connections; further ones are closed.
 const CONNECTIONS_MAX: usize = 64;
 /// Waits end this much earlier, to be in time; the rest is polled.
 const WAKE_EARLY: Duration = Duration::from_micros(200);
@@ -38,32 +36,32 @@ const NOTHING_YET: &[u8] = b"null";
 /// Content of the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A string of so many bytes, quotes included.
+    /// A string of this length, including its quotes.
     Text {
-        /// At least what the head and the quotes need.
+        /// At least the length of the head and the quotes.
         bytes: usize,
     },
-    /// A document that changes a little.
+    /// A document with few changes per version.
     Document(Shape),
-    /// One for each path, whose next version each request gets at once.
+    /// One document per path; each request gets its next version at once.
     Documents(Shape),
 }
 
 /// How often there is a new version.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pacing {
-    /// So many a second from [`Upstream::begin_in`] on, each of which is answered.
+    /// At this rate per second from [`Upstream::begin_in`] on; each version is answered.
     Every(f64),
-    /// As `Upstream::pacer` says; only the newest is answered.
+    /// At the rate of `Upstream::pacer`; only the newest is answered.
     Newest,
 }
 
-/// Sets how often an upstream has a new version.
+/// Sets the rate of new versions of an upstream.
 #[derive(Clone)]
 pub(crate) struct Pacer(Arc<Serving>);
 
 impl Pacer {
-    /// From now on so many versions a second.
+    /// Sets the rate from now on.
     pub(crate) fn set_rate_hz(&self, rate_hz: f64) {
         let now_ns = monotonic_ns();
         self.0.change(|state| {
@@ -94,9 +92,9 @@ impl Pace {
 /// Work of an upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    /// How late each version was answered that was waited for.
+    /// How late versions were answered that a request waited for.
     pub(crate) lag: Latencies,
-    /// Requests that came.
+    /// Number of requests.
     pub(crate) requests: u64,
     /// Versions that were sent, and the document before the first.
     pub(crate) versions: u64,
@@ -121,10 +119,10 @@ struct Serving {
 struct State {
     over: bool,
     clients: Vec<TcpStream>,
-    /// When versions are due; `None`: not said yet.
+    /// When versions are due; `None` until that is set.
     pace: Option<Pace>,
     versions: Versions,
-    /// The version that is answered next; `None` before the first answer.
+    /// The next version to answer; `None` before the first answer.
     next: Option<u64>,
     /// The last response.
     last: Arc<[u8]>,
@@ -132,7 +130,7 @@ struct State {
 }
 
 impl Upstream {
-    /// Starts one on loopback, with versions of `content`. Its first answer takes `hesitates`.
+    /// Starts one on loopback, with versions of `content`. The first answer takes `hesitates`.
     pub(crate) fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("the upstream's address"))?;
@@ -158,17 +156,17 @@ impl Upstream {
         Ok(Self { address, serving, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// For [`Pacing::Newest`].
+    /// The pacer for [`Pacing::Newest`].
     pub(crate) fn pacer(&self) -> Pacer {
         Pacer(Arc::clone(&self.serving))
     }
 
-    /// Says when version 0 is due.
+    /// Sets the time when version 0 is due.
     pub(crate) fn begin_in(&self, span: Duration) {
         let base_ns = monotonic_ns() + span.as_nanos() as u64;
         if let Pacing::Every(rate_hz) = self.serving.pacing {
@@ -176,12 +174,12 @@ impl Upstream {
         }
     }
 
-    /// Versions that were answered so far.
+    /// Number of versions answered so far.
     pub(crate) fn versions(&self) -> u64 {
         self.serving.lock().served.versions
     }
 
-    /// Ends it; returns what it has done.
+    /// Ends it; returns its statistics.
     pub(crate) fn stop(mut self) -> Served {
         self.end();
         self.serving.lock().served.clone()
@@ -194,7 +192,7 @@ impl Upstream {
                 let _ = client.shutdown(Shutdown::Both);
             }
         });
-        // It waits for a connection.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
         self.thread.take().map(JoinHandle::join);
     }
@@ -216,7 +214,7 @@ impl Versions {
     fn new(content: Content) -> Self {
         match content {
             Content::Text { bytes } => {
-                // The head and two quotes are the least.
+                // The minimum is the head and two quotes.
                 let mut text = payload::blank(bytes.max(HEAD_BYTES + 2));
                 for end in [0, text.len() - 1] {
                     text[end] = b'"';
@@ -228,7 +226,7 @@ impl Versions {
         }
     }
 
-    /// Where each path has a document: the next version of this one's, its first time the document before its first change.
+    /// If each path has its own document: its next version; the first time, the document before its first change.
     fn next_of(&mut self, path: String) -> Option<Arc<[u8]>> {
         let Self::Documents(shape, documents) = self else { return None };
         let is_there = documents.contains_key(&path);
@@ -249,7 +247,7 @@ impl Versions {
         }
     }
 
-    /// Version `head.sequence`, no older than those before.
+    /// Version `head.sequence`, which must not be older than the previous ones.
     fn at(&mut self, head: Head) -> Vec<u8> {
         match self {
             Self::Text(text) => {
@@ -299,7 +297,7 @@ impl Serving {
         }
     }
 
-    /// Answers on one connection until it ends, or asks for what isn't answered here.
+    /// Answers on one connection until it ends or sends an unsupported request.
     fn serve(&self, mut stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         while let Some((at, path)) = read_request(&mut stream) {
@@ -330,7 +328,7 @@ impl Serving {
             if state.over {
                 return None;
             }
-            // All who wait get the same.
+            // All waiting requests get the same version.
             if state.next != wanted {
                 return Some(Arc::clone(&state.last));
             }
@@ -350,7 +348,7 @@ impl Serving {
                     self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
                 }
                 Some((number, due_ns)) => {
-                    // A newest version that nobody waited for isn't late.
+                    // If no request waited for the newest version, it isn't late.
                     if matches!((wanted, self.pacing), (Some(_), Pacing::Every(_))) {
                         let waited_ns = due_ns.max(self.clock.at_ns(asked)).min(now_ns);
                         state.served.lag.record_ns(now_ns - waited_ns);
@@ -369,7 +367,7 @@ impl Serving {
     }
 }
 
-/// When the next request has come, and its path; `None`: there is none, or one that isn't answered here.
+/// Reads the next request; returns when it arrived and its path. `None` if there is none or it is unsupported.
 fn read_request(stream: &mut TcpStream) -> Option<(Instant, String)> {
     let (limits, mut scanner) = (Limits::default(), HeadScanner::default());
     let (mut received, mut buffer) = (Vec::new(), [0; 4096]);

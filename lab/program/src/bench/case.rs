@@ -10,21 +10,21 @@ use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
-/// A load with everything that is needed to compare servers by it.
+/// A load and what else is needed to compare servers by it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     pub name: String,
     pub title: String,
-    /// Efforts that run this case; all, if it is empty.
+    /// Efforts that run this case; if empty, all do.
     #[serde(default)]
     pub efforts: Vec<Effort>,
     /// `true`: a full run leaves the case out if the machine has too little memory.
     #[serde(default)]
     pub fits_memory: bool,
-    /// Activity on the connections. An open loop of echoes without a rate gets a share of the rate of the slowest server.
+    /// Activity on the connections. An open-loop echo without a rate gets a share of the slowest server's rate.
     pub load: LoadSpec,
-    /// Number of connections; the maximum in a search and a budget.
+    /// Number of connections. For a search and a budget it is the maximum.
     pub connections: usize,
     /// Connections begun per second. `None`: the generator's usual rate.
     pub connect_rate_hz: Option<f64>,
@@ -38,14 +38,14 @@ pub(crate) struct Case {
     /// `true`: clients connect through nginx.
     #[serde(default)]
     pub proxied: bool,
-    /// Protocols of the clients. Each server gets the first that it speaks.
+    /// Protocols of the clients. A server uses the first one that it supports.
     pub protocols: Vec<Protocol>,
-    /// Reported figures, the decisive one first.
+    /// The reported figures, the decisive one first.
     pub metrics: Vec<Metric>,
     /// Goals of the first server.
     #[serde(default)]
     pub goals: Vec<Goal>,
-    /// Servers that can take part; all, if it is empty.
+    /// Servers that can take part; if empty, all.
     #[serde(default)]
     pub only: Vec<String>,
     /// Servers that take part unless others are named (`--peers`), the baseline first.
@@ -55,47 +55,47 @@ pub(crate) struct Case {
     pub pairs: usize,
 }
 
-/// The way in which a case runs its load.
+/// How a case runs its load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Course {
     /// Once.
     #[default]
     Once,
-    /// Once, while system calls are counted and nothing else is measured.
+    /// Once, counting only system calls.
     Counted,
-    /// After a rest of the connections, whose cost is subtracted.
+    /// After a rest of the connections; the cost of the rest is subtracted.
     Rested(#[serde(with = "crate::seconds")] Duration),
-    /// Alone, and again beside misbehaving clients.
+    /// Once alone and once beside misbehaving clients.
     Beside {
         how: Misbehaviour,
         clients: usize,
-        /// The most publications of a fan-out that runs alone.
+        /// The maximum number of publications of a fan-out that runs alone.
         alone_max: u64,
     },
-    /// On more and more connections, to find the most for which it succeeds.
+    /// With more and more connections, to find the largest number that succeeds.
     Search {
         first: usize,
-        /// The search ends when success and failure are within this share.
+        /// The search ends when the distance between success and failure is below this share.
         within: f64,
     },
-    /// On a document that the server has to fetch first, from an HTTP API that takes this long to answer.
+    /// With a document that the server has to fetch first, from an HTTP API that answers after this time.
     Cold(#[serde(with = "crate::seconds")] Duration),
-    /// On a document that changes up to ten times as often as it can be delivered, in phases of this length. The last one takes twice as
-    /// long.
+    /// With a document that changes up to ten times as often as it can be delivered, in phases of this length. The last phase takes
+    /// twice as long.
     Overload(#[serde(with = "crate::seconds")] Duration),
 }
 
 impl Case {
-    /// Whether this server takes part: not where it can't do or doesn't speak what the clients do, and one that is made for
-    /// more connections than descriptors only there.
+    /// Whether this server takes part. It must support the protocol and the extras of the case. A server for more connections than
+    /// file descriptors takes part only in cases that need it.
     pub(crate) fn admits(&self, server: &Known) -> bool {
         let mode = self.plain_application().name();
         if server.peer.as_ref().is_some_and(|peer| !peer.knows(mode)) {
             return false;
         }
         let name = server.name.as_str();
-        // That loop is for what no other one holds.
+        // The loop without descriptors is for cases that no other server can hold.
         let held_by_all = name != "bare-direct" || matches!(self.course, Course::Rested(_));
         let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&server.name) };
         fits && self.protocols().any(|protocol| server.admits(protocol))
@@ -124,7 +124,7 @@ impl Case {
         }
     }
 
-    /// The load on a server that is asked to do this: longer before the measurement, where it needs longer to be as fast as it gets.
+    /// The load for this server, with a longer warm-up for servers that need one.
     pub(super) fn load_on(&self, contestant: &Contestant, application: Application) -> LoadSpec {
         let mut load = self.load.clone();
         if let LoadSpec::Fanout { rate_hz, warm_up, publisher, .. } = &mut load {
@@ -153,12 +153,13 @@ impl Case {
         (!is_found).then_some(self.connections)
     }
 
-    /// Whether several processes of a server may have the connections: those have nothing to do with each other.
+    /// Whether the connections may be spread over several processes of a server, because no message goes from one connection to
+    /// another.
     pub(super) fn is_shared_out(&self) -> bool {
         matches!(self.load, LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Idle { .. })
     }
 
-    /// Connections that one process of a server has to hold.
+    /// Connections that one process of a server must hold.
     pub(super) fn held(&self) -> usize {
         if self.is_shared_out() { 0 } else { self.fixed_connections().unwrap_or(0) }
     }
@@ -170,19 +171,19 @@ pub(crate) struct Goal {
     pub metric: Metric,
     /// `Some`: the goal is about the ratio to this server.
     pub against: Option<String>,
-    /// The most; the least if more of the figure is better.
+    /// The maximum; the minimum if more of the figure is better.
     pub bound: f64,
 }
 
-/// Duration of a scenario.
+/// The duration of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// At most 10 seconds for two servers: shows that everything works.
+    /// A check that everything works, at most 10 seconds for two servers.
     Smoke,
-    /// At most 2 minutes for a case with two servers: up to six short runs, fewer if their interval suffices.
+    /// At most 2 minutes for a case with two servers: up to six short runs, fewer if the interval is narrow enough.
     Quick,
-    /// As published, where possible.
+    /// As published, where the machine allows it.
     Full,
 }
 

@@ -9,9 +9,9 @@ use super::disturbance::steal_doubt;
 use super::sampler::{SAMPLE_EVERY, Sample};
 use crate::generator::{Cause, ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
-/// The mean latency up to which a chat isn't saturated, in seconds.
+/// The mean latency up to which a chat counts as not saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
-/// Points of a curve at most.
+/// The maximum number of points of a curve.
 const POINTS_MAX: usize = 200;
 /// Percentiles that are drawn.
 const PERCENTILES: [f64; 10] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
@@ -45,11 +45,11 @@ macro_rules! curves {
 curves! {
     Latency "latency" "How long do messages take?" "percentile" "latency, ms"
     LatencyOverDeliveries "latency_over_deliveries" "When does the chat become slow?" "deliveries a second" "mean latency, ms"
-    /// Of each publication, the 99th percentile of the age on arrival, over seconds.
+    /// The 99th percentile of the age on arrival of each publication, over seconds.
     AgeOverTime "age_over_time" "How old are documents when they arrive?" "seconds" "age of data, p99, ms"
     AgeOverClients "age_over_clients" "How old are documents, by clients?" "clients" "age of data, p99, ms"
     CpuOverConnections "cpu_over_connections" "What do connections cost in CPU?" "connections" "server CPU, ms"
-    /// The server's resident memory over connections; of a search, the peak at each level, with memfds.
+    /// The server's resident memory over connections. For a search: the peak at each level, with memfds.
     MemoryOverConnections "memory_over_connections" "What do connections cost in memory?" "connections" "server's memory, MB"
     KernelOverConnections "kernel_over_connections" "What do connections cost the kernel?" "connections" "kernel memory, both ends, MB"
     /// The server's resident memory and its memfds over seconds of the load.
@@ -61,7 +61,7 @@ curves! {
 }
 
 impl Curve {
-    /// Whether it stands in spite of these doubts.
+    /// Whether the curve is valid despite these doubts.
     pub(crate) fn stands(self, doubts: &[Doubt]) -> bool {
         let is_time = matches!(
             self,
@@ -70,13 +70,13 @@ impl Curve {
         doubts.iter().all(|doubt| doubt.latency_only && !is_time)
     }
 
-    /// A line to be drawn across, where something is decided by it.
+    /// A horizontal line for a limit that decides something.
     pub(crate) fn limit(self) -> Option<f64> {
         (self == Self::LatencyOverDeliveries).then_some(SATURATED_S * 1e3)
     }
 }
 
-/// All curves of what was run, and of looks at memory while it came about.
+/// All curves of a run and of the memory samples taken during it.
 pub(super) fn curves(
     load: &LoadSpec,
     outcome: &Outcome,
@@ -84,7 +84,7 @@ pub(super) fn curves(
 ) -> BTreeMap<Curve, Vec<(f64, f64)>> {
     let mut curves = BTreeMap::new();
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    // One or two say nothing about how it went.
+    // One or two samples show no course over time.
     if samples.len() > 2 {
         let points = samples.iter().enumerate().map(|(nth, sample)| {
             let bytes = sample.resident_bytes + sample.memfd_bytes;
@@ -125,7 +125,7 @@ pub(super) fn curves(
     curves
 }
 
-/// Leaves no more points than are drawn, the last one among them.
+/// Reduces the points to the number that is drawn, and keeps the last one.
 fn thin_out(points: &mut Vec<(f64, f64)>) {
     let every = points.len().div_ceil(POINTS_MAX);
     if every > 1 {
@@ -139,7 +139,7 @@ fn thin_out(points: &mut Vec<(f64, f64)>) {
     }
 }
 
-/// Why the figure of a chat isn't to be believed: the generator was late in a step that counts. (Late for want of CPU is
+/// Why the figure of a chat is invalid: the generator was late in a step that decides it. (Lateness for lack of CPU is
 /// [`lower_bound`].)
 pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     let counted = steps.iter().filter(|step| !is_saturated(step) && step.span.own_share() <= OWN_CPU_MAX);
@@ -162,18 +162,18 @@ pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     around.iter().find_map(|step| steal_doubt(step.span.steal_share)).map(|doubt| doubt.what)
 }
 
-/// The step that ended it, or the last.
+/// The step that ended the load, or else the last one.
 pub(super) fn deciding(steps: &[ChatStep]) -> Option<&ChatStep> {
     steps.iter().find(|step| is_saturated(step)).or(steps.last())
 }
 
-/// Too slow, or without all of its copies.
+/// Whether the step was too slow or lost copies.
 fn is_saturated(step: &ChatStep) -> bool {
     step.wrong > 0 || step.latency.mean().as_secs_f64() >= SATURATED_S
 }
 
-/// Copies delivered a second at the mean latency where a chat counts as saturated, between the last step below it and the
-/// first above. A step that lost something is above.
+/// Copies per second at the mean latency where a chat counts as saturated, interpolated between the last step below that latency and
+/// the first step above it. A step that lost copies counts as above.
 pub(super) fn saturation_hz(steps: &[ChatStep]) -> f64 {
     let mut below = (0.0, 0.0);
     for step in steps {
@@ -191,8 +191,8 @@ pub(super) fn saturation_hz(steps: &[ChatStep]) -> f64 {
     below.0
 }
 
-/// `cpu = a + b connects + c echoes`, fitted by least squares to how a budget was used: b and c in seconds. `None` where
-/// there are too few points, or they lie in one plane with more than one answer.
+/// `cpu = a + b connects + c echoes`, fitted by least squares to the progress of a budget; b and c in seconds. `None` if there are
+/// too few points, or if they don't determine one solution.
 pub(super) fn fitted(progress: &[Progress]) -> Option<(f64, f64)> {
     let mean =
         |of: &dyn Fn(&Progress) -> f64| progress.iter().map(of).sum::<f64>() / progress.len().max(1) as f64;
@@ -205,7 +205,7 @@ pub(super) fn fitted(progress: &[Progress]) -> Option<(f64, f64)> {
     let covariance = |one: usize, other: usize| {
         mean(&|point| (of[one](point) - means[one]) * (of[other](point) - means[other]))
     };
-    // The normal equations of two unknowns; a follows from the means.
+    // The normal equations of two unknowns; the means give a.
     let (connections, both, messages) = (covariance(0, 0), covariance(0, 1), covariance(1, 1));
     let determinant = connections * messages - both * both;
     if progress.len() < 4 || determinant <= connections * messages * 1e-9 {

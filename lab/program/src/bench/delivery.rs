@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use crate::generator::{Outcome, Span};
 
-/// From one publication to the next.
+/// Slices between two publications.
 pub(super) const SLICES: u32 = 20;
-/// Idle windows that tell how far they scatter.
+/// The minimum number of idle windows for an estimate of their scatter.
 const WINDOWS_MIN: usize = 3;
-/// A cost is that many times what it may be wrong by.
+/// A cost must be this many times its uncertainty.
 const BEYOND: f64 = 2.0;
-/// Of the time that a window should have, what one has at least that is looked at: one that was read late leaves the next one short.
+/// A window counts if it has at least this share of its planned duration: after one that was read late, the next one is short.
 const WHOLE: f64 = 0.5;
 
-/// CPU, by `of`, per delivery; or why that can't be said.
+/// CPU per delivery, of the part that `of` selects; or the reason why it can't be determined.
 pub(super) fn cost(outcome: &Outcome, of: fn(&Span) -> Duration) -> Result<Duration, String> {
     let publications = outcome.last_of_each_ns.len();
     let each = outcome.slices.len() / publications.max(1);

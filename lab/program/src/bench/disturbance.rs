@@ -7,49 +7,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Effort, Report, Trial};
 use crate::generator::{Cause, Doubt, OWN_CPU_MAX};
 
-/// Names among what stands beside the figures of a run.
+/// Names of context values in a run.
 pub(super) const STEAL: &str = "CPU steal";
 pub(super) const OTHERS: &str = "other processes' share of a core";
 pub(super) const GENERATOR: &str = "generator share";
 pub(super) const FREQUENCY: &str = "CPU MHz";
 const REPEATED: &str = "repeated";
 
-/// CPU steal, as a share of what the cores wanted, that invalidates times.
+/// CPU steal above this share of the requested CPU time invalidates times.
 const STEAL_MAX: f64 = 0.1;
-/// The same of other processes, as a share of one core.
+/// CPU use of other processes above this share of one core invalidates times.
 const OTHERS_MAX: f64 = 0.3;
-/// Shares from which on a warning names them. Less isn't worth one: the clock of this account resolves no more.
+/// Shares below this get no warning: they are below the resolution of the clock.
 const WORTH_A_WARNING: f64 = 0.05;
-/// By how much the frequency may differ between runs.
+/// The maximum difference in core frequency between runs.
 const FREQUENCY_CHANGE_MAX: f64 = 0.05;
-/// Repetitions of one run.
+/// Maximum repetitions of one run.
 const REPEATS_OF_RUN: u32 = 2;
 
-/// Why times are invalid where a hypervisor took `share` of what the cores wanted.
+/// The doubt about times if a hypervisor took `share` of the requested CPU time.
 pub(super) fn steal_doubt(share: f64) -> Option<Doubt> {
     let what =
         || format!("the hypervisor took {:.0} % of the CPU that the cores requested (steal)", share * 100.0);
     (share > STEAL_MAX).then(|| Doubt::about_times(Cause::Steal, what()))
 }
 
-/// The same where other processes used this share of a core.
+/// The doubt about times if other processes used this share of a core.
 pub(super) fn others_doubt(share: f64) -> Option<Doubt> {
     let what = || format!("other processes used {:.0} % of a core", share * 100.0);
     (share > OTHERS_MAX).then(|| Doubt::about_times(Cause::OtherProcesses, what()))
 }
 
-/// Whether either invalidates the times of a run with this context.
+/// Whether steal or other processes invalidate the times of a run with this context.
 pub(super) fn is_disturbed(context: &BTreeMap<String, f64>) -> bool {
     let share = |name| context.get(name).copied().unwrap_or(0.0);
     steal_doubt(share(STEAL)).is_some() || others_doubt(share(OTHERS)).is_some()
 }
 
-/// Which runs of a case are repeated.
+/// Decides which runs of a case are repeated.
 pub(super) struct Repeats {
     left: usize,
-    /// Repetitions of the run at hand.
+    /// Repetitions of the current run.
     tries: u32,
-    /// Servers whose runs don't get better.
+    /// Servers for which repetitions didn't help.
     hopeless: BTreeSet<String>,
 }
 
@@ -59,7 +59,7 @@ impl Repeats {
         Self { left, tries: 0, hopeless: BTreeSet::new() }
     }
 
-    /// Whether this run of `server` is to be made again.
+    /// Whether this run of `server` should be repeated.
     pub(super) fn wants(&mut self, server: &str, trial: &Trial) -> bool {
         let wants = trial.is_measured()
             && trial.doubts.iter().any(|doubt| doubt.latency_only)
@@ -73,7 +73,7 @@ impl Repeats {
         wants
     }
 
-    /// Of a run and its repetition, the one with fewer doubts.
+    /// Returns the run or its repetition, whichever has fewer doubts.
     pub(super) fn better(&mut self, server: &str, first: Trial, second: Trial) -> Trial {
         let is_better = second.is_measured() && second.doubts.len() < first.doubts.len();
         if !is_better && self.tries == REPEATS_OF_RUN {

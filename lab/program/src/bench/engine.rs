@@ -1,4 +1,4 @@
-//! The Redis between the nodes of a server: one for each run, on the generator's core. It isn't counted as the server.
+//! The Redis between the nodes of a server. Each run starts one, on the generator's core. Its CPU isn't counted as the server's.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use super::proxy::{free_address, start_at};
 use crate::Error;
 use crate::measure::Server;
 
-/// Dropping it ends it.
+/// Starts it. Dropping the returned value ends it.
 pub(super) fn start(core: usize, folder: &Path) -> Result<Server, Error> {
     let address = free_address()?;
     let port = address.port();
@@ -17,12 +17,12 @@ pub(super) fn start(core: usize, folder: &Path) -> Result<Server, Error> {
     start_at(address, "redis-server", folder, &is_up, &run, core)
 }
 
-/// The configuration of a node of Stentor's.
+/// The configuration of a node of Stentor.
 pub(super) fn config(redis: &Server) -> String {
     format!("[cluster]\nengine = \"redis://{}\"\nsecret = \"only-for-measurements\"\n", redis.address())
 }
 
-/// Bytes that came and left so far.
+/// Bytes received and sent so far.
 pub(super) fn bytes(redis: &Server) -> Result<u64, Error> {
     let mut info = String::new();
     TcpStream::connect(redis.address())

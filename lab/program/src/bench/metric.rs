@@ -1,4 +1,4 @@
-//! The figures that runs give. One table says what each is called, its unit, which direction is better, and how a sentence names it.
+//! The figures that runs give. One table has the name, the unit and the direction of each, and its wording in sentences.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +8,10 @@ use crate::Error;
 enum Unit {
     Micros,
     Millis,
-    /// Bytes; megabytes from a million on.
+    /// Bytes; shown in megabytes from a million on.
     Bytes,
     Count,
-    /// A number of things with three decimals.
+    /// A number with three decimals.
     Fraction,
     Percent,
     Times,
@@ -34,7 +34,7 @@ macro_rules! metrics {
         impl Metric {
             pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Its name in results, the heading of its column, its unit, whether more of it is better, and how a sentence names it.
+            /// Name in results, column heading, unit, whether more is better, and wording in sentences.
             fn row(self) -> (&'static str, &'static str, Unit, bool, &'static str) {
                 match self {
                     $(Self::$name => ($key, $label, Unit::$unit, Better::$better == Better::More, $phrase),)*
@@ -45,9 +45,10 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Server CPU per message, idle cost deducted.
+    /// Server CPU per message, without the idle cost.
     CpuPerMessage "cpu_per_message" "CPU/message" Micros Less "CPU per message"
-    /// Of servers of several nodes, the CPU of the node that takes most per publication: the one where it enters, or another.
+    /// For servers of several nodes: CPU per publication of the node that uses most, which may be the one where publications enter,
+    /// or another.
     CpuPerPublication "cpu_per_publication" "CPU/publication, node" Micros Less "CPU per publication and node"
     CpuPerConnection "cpu_per_connection" "CPU/connection" Micros Less "CPU per connection"
     /// Median latency from the intended time of sending.
@@ -56,44 +57,45 @@ metrics! {
     /// Peak of the server's resident set and of its memfds.
     PeakMemory "peak_memory" "peak memory" Bytes Less "peak memory"
     BytesPerConnection "bytes_per_connection" "memory/connection" Bytes Less "memory per connection"
-    /// p99 of the readers beside slow clients, as a multiple of their p99 alone; of each, the median publication's, since the
-    /// p99 of all is that of the worst of few.
+    /// p99 of the readers beside slow clients, as a multiple of their p99 alone. Both are the median over the publications, because
+    /// the p99 over all publications depends on a few bad ones.
     LatencyShift "latency_shift" "p99 shift" Times Less "p99 beside the others, relative to alone,"
-    /// Kernel memory per client that doesn't read, both ends.
+    /// Kernel memory per client that doesn't read, at both ends.
     KernelPerSlow "kernel_per_slow" "kernel/slow client" Bytes Less "kernel memory per slow client"
     /// Growth of the server's resident set and of memfds over the measured part, per 10 seconds.
     MemoryGrowth "memory_growth" "growth/10 s" Percent Less "memory growth"
-    /// Server CPU per idle connection and second, heartbeats included.
+    /// Server CPU per idle connection and second, including heartbeats.
     IdleCpu "idle_cpu" "CPU/connection/s" Micros Less "CPU per idle connection"
     CallsPerMessage "calls_per_message" "calls/message" Fraction Less "system calls per message"
-    /// Messages that didn't arrive, or not as they were sent.
+    /// Messages that didn't arrive, or arrived changed.
     Undelivered "undelivered" "undelivered" Percent Less "undelivered messages"
-    /// Of a feed, per version and client.
+    /// For a feed: bytes per version and client.
     BytesPerMessage "bytes_per_message" "bytes/message" Bytes Less "bytes per message"
-    /// Bytes to and from the Redis between nodes, per publication and node.
+    /// Bytes to and from the Redis between the nodes, per publication and node.
     EngineBytes "engine_bytes" "engine bytes/node" Bytes Less "bytes through the engine per publication and node"
-    /// Until the last client has its answer, or the last receiver a publication (the median publication's).
+    /// Time until the last client has its answer, or until the last receiver has a publication (the median publication).
     LastReceiver "last_receiver" "last receiver" Millis Less "time to the last receiver"
     UpstreamRequests "upstream_requests" "upstream requests" Count Less "upstream requests"
-    /// Of several nodes, the same as a multiple of what one node sends: one for each version, and one for the next.
+    /// For several nodes: upstream requests as a multiple of those of one node, which sends one for each version and one for the
+    /// next.
     UpstreamRatio "upstream_ratio" "upstream requests/one node's" Times Less "upstream requests, relative to one node's,"
-    /// Echoes, or answered requests, a second in a closed loop.
+    /// Echoes, or answered requests, per second in a closed loop.
     Rate "rate" "round trips/s" Count More "round trips"
-    /// Copies delivered a second with a mean latency under 200 ms.
+    /// Copies delivered per second with a mean latency below 200 ms.
     Deliveries "deliveries" "deliveries/s" Count More "deliveries"
-    /// Connections that a budget of CPU lasted for.
+    /// Connections that a CPU budget was enough for.
     Connections "connections" "connections" Count More "connections"
-    /// The kernel's memory per connection, both ends on loopback.
+    /// Kernel memory per connection, at both ends on loopback.
     KernelPerConnection "kernel_per_connection" "kernel/connection" Bytes Less "kernel memory per connection"
-    /// From the moment when all clients were disconnected until all have reconnected.
+    /// From the moment when all clients were disconnected until all are connected again.
     AllBack "all_back" "all back" Millis Less "time until all have reconnected"
-    /// Of clients that reconnect at once, from the begin of a connection until it is open, the 99th percentile.
+    /// For clients that reconnect at once: the 99th percentile of the time from the start of a connection until it is open.
     ConnectP99 "connect_p99" "connect p99" Millis Less "p99 of reconnecting"
-    /// Misbehaving clients that the server disconnected. A policy, neither good nor bad.
+    /// Misbehaving clients that the server disconnected. This is a policy, neither good nor bad.
     CutOff "cut_off" "cut off" Count Less "disconnected clients"
-    /// Age of what the median client has after an overload, as a multiple of the age before.
+    /// Age of the median client's document after an overload, as a multiple of the age before.
     AgeShift "age_shift" "age after/before" Times Less "age after the overload, relative to before,"
-    /// The most clients that a document was kept up to date for.
+    /// The largest number of clients for which a document was kept up to date.
     Clients "clients" "clients" Count More "clients"
 }
 
@@ -110,7 +112,7 @@ impl Metric {
         self.row().3
     }
 
-    /// How a sentence names it.
+    /// The wording in sentences.
     pub(crate) fn phrase(self) -> &'static str {
         self.row().4
     }
@@ -119,13 +121,13 @@ impl Metric {
         crate::named("figure", name, Self::ALL, |metric| metric.name()).copied()
     }
 
-    /// Whether it says what went wrong, so that an invalid run gives it nevertheless. System calls are counted in a run of their
-    /// own, which has been audited.
+    /// Whether the figure itself says what went wrong, so that an invalid run still reports it. System calls belong here too: they
+    /// are counted in a separate, audited run.
     pub(crate) fn is_its_own_doubt(self) -> bool {
         matches!(self, Self::Undelivered | Self::CallsPerMessage)
     }
 
-    /// Whether it is a time that the generator measures, so that its lag is in it.
+    /// Whether it is a time measured by the generator, which includes the generator's lag.
     pub(crate) fn has_lag(self) -> bool {
         matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
     }
@@ -135,7 +137,7 @@ impl Metric {
         self.has_lag() || matches!(self, Self::Deliveries | Self::AllBack | Self::ConnectP99)
     }
 
-    /// As [`Self::label`], with the unit of the plain figure.
+    /// As [`Self::label`], with the base unit.
     pub(crate) fn label_with_unit(self) -> String {
         let unit = match self.row().2 {
             Unit::Micros => ", µs",
@@ -162,7 +164,7 @@ impl Metric {
     }
 }
 
-/// A text whose whole numbers have thousands separators.
+/// Adds thousands separators to the whole numbers in a text.
 pub(crate) fn separated(text: &str) -> String {
     let is_digit = |byte: &u8| byte.is_ascii_digit();
     let parts = text.as_bytes().chunk_by(|one, other| is_digit(one) == is_digit(other));
@@ -173,7 +175,7 @@ pub(crate) fn separated(text: &str) -> String {
     parts.collect()
 }
 
-/// A figure with so many decimals and thousands separators.
+/// A number with this many decimals and with thousands separators.
 pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, fraction) = text.split_once('.').map_or((text.as_str(), None), |(a, b)| (a, Some(b)));

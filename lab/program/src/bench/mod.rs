@@ -1,9 +1,9 @@
 //! Compares servers by alternating runs.
 //!
-//! In each case every server runs in a fresh process, in the order A B C, C B A, A B C …, so that drift of the machine affects
-//! all alike. The result is the median of the ratios of the runs with the same number, with an interval. The first server, the
-//! baseline, runs a second time under another name: the A/A test shows how much two runs of the same server differ. A run that
-//! was disturbed is repeated (`disturbance`).
+//! In each case every server runs in a fresh process, in the order A B C, C B A, A B C …, so that drift of the machine affects all
+//! alike. The result is the median of the ratios of runs with the same number, with an interval. The first server, the baseline,
+//! also runs under a second name: this A/A test shows how much two runs of the same server differ. A disturbed run is repeated
+//! (`disturbance`).
 
 mod case;
 mod curve;
@@ -52,40 +52,40 @@ use crate::measure::{cores, is_over};
 /// Selection of cases and servers, and the way in which they run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How this program is run as a worker.
+    /// How to start this program as a worker.
     pub invocation: Invocation,
-    /// The servers, the baseline first. Empty: each case's usual ones.
+    /// The servers, the baseline first. If empty, each case has its usual ones.
     pub servers: Vec<String>,
-    /// Names of the cases. Empty: all.
+    /// Names of the cases. If empty, all run.
     pub cases: Vec<String>,
     /// The `stentor` binary.
     pub stentor: Option<PathBuf>,
     /// The folder of the peers.
     pub peers: PathBuf,
-    /// Runs of each server in each case; `None`: the case's usual number.
+    /// Runs of each server in each case; `None`: the usual number of the case.
     pub pairs: Option<usize>,
-    /// How much time it may take.
+    /// The effort of the run.
     pub effort: Effort,
     /// The server's core.
     pub server_core: usize,
     /// The generator's core.
     pub generator_core: usize,
-    /// The congestion control, as it is to be printed.
+    /// The congestion control, for output.
     pub congestion: String,
-    /// Messages a second of an open-loop echo, instead of a share of the slowest server's saturation.
+    /// Messages per second of an open-loop echo, instead of a share of the slowest server's saturation.
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
-    /// Servers that `install_for` couldn't install, and reported; `None`: it hasn't tried.
+    /// Servers that `install_for` couldn't install and has reported. `None`: it hasn't run.
     pub left_out: Option<Vec<String>>,
-    /// Where the progress of a run is shown: on a terminal.
+    /// Shows the progress of a run on a terminal.
     pub live: Option<Bar>,
-    /// A server that isn't started: `catalogue::TARGET`.
+    /// A server that runs already and isn't started: `catalogue::TARGET`.
     pub target: Option<Running>,
 }
 
 impl Options {
-    /// The usual ones. Stentor is beside the lab's program, if it is there.
+    /// The default options. The `stentor` binary is the one beside the lab's program, if there is one.
     pub fn new(invocation: Invocation, peers: PathBuf) -> Self {
         let stentor = invocation.program.with_file_name("stentor");
         Self {
@@ -107,7 +107,7 @@ impl Options {
         }
     }
 
-    /// Runs of each server in this case, and when comparisons are looked at: a number that was given is kept to.
+    /// Runs of each server in this case, and the rule for ending early. A number given by the user is fixed.
     fn pairs_of(&self, case: &Case) -> (usize, Rule) {
         match self.pairs {
             Some(pairs) => (pairs.max(1), Rule::Fixed),
@@ -115,21 +115,22 @@ impl Options {
         }
     }
 
-    /// Whether the baseline has an A/A test in this case, with so many servers.
+    /// Whether the baseline has an A/A test in this case, with this many servers.
     fn has_again(&self, case: &Case, servers: usize) -> bool {
         case.pairs > 1 || (self.pairs_of(case).0 > 1 && servers > 1)
     }
 }
 
-/// The share of the slowest server's saturation that an open loop offers to all.
+/// The share of the slowest server's saturation that an open loop sends to all servers.
 const OFFERED_SHARE: f64 = 0.6;
-/// The share of its core that the generator may need for that server, so that it stays below its own limit with the others.
+/// The maximum share of its core that the generator may use with the slowest server, so that it stays below its own limit with the
+/// others.
 const GENERATOR_SHARE: f64 = 0.65;
-/// Between two runs: the last server's sockets are being closed.
+/// Pause between two runs, while the last server's sockets are closed.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Installs the servers that [`run_cases`] takes with these options: in a network namespace it can't fetch anything. Returns
-/// those that can't be installed, for [`Options::left_out`].
+/// Installs the servers that [`run_cases`] needs with these options, because nothing can be downloaded in a network namespace.
+/// Returns those that couldn't be installed, for [`Options::left_out`].
 pub(crate) fn install_for(
     known: &[Case],
     options: &Options,
@@ -139,7 +140,7 @@ pub(crate) fn install_for(
     gather(&chosen, options, &mut Progress::new(progress)).map(|(_, left_out)| left_out)
 }
 
-/// The names of the servers that these options take for these cases.
+/// The names of the servers that these options select for these cases.
 pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String>, Error> {
     if !options.servers.is_empty() {
         return Ok(options.servers.clone());
@@ -169,7 +170,7 @@ pub(crate) fn run_cases(
     let servers = contestants.len();
     let runs_of =
         |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
-    // Where each case has servers of its own, that isn't known before.
+    // If each case has its own servers, the total isn't known yet.
     progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
     let mut report = Report { congestion: options.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
@@ -186,7 +187,7 @@ pub(crate) fn run_cases(
             continue;
         }
         if !options.servers.is_empty() {
-            // Goals that are about others.
+            // Removes goals about other servers.
             case.goals.retain(|goal| {
                 goal.against.as_ref().is_none_or(|against| fit.iter().any(|one| one.name() == against))
             });
@@ -206,14 +207,14 @@ pub(crate) fn run_cases(
         run_case(&case, &fit, options, before, progress, &mut |found| {
             report.cases.truncate(nth);
             report.cases.push(found);
-            // A signal's handler writes the last word.
+            // After a signal, its handler writes the last output.
             if is_over() { Ok(()) } else { keep(&report) }
         })?;
     }
     Ok(report)
 }
 
-/// The cases of these names.
+/// The cases with these names.
 fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     let find = |name: &String| crate::named("case", name, known, |case| &case.name).cloned();
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
@@ -299,7 +300,7 @@ fn offered_rate(
     for contestant in contestants {
         let closed = match trial::look(case, contestant, None, options) {
             Ok(closed) => closed,
-            // Each of its runs reports it.
+            // Each run of this server reports the failure.
             Err(Error::Server { .. }) if contestants.len() > 1 => continue,
             Err(error) => return Err(error),
         };
@@ -329,7 +330,7 @@ fn offered_rate(
     Ok(offered)
 }
 
-/// Runs one case; `keep` gets its report after each run.
+/// Runs one case; `keep` gets the report after each run.
 fn run_case(
     case: &Case,
     contestants: &[Contestant],
@@ -377,7 +378,7 @@ fn run_case(
                 _ => trial::run(case, contestant, round == 0, options),
             };
             let attempt = || match run() {
-                // One server's failure doesn't discard what the others gave.
+                // The failure of one server keeps the results of the others.
                 Err(error @ Error::Server { .. }) => Ok(Trial::failed(&error)),
                 other => other,
             };

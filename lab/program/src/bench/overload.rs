@@ -1,7 +1,7 @@
-//! More than can be delivered: a document changes up to ten times as often as all clients can be sent it, then as before.
+//! An overload: a document changes up to ten times as often as it can be sent to all clients, and then as before.
 //!
-//! The capacity is what is delivered while far too much is offered. The phases offer multiples of it. A server with a policy that
-//! keeps the newest value only skips versions, disconnects nobody, keeps its memory, and is as up to date afterwards as before.
+//! The capacity is the rate of delivery while far more is offered. The phases offer multiples of it. A server that keeps only the
+//! newest value skips versions, disconnects no client, keeps its memory constant, and is as up to date afterwards as before.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::clock::monotonic_ns;
 use crate::generator::{Following, Live};
 use crate::upstream::Pacer;
 
-/// Versions a second while the capacity is measured, how long that takes, and how much of it, until the server is saturated, doesn't
-/// count.
+/// Versions per second while the capacity is measured, the duration of that measurement, and the length of its first part, which
+/// doesn't count because the server isn't saturated yet.
 const SATURATING_HZ: f64 = 40.0;
 const SATURATES: Duration = Duration::from_secs(6);
 const SATURATED_AFTER: Duration = Duration::from_secs(3);
@@ -31,14 +31,14 @@ pub(super) struct Phase {
     to_ns: u64,
 }
 
-/// Sets what is offered, as the generator reports how the load goes.
+/// Sets the offered rate during the load, by the generator's reports.
 pub(super) struct Conductor {
     pacer: Pacer,
     clients: f64,
     phase: Duration,
     began_ns: u64,
     delivered_hz: Vec<f64>,
-    /// Versions a second that all can be sent.
+    /// Versions per second that can be sent to all clients.
     pub(super) capacity_hz: f64,
     /// Phases so far.
     pub(super) phases: Vec<Phase>,
@@ -51,7 +51,7 @@ impl Conductor {
         Self { pacer, clients, phase, began_ns: 0, delivered_hz, capacity_hz: 0.0, phases }
     }
 
-    /// The load begins.
+    /// The load starts.
     pub(super) fn begin(&mut self) {
         self.began_ns = monotonic_ns();
         self.pacer.set_rate_hz(SATURATING_HZ);
@@ -108,7 +108,7 @@ pub(super) fn add(
         }
     }
     let (before, after) = (SteadyState::of(before, samples), SteadyState::of(last, samples));
-    // Between two versions it grows by the time between them, and where in it a sample falls is chance.
+    // Age grows between two versions. The time at which a sample falls between them is random.
     let version_ms = 1e3 / (capacity_hz * OFFERED[0]).max(1e-9);
     if before.age_ms > 0.0 {
         trial.figures.insert(Metric::AgeShift, (after.age_ms - version_ms / 2.0).max(0.0) / before.age_ms);
@@ -128,7 +128,7 @@ pub(super) fn add(
     trial.curves.retain(|_, points| !points.is_empty());
 }
 
-/// A phase without its beginning, in which the phase before still shows.
+/// A phase without its start, which still shows the phase before.
 struct SteadyState {
     age_ms: f64,
     delivered_hz: f64,

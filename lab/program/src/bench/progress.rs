@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::generator::Live;
 
-/// The bar's length in characters.
+/// Length of the bar in characters.
 const BAR: usize = 24;
 /// Escape sequences around a line that replaces the previous one. A line that is longer than the terminal's width is cut off
 /// (DECAWM), because its continuation would never be cleared.
@@ -19,7 +19,7 @@ const END: &str = "\x1b[?7h";
 pub struct Bar(Arc<Mutex<String>>);
 
 impl Bar {
-    /// Says how it goes, beside the bar.
+    /// Writes the progress beside the bar.
     pub(super) fn show(&self, live: &Live) {
         // Standard error may be closed; the run continues.
         let mut terminal = std::io::stderr().lock();
@@ -38,10 +38,10 @@ impl Bar {
 
 pub(super) struct Progress<'a> {
     out: &'a mut dyn Write,
-    /// Whether `out` is a terminal that takes control sequences.
+    /// Whether `out` is a terminal with control sequences.
     is_terminal: bool,
     begin: Instant,
-    /// Runs that were made, how long they took in all, and how many there will be.
+    /// Completed runs, their total time, and the expected number of runs.
     made: usize,
     took: Duration,
     total: usize,
@@ -65,18 +65,18 @@ impl<'a> Progress<'a> {
         self.draw();
     }
 
-    /// Where to tell how a run goes; `None` where there is no terminal.
+    /// Where to report the progress of a run; `None` if there is no terminal.
     pub(super) fn live(&self) -> Option<Bar> {
         self.is_terminal.then(|| self.bar.clone())
     }
 
-    /// How many runs there will be, now that it is known.
+    /// Sets the expected number of runs.
     pub(super) fn expect(&mut self, total: usize) {
         self.total = total;
         self.draw();
     }
 
-    /// A run that is said to be made needn't be.
+    /// Subtracts runs that aren't needed.
     pub(super) fn skip(&mut self, runs: usize) {
         self.total = self.total.saturating_sub(runs);
     }
@@ -93,7 +93,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// In words, what is left: those to come are taken to be like those before.
+    /// The remaining time in words, if the remaining runs take as long as the completed ones.
     fn left(&self) -> Option<String> {
         let left = self.total.saturating_sub(self.made);
         if self.made == 0 || left == 0 {

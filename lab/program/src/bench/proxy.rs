@@ -9,15 +9,15 @@ use std::process::Command;
 use crate::Error;
 use crate::measure::{Server, ServerCommand};
 
-/// Connections of nginx, both sides together; it needs a descriptor for each.
+/// Maximum connections of nginx, both sides together; each needs a file descriptor.
 const CONNECTIONS_MAX: usize = 18_000;
 
 pub(super) fn is_installed() -> bool {
     Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
 }
 
-/// One in front of `upstream`, on its core, with its files in `folder`; it speaks TLS where it has a certificate, whose key is
-/// beside it. Dropping it ends it.
+/// Starts an nginx in front of `upstream`, on the same core, with its files in `folder`. With a certificate, whose key is beside it,
+/// it uses TLS. Dropping the returned value ends it.
 pub(super) fn start(
     upstream: SocketAddr,
     core: usize,
@@ -27,17 +27,17 @@ pub(super) fn start(
     let address = free_address()?;
     fs::write(folder.join("nginx.conf"), configuration(address, upstream, certificate))
         .map_err(Error::io("a configuration for nginx"))?;
-    // Its file with the process id is there once it listens.
+    // nginx writes its process id once it listens.
     start_at(address, "nginx", folder, "[ -s nginx.pid ]", "nginx -p . -e stderr -c nginx.conf", core)
 }
 
-/// One for a program that can't be asked which one it took. Another one that takes it in between shows as a server that ends.
+/// A free address for a program that can't report its own. If another program takes it first, the server ends with an error.
 pub(super) fn free_address() -> Result<SocketAddr, Error> {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     free.map_err(Error::io("a free port"))
 }
 
-/// Starts such a program by the command `run`, in `folder`. It listens at `address` once the command `is_up` succeeds.
+/// Starts a program by the command `run`, in `folder`. It listens at `address` once the command `is_up` succeeds.
 pub(super) fn start_at(
     address: SocketAddr,
     name: &str,

@@ -11,14 +11,14 @@ use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resoluti
 use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
 use crate::table::{RATIO, Table};
 
-/// Everything.
+/// The whole report.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     pub(crate) congestion: String,
-    /// Servers that were named and couldn't be installed.
+    /// Servers that were requested but couldn't be installed.
     #[serde(default)]
     pub(crate) missing: Vec<String>,
-    /// Case by case.
+    /// The cases, in order.
     pub cases: Vec<CaseReport>,
 }
 
@@ -27,7 +27,7 @@ pub struct Report {
 pub struct CaseReport {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// Its metrics, the decisive one first.
+    /// Metrics of the case, the decisive one first.
     #[serde(deserialize_with = "known_metrics")]
     pub(crate) metrics: Vec<Metric>,
     /// Messages a second that an open loop offered to every server.
@@ -35,38 +35,38 @@ pub struct CaseReport {
     pub(crate) rate_hz: Option<f64>,
     #[serde(default)]
     pub(crate) connections: Option<usize>,
-    /// Server by server, the baseline first, and last that one again.
+    /// The servers: the baseline first, and its second name last.
     pub servers: Vec<ServerReport>,
-    /// The goals, and whether they were reached.
+    /// The goals and whether they were reached.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
 }
 
-/// One server in one case.
+/// A server in a case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
     pub(crate) name: String,
-    /// Medians of its valid runs.
+    /// Medians over the valid runs.
     #[serde(default, deserialize_with = "known_keys")]
     pub(crate) medians: BTreeMap<Metric, f64>,
-    /// The baseline's figure divided by this one's.
+    /// The baseline's figure divided by this server's.
     #[serde(default, deserialize_with = "known_keys")]
     pub(crate) comparisons: BTreeMap<Metric, Comparison>,
-    /// Every run.
+    /// All runs.
     pub trials: Vec<Trial>,
 }
 
-/// The baseline against another server.
+/// The comparison of the baseline with another server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
     pub ratio: Interval,
-    /// The minimum detectable difference: the smallest ratio above 1 that would be one, whose inverse is the largest below.
-    /// `None` without an A/A test.
+    /// The minimum detectable difference: the smallest ratio above 1 that counts as a difference; its inverse is the largest below
+    /// 1. `None` without an A/A test.
     pub resolution: Option<f64>,
-    /// Whether there is a difference: the interval excludes 1, the effect is larger than in the A/A test, and of times larger
+    /// Whether there is a difference: the interval excludes 1, the effect is larger than in the A/A test, and for times it is larger
     /// than the generator's lag.
     pub differs: bool,
-    /// Where a figure is a bound, because the generator was at its limit before the server: what the ratio is then.
+    /// Meaning of the ratio if a figure is a bound, because the generator reached its limit before the server.
     #[serde(default)]
     pub(crate) bound: Option<Bound>,
 }
@@ -79,7 +79,7 @@ pub(crate) enum Bound {
     AtLeast,
     /// The true ratio is this or smaller.
     AtMost,
-    /// Both figures are bounds, so nothing follows.
+    /// Both figures are bounds, so the ratio means nothing.
     Neither,
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Bound {
 pub struct Verdict {
     #[serde(deserialize_with = "metric_or_none")]
     pub(crate) metric: Option<Metric>,
-    /// Against whom; `None`: the figure itself.
+    /// The other server; `None`: the figure itself is judged.
     #[serde(default)]
     pub(crate) against: Option<String>,
     /// The most; the least, if more of the figure is better.
@@ -98,7 +98,7 @@ pub struct Verdict {
     pub(crate) reached: bool,
 }
 
-/// The values whose keys this version knows.
+/// Keeps the entries whose keys this version knows.
 pub(super) fn known_keys<'de, D, K, V>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
 where
     D: Deserializer<'de>,
@@ -130,7 +130,7 @@ impl ServerReport {
         self.trials.iter().filter_map(|trial| trial.valid(metric)).collect()
     }
 
-    /// A curve of the median of its valid runs, in the order of running.
+    /// A curve of the median valid run, in running order.
     pub(crate) fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
         let valid = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
         let runs: Vec<_> = valid.filter_map(|trial| trial.curves.get(&curve)).collect();
@@ -228,7 +228,7 @@ impl CaseReport {
         self.servers.iter().find(|runs| runs.name == server)
     }
 
-    /// The servers, each once: without the baseline's A/A test.
+    /// The servers without the baseline's second name.
     pub(crate) fn named(&self) -> impl Iterator<Item = &ServerReport> {
         let again = self.servers.first().map(|first| format!("{} again", first.name));
         self.servers.iter().filter(move |runs| Some(&runs.name) != again.as_ref())
@@ -246,7 +246,7 @@ impl CaseReport {
         others.iter().all(|other| suffices(&ratios(&ours, &figures(other)), &of_itself))
     }
 
-    /// Why runs are invalid, or lack a figure.
+    /// The reasons why runs are invalid or lack a figure.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for server in &self.servers {
@@ -265,7 +265,7 @@ impl CaseReport {
 
     /// Figures and ratios of all servers.
     pub(crate) fn table(&self) -> Table {
-        // One server alone has no ratios.
+        // A single server has no ratios.
         let alone = self.servers.len() < 2;
         let columns = self.metrics.iter().flat_map(|metric| [metric.label(), RATIO]);
         let columns = columns.filter(|name| !alone || *name != RATIO);
@@ -288,7 +288,7 @@ impl CaseReport {
 }
 
 impl Comparison {
-    /// Whether the first server is better by this difference; `None` where that isn't known, or can't be said of the metric.
+    /// Whether the first server is better by this difference; `None` if that isn't known or the metric has no better direction.
     pub(super) fn is_better(&self, metric: Metric) -> Option<bool> {
         let is_more = self.ratio.median > 1.0;
         (self.differs && metric != Metric::CutOff).then_some(is_more == metric.larger_is_better())
@@ -317,7 +317,7 @@ fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
     let is_bound = |runs: &[Trial]| {
         runs.iter().any(|trial| trial.bounds.contains(&metric) && trial.valid(metric).is_some())
     };
-    // A server whose figure is a bound may be better than that.
+    // A server whose figure is a bound may be better than the bound.
     match (is_bound(ours), is_bound(theirs), metric.larger_is_better()) {
         (false, false, _) => None,
         (true, true, _) => Some(Bound::Neither),
@@ -326,7 +326,7 @@ fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
     }
 }
 
-/// Whether the medians of a time differ by more than the generator's lag. Other figures do.
+/// Whether the medians of a time differ by more than the generator's lag. Always true for other figures.
 fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
     let figure = |runs: &[Trial]| {
         let valid: Vec<f64> = runs.iter().filter_map(|trial| trial.valid(metric)).collect();

@@ -1,4 +1,4 @@
-//! One server put through one load: fresh processes, pinned, watched, and ended.
+//! Runs one server under one load: fresh processes, pinned, watched, and ended.
 //!
 //! If a server's process can't hold the connections of a case, several processes share them, and their CPU and memory are added up.
 //! Misbehaving clients run in generators of their own. A proxy starts in the same way.
@@ -23,17 +23,18 @@ use crate::measure::{
 };
 use crate::upstream::Upstream;
 
-/// Payloads from which on memfds are counted.
+/// Memory in memfds is counted for payloads from this size on.
 const LARGE_BYTES: usize = 10_000;
-/// Of a socket of an overload's, in the kernel: less than a document. Otherwise up to 200 old documents wait there for each client.
+/// The kernel's receive buffer per socket in an overload: less than a document. Otherwise up to 200 old documents would wait there
+/// for each client.
 const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
-/// How long idle connections are left alone before memory is read.
+/// Rest of idle connections before memory is read.
 const REST: Duration = Duration::from_millis(1500);
-/// How much longer than the load those go on who misbehave beside it, and how much longer still where an HTTP API takes its time
-/// until the first version is due.
+/// How much longer than the load the misbehaving clients run beside it, and how much longer still with an HTTP API, whose first
+/// version is due later.
 const BESIDE_LONGER: Duration = Duration::from_millis(300);
 const FEED_LONGER: Duration = Duration::from_secs(1);
-/// Offset of their source addresses.
+/// Offset of the source addresses of misbehaving clients.
 const BESIDE_SOURCE: u8 = 180;
 
 /// Measurements of one server's run.
@@ -44,30 +45,30 @@ pub(super) struct Ran {
     pub(super) beside: Option<Outcome>,
     pub(super) before: ProcessMemory,
     pub(super) connected: ProcessMemory,
-    /// Of the kernel's sockets before any connection.
+    /// Memory of the kernel's sockets before any connection.
     pub(super) sockets_before_bytes: u64,
-    /// By how much the kernel's memory grew with the connections, bytes.
+    /// Growth of the kernel's memory with the connections, in bytes.
     pub(super) kernel_grown_bytes: u64,
     pub(super) samples: Vec<Sample>,
     pub(super) peak_resident_bytes: u64,
     pub(super) processes: usize,
-    /// The names of what these have started.
+    /// Names of the processes that the servers started.
     pub(super) started: Vec<String>,
-    /// Bytes through the Redis between several nodes, per publication and node.
+    /// Bytes through the Redis between the nodes, per publication and node.
     pub(super) engine_bytes: Option<f64>,
-    /// Of an overload, versions a second at the capacity, and the phases.
+    /// For an overload: versions per second at the capacity, and the phases.
     pub(super) overload: Option<(f64, Vec<Phase>)>,
-    /// Requests that the API behind a feed got, where there is one.
+    /// Requests that the API behind a feed received, if there is one.
     pub(super) upstream_requests: Option<u64>,
-    /// With several nodes, as a multiple of what one node sends for as many versions.
+    /// For several nodes: upstream requests as a multiple of those that one node sends for as many versions.
     pub(super) upstream_ratio: Option<f64>,
-    /// System calls under the load, where they were counted.
+    /// System calls under the load, if they were counted.
     pub(super) calls: Option<Calls>,
-    /// Of the time that the machine's cores requested during the load, what a hypervisor took, 0 to 1.
+    /// The share of the requested CPU time that a hypervisor took during the load, 0 to 1.
     pub(super) steal_share: f64,
-    /// CPU of processes that have nothing to do with the run, as a share of one core.
+    /// CPU of processes outside the run, as a share of one core.
     pub(super) others_share: f64,
-    /// Of the server's core, where the kernel reports it.
+    /// Frequency of the server's core, if the kernel reports it.
     pub(super) frequency_mhz: Option<f64>,
 }
 
@@ -76,7 +77,7 @@ struct Servers {
     name: String,
     /// Servers started for this run; empty for a server that was running already.
     own: Vec<Server>,
-    /// Where connections go.
+    /// The addresses that clients connect to.
     addresses: Vec<SocketAddr>,
     /// Processes that accept connections.
     first: Vec<u32>,
@@ -86,7 +87,7 @@ struct Servers {
 }
 
 impl Servers {
-    /// As many as are needed for the connections of a case.
+    /// Starts as many processes as the connections of a case need.
     fn start(
         contestant: &Contestant,
         case: &Case,
@@ -132,7 +133,7 @@ impl Servers {
         self.started.iter().filter_map(read).map(|name| name.trim().to_owned()).collect()
     }
 
-    /// `what`, with what the first of them has said.
+    /// An error with `what` and the last output of the first process.
     fn error(&self, what: &str) -> Error {
         match self.own.first() {
             Some(server) => server.error(what),
@@ -158,7 +159,7 @@ impl Servers {
     }
 }
 
-/// Puts `contestant` through the load of `case`.
+/// Runs the load of `case` on `contestant`.
 pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options) -> Result<Ran, Error> {
     let application = case.application(contestant);
     let protocol = contestant.protocol(case.protocols());
@@ -188,18 +189,18 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let proxy = (case.proxied || proxy_certificate.is_some())
         .then(|| proxy::start(servers.addresses[0], options.server_core, &setup.folder, proxy_certificate))
         .transpose()?;
-    // It does a part of what other servers do themselves.
+    // nginx does a part of the work that other servers do themselves.
     if let (Some(proxy), Extra::TlsByNginx) = (&proxy, extra) {
         servers.started.push(proxy.pid());
     }
     let overload = if let Course::Overload(phase) = case.course { Some(phase) } else { None };
-    // Smaller ones aren't worth a memfd, nor the look at it.
+    // Small payloads don't use memfds, so counting them isn't worth the time.
     let large = match (&load, document) {
         (LoadSpec::Fanout { bytes, .. }, None) => *bytes >= LARGE_BYTES,
         (_, document) => document.is_some_and(|shape| shape.bytes >= LARGE_BYTES),
     };
     if overload.is_some() {
-        // Where that isn't allowed, old documents wait there.
+        // If that isn't allowed, old documents wait in the kernel.
         let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
     }
     // Clients that subscribe later aren't subscribed by the path.
@@ -232,9 +233,9 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
     (spec.idle, spec.slices) = match case.course {
         Course::Rested(rest) => (rest, delivery::SLICES),
-        // The load begins while idle connections would be looked at.
+        // The load starts at the time when idle connections would be measured.
         Course::Overload(_) => (Duration::ZERO, 0),
-        // So it does where documents change by themselves, and where those are announced who have just come.
+        // So does a load in which documents change by themselves, or new members are announced.
         _ if matches!(load, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
         _ => (options.effort.idle(), 0),
     };
@@ -249,7 +250,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
             let lasts = spec.idle + load.lasts() + BESIDE_LONGER + feed;
             let spec = Spec {
                 first_source: BESIDE_SOURCE,
-                // The measuring generator is on the same core, and has to be in time.
+                // The measuring generator is on the same core and has to be in time.
                 stands_back: true,
                 ..spec_of(clients, LoadSpec::Misbehave { how, lasts })
             };
@@ -296,7 +297,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let result = workers.run();
     let (steal_share, others_share) = machine.since();
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
-    // An API goes on with versions until the generators have ended.
+    // The API counts further versions until the generators have ended.
     let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
     let publications = redis.as_ref().and(load.publications());
     let publications = publications.map(|publications| versions.unwrap_or(publications));
@@ -312,7 +313,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let processes = servers.first.len();
     let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
     let (mut upstream_requests, mut upstream_ratio) = (None, None);
-    // Before servers end: what a node fetched, another one would go on with.
+    // Read before the servers end: if one node ends, another one takes over its fetches.
     if let Some(upstream) = upstream {
         let served = upstream.stop();
         outcome.lag.merge(&served.lag);
@@ -346,13 +347,13 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     })
 }
 
-/// The CPU of the machine, and of this run's processes, at one moment.
+/// CPU use of the machine and of this run's processes at one moment.
 struct Machine {
     at: Instant,
     all: Option<MachineTime>,
     clocks: Vec<CpuClock>,
     used: Duration,
-    /// Whether all that isn't of this run belongs to others.
+    /// Whether all processes of this run are known, so that the rest belongs to others.
     is_known: bool,
 }
 
@@ -379,7 +380,7 @@ fn used(clocks: &[CpuClock]) -> Duration {
     clocks.iter().filter_map(|clock| clock.read().ok()).sum()
 }
 
-/// The frequency of a core now, where the kernel reports it.
+/// The current frequency of a core, if the kernel reports it.
 fn frequency_mhz(core: usize) -> Option<f64> {
     let path = format!("/sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq");
     Some(std::fs::read_to_string(path).ok()?.trim().parse::<f64>().ok()? / 1e3)

@@ -1,4 +1,4 @@
-//! A server's memory while a load runs, looked at from a thread of its own.
+//! Samples a server's memory during a load, on a separate thread.
 
 use std::io;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::measure::{memfd_bytes, resident_bytes, socket_bytes};
 
-/// How often memory is looked at during a load.
+/// Interval between memory samples.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Of how many looks one counts the memfds as well.
+/// One of this many samples also counts the memfds.
 const SAMPLES_PER_MEMFDS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Of the server's processes `pids` and of those that they have `started`, as long as these are there. `with_memfds`: whether
-    /// memory in memfds is wanted, which takes time for each descriptor.
+    /// Samples the server's processes `pids` and those that they have `started`, as long as they exist. `with_memfds`: also count
+    /// memory in memfds, which takes time for each descriptor.
     pub(super) fn start(pids: Vec<u32>, started: Vec<u32>, with_memfds: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -67,7 +67,7 @@ impl Sampler {
 /// Memory that an allocator may take and return without consequence.
 const GROWTH_IGNORED_BYTES: f64 = 1e6;
 
-/// Growth from the third quarter of the samples to the last, by their maxima.
+/// Growth from the maximum of the third quarter of the samples to that of the last quarter.
 pub(super) fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
     let quarter = samples.len() / 4;
     if quarter == 0 {

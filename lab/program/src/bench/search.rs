@@ -1,4 +1,4 @@
-//! The search for the most clients that a server keeps up to date.
+//! Searches for the largest number of clients that a server keeps up to date.
 //!
 //! Each level is a fresh process with this number of clients. It fails on any disconnect, when less than 99.9 % arrived, when the
 //! 99th percentile of the age exceeds the period, or when memory still grows by more than 1 % in 10 s. Levels double until one
@@ -18,27 +18,27 @@ use crate::generator::LoadSpec;
 
 /// Least share of deliveries in a level that passes.
 const DELIVERED_MIN: f64 = 0.999;
-/// By how much memory may grow, percent in 10 s.
+/// Maximum growth of memory, in percent per 10 s.
 const GROWTH_MAX: f64 = 1.0;
-/// The generator's share of its core above which a level says nothing about the server.
+/// Above this share of its core the generator may be the reason why a level fails.
 const GENERATOR_SHARE_MAX: f64 = 0.95;
-/// Levels of one search at most.
+/// Maximum levels of one search.
 const LEVELS_MAX: usize = 24;
 
-/// Doubling, then halving in between.
+/// The state of a search, which doubles the level and then bisects.
 #[derive(Clone, Copy, Debug)]
 struct Search {
     first: usize,
     most: usize,
     within: f64,
-    /// The largest that held.
+    /// The largest level that succeeded.
     held: usize,
-    /// The smallest that failed.
+    /// The smallest level that failed.
     failed: Option<usize>,
 }
 
 impl Search {
-    /// The level to try next; `None`: it is over.
+    /// The next level; `None`: the search is over.
     fn next(&self) -> Option<usize> {
         let next = match self.failed {
             None if self.held == 0 => self.first.min(self.most),
@@ -62,7 +62,7 @@ impl Search {
 struct Failure {
     level: usize,
     what: String,
-    /// `Some` if the generator or the machine is the reason: the result is a lower bound then.
+    /// `Some` if the generator or the machine is the reason. The result is then a lower bound.
     excuse: Option<String>,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The reason why a level failed, if it did.
+/// The reason why a level failed, or `None` if it succeeded.
 fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<Failure> {
     let outcome = &ran.outcome;
     let audit = &outcome.audit;
@@ -104,7 +104,7 @@ fn failure(level: usize, ran: &Ran, rate_hz: f64) -> Option<Failure> {
     Some(Failure { level, what, excuse })
 }
 
-/// Searches, and gives what the best level gave.
+/// Searches, and returns the trial of the best level.
 pub(super) fn run(
     case: &Case,
     contestant: &Contestant,
@@ -136,7 +136,7 @@ pub(super) fn run(
                     why => ended = why,
                 }
             }
-            // It ended, or so many couldn't connect.
+            // The server ended, or too many clients couldn't connect.
             Err(Error::Server { what, .. }) if search.held > 0 => {
                 search.learn(level, false);
                 let first = what.lines().next().unwrap_or_default().to_owned();
@@ -164,7 +164,7 @@ pub(super) fn run(
     let is_bound = reached || ended.as_ref().is_some_and(|failure| failure.excuse.is_some());
     let begun = Trial { figures, context, ..Trial::default() };
     let mut trial = judge(case, ran, begun);
-    // Times that the generator's lag spoils are those of the level; that it held is known by what was delivered.
+    // The generator's lag invalidates the times of a level, but its success is known from the deliveries.
     trial.unmeasured = if reached { None } else { ended.map(|why| format!("it ended at {why}")) };
     trial.bounds.extend(is_bound.then_some(Metric::Clients));
     for (curve, mut points) in [(Curve::AgeOverClients, ages), (Curve::MemoryOverConnections, memory)] {

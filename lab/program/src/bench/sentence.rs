@@ -68,7 +68,7 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
     for (nth, metric) in case.metrics.iter().enumerate() {
         match other.comparisons.get(metric) {
             Some(comparison) if comparison.differs => shown.push((*metric, comparison)),
-            // A policy, neither good nor bad.
+            // This is a policy, neither good nor bad.
             _ if *metric == Metric::CutOff => {}
             comparison if nth < 4 => open.push((*metric, comparison)),
             _ => {}
@@ -116,7 +116,8 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
     sentence
 }
 
-/// How the first server compares by these metrics, of which one `is_decisive` or none; `None` where they are neither good nor bad.
+/// How the first server compares by these metrics; `is_decisive` if the decisive one is among them. `None` if they have no better
+/// direction.
 fn direction(shown: &[(Metric, &Comparison)], is_decisive: bool) -> Option<&'static str> {
     let has = |better: bool| shown.iter().any(|(metric, shown)| shown.is_better(*metric) == Some(better));
     match (has(true), has(false), is_decisive) {
@@ -129,7 +130,7 @@ fn direction(shown: &[(Metric, &Comparison)], is_decisive: bool) -> Option<&'sta
     }
 }
 
-/// Which of these metrics don't differ by much, and then, by reason, which aren't decided.
+/// Lists the metrics that differ little, and then the undecided ones by reason.
 fn undecided(
     case: &CaseReport,
     open: &[(Metric, Option<&Comparison>)],
@@ -137,7 +138,7 @@ fn undecided(
     other: &ServerReport,
 ) -> Vec<String> {
     let mut alike = Vec::new();
-    // Noise has no name.
+    // `None` is noise.
     let mut causes: Vec<(Option<String>, Vec<String>)> = Vec::new();
     let mut percents: Vec<f64> = Vec::new();
     for (metric, comparison) in open {
@@ -177,7 +178,7 @@ fn undecided(
     alike
 }
 
-/// Why there are too few runs to compare the first server, which was measured again, with this one.
+/// Why there are too few runs to compare the first server, which was measured twice, with this one.
 fn few(case: &CaseReport, metric: Metric, other: &ServerReport) -> String {
     let mut compared = case.servers.first().into_iter().chain([other]).chain(case.servers.last());
     match compared.find(|server| server.valid(metric).len() < server.trials.len()) {
@@ -213,7 +214,7 @@ fn multiple(comparison: &Comparison) -> String {
     format!("{bound}{}×", short(comparison.ratio.median))
 }
 
-/// A ratio with two digits that count.
+/// A ratio with two significant digits.
 fn short(ratio: f64) -> String {
     match ratio {
         ..1.0 => format!("{ratio:.2}"),
@@ -222,7 +223,7 @@ fn short(ratio: f64) -> String {
     }
 }
 
-/// A goal, and whether it was reached.
+/// A sentence about a goal.
 fn of_goal(verdict: &Verdict) -> Option<String> {
     let metric = verdict.metric?;
     let figure = |value: f64| match &verdict.against {

@@ -10,24 +10,24 @@ use crate::catalogue::{Catalogue, Known, TARGET};
 use crate::generator::Protocol;
 use crate::measure::ServerCommand;
 
-/// Descriptors that a process needs beside its connections.
+/// File descriptors that a process needs besides its connections.
 const DESCRIPTORS_KEPT: usize = 1000;
-/// Connections without a descriptor that Stentor takes on one core: 16 rings of 16,384 (`UringOptions`), of which some are
-/// in use still when new ones come.
+/// Connections without a descriptor that Stentor holds on one core: 16 rings of 16,384 (`UringOptions`), some of which are still in
+/// use when new connections arrive.
 const DIRECT_MAX: usize = 255_000;
-/// Cores of Stentor's at most, where one doesn't hold that many.
+/// The maximum number of cores for Stentor if one core doesn't hold the connections.
 const CORES_MAX: usize = 4;
 
 /// The application that a server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Application {
-    /// The same bytes back.
+    /// Returns each message to its sender.
     Echo,
-    /// Each message to everybody.
+    /// Sends each message to all clients.
     Chat,
     /// Rooms of `stentor.v1`.
     Rooms,
-    /// A document of an upstream to everybody, version by version; only Stentor does that.
+    /// Sends each version of an upstream document to all clients. Only Stentor supports this.
     Feed,
 }
 
@@ -36,27 +36,27 @@ impl Application {
         match self {
             Self::Echo => "echo",
             Self::Chat => "chat",
-            // Of Stentor's, the one that speaks `stentor.v1`.
+            // Stentor's mode for `stentor.v1`.
             Self::Feed | Self::Rooms => "rooms",
         }
     }
 }
 
-/// One server that takes part.
+/// A server that takes part.
 #[derive(Clone, Debug)]
 pub struct Contestant {
     known: Known,
     program: PathBuf,
     core: usize,
     generator_core: usize,
-    /// Of Stentor's.
+    /// Number of cores of Stentor.
     cores: usize,
 }
 
 impl Contestant {
     /// The server called `name`.
     ///
-    /// `NAME:PROTOCOL` is the same server with clients that speak that protocol, whatever the case's is.
+    /// `NAME:PROTOCOL` is the same server with clients of that protocol, whatever the case's protocol is.
     pub fn find(name: &str, catalogue: &Catalogue, options: &Options) -> Result<Self, Error> {
         let known = match (&options.target, name.split_once(':')) {
             (Some(running), _) if name == TARGET => Known::running(running),
@@ -100,7 +100,7 @@ impl Contestant {
         }
     }
 
-    /// Connections that one of its processes can hold: what descriptors leave, unless it can do without those.
+    /// Connections that one process can hold: limited by file descriptors, unless the server doesn't need them.
     pub(super) fn holds(&self) -> usize {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
@@ -114,8 +114,7 @@ impl Contestant {
         descriptors.max(without).max(1)
     }
 
-    /// The same with as many of Stentor's cores as it needs to hold so many; they share the one that all servers are pinned
-    /// to.
+    /// The same server with as many of Stentor's cores as the connections need. All share the core that servers are pinned to.
     pub(super) fn holding(&self, connections: usize) -> Self {
         let direct = self.known.peer.is_none() && self.is_on_io_uring();
         let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { self.cores };
@@ -130,8 +129,8 @@ impl Contestant {
         }
     }
 
-    /// How it brings a document to clients: by a feed, where it has one, of which slow clients skip versions. Where it is compared by
-    /// what a known `document` costs, clients on a plain protocol get plain messages beside that.
+    /// How the server publishes a document: by a feed if it has one, so that slow clients skip versions. If the comparison is about
+    /// a known `document`, clients of a plain protocol get plain messages.
     pub(super) fn publishes_by(&self, document: bool) -> Application {
         let is_plain = self.known.always.is_some() && !self.known.documents;
         match !self.known.is_stentor() || document && is_plain {
@@ -140,8 +139,7 @@ impl Contestant {
         }
     }
 
-    /// How it is started for `application` and clients that speak `protocol`; `config` is a configuration file of
-    /// Stentor's.
+    /// The command to start it for `application` and clients of `protocol`; `config` is a configuration file of Stentor.
     pub fn command(
         &self,
         application: Application,
@@ -170,7 +168,7 @@ impl Contestant {
             core: Some(self.core),
         };
         if self.known.cores > 1 {
-            // Otherwise it would share the core that this process is pinned to.
+            // Otherwise it would share the core of this process.
             let cores = format!("{},{}", self.core, self.generator_core);
             let program = std::mem::replace(&mut command.program, "taskset".into());
             let before = ["-c".to_owned(), cores, program.to_string_lossy().into_owned()];

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::catalogue::{Extra, Known};
 use crate::generator::{ISSUER, TokenKey, Tokens};
 
-/// Signs HS256.
+/// The secret for HS256.
 const SECRET: &str = "a secret of the lab that is only for measurements";
 /// Permissions of clients with tokens: the same as without tokens.
 const PERMISSIONS: &str =
@@ -17,17 +17,17 @@ const PERMISSIONS: &str =
 
 pub(super) struct Setup {
     pub(super) folder: PathBuf,
-    /// Of Stentor's.
+    /// A configuration file for Stentor.
     pub(super) config: Option<PathBuf>,
-    /// Whose clients use TLS.
+    /// The certificate, if clients use TLS.
     pub(super) certificate: Option<PathBuf>,
     pub(super) tokens: Option<Tokens>,
-    /// More arguments of a peer's.
+    /// Additional arguments for a peer.
     pub(super) args: Vec<String>,
 }
 
 impl Setup {
-    /// For `known`, whose configuration begins with `config`.
+    /// The setup for `known`; its configuration starts with `config`.
     pub(super) fn new(known: &Known, config: &str) -> Result<Self, Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("stentor-lab-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -73,7 +73,7 @@ impl Setup {
         Ok(setup)
     }
 
-    /// A key, and a certificate of `localhost` that it signs itself.
+    /// Makes a key and a self-signed certificate for `localhost`.
     fn make_keys(&self) -> Result<(), Error> {
         let script = "printf '[req]\\ndistinguished_name=n\\nx509_extensions=e\\n[n]\\n[e]\\nsubjectAltName=DNS:localhost\\n\
                       basicConstraints=CA:FALSE\\n' >openssl.cnf && \

@@ -8,28 +8,28 @@ use crate::document::Shape;
 use crate::generator::LoadSpec;
 use crate::upstream::{Content, Pacing, Upstream};
 
-/// How long after the generators' look at idle connections the first version of a feed is due.
+/// The delay from the end of the idle measurement to the first version of a feed.
 pub(super) const WAITS: Duration = Duration::from_millis(700);
 
-/// The one for this load, and the configuration of a server whose feed `bench` it is.
+/// Starts the API for this load. Returns it with the configuration of a server whose feed is `bench`.
 pub(super) fn start(
     case: &Case,
     load: &LoadSpec,
     document: Option<Shape>,
 ) -> Result<(Upstream, String), Error> {
-    // It holds its answer until there is a new version.
+    // The API holds its answer until there is a new version.
     let at_once = "poll_interval = \"1ms\"";
     let (pacing, hesitates, settings) = match (load, case.course) {
         (LoadSpec::Fanout { rate_hz, .. }, _) => (Pacing::Every(*rate_hz), Duration::ZERO, at_once),
         (LoadSpec::Follow { .. }, _) => (Pacing::Newest, Duration::ZERO, at_once),
-        // Each document is asked for once a second, and has changed by then.
+        // Each document is requested once per second and has changed by then.
         (LoadSpec::Receive { .. }, _) => {
             let settings = "poll_interval = \"1s\"\nrequests_per_second_max = 10_000";
             (Pacing::Every(1.0), Duration::ZERO, settings)
         }
-        // A single version, which isn't asked for again.
+        // A single version, which is requested once.
         (LoadSpec::Ask, Course::Cold(hesitates)) => (Pacing::Every(1.0), hesitates, "poll_interval = \"1h\""),
-        // It is never said to begin: its first answer is all there is.
+        // It never starts: the first answer is the only one.
         _ => (Pacing::Every(1.0), Duration::ZERO, at_once),
     };
     let content = match (load, document) {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 10_000;
 
-/// A ratio with its interval: of 99 % by the rule of `resolution` where A was run against A, else the bootstrap's of 95 %.
+/// A ratio with its interval. With an A/A test it is the 99 % interval of `resolution`, otherwise the 95 % interval of the
+/// bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     #[serde(deserialize_with = "number")]
@@ -19,24 +20,25 @@ pub(crate) struct Interval {
     pub high: f64,
 }
 
-/// JSON has no number for what was divided by nothing.
+/// JSON has no number for a division by zero.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
 
 impl Interval {
-    /// The same median, as far from 1 on both sides as this resolution.
+    /// The same median with an interval of this resolution on both sides.
     pub(super) fn widened(self, resolution: f64) -> Self {
         Self { median: self.median, low: self.median / resolution, high: self.median * resolution }
     }
 }
 
-/// How often a comparison is looked at.
+/// How often a comparison is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// Once, when all runs are made.
+    /// Once, after all runs.
     Fixed,
-    /// After each round from the third on, until what it shows suffices (`suffices`). More looks need more certainty at each.
+    /// After each round from the third on, until the result suffices (`suffices`). Repeated evaluation needs more certainty each
+    /// time.
     Sequential,
 }
 
@@ -55,8 +57,8 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median of `ours / theirs`, pair by pair, with the bootstrap interval that `seed` gives. Pairs where
-/// either is missing or theirs is 0 don't count; `None` where none is left.
+/// The median of `ours / theirs` over the pairs, with the bootstrap interval for `seed`. Pairs with a missing value or with 0 for
+/// theirs don't count; `None` if no pair is left.
 pub(crate) fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -> Option<Interval> {
     let ratios = ratios(ours, theirs);
     let middle = median(&ratios)?;
@@ -75,7 +77,7 @@ pub(crate) fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed:
     Some(Interval { median: middle, low: at(0.025), high: at(0.975) })
 }
 
-/// `ours / theirs`, pair by pair. Pairs where either is missing or theirs is 0 don't count.
+/// `ours / theirs` for each pair. Pairs with a missing value or with 0 for theirs don't count.
 pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
     let whole = |(ours, theirs): (&Option<f64>, &Option<f64>)| Some(((*ours)?, (*theirs)?));
     let pairs = ours.iter().zip(theirs).filter_map(whole);
@@ -91,8 +93,8 @@ pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
 /// their median, and the A/A ratios around 1 (`of_itself`), where the truth is known. The ratio has to be [`multiple`] standard
 /// errors away from 1.
 ///
-/// From five pairs on, deviations beyond thrice the usual count as that much (winsorising), so that one disturbed run
-/// doesn't hide a difference that all the others show. With fewer, nobody can say which one was disturbed.
+/// With five pairs or more, deviations above three times the usual one are limited to that (winsorising), so that one disturbed run
+/// doesn't hide a difference that all others show. With fewer pairs it isn't known which one was disturbed.
 pub(super) fn resolution(ratios: &[f64], of_itself: &[f64], rule: Rule) -> Option<f64> {
     let logs = |ratios: &[f64]| -> Vec<f64> {
         ratios.iter().filter(|ratio| **ratio > 0.0).map(|ratio| ratio.ln()).collect()
@@ -105,7 +107,7 @@ pub(super) fn resolution(ratios: &[f64], of_itself: &[f64], rule: Rule) -> Optio
     }
     let about_middle = logs.iter().map(|log| (log - middle).abs());
     let mut deviations: Vec<f64> = about_middle.chain(of_itself.iter().map(|log| log.abs())).collect();
-    // One degree of freedom went into the median.
+    // The median uses one degree of freedom.
     let freedom = (deviations.len() - 1) as f64;
     if pairs >= WINSORISED_FROM {
         deviations.sort_by(f64::total_cmp);
@@ -118,15 +120,15 @@ pub(super) fn resolution(ratios: &[f64], of_itself: &[f64], rule: Rule) -> Optio
     Some((multiple(pairs, rule) * (squares / freedom / pairs as f64).sqrt()).exp())
 }
 
-/// The smallest ratio above 1 that so many pairs of runs show where each run scatters by `noise`.
+/// The smallest ratio above 1 that this many pairs of runs can show if each run scatters by `noise`.
 pub(crate) fn detectable(noise: f64, pairs: usize) -> f64 {
     // A ratio has the noise of two runs.
     let error = noise * 2f64.sqrt() / (pairs as f64).sqrt();
     (multiple(pairs, Rule::Fixed) * error).exp()
 }
 
-/// The same for runs that weren't made side by side: of the ratio of the median of `new` to that of `old`. The scatter is
-/// that of each about its own median. `None` with less than two of either.
+/// The same for unpaired runs: the resolution of the ratio of the median of `new` to that of `old`. The scatter is that of each
+/// sample about its own median. `None` with less than two values in either.
 pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
     let mut deviations = Vec::new();
     for values in [old, new] {
@@ -141,7 +143,7 @@ pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
     Some((multiple(fewer, Rule::Fixed) * UNPAIRED * error).exp())
 }
 
-/// Two medians are taken from the scatter instead of one, so less is known of it.
+/// The scatter is about two medians instead of one, so it is known less well.
 const UNPAIRED: f64 = 1.25;
 
 /// Whether `ratio` is farther from 1 than `resolution`.
@@ -159,10 +161,10 @@ pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: boo
 /// Number of pairs from which single disturbed runs can be recognized.
 const WINSORISED_FROM: usize = 5;
 
-/// How many standard errors of a mean a median of so many pairs must be away from 1, so that 99 of 100 sets without a
-/// difference are not farther. The 99th percentiles of simulated sets (log-normal of 1 to 8 %, up to 15 % outliers of 1.2 to
-/// 3 times as much, drift of up to 20 %, three to five servers in alternating order), a little rounded up; for normal noise
-/// alone, Student's t times the 1.25 of a median would do with 7.3, 5.1, 4.4, 4.1 and 4.0.
+/// How many standard errors of a mean the median of this many pairs must be away from 1, so that 99 of 100 sets without a difference
+/// are closer. These are the 99th percentiles of simulated sets (log-normal of 1 to 8 %, up to 15 % outliers of 1.2 to 3 times as
+/// much, drift of up to 20 %, three to five servers in alternating order), rounded up. For normal noise alone, Student's t times the
+/// 1.25 of a median would be enough: 7.3, 5.1, 4.4, 4.1 and 4.0.
 fn multiple(pairs: usize, rule: Rule) -> f64 {
     const OF_PAIRS: [f64; 12] =
         [f64::INFINITY, f64::INFINITY, 10.0, 5.1, 4.4, 4.3, 4.1, 3.9, 3.8, 3.7, 3.6, 3.5];
@@ -172,15 +174,16 @@ fn multiple(pairs: usize, rule: Rule) -> f64 {
 
 /// Factor for each of several looks, so that all of them together err in 1 of 100 sets.
 const SEQUENTIAL: f64 = 1.25;
-/// An interval suffices where it shows a difference and is no wider than this, or shows that there is none beyond the second.
+/// An interval suffices if it shows a difference and is at most this wide, or if it excludes a difference larger than the second
+/// number.
 const NARROW: f64 = 1.25;
 const EQUAL: f64 = 1.1;
 /// Time of a quick case for each server and for the A/A test: 2 minutes for two servers.
 const PER_SERVER: Duration = Duration::from_secs(40);
-/// Rounds before the first look.
+/// Rounds before the first evaluation.
 const LOOKS_FROM: usize = 3;
 
-/// Whether no further round is needed: these ratios show a difference, and how large it is, or that there is hardly any.
+/// Whether no further round is needed: these ratios show a difference and its size, or that there is hardly any.
 pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     if ratios.len() < LOOKS_FROM {
         return false;
@@ -190,7 +193,7 @@ pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     resolution <= if differs { NARROW } else { EQUAL }
 }
 
-/// Whether a further round would exceed the time of a quick case, where as many as were `made` took so long.
+/// Whether a further round would exceed the time of a quick case, if `made` rounds took this long.
 pub(super) fn is_late(round: usize, spent: Duration, made: u32, servers: usize) -> bool {
     round >= LOOKS_FROM && spent + spent / made.max(1) > PER_SERVER.saturating_mul(servers as u32)
 }

@@ -17,63 +17,63 @@ use crate::generator::{
 };
 use crate::measure::Calls;
 
-/// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
-/// one before the next is due.
+/// Publications of a run that counts system calls, and their rate: low enough that a traced server finishes one before the next is
+/// due.
 const COUNTED: u64 = 5;
 const COUNTED_RATE_HZ: f64 = 1.0;
 /// Calls that make up at least this share of a call per message are listed by name.
 const CALLS_TOLD: f64 = 0.01;
 
-/// The share of the time until all are back after which the last of them may have begun, so that the rest is the server's.
+/// The maximum share of the reconnection time that the generator may need to start the connections. The rest is the server's.
 const ASKING_SHARE_MAX: f64 = 0.5;
-/// The generator's share of its core above which it doesn't keep up the rate of connecting.
+/// Above this share of its core the generator can't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
-/// Less than this share of steal, or of a core, isn't reported: it is no more than what the clock of this account resolves.
+/// Smaller shares of steal or of a core aren't reported: they are below the resolution of the clock.
 const SHARE_MIN: f64 = 0.01;
 
-/// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
+/// The name of the generator's lag (p99, milliseconds) in the context values.
 pub(crate) const LAG: &str = "p99 lag ms";
 
 /// Result of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
-    /// The figures that could be taken.
+    /// The measured figures.
     #[serde(deserialize_with = "known_keys")]
     pub figures: BTreeMap<Metric, f64>,
-    /// Figures beside the table: shares of a core, counts.
+    /// Values shown beside the table: shares of a core, counts.
     #[serde(default)]
     pub context: BTreeMap<String, f64>,
     #[serde(default, deserialize_with = "known_keys")]
     pub(crate) curves: BTreeMap<Curve, Vec<(f64, f64)>>,
-    /// Why the run, or its times, are invalid.
+    /// Why the run or its times are invalid.
     pub doubts: Vec<Doubt>,
-    /// A figure that couldn't be taken, and why. The others stand.
+    /// A figure that couldn't be measured, with the reason. The other figures are valid.
     #[serde(default)]
     pub unmeasured: Option<String>,
-    /// Figures that the server could better: the generator was at its limit.
+    /// Figures that are bounds, because the generator was at its limit.
     #[serde(default, deserialize_with = "known_metrics")]
     pub(crate) bounds: BTreeSet<Metric>,
 }
 
 impl Trial {
-    /// One that gave nothing.
+    /// A run without results.
     pub(super) fn failed(why: &Error) -> Self {
         let doubt = Doubt::about_all(Cause::Other, why.to_string());
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
-    /// A figure, unless it is in doubt.
+    /// A figure, if it isn't in doubt.
     pub(crate) fn valid(&self, metric: Metric) -> Option<f64> {
         if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
-        // In a closed loop what takes the CPU from a server takes its throughput, too; a busy generator makes it a bound.
+        // In a closed loop, a loss of CPU reduces the throughput too. A busy generator makes the throughput a bound.
         let is_slowed = metric == Metric::Rate && is_disturbed(&self.context);
         let doubted = is_slowed || self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
     }
 
-    /// Whether it gave anything: else it counts as not measured.
+    /// Whether the run has results. Otherwise it counts as not measured.
     pub(crate) fn is_measured(&self) -> bool {
         !self.figures.is_empty()
     }
@@ -94,7 +94,7 @@ impl Trial {
     }
 }
 
-/// A short open loop on the connections of `case`, at this rate; without one, a closed loop.
+/// Runs a short open loop on the connections of `case`, at this rate, or a closed loop without a rate.
 pub(super) fn look(
     case: &Case,
     contestant: &Contestant,
@@ -112,8 +112,8 @@ pub(super) fn look(
     Ok(run_server(contestant, &Case { load, ..case.clone() }, options)?.outcome)
 }
 
-/// Runs `case` once on a fresh process. `counts`: counts system calls as well, where the case wants that, on a process of
-/// their own; they repeat to three digits, so one run of each server does.
+/// Runs `case` once on a fresh process. `counts`: also count system calls on a separate process, if the case asks for it. Their
+/// numbers repeat to three digits, so one run of each server is enough.
 pub(super) fn run(
     case: &Case,
     contestant: &Contestant,
@@ -131,12 +131,12 @@ pub(super) fn run(
                 let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
                 begun.context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
             }
-            // It takes no other figure with it: the row says what is missing.
+            // The other figures stay valid; the row names the missing one.
             Err(why) => begun.unmeasured = Some(format!("system calls weren't counted: {why}")),
         }
     }
     let ran = match case.course {
-        // Beside those that misbehave, what doesn't arrive is what is measured.
+        // Beside misbehaving clients, undelivered messages are the figure.
         Course::Beside { how, clients, alone_max } => {
             let ran = beside(case, contestant, (how, clients), alone_max, options, &mut begun)?;
             return Ok(judge(case, ran, begun));
@@ -149,7 +149,7 @@ pub(super) fn run(
     }
 }
 
-/// Whether nothing at all came of what was sent, in words: that is no slow server, but one that does something else.
+/// Words for a load without any answer. Such a server isn't slow but does something else.
 fn unanswered(outcome: &Outcome) -> Option<String> {
     let audit = &outcome.audit;
     if audit.expected == 0 || audit.delivered > 0 {
@@ -159,7 +159,7 @@ fn unanswered(outcome: &Outcome) -> Option<String> {
     Some(format!("none of {} messages arrived{}", audit.expected, lost.unwrap_or_default()))
 }
 
-/// The load alone and then beside others; of a fan-out, `alone_max` publications alone.
+/// Runs the load alone and then beside misbehaving clients. A fan-out runs `alone_max` publications alone.
 fn beside(
     case: &Case,
     contestant: &Contestant,
@@ -174,7 +174,7 @@ fn beside(
     }
     let alone = run_server(contestant, &alone, options)?;
     let ran = run_server(contestant, case, options)?;
-    // Of publications the median one's, so that it takes a lag in every other one to spoil it.
+    // The median over the publications, so that only a lag in every second one invalidates it.
     let p99 = |ran: &Ran| {
         let outcome = &ran.outcome;
         let each = Latencies::of(&outcome.p99_of_each_ns);
@@ -208,14 +208,14 @@ fn beside(
     Ok(ran)
 }
 
-/// The figures of a run, and why they are invalid, with what is known already.
+/// The figures of a run and the reasons why they are invalid, added to what is already in `begun`.
 pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     let Trial { mut figures, mut context, mut doubts, mut unmeasured, mut bounds, .. } = begun;
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
     let per_message = match case.course {
-        // So few that heartbeats outweigh them.
+        // There are so few messages that heartbeats outweigh them.
         Course::Rested(_) => {
             let cost = |of: fn(&Span) -> Duration| delivery::cost(outcome, of);
             let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
@@ -231,7 +231,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         LoadSpec::Idle { hold } if !hold.is_zero() => Some(&outcome.load),
         _ => rested.then_some(&outcome.idle),
     };
-    // Of a server that runs anyway, nothing may be known but what it answers.
+    // Of a server that was already running, only the answers may be known.
     let is_known = ran.processes > 0;
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
     let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes) as f64;
@@ -284,8 +284,8 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         figures.insert(Metric::ConnectP99, millis(outcome.back.percentile(99.0)));
         let share = outcome.connect.own_share();
         context.insert("generator share coming back".to_owned(), share);
-        // The generator's half of a handshake costs about as much as the server's, and both happen at once: a fast server waits
-        // for it, and is never flattered by it.
+        // The generator's half of a handshake costs about as much as the server's, and both happen at the same time. A fast server
+        // waits for the generator, so this error never favours it.
         let asking = outcome.asking.as_secs_f64() / outcome.back_in.as_secs_f64();
         if asking > ASKING_SHARE_MAX || share > CONNECTING_SHARE_MAX {
             bounds.extend([Metric::AllBack, Metric::ConnectP99]);
@@ -328,7 +328,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     }
     if outcome.closed_loop && !outcome.load.wall.is_zero() {
         figures.insert(Metric::Rate, outcome.messages as f64 / outcome.load.wall.as_secs_f64());
-        // A generator without CPU left makes the server wait.
+        // A generator without free CPU makes the server wait.
         bounds.extend((outcome.load.own_share() > OWN_CPU_MAX).then_some(Metric::Rate));
     }
     if !outcome.steps.is_empty() {
@@ -358,10 +358,10 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     trial
 }
 
-/// Calls per message, by name, and of how many processes; or why they weren't counted.
+/// Calls per message by name and the number of processes, or the reason why they weren't counted.
 type Counted = Result<(BTreeMap<String, f64>, usize), String>;
 
-/// A fan-out to the same connections with the system calls of all of the server's processes counted.
+/// Runs a fan-out on the same connections while the system calls of all processes of the server are counted.
 fn count_calls(case: &Case, contestant: &Contestant, options: &Options) -> Result<Counted, Error> {
     let mut counted = Case { course: Course::Counted, feed: false, ..case.clone() };
     if let LoadSpec::Fanout { rate_hz, warm_up, count, .. } = &mut counted.load {

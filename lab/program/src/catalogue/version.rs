@@ -29,12 +29,12 @@ pub(super) struct Printed {
 }
 
 impl Version {
-    /// Whether it can be asked for.
+    /// Whether the entry is well-formed.
     pub(super) fn is_valid(&self) -> bool {
         !matches!(self, Self::Printed(Printed { command }) if command.is_empty())
     }
 
-    /// In words, for a peer in this folder.
+    /// The version in words, for a peer in this folder.
     pub(super) fn read(&self, folder: &Path) -> String {
         match self {
             Self::Fixed(version) => version.clone(),
@@ -62,7 +62,7 @@ fn ask(command: &[String], folder: &Path) -> String {
     }
 }
 
-/// The first line that isn't blank, short and without what isn't to be printed.
+/// The first line that isn't blank, shortened, without control characters.
 fn first_line(said: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(said).replace(|c: char| c.is_control() && c != '\n', " ");
     let line = said.lines().map(str::trim).find(|line| !line.is_empty())?;

@@ -1,4 +1,4 @@
-//! The generator alone: `generate` puts a load on one server and prints what was found.
+//! The command `generate`, which puts a load on one server and prints the result.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -23,62 +23,62 @@ enum Mode {
     Fanout,
     /// Hold connections.
     Idle,
-    /// Cut all connections and come back at once; then one publishes.
+    /// Disconnect all clients, who reconnect at once; then one publishes.
     Reconnect,
     /// Never read.
     NeverRead,
-    /// Read 64 KiB a second at most.
+    /// Read at most 64 KiB per second.
     ReadSlowly,
-    /// Say nothing any more once connected, no heartbeat either.
+    /// Send nothing after connecting, not even heartbeats.
     Silent,
-    /// Connect, and never say anything.
+    /// Connect and never send anything.
     Mute,
-    /// Come and go on each connection, `--connect-rate` in all.
+    /// Connect and disconnect repeatedly, `--connect-rate` times per second in all.
     ComeAndGo,
-    /// All are cut off and come back at once, every second.
+    /// Disconnect all clients every second; they reconnect at once.
     Storms,
-    /// Send in TCP segments of one to three bytes; to an echo.
+    /// Send in TCP segments of one to three bytes, to an echo.
     Fragment,
-    /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
+    /// Connect and echo 17 bytes per second on each connection, until `--server-pid` has used `--seconds` of CPU.
     Budget,
 }
 
 #[derive(Args)]
 pub(super) struct GenerateArguments {
-    /// Where the server listens.
+    /// The server's address.
     #[arg(long, value_parser = super::address)]
     target: SocketAddr,
     /// Protocol of the clients.
     #[arg(long, value_enum, default_value = "websocket")]
     protocol: Protocol,
-    /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].
+    /// The path of the protocol [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].
     #[arg(long)]
     path: Option<String>,
     /// The load.
     #[arg(long, value_enum)]
     mode: Mode,
-    /// How many connections.
+    /// Number of connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
     /// Payload in bytes, at least 44.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
-    /// Messages, publications or connections a second.
+    /// Messages, publications or connections per second.
     #[arg(long, default_value_t = 1000.0)]
     rate: f64,
-    /// Seconds before the measurement.
+    /// Seconds of the warm-up.
     #[arg(long, default_value_t = 1.0)]
     warm_up: f64,
     /// Seconds of the measurement.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Connections begun per second.
+    /// Connections started per second.
     #[arg(long, default_value_t = 4000.0)]
     connect_rate: f64,
     /// The server's process, to read its CPU clock.
     #[arg(long)]
     server_pid: Option<u32>,
-    /// The core to be pinned to.
+    /// The core to pin the generator to.
     #[arg(long)]
     core: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! The commands that judge: `report`, `compare`, `history` and `gate` look at results again, `ceiling` at the generator itself.
+//! The commands that judge: `report`, `compare`, `history` and `gate` read results; `ceiling` measures the generator itself.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
 use crate::scenario::{Record, folder_pages, page};
 
-/// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
+/// Runs of each server in a gate if no number is given. Fewer runs hardly show a difference from noise.
 const PAIRS_OF_GATE: usize = 3;
 
 #[derive(Args)]
@@ -34,15 +34,16 @@ pub(super) struct CompareArguments {
 
 #[derive(Args)]
 pub(super) struct ReportArguments {
-    /// A result, a JSON file, or a folder: each result in it gets a page and a chart, and `index.html` and `README.md` list them.
+    /// A result (a JSON file) or a folder. For a folder, each result gets a page and a chart, and `index.html` and `README.md` list
+    /// them.
     result: PathBuf,
-    /// Where the page goes [default: beside the result].
+    /// The file of the page [default: beside the result].
     #[arg(long)]
     page: Option<PathBuf>,
-    /// Write a bar chart of the first case of one result to this SVG file, and no page.
+    /// Instead of a page, write a bar chart of the first case of one result to this SVG file.
     #[arg(long, value_name = "FILE", conflicts_with = "page")]
     chart: Option<PathBuf>,
-    /// The figure of the chart, as results call it (such as cpu_per_message) [default: the decisive one].
+    /// The figure of the chart, by its name in results (such as cpu_per_message) [default: the decisive one].
     #[arg(long, requires = "chart", value_parser = Metric::of_name)]
     metric: Option<Metric>,
 }
@@ -65,19 +66,19 @@ pub(super) struct HistoryArguments {
                         baseline, 4 invalid (no valid runs, or too few, so nothing follows)."
 )]
 pub(super) struct GateArguments {
-    /// A result of an earlier run, a JSON file.
+    /// The result of an earlier run, a JSON file.
     baseline: PathBuf,
     /// The scenario [default: the baseline's].
     #[arg(long)]
     scenario: Option<String>,
-    /// By how many percent a figure may be worse.
+    /// Percentage by which a figure may be worse.
     #[arg(long, default_value_t = 5.0, value_parser = percentage)]
     tolerance: f64,
     #[command(flatten)]
     run: RunOptions,
 }
 
-/// A percentage that isn't below 0, for clap.
+/// Parses a percentage of at least 0, for clap.
 fn percentage(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()

@@ -1,4 +1,4 @@
-//! All clients ask for one thing at once, and each is answered once.
+//! All clients ask for something at the same time, and each gets one answer.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::Error;
 
 /// How long the answers may take.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Questions between two looks at what has come.
+/// Requests between two polls for answers.
 const BURST: usize = 64;
 
 struct Answers {
@@ -35,7 +35,7 @@ pub(super) fn run(pool: &mut ConnectionPool) -> Result<(), Error> {
         }
         pool.turn(Some(Instant::now()), &mut load)?;
     }
-    // The last answer can't be faster than asking.
+    // The last answer can't arrive before all requests are sent.
     pool.outcome.asking = begin.elapsed();
     pool.audit.expected = open.len() as u64;
     pool.turn_while(WITHIN, &mut load, |pool, _| {

@@ -1,7 +1,7 @@
-//! The least that a client can do: receive, count bytes, answer. It is to the generator what the bare servers (`lab/peers/bare`)
-//! are to the servers: what the kernel costs, and hardly anything else.
+//! The minimal client: it receives, counts bytes and answers. Compared with it, the generator shows its own cost, as the bare
+//! servers (`lab/peers/bare`) show the cost of other servers: almost all of theirs is the kernel's.
 //!
-//! Deliberately absent: audit, times, fragments (a server that sends other frames than the expected ones ends it), backpressure.
+//! Deliberately absent: audit, times, fragments (unexpected frames end the run), backpressure.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,18 +16,18 @@ use crate::Error;
 use crate::measure::CpuClock;
 use crate::payload;
 
-/// Events taken at once, and bytes received at once.
+/// Maximum events per wait, and bytes per receive.
 const EVENTS: usize = 128;
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// A frame of the client's (RFC 6455 section 5.2), masked with zero, as the generator's are.
+/// A client frame (RFC 6455 section 5.2), masked with zero like the generator's frames.
 fn frame(bytes: usize) -> Vec<u8> {
     let mut frame = Vec::new();
     encode(&mut frame, Opcode::Text, &payload::blank(bytes), false, Some([0; 4]));
     frame
 }
 
-/// Its task is a generator's, and so is what it finds, as far as it finds that.
+/// Takes the task of a generator, and fills in the part of the outcome that it measures.
 pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
     let (bytes, warm_up, measure, period) = match task.load {
         LoadSpec::EchoClosed { bytes, warm_up, measure } => (bytes, warm_up, measure, None),
@@ -46,7 +46,7 @@ pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
         streams.push(stream);
     }
     let frame = frame(bytes);
-    // A server's has no mask.
+    // Server frames have no mask.
     let each = frame.len() as u64 - 4;
     let mut received = vec![0u64; streams.len()];
     let mut buffer = vec![0; RECEIVE_BYTES];
@@ -100,7 +100,7 @@ pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
                         send(&mut streams[nth])?;
                     }
                 }
-                // Less than asked for: the queue was empty, and the next edge will say when it isn't.
+                // Fewer bytes than requested: the queue was empty, and the next edge reports new data.
                 if count < RECEIVE_BYTES {
                     break;
                 }
@@ -117,7 +117,7 @@ fn io(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
     move |error| Error::io(what)(error.into())
 }
 
-/// Connects and shakes hands (RFC 6455 section 4.1; the key is the section 1.2 example's).
+/// Connects and performs the handshake (RFC 6455 section 4.1) with the key of the example in section 1.2.
 fn open(target: SocketAddr) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect(target)?;
     stream.set_nodelay(true)?;

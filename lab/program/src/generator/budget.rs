@@ -1,4 +1,4 @@
-//! How many connections a budget of the server's CPU lasts for (siobench, 2011).
+//! Measures how many connections a CPU budget of the server is enough for (siobench, 2011).
 //!
 //! Connections are begun one by one: each when the previous one is open, as published, or at the rate of the spec. Each sends a
 //! short message at a fixed interval, and the server echoes it. The result is the number of open connections when the server has
@@ -13,30 +13,31 @@ use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
 
-/// How often the server's clock is looked at.
+/// Interval between reads of the server's CPU clock.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// From one point of the trace to the next.
+/// Interval between points of the trace.
 const TRACE_EVERY: Duration = Duration::from_millis(100);
-/// Connections begun, or messages sent, between two looks at what has come.
+/// Connections started, or messages sent, between two polls.
 const BURST: usize = 16;
-/// The share of the rate of connecting that has to be reached, but for one burst, which a short budget shouldn't fail by.
+/// The share of the connection rate that must be reached. One burst less is allowed, so that a short budget doesn't fail because of
+/// it.
 const RATE_REACHED: f64 = 0.97;
-/// How long the budget may last beyond what connecting takes.
+/// The maximum duration of the budget beyond the time for connecting.
 const LASTS_MAX: Duration = Duration::from_secs(60);
 
-/// Connections that are opened one after the other, each of which sends and is answered from then on, until the server has
-/// used so much CPU.
+/// Connections are opened one after the other, and each sends and is answered from then on, until the server has used its CPU
+/// budget.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BudgetPlan {
-    /// Payload, which may be too short for a time.
+    /// Payload size, which may be too short for a time.
     pub bytes: usize,
-    /// From one message of a connection to its next.
+    /// Interval between the messages of a connection.
     #[serde(with = "crate::seconds")]
     pub every: Duration,
-    /// The server's CPU time.
+    /// The budget: CPU time of the server.
     #[serde(with = "crate::seconds")]
     pub cpu: Duration,
-    /// The next one is begun when the last one is up, instead of at the rate of the spec.
+    /// Starts each connection when the previous one is open, instead of at the rate of the spec.
     pub one_by_one: bool,
 }
 
@@ -44,7 +45,7 @@ struct Echoing {
     plan: BudgetPlan,
     /// When the first message of each connection is due.
     first_due: Vec<Option<Instant>>,
-    /// The next message of each open connection, in the order in which they are due.
+    /// The next message of each open connection, in order of time.
     next: VecDeque<(Instant, usize)>,
 }
 
@@ -68,7 +69,7 @@ impl Load for Echoing {
 }
 
 impl Echoing {
-    /// Sends what is due; returns when the next message is.
+    /// Sends the messages that are due; returns the time of the next one.
     fn send_due(&mut self, pool: &mut ConnectionPool, now: Instant, payload: &mut [u8]) -> Option<Instant> {
         for _ in 0..BURST {
             let (due, number) = *self.next.front()?;

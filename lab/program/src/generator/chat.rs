@@ -1,12 +1,12 @@
-//! One room in which everybody says something in turn, faster from step to step (the comparison of SockJS and Socket.IO
-//! servers of 2011, repaired).
+//! A room in which the clients take turns in sending, faster in each step (the comparison of SockJS and Socket.IO servers of 2011,
+//! repaired).
 //!
-//! In each step messages are due at a fixed total rate, round robin over the clients, and each client receives all of them.
-//! The sender's own copy is timed, as in the published test, and the last receiver's. A step is over when all copies have
-//! come; the load is over after a step that wasn't in time, was too slow, or lost something. A busy generator makes copies
-//! later and fewer, so what is delivered is then a lower bound (unless it sends several messages at once, which its lag
-//! shows). The audit checks how many copies each receiver got, and the sum of their numbers. Messages are numbered over all
-//! senders, and servers promise no order between senders, so none is checked.
+//! In each step messages are due at a fixed total rate, in turn over the clients, and each client receives all of them. The sender's
+//! own copy is timed, as in the published test, and so is the last receiver's. A step ends when all copies have arrived. The load
+//! ends after a step that was late, too slow, or lost copies. A busy generator makes copies later and fewer, so the measured
+//! deliveries are then a lower bound (unless it sends several messages at once, which its lag shows). The audit checks the number of
+//! copies of each receiver and the sum of their numbers. Messages are numbered over all senders. Servers promise no order between
+//! senders, so the order isn't checked.
 
 use std::time::{Duration, Instant};
 
@@ -16,26 +16,26 @@ use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
 
-/// Messages sent between two looks at what has come.
+/// Messages sent between two polls.
 const BURST: usize = 8;
-/// Copies received between two looks at what is due, within a turn.
+/// Copies received in one turn between two checks of the schedule.
 const COPIES_BETWEEN_LOOKS: u64 = 256;
 
-/// See [`super::LoadSpec::Chat`].
+/// The plan of [`super::LoadSpec::Chat`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChatPlan {
-    /// Payload.
+    /// Payload size.
     pub bytes: usize,
-    /// Deliveries a second of the first step.
+    /// Deliveries per second in the first step.
     pub first_hz: f64,
     /// Factor from one step to the next, above 1.
     pub growth: f64,
-    /// Deliveries a second of the last step.
+    /// Deliveries per second in the last step.
     pub last_hz: f64,
     /// How long each step sends.
     #[serde(with = "crate::seconds")]
     pub step: Duration,
-    /// How long its copies may take to come, beyond that.
+    /// How long copies may take after the end of sending.
     #[serde(with = "crate::seconds")]
     pub late: Duration,
     /// The mean latency that ends the load.
@@ -44,7 +44,7 @@ pub struct ChatPlan {
 }
 
 impl ChatPlan {
-    /// Messages a second of each step, with so many clients.
+    /// Messages per second of each step for this number of clients.
     pub(crate) fn rates_hz(&self, clients: usize) -> impl Iterator<Item = f64> {
         let deliveries = std::iter::successors(Some(self.first_hz), |rate_hz| Some(rate_hz * self.growth));
         let steps = deliveries.take_while(|rate_hz| *rate_hz < self.last_hz).chain([self.last_hz]);
@@ -55,45 +55,45 @@ impl ChatPlan {
 /// Result of one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatStep {
-    /// Messages a second.
+    /// Messages per second.
     pub rate_hz: f64,
-    /// Copies that should have come a second: the rate, times the clients.
+    /// Copies expected per second: the rate times the number of clients.
     pub offered_hz: f64,
-    /// Copies that came, a second of the time until the last one had.
+    /// Copies per second until the last one arrived.
     pub delivered_hz: f64,
-    /// Copies missing or too many in the end.
+    /// Missing or surplus copies at the end.
     pub wrong: u64,
-    /// Of the senders' own copies.
+    /// Latency of the senders' own copies.
     pub latency: Latencies,
-    /// Of each message, its last receiver's.
+    /// Latency of each message's last receiver.
     pub last: Latencies,
-    /// Until the last copy had come.
+    /// The time until the last copy arrived.
     pub span: Span,
-    /// The generator's lag behind its schedule: the mean, as it is the mean latency that decides.
+    /// The generator's mean lag behind its schedule. It is the mean because the mean latency decides.
     pub lag: Duration,
 }
 
 struct Room {
     clients: Vec<usize>,
     payload: Vec<u8>,
-    /// When the first message of this step is due, and how many a second from then on.
+    /// When the first message of this step is due, and the rate from then on.
     begin: Instant,
     rate_hz: f64,
-    /// The first number of this step.
+    /// Number of the first message of this step.
     first: u64,
-    /// Intended times of this step's messages, of those that were sent.
+    /// Intended times of the sent messages of this step.
     intended_ns: Vec<u64>,
     lag: Latencies,
-    /// Of each message how many copies came, and the time of the last.
+    /// For each message the number of copies and the time of the last one.
     copies: Vec<(u32, u64)>,
-    /// Of each connection how many copies came, and the sum of their numbers within the step.
+    /// For each connection the number of copies, and the sum of their numbers within the step.
     received: Vec<(u64, u64)>,
     arrived: u64,
     latency: Latencies,
 }
 
 impl Room {
-    /// Sends what is due; returns when the next message is, where there is one.
+    /// Sends the messages that are due; returns the time of the next one, if any.
     fn send_due(&mut self, pool: &mut ConnectionPool) -> Option<Instant> {
         for _ in 0..BURST {
             let sent = self.intended_ns.len();
@@ -133,7 +133,7 @@ impl Load for Room {
         if self.clients[head.sequence as usize % self.clients.len()] == message.number {
             self.latency.record_ns(message.at_ns.saturating_sub(*intended_ns));
         }
-        // One turn may bring all that a slow server had gathered: some 100,000 copies, which made what was due 60 ms late.
+        // One turn may receive everything that a slow server has queued: 100,000 copies delayed the schedule by 60 ms.
         if self.arrived.is_multiple_of(COPIES_BETWEEN_LOOKS) {
             self.send_due(pool);
         }
@@ -192,7 +192,7 @@ fn run_step(
         let due = due.unwrap_or(now + Duration::from_millis(5));
         pool.turn(Some(due.min(deadline)), &mut room)?;
     }
-    // Numbers that weren't sent in time are nobody's.
+    // Numbers of messages that weren't sent in time are skipped.
     *next = room.first + count as u64;
     let span = before.until(&pool.read_clocks());
     let whole = (count as u64, (count as u64).saturating_sub(1) * count as u64 / 2);

@@ -1,4 +1,4 @@
-//! Echo, open and closed loop, and receiving the versions of a document.
+//! Open-loop and closed-loop echo, and receiving the versions of a document.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::Error;
 use crate::document::Document;
 use crate::payload;
 
-/// Times the messages that were due within the measurement.
+/// Times the messages that are due within the measurement.
 struct Timed {
     bytes: usize,
     measured_ns: Range<u64>,
@@ -25,7 +25,7 @@ impl Load for Timed {
     }
 }
 
-/// Messages at `rate_hz` over all connections, round robin.
+/// Sends messages at `rate_hz` over all connections in turn.
 pub(super) fn open(
     pool: &mut ConnectionPool,
     bytes: usize,
@@ -57,7 +57,7 @@ impl Load for Closed {
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         self.timed.message(pool, message);
         if self.stopped {
-            // A server may send more than it was asked for.
+            // A server may send more messages than requested.
             self.under_way = self.under_way.saturating_sub(1);
         } else {
             pool.send_now(message.number, &mut self.payload);
@@ -65,7 +65,7 @@ impl Load for Closed {
     }
 }
 
-/// One message under way on each connection.
+/// Keeps one message in flight on each connection.
 pub(super) fn closed(
     pool: &mut ConnectionPool,
     bytes: usize,
@@ -91,12 +91,12 @@ pub(super) fn closed(
         pool.turn(Some(now + LOOK_EVERY), &mut load)?;
     }
     pool.outcome.closed_loop = true;
-    // One that never came back is missing from both sides of the loop; it shows in `under_way`.
+    // A message that never came back is missing on both sides of the loop; `under_way` shows it.
     pool.audit.expected = pool.audit.delivered + load.under_way;
     Ok(())
 }
 
-/// See [`super::LoadSpec::Receive`].
+/// Runs [`super::LoadSpec::Receive`].
 pub(super) fn receive(pool: &mut ConnectionPool, measure: Duration) -> Result<(), Error> {
     let shape =
         pool.spec.document.ok_or_else(|| Error::Generator("there is no document to receive".into()))?;

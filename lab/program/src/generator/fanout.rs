@@ -1,9 +1,8 @@
-//! One publishes, all receive.
+//! One connection publishes, and all receive.
 //!
-//! Publication n is due at `begin + n / rate`. The measured ones are `warm_up ..  warm_up + count`; the span of
-//! the clocks goes from the moment before the first of them leaves to the moment when the one after the last
-//! would be due, so it covers whole periods. Where the server publishes by itself, `begin` is what the first
-//! publication that comes says.
+//! Publication n is due at `begin + n / rate`. The measured ones are `warm_up .. warm_up + count`. The span of the clocks begins
+//! just before the first of them is sent and ends when the one after the last would be due, so it covers whole periods. If the
+//! server publishes by itself, the first publication received defines `begin`.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +16,12 @@ use crate::payload;
 /// The clocks are read this long before a publication of the server. The waits are coarse then, so that the upstream on the
 /// generator's core isn't delayed.
 const READ_EARLY: Duration = Duration::from_millis(5);
-/// From when on the driver waits instead of polling.
+/// Above this time the driver waits; below, it polls.
 const COARSE: Duration = Duration::from_micros(2_300);
-/// How long to wait for a publisher in another process to begin.
+/// How long to wait for a publisher in another process to start.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 
-/// See [`super::LoadSpec::Fanout`].
+/// The plan of [`super::LoadSpec::Fanout`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub bytes: usize,
@@ -48,11 +47,11 @@ impl Plan {
 
 struct Receiving {
     plan: Plan,
-    /// Of each measured publication, the latencies of its receivers, nanoseconds.
+    /// The latencies of the receivers of each measured publication, in nanoseconds.
     each_ns: Vec<Vec<u64>>,
     /// Deliveries of the last publication.
     of_final: usize,
-    /// When publication 0 was due, as the first one that came says; nanoseconds of CLOCK_MONOTONIC.
+    /// When publication 0 was due, in nanoseconds of CLOCK_MONOTONIC, by the first publication received.
     begin_ns: Option<u64>,
 }
 
@@ -80,28 +79,28 @@ impl Load for Receiving {
     }
 }
 
-/// The publications in time: each sent when it is due, where the publisher is ours, and the clocks read.
+/// The schedule of publications. It sends each one when it is due, if this process publishes, and reads the clocks.
 #[derive(Default)]
 struct Publishing {
-    /// The connection that publishes; `None`: the server does it.
+    /// The connection that publishes; `None`: the server does.
     publisher: Option<usize>,
     payload: Vec<u8>,
-    /// When the first one is due; `None`: not known yet.
+    /// When the first one is due; `None` while unknown.
     begin: Option<Instant>,
-    /// Publications that were due.
+    /// Publications due so far.
     sent: u64,
-    /// The clocks before the first measured one.
+    /// The clocks before the first measured publication.
     first: Option<Reading>,
-    /// Whether the one after the last is due.
+    /// Whether the publication after the last measured one is due.
     is_over: bool,
-    /// Ends of slices that have come, the begin of the first one included; and the clocks at the last of them.
+    /// Number of slice ends so far, including the start of the first slice, and the clocks at the last of them.
     cuts: u64,
     cut: Option<Reading>,
 }
 
 pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
-        // Padding would compress to nothing.
+        // Padding would compress to almost nothing.
         true => document::excerpt(plan.bytes),
         false => payload::blank(plan.bytes),
     };
@@ -178,7 +177,7 @@ impl Publishing {
         Some(self.begin? + plan.period().mul_f64(periods))
     }
 
-    /// Ends the slices that are over.
+    /// Ends the slices whose time is over.
     fn cut_slices(&mut self, pool: &mut ConnectionPool, plan: &Plan, now: Instant) -> Option<Instant> {
         while let Some(at) = self.next_cut(plan, pool.spec.slices) {
             if now < at {
@@ -191,7 +190,7 @@ impl Publishing {
         None
     }
 
-    /// Publishes what is due; returns when something is next.
+    /// Publishes what is due; returns the time of the next action.
     fn step(&mut self, pool: &mut ConnectionPool, load: &Receiving, now: Instant) -> Option<Instant> {
         let plan = load.plan;
         if self.begin.is_none() {

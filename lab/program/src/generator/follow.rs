@@ -10,15 +10,15 @@ use crate::document::Document;
 use crate::payload::Head;
 use serde::{Deserialize, Serialize};
 
-/// From one sample to the next.
+/// Interval between samples.
 pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 
 /// State of the clients at one moment, and deliveries since the previous sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Following {
-    /// Nanoseconds of CLOCK_MONOTONIC.
+    /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// Age of what clients have: the median client's, the 99th percentile, the oldest; nanoseconds.
+    /// Age of the clients' documents in nanoseconds: median, 99th percentile, maximum.
     pub age_ns: [u64; 3],
     /// Documents delivered.
     pub delivered: u64,

@@ -1,11 +1,11 @@
-//! A histogram of times that travels between processes.
+//! A histogram of times that can be sent between processes.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest time told apart; longer ones count as this.
+/// The longest distinct time; longer ones count as this.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 /// Times in nanoseconds, kept to three digits.
@@ -13,7 +13,7 @@ const LONGEST_NS: u64 = 600_000_000_000;
 #[serde(from = "Counts", into = "Counts")]
 pub struct Latencies(Histogram<u64>);
 
-/// (nanoseconds, how often), the buckets that aren't empty.
+/// The non-empty buckets: nanoseconds and count.
 #[derive(Serialize, Deserialize)]
 struct Counts(Vec<(u64, u64)>);
 
@@ -26,37 +26,37 @@ impl Latencies {
         }
     }
 
-    /// All of these.
+    /// A histogram of these times.
     pub fn of(each_ns: &[u64]) -> Self {
         let mut latencies = Self::new();
         each_ns.iter().for_each(|ns| latencies.record_ns(*ns));
         latencies
     }
 
-    /// Counts one.
+    /// Counts one time.
     #[inline]
     pub fn record_ns(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
 
-    /// Counts all of `other`.
+    /// Adds all times of `other`.
     pub fn merge(&mut self, other: &Self) {
         for value in other.0.iter_recorded() {
             self.0.saturating_record_n(value.value_iterated_to(), value.count_at_value());
         }
     }
 
-    /// How many were counted.
+    /// Number of times.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether none was counted.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The time that `percent` of them don't exceed; zero where there is none.
+    /// The time that `percent` of the times don't exceed; zero if there are none.
     pub fn percentile(&self, percent: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;
@@ -64,12 +64,12 @@ impl Latencies {
         Duration::from_nanos(self.0.value_at_percentile(percent))
     }
 
-    /// The longest.
+    /// The maximum.
     pub fn max(&self) -> Duration {
         self.percentile(100.0)
     }
 
-    /// The arithmetic mean.
+    /// The mean.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }

@@ -1,6 +1,6 @@
 //! Bytes waiting for one of the driver's connections, and the way in which they are sent.
 //!
-//! Invariant: bytes wait in the outbox only while the connection isn't up or a send is in flight, or to leave in pieces.
+//! Invariant: the outbox holds bytes only while the connection isn't up or a send is in flight, or if they leave in pieces.
 
 use std::io;
 
@@ -8,16 +8,16 @@ use stentor_driver::{ConnId, Driver, EpollDriver, Sending};
 
 use super::tls::Tls;
 
-/// The longest piece of what is said in pieces.
+/// Maximum length of a piece in piecewise sending.
 const PIECE_BYTES_MAX: usize = 3;
 
-/// One of the driver's connections.
+/// A connection of the driver.
 pub(super) struct Line {
     pub(super) conn: ConnId,
     /// Whether the kernel has connected it.
     pub(super) up: bool,
     pub(super) in_flight: bool,
-    /// Whether what is written waits until it is sent piece by piece.
+    /// Whether output is sent piece by piece.
     in_pieces: bool,
     outbox: Vec<u8>,
     tls: Option<Tls>,
@@ -49,7 +49,7 @@ impl Line {
         self.tls.is_some()
     }
 
-    /// Appends to `plain` what stands in what came over TLS, and answers what is TLS's own.
+    /// Appends the decrypted data to `plain`, and answers the messages of TLS itself.
     pub(super) fn open(
         &mut self,
         driver: &mut EpollDriver,
@@ -79,7 +79,7 @@ impl Line {
         }
     }
 
-    /// Sends the next piece, one to three bytes; TCP_NODELAY makes a segment of it.
+    /// Sends the next piece of one to three bytes; TCP_NODELAY makes a segment of it.
     pub(super) fn drip(&mut self, driver: &mut EpollDriver) {
         if self.up && !self.in_flight && !self.outbox.is_empty() {
             let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());
@@ -89,18 +89,18 @@ impl Line {
     }
 }
 
-/// How clients of a pool behave, other than well.
+/// The behaviour of a pool's clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ClientBehavior {
-    /// Well.
+    /// They follow the protocol.
     #[default]
     Good,
     /// Messages are sent in segments of one to three bytes.
     Pieces,
-    /// They read once each time that their reading is resumed.
+    /// They read once each time their reading is resumed.
     Sips,
-    /// They say nothing any more once they are open, no heartbeat either.
+    /// They send nothing once they are open, not even heartbeats.
     Silent,
-    /// They connect, and say nothing at all.
+    /// They connect and send nothing at all.
     Mute,
 }

@@ -1,4 +1,4 @@
-//! Progress of a running load, once a second, where somebody watches: then it costs a look at the clock in each turn.
+//! Reports the progress of a running load once per second, if requested. It then costs one clock read per turn.
 
 use std::fmt;
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::outcome::Reading;
 use super::{Latencies, Outcome};
 
-/// From one word to the next.
+/// Interval between reports.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Serialize, Deserialize)]
@@ -22,10 +22,10 @@ pub(super) enum Report {
     Failed(String),
 }
 
-/// How it goes: of the last second, and the times since the begin, warming up included.
+/// The progress: rates of the last second, and times since the start including the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Live {
-    /// Messages a second that came, of all generators as far as this one knows.
+    /// Messages received per second by all generators, estimated from this one.
     pub delivered_hz: f64,
     /// Median and 99th percentile of the messages with an intended time.
     pub latency: Option<(Duration, Duration)>,
@@ -56,14 +56,14 @@ pub(super) struct ProgressReporter {
 }
 
 impl ProgressReporter {
-    /// On the standard output of this process, where [`super::worker`] says the rest. Its lines are whole, and so are these.
+    /// Writes to the standard output of this process, which [`super::worker`] uses too. Both write whole lines.
     pub(super) fn new(scale: f64) -> std::io::Result<Self> {
         let out = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
         let latency = Latencies::new();
         Ok(Self { out, scale, next: Instant::now() + EVERY, since: None, recorded: 0, latency })
     }
 
-    /// A message came.
+    /// Counts a received message.
     pub(super) fn record(&mut self, intended_ns: Option<u64>, at_ns: u64) {
         self.recorded += 1;
         if let Some(intended_ns) = intended_ns.filter(|intended_ns| *intended_ns > 0) {

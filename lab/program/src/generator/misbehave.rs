@@ -1,9 +1,9 @@
-//! Misbehaving clients, to run beside others in a generator of their own, bounded in count and in time.
+//! Misbehaving clients, which run beside others in a generator of their own, limited in number and time.
 //!
-//! Those whose connections are valid (they come and go, reconnect all at once, or send in pieces) are audited like others:
-//! losing one is the server's fault. The server may end the others by policy; `cut_off` counts them.
+//! Clients with valid connections (those that come and go, reconnect all at once, or send in pieces) are audited like others: a lost
+//! connection is the server's fault. The server may disconnect the others by policy; `cut_off` counts these.
 //!
-//! Deliberately absent: clients whose kernel doesn't acknowledge any more, which loopback can't show without filtering packets.
+//! Deliberately absent: clients whose kernel stops acknowledging, which needs packet filters on loopback.
 
 use std::time::{Duration, Instant};
 
@@ -15,16 +15,17 @@ use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
 
-/// How long those that didn't read look whether they are still wanted, at most, and until nothing has come for a while.
+/// Time at the end for clients that didn't read to check whether they are still connected, and the time without data that ends the
+/// check.
 const LOOK: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(200);
-/// How long those that say nothing are given to be accepted.
+/// Time for the server to accept clients that send nothing.
 const ACCEPTED_WITHIN: Duration = Duration::from_millis(300);
-/// How long they all may take to come back.
+/// Maximum time for all clients to reconnect.
 const BACK_WITHIN: Duration = Duration::from_secs(30);
-/// Payload of what is said in pieces.
+/// Payload size of piecewise sending.
 const PIECES_OF_BYTES: usize = 64;
-/// Connections begun between two looks at what has come.
+/// Connections started between two polls.
 const BURST: usize = 64;
 
 /// Kind of misbehaviour of a client.
@@ -33,29 +34,29 @@ const BURST: usize = 64;
 pub enum Misbehaviour {
     /// Never reads.
     NeverReads,
-    /// Reads at most one of the driver's receive buffers (64 KiB) in so long.
+    /// Reads at most one receive buffer of the driver (64 KiB) per interval.
     ReadsSlowly {
-        /// From one read to the next.
+        /// Interval between reads.
         #[serde(with = "crate::seconds")]
         every: Duration,
     },
-    /// Reads, but says nothing any more, no heartbeat either, and never ends.
+    /// Reads, but sends nothing, not even heartbeats, and never disconnects.
     Silent,
-    /// Connects, and never says anything.
+    /// Connects and never sends anything.
     Mute,
-    /// Comes, shakes hands, and goes, over and over; as many at once as there are connections.
+    /// Connects, completes the handshake and disconnects, repeatedly; as many at once as there are connections.
     Churns {
-        /// From the begin of one visit to that of the next.
+        /// Interval between the starts of visits.
         #[serde(with = "crate::seconds")]
         every: Duration,
     },
-    /// All are cut off at once and come back at once, over and over.
+    /// All clients are disconnected and reconnect at once, repeatedly.
     Storms {
-        /// From one storm to the next.
+        /// Interval between storms.
         #[serde(with = "crate::seconds")]
         every: Duration,
     },
-    /// Sends in TCP segments of one to three bytes, 200 a second, its next message when the echo of the last has come.
+    /// Sends in TCP segments of one to three bytes, 200 per second, and the next message after the echo of the last.
     Fragments,
 }
 
@@ -70,7 +71,7 @@ impl Misbehaviour {
         }
     }
 
-    /// Whether a server has no reason to end its connections.
+    /// Whether the server has no reason to end these connections.
     pub fn is_audited(self) -> bool {
         matches!(self, Self::Churns { .. } | Self::Storms { .. } | Self::Fragments)
     }
@@ -78,9 +79,9 @@ impl Misbehaviour {
 
 struct Misbehaving {
     how: Misbehaviour,
-    /// Connections that have been open.
+    /// Connections that were opened.
     visits: u64,
-    /// Connections that have been left or cut, and may come back.
+    /// Connections that were left or cut and may be reopened.
     gone: Vec<usize>,
     payload: Vec<u8>,
     stopped: bool,
@@ -197,7 +198,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Connections come and go until `end`.
+/// Connections are opened and closed until `end`.
 fn churn(
     pool: &mut ConnectionPool,
     load: &mut Misbehaving,
@@ -216,12 +217,12 @@ fn churn(
             } else if let Some(number) = load.gone.pop() {
                 pool.come_back(number)?;
             }
-            // Where all are under way, this turn is passed over: a slow server isn't overrun.
+            // If all are in progress, this turn is skipped, so that a slow server isn't overrun.
             next += every;
         }
         pool.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
     }
-    // Those under way arrive still.
+    // Connections in progress still complete.
     pool.turn_while(pool.spec.late, load, |pool, load| {
         load.gone.len() as u64 + pool.audit.lost_connections < pool.begun() as u64
     })

@@ -1,13 +1,13 @@
 //! The load generator: N connections on one thread, a load on them, and an audit of every message. The same loads run on every
 //! [`Protocol`].
 //!
-//! Latency counts from the *intended* time of sending, which travels in the payload (`crate::payload`), so a
-//! server that stalls can't hide it (no coordinated omission). The generator watches itself: its own CPU and
-//! its lag behind the schedule; see [`Outcome::doubts`]. Every run is bounded in count and in time.
+//! Latency counts from the *intended* time of sending, which is in the payload (`crate::payload`), so a server that stalls can't
+//! hide it (no coordinated omission). The generator also measures its own CPU and its lag behind the schedule; see
+//! [`Outcome::doubts`]. Every run is limited in number and time.
 //!
-//! [`Workers`] runs generators in processes of their own, as many as the limit on file descriptors needs.
+//! [`Workers`] runs generators in separate processes, as many as the limit on file descriptors requires.
 //!
-//! Deliberately absent: gathering messages (`protocol::frames` and `protocol::envelope`), but for compressed ones.
+//! Deliberately absent: assembling messages (`protocol::frames` and `protocol::envelope`), except compressed ones.
 
 mod ask;
 mod bare;

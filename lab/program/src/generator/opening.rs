@@ -11,11 +11,11 @@ use super::pool::{ConnectionPool, Load};
 use super::{Outcome, Progress};
 use crate::Error;
 
-/// How long connections may take beyond what their rate needs.
+/// Extra time for connecting beyond what the rate needs.
 const CONNECT_SLACK: Duration = Duration::from_secs(30);
-/// Connections under way at once.
+/// Maximum connections in progress at once.
 const CONNECTING_MAX: usize = 256;
-/// Looks at what the server takes while connections are opened.
+/// Samples of the server's CPU and memory while connections are opened.
 const OPENING_POINTS: usize = 20;
 
 /// Waits until `connected` returns, while clients keep answering: opening half a million connections takes longer than a server's
@@ -28,7 +28,7 @@ pub(super) fn meet(
     let is_back = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            // Also when a test's panics.
+            // This also happens if a test panics.
             let _woken = Woken { is_back: &is_back, waker };
             connected(&outcome)
         });
@@ -42,7 +42,7 @@ pub(super) fn meet(
     })
 }
 
-/// Opens all connections at the rate of the spec. Returns how it went.
+/// Opens all connections at the rate of the spec. Returns the samples.
 pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Result<Vec<Progress>, Error> {
     let total = pool.spec.connections;
     let every = Duration::from_secs_f64(1.0 / pool.spec.connect_rate_hz.max(1.0));
@@ -74,15 +74,15 @@ pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Resul
             next += every;
             burst += 1;
         }
-        // A slow server moves the schedule; it isn't caught up in a burst.
+        // A slow server delays the schedule; no burst catches up.
         next = next.max(now - Duration::from_millis(5));
         let due = if pool.begun() < total { next } else { deadline };
-        // Coarse waits are good enough here, and leave the core to the server's half of TCP.
+        // Coarse waits are precise enough here and leave the core to the server's half of TCP.
         pool.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
     }
 }
 
-/// Tells a pool, when it is dropped, that it need not turn any more.
+/// Stops the turns of a pool when it is dropped.
 struct Woken<'a> {
     is_back: &'a AtomicBool,
     waker: Waker,

@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 use super::{ChatStep, Following, Latencies};
 use crate::measure::{CpuClock, MachineTime};
 
-/// The generator's share of its core above which it can't be trusted.
+/// Above this share of its core the generator's results are invalid.
 pub(crate) const OWN_CPU_MAX: f64 = 0.8;
-/// The lag behind the schedule, as a share of the p99 reported.
+/// Maximum lag behind the schedule as a share of the reported p99.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
 /// Resolution of the schedule: a turn of the generator's loop with some sends, which is also the precision of the kernel's timers
 /// (prctl(2), PR_SET_TIMERSLACK). A smaller lag is a property of the instrument, not a failure of this run.
 const LAG_RESOLUTION: Duration = Duration::from_micros(50);
-/// But of what is reported, at least half must be the server's.
+/// At least half of the reported time must be the server's.
 const LAG_SHARE_OF_RESOLUTION: f64 = 0.5;
 
-/// A stretch of time, and the CPU it took.
+/// A span of time and the CPU used in it.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Span {
-    /// How long it was.
+    /// Duration.
     pub wall: Duration,
-    /// CPU time of the server, where its clock was known.
+    /// CPU time of the server, if its clock was readable.
     pub server_cpu: Duration,
-    /// Of that, CPU time of what the server's first process, or processes, have started.
+    /// The part of it that was used by processes started by the server.
     pub started_cpu: Duration,
-    /// CPU time of the generator, without what it spent on waiting actively.
+    /// CPU time of the generator without active waiting.
     pub own_cpu: Duration,
-    /// The share, 0 to 1, that a hypervisor kept of the time that this machine's cores wanted.
+    /// The share of the requested CPU time that a hypervisor kept from this machine, 0 to 1.
     #[serde(default)]
     pub steal_share: f64,
 }
@@ -49,18 +49,18 @@ fn share(part: Duration, of: Duration) -> f64 {
     if of.is_zero() { 0.0 } else { part.as_secs_f64() / of.as_secs_f64() }
 }
 
-/// How far a load has come.
+/// The progress of a load at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Since it began.
+    /// Time since its start.
     pub at: Duration,
-    /// Connections open.
+    /// Open connections.
     pub connections: u64,
-    /// Messages answered.
+    /// Answered messages.
     pub messages: u64,
     /// CPU time of the server.
     pub server_cpu: Duration,
-    /// Resident memory of the server's processes; 0 where it isn't known.
+    /// Resident memory of the server's processes; 0 if unknown.
     pub server_bytes: u64,
     /// Kernel memory of the whole machine: only differences are meaningful.
     pub kernel_bytes: u64,
@@ -69,29 +69,29 @@ pub struct Progress {
 /// The audit of every message received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Messages that should have come, from the measured part.
+    /// Messages expected from the measured part.
     pub expected: u64,
-    /// Messages that came, from the measured part.
+    /// Messages received from the measured part.
     pub delivered: u64,
     /// Sequence numbers skipped.
     pub gaps: u64,
-    /// Messages whose number had come before.
+    /// Messages whose number had already arrived.
     pub repeated: u64,
-    /// Messages that came after one that was sent later.
+    /// Messages that arrived after a later one.
     pub reordered: u64,
-    /// Messages of another length than was sent.
+    /// Messages with a different length than sent.
     pub wrong_length: u64,
-    /// Messages without the layout, or with a byte changed anywhere (a payload too short for a checksum: anywhere but in its
-    /// number).
+    /// Messages without the expected layout, or with a changed byte (in a payload too short for a checksum: a changed byte outside
+    /// its number).
     pub corrupt: u64,
-    /// Connections that ended, or never opened.
+    /// Connections that ended or never opened.
     pub lost_connections: u64,
-    /// The first reason why one did.
+    /// The first reason for a lost connection.
     pub first_loss: Option<String>,
 }
 
 impl Audit {
-    /// Messages whose fate is known for sure: a corrupt one may be the one whose number is missing.
+    /// Messages whose fate is known for sure: a corrupt one may be the one with the missing number.
     pub(super) fn accounted(&self) -> u64 {
         self.delivered + self.gaps.max(self.wrong_length + self.corrupt)
     }
@@ -114,59 +114,59 @@ impl Audit {
 /// The result of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Connections opened.
+    /// Opened connections.
     pub connections: u64,
-    /// Opening them.
+    /// The span in which connections were opened.
     pub connect: Span,
-    /// Their doing nothing.
+    /// The span in which they were idle.
     pub idle: Span,
     /// The measured part of the load.
     pub load: Span,
-    /// Messages handled by the server during the measured span: echoes or deliveries that came within it.
+    /// Messages handled by the server in the measured span: echoes or deliveries that arrived within it.
     pub messages: u64,
     /// The audit of the measured part.
     pub audit: Audit,
-    /// From the intended time of sending to the receiver's read.
+    /// Latency from the intended time of sending to the receiver's read.
     pub latency: Latencies,
     /// The generator's lag behind its schedule.
     pub lag: Latencies,
-    /// Of each publication, or of all answers, the latency of the last receiver, nanoseconds.
+    /// The latency of the last receiver of each publication, or of all answers, in nanoseconds.
     pub last_of_each_ns: Vec<u64>,
-    /// Of each publication, the 99th percentile of its receivers (the largest of several processes'), nanoseconds.
+    /// The 99th percentile over the receivers of each publication (with several processes, the largest), in nanoseconds.
     pub p99_of_each_ns: Vec<u64>,
-    /// The time since each of them was due, in the order of the publications, in as many slices as the spec says: found by the
-    /// process that publishes.
+    /// The time since a publication was due, in slices as in the spec, publication by publication. Measured by the process that
+    /// publishes.
     pub slices: Vec<Span>,
-    /// Publications whose deliveries weren't over when the next one was due.
+    /// Publications whose deliveries weren't complete when the next one was due.
     pub overlapping: u64,
-    /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in
-    /// times and in nothing else.
+    /// Whether each message was sent after the return of the last one. A busy generator then makes a server wait, which only times
+    /// show.
     pub closed_loop: bool,
-    /// Bytes received during the measured span, by the process that publishes.
+    /// Bytes received in the measured span by the process that publishes.
     pub received_bytes: u64,
-    /// Of clients that ask, or come back, at once: how long it took until all had asked.
+    /// For clients that ask, or reconnect, at once: the time until all had asked.
     pub asking: Duration,
-    /// Of clients that come back at once: how long it took until all were there.
+    /// For clients that reconnect at once: the time until all were connected.
     pub back_in: Duration,
-    /// Of each of them, from the begin of its connection until it was open.
+    /// For each of them: the time from the start of its connection until it was open.
     pub back: Latencies,
-    /// Of clients that misbehave: connections that the server ended.
+    /// For misbehaving clients: connections that the server ended.
     pub cut_off: u64,
-    /// Versions of a document that clients made of what they were sent, and compared with what they should be.
+    /// Document versions that clients reconstructed and compared with the expected ones.
     pub verified: u64,
-    /// Of clients that follow a document: what they have, sample by sample.
+    /// For clients that follow a document: samples of their versions.
     #[serde(default)]
     pub following: Vec<Following>,
-    /// Of a chat that gets faster: each step.
+    /// For a chat with growing rates: its steps.
     pub steps: Vec<ChatStep>,
-    /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
+    /// For a load with a CPU budget: ten samples per second.
     pub progress: Vec<Progress>,
-    /// Of others: how opening the connections went, from none to all.
+    /// For other loads: samples while connections were opened.
     pub opening: Vec<Progress>,
 }
 
 impl Outcome {
-    /// Measures from `begin` to `end`.
+    /// Sets the measured span from `begin` to `end`.
     pub(super) fn measured(&mut self, begin: &Reading, end: &Reading) {
         self.load = begin.until(end);
         self.messages = end.arrived - begin.arrived;
@@ -202,7 +202,7 @@ impl Outcome {
         self.progress.extend_from_slice(&other.progress);
     }
 
-    /// Their connections were there before those of this one.
+    /// The connections of `other` were opened before those of this one.
     fn merge_opening(&mut self, other: &Self) {
         if let Some(before) = other.opening.last() {
             for point in &mut self.opening {
@@ -213,12 +213,12 @@ impl Outcome {
         self.opening.splice(..0, other.opening.iter().copied());
     }
 
-    /// Server CPU per message of the measured span, the idle cost taken off.
+    /// Server CPU per message in the measured span, without the idle cost.
     pub fn server_cpu_per_message(&self) -> Option<Duration> {
         self.cpu_per_message(|span| span.server_cpu)
     }
 
-    /// The same of what the server has started.
+    /// The part of it that was used by processes started by the server.
     pub fn started_cpu_per_message(&self) -> Option<Duration> {
         self.cpu_per_message(|span| span.started_cpu)
     }
@@ -231,7 +231,7 @@ impl Outcome {
         Some(of(&self.load).saturating_sub(idle).div_f64(self.messages as f64))
     }
 
-    /// Server CPU per connection opened, the idle cost taken off.
+    /// Server CPU per opened connection, without the idle cost.
     pub fn server_cpu_per_connection(&self) -> Option<Duration> {
         if self.connections == 0 || self.connect.server_cpu.is_zero() {
             return None;
@@ -282,16 +282,16 @@ impl Outcome {
     }
 }
 
-/// Of each publication what none of the processes exceeds.
+/// Keeps the larger value of each publication.
 fn take_larger(ours_ns: &mut [u64], theirs_ns: &[u64]) {
     for (ns, theirs) in ours_ns.iter_mut().zip(theirs_ns) {
         *ns = (*ns).max(*theirs);
     }
 }
 
-/// Whether a generator that was late by `lag` says too little about a latency of `measured`, both at the same percentile.
-/// Latency counts from the intended time, so a lag makes it longer, never shorter, and by no more than itself. A lag within
-/// the schedule's resolution is let pass for that reason; the bench then claims no difference smaller than the lag.
+/// Whether a generator that was late by `lag` invalidates a latency of `measured`, both at the same percentile. Latency counts from
+/// the intended time, so a lag makes it longer by at most the lag, and never shorter. That is why a lag within the schedule's
+/// resolution is accepted; the bench then claims no difference smaller than the lag.
 pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
     let share = lag.as_secs_f64() / measured.as_secs_f64().max(1e-9);
     let allowed = if lag <= LAG_RESOLUTION { LAG_SHARE_OF_RESOLUTION } else { LAG_SHARE_MAX };
@@ -303,20 +303,20 @@ pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
 pub struct Doubt {
     /// `true` if only times are invalid; CPU, memory and counts are valid.
     pub latency_only: bool,
-    /// Its kind, for verdicts.
+    /// The kind, for verdicts.
     #[serde(default)]
     pub cause: Cause,
-    /// In words.
+    /// The text.
     pub what: String,
 }
 
 impl Doubt {
-    /// Only times are invalid.
+    /// A doubt that invalidates only times.
     pub(crate) fn about_times(cause: Cause, what: String) -> Self {
         Self { latency_only: true, cause, what }
     }
 
-    /// The whole result is invalid.
+    /// A doubt that invalidates the whole result.
     pub(crate) fn about_all(cause: Cause, what: String) -> Self {
         Self { latency_only: false, cause, what }
     }
@@ -344,7 +344,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause in a verdict. `None`: the doubt's own words are used.
+    /// The cause in words for a verdict. `None`: use the doubt's own text.
     pub(crate) fn phrase(self) -> Option<&'static str> {
         match self {
             Self::Other => None,
@@ -374,7 +374,7 @@ pub(super) struct Reading {
     started: Duration,
     own: Duration,
     machine: MachineTime,
-    /// Messages and bytes that have come by then.
+    /// Messages and bytes received so far.
     arrived: u64,
     received_bytes: u64,
 }
@@ -389,7 +389,7 @@ impl Probe {
         })
     }
 
-    /// Now; `spun` is the time spent on active waiting so far.
+    /// Reads them now; `spun` is the time spent on active waiting so far.
     pub(super) fn read(&self, spun: Duration, arrived: u64, received_bytes: u64) -> Reading {
         let used =
             |clocks: &[CpuClock]| clocks.iter().filter_map(|clock| clock.read().ok()).sum::<Duration>();
@@ -397,7 +397,7 @@ impl Probe {
         let started = used(&self.started);
         Reading {
             at_ns,
-            // A server that is gone shows in the audit.
+            // The audit shows a server that has ended.
             server: used(&self.servers) + started,
             started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
@@ -409,7 +409,7 @@ impl Probe {
 }
 
 impl Reading {
-    /// From `self` to `end`.
+    /// The span from `self` to `end`.
     pub(super) fn until(&self, end: &Self) -> Span {
         Span {
             wall: Duration::from_nanos(end.at_ns.saturating_sub(self.at_ns)),

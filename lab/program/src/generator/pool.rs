@@ -1,11 +1,11 @@
-//! The connections of one generator and the loop under every load.
+//! The connections of one generator, and the loop under every load.
 //!
 //! [`super::protocol`] decides what a connection sends and how it reads. Here a client has a *number*, and one or two sockets, its
 //! lanes.
 //!
-//! Invariants: `slots[conn.index()]` names the connection that has the driver's connection of that id, as long as the
-//! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
-//! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
+//! Invariants: `slots[conn.index()]` is the number of the connection that uses that connection of the driver, as long as the ids
+//! agree. A lane's `outbox` holds bytes only while it connects or a send is in flight, or if they leave in pieces. A lost connection
+//! stays in the table, so that numbers never move, and may be reopened under its number.
 
 mod audit;
 mod leaving;
@@ -27,36 +27,36 @@ use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
 
-/// Events of one turn: few enough that a load's schedule is looked at often.
+/// Maximum events of one turn, small so that a load's schedule is checked often.
 const EVENTS_PER_TURN: usize = 128;
 
-/// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
+/// Below this time the driver's wait is too coarse (a millisecond on epoll), and the loop polls.
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// Waits end this much earlier, to be in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
-/// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
+/// `PAUSE` instructions after a poll without events, which leave the core's units to a sibling hyperthread.
 const PAUSES: usize = 64;
 
-/// From one piece of what a connection says in pieces to its next.
+/// Interval between the pieces of a connection that sends piecewise.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
-/// A message that arrived, ready to be audited.
+/// A received message, ready for the audit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     /// Number of the connection.
     pub number: usize,
-    /// Its head; `None` where it has no such layout.
+    /// Its head; `None` if it doesn't have that layout.
     pub head: Option<Head>,
     /// Its length.
     pub payload_bytes: u64,
     /// Whether checksum, padding and envelope are intact.
     pub clean: bool,
-    /// When the read returned, nanoseconds of CLOCK_MONOTONIC.
+    /// When the read returned, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
 }
 
 impl Message {
-    /// Whether it is the answer to a request of `stentor.v1`.
+    /// Whether it answers a request of `stentor.v1`.
     pub(super) fn is_answer(&self) -> bool {
         self.head.is_none() && self.payload_bytes == 0 && self.clean
     }
@@ -70,7 +70,7 @@ pub(super) trait Load {
     fn message(&mut self, _pool: &mut ConnectionPool, _message: Message) {}
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connecting,
@@ -86,7 +86,7 @@ struct Connection {
     side: Option<Box<Line>>,
     /// Messages sent on it.
     sent: u64,
-    /// The number its next message should have; `None` before the first, where any will do.
+    /// The expected number of its next message; `None` before the first, which may have any.
     expected: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Connection {
     }
 }
 
-/// See the module's documentation.
+/// The connections of one generator; see the module's documentation.
 pub(super) struct ConnectionPool {
     driver: EpollDriver,
     connections: Vec<Connection>,
@@ -108,33 +108,33 @@ pub(super) struct ConnectionPool {
     pub(super) audit: Audit,
     /// Results so far, without the audit.
     pub(super) outcome: Outcome,
-    /// Connections and the numbers that were skipped on them: empty unless a server is at fault.
+    /// Connections and the numbers skipped on them: empty unless the server is at fault.
     skipped: HashSet<(usize, u64)>,
     clock: Clock,
     probe: Probe,
     /// Bytes and messages received so far.
     pub(super) received_bytes: u64,
     arrived: u64,
-    /// CPU time spent on polls that found nothing.
+    /// CPU time spent on polls without events.
     spun: Duration,
-    /// The CPU clock after the last turn, if that was such a poll.
+    /// The CPU clock after the last turn, if that was a poll without events.
     idle_since: Option<Duration>,
     open: usize,
-    /// When clients are to say that they live, the earliest first.
+    /// When clients have to send heartbeats, in order of time.
     heartbeats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
-    /// Of clients that use TLS.
+    /// The configuration of clients that use TLS.
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Decrypted bytes.
     plain: Vec<u8>,
     out: Out,
-    /// How clients behave.
+    /// The behaviour of the clients.
     pub(super) behavior: ClientBehavior,
     /// When the next pieces are due.
     next_pieces: Instant,
-    /// How often clients have come back.
+    /// How often clients have reconnected.
     round: u8,
-    /// Seed of the handshakes' keys.
+    /// Seed of the handshake keys.
     keys: u64,
     /// An error of the kernel that couldn't be returned at once.
     refused: Option<Error>,
@@ -181,17 +181,17 @@ impl ConnectionPool {
         })
     }
 
-    /// Connections that are open now.
+    /// Number of open connections.
     pub(super) fn open(&self) -> usize {
         self.open
     }
 
-    /// Connections begun so far.
+    /// Number of connections started so far.
     pub(super) fn begun(&self) -> usize {
         self.connections.len()
     }
 
-    /// In words, what those wait for that are on their way.
+    /// A description of what unfinished connections wait for.
     pub(super) fn awaited(&self) -> &'static str {
         match self.connections.iter().any(|connection| connection.stage == Stage::Opening) {
             true => "the server hasn't finished the handshake of the others",
@@ -199,7 +199,7 @@ impl ConnectionPool {
         }
     }
 
-    /// The numbers of those that are.
+    /// The numbers of the open connections.
     pub(super) fn open_ones(&self) -> Vec<usize> {
         (0..self.begun()).filter(|number| self.is_open(*number)).collect()
     }
@@ -212,7 +212,7 @@ impl ConnectionPool {
         self.probe.read(self.spun, self.arrived, self.received_bytes)
     }
 
-    /// How far it has come since `begun`, with `messages` answered.
+    /// The progress since `begun`, with `messages` answered.
     pub(super) fn progress(&self, begun: &Reading, messages: u64) -> Progress {
         let used = begun.until(&self.read_clocks());
         let pids = self.spec.server_pids.iter().chain(&self.spec.started_pids);
@@ -221,7 +221,7 @@ impl ConnectionPool {
             connections: self.open as u64,
             messages,
             server_cpu: used.server_cpu,
-            // A server that is gone shows in the audit.
+            // The audit shows a server that has ended.
             server_bytes: pids.filter_map(|pid| resident_bytes(*pid).ok()).sum(),
             kernel_bytes: kernel_bytes().unwrap_or(0),
         }
@@ -231,7 +231,7 @@ impl ConnectionPool {
         self.clock.at_ns(at)
     }
 
-    /// Begins one more connection.
+    /// Starts one more connection.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         let number = self.connections.len();
         let connection = self.anew(number)?;
@@ -239,7 +239,7 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// Connection `number`, begun.
+    /// Starts connection `number`.
     fn anew(&mut self, number: usize) -> Result<Connection, Error> {
         let main = self.connect(number, self.behavior)?;
         Ok(Connection {
@@ -252,7 +252,7 @@ impl ConnectionPool {
         })
     }
 
-    /// One more connection of the driver's for connection `number`.
+    /// Opens one more connection of the driver for connection `number`.
     fn connect(&mut self, number: usize, behavior: ClientBehavior) -> Result<Line, Error> {
         let source = self.spec.source(number, self.round);
         let entry = self.spec.entry.filter(|_| number + 1 == self.spec.connections);
@@ -270,7 +270,7 @@ impl ConnectionPool {
         self.driver.waker()
     }
 
-    /// Has nobody told how it goes while `quiet` runs: it isn't the load, and somebody else may be writing.
+    /// Suspends progress reports while `quiet` runs: it isn't part of the load, and another thread may be writing.
     pub(super) fn untold<T>(&mut self, quiet: impl FnOnce(&mut Self) -> T) -> T {
         let reporter = self.reporter.take();
         let result = quiet(self);
@@ -278,8 +278,7 @@ impl ConnectionPool {
         result
     }
 
-    /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
-    /// something did.
+    /// Waits until `due` (`None`: until an event) and passes the events to `load`. Returns whether there were any.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load) -> Result<bool, Error> {
         let beat = self.heartbeats.front().map(|(at, ..)| *at);
         let pieces = matches!(self.behavior, ClientBehavior::Pieces).then_some(self.next_pieces);
@@ -316,8 +315,8 @@ impl ConnectionPool {
             for _ in 0..PAUSES {
                 std::hint::spin_loop();
             }
-            // Counted from the second one in a row on: the clock is a system call, too dear for turns that
-            // have something to do. So what is reported as the generator's own is a little too much.
+            // Counted only from the second one in a row, because reading the clock is a system call, too expensive for turns with
+            // events. The reported CPU of the generator is therefore slightly too high.
             let now = CpuClock::own().read().unwrap_or_default();
             if let Some(since) = self.idle_since.replace(now) {
                 self.spun += now.saturating_sub(since);
@@ -328,15 +327,14 @@ impl ConnectionPool {
         Ok(happened)
     }
 
-    /// Has the clients whose time it is say that they live. The time from one such word to the next is the same for all
-    /// of a server's clients, so those who come first are in front.
+    /// Sends the heartbeats that are due. The interval is the same for all clients of a server, so the queue stays ordered.
     fn heartbeat(&mut self) {
         let now = Instant::now();
         while self.heartbeats.front().is_some_and(|(at, ..)| *at <= now)
             && let Some((_, number, conn)) = self.heartbeats.pop_front()
         {
             let connection = &mut self.connections[number as usize];
-            // One that has come back since has a beat of its own.
+            // A client that has reconnected since has a new heartbeat.
             if connection.stage == Stage::Open
                 && connection.main.conn == conn
                 && let Some(interval) = connection.client.heartbeat_interval()
@@ -357,7 +355,7 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// Turns as long as `goes_on`, for no longer than this.
+    /// Turns while `goes_on` returns true, but no longer than this.
     pub(super) fn turn_while<L: Load>(
         &mut self,
         within: Duration,
@@ -435,12 +433,12 @@ impl ConnectionPool {
         }
     }
 
-    /// One of the driver's connections is no more.
+    /// A connection of the driver has ended.
     fn on_ended(&mut self, conn: ConnId, why: &str) {
         let Some((number, lane)) = self.find(conn) else { return };
         let connection = &mut self.connections[number];
         if lane == Lane::Side && connection.client.side_is_idle() {
-            // As servers do with connections that nobody uses; there will be another one when it is needed.
+            // Servers close unused side connections; a new one is opened when needed.
             connection.side = None;
             self.driver.close(conn);
         } else {
@@ -465,7 +463,7 @@ impl ConnectionPool {
             _ => data,
         };
         let received = match data {
-            // A handshake of TLS.
+            // Part of a TLS handshake.
             [] => Ok(()),
             data => connection.client.receive(&self.dialect, lane, data, &mut self.out),
         };
@@ -509,8 +507,7 @@ impl ConnectionPool {
         load.opened(self, number);
     }
 
-    /// Sends a message of `payload`, whose head is written over: its number on this connection, and
-    /// `intended_ns`.
+    /// Sends a message with `payload`. Writes its number on this connection and `intended_ns` into the head.
     pub(super) fn send_message(&mut self, number: usize, payload: &mut [u8], intended_ns: u64) {
         let connection = &mut self.connections[number];
         let sequence = connection.sent;
@@ -518,12 +515,12 @@ impl ConnectionPool {
         self.send_numbered(number, payload, sequence, intended_ns);
     }
 
-    /// The same, intended for now.
+    /// The same, with the current time as the intended time.
     pub(super) fn send_now(&mut self, number: usize, payload: &mut [u8]) {
         self.send_message(number, payload, self.ns(Instant::now()));
     }
 
-    /// The same with a number that the load gives.
+    /// The same with a number chosen by the load.
     pub(super) fn send_numbered(
         &mut self,
         number: usize,
@@ -535,13 +532,13 @@ impl ConnectionPool {
         self.send(number, payload);
     }
 
-    /// Sends this payload as it is; clients of a feed whose document is known subscribe instead.
+    /// Sends this payload unchanged. Clients of a feed with a known document subscribe instead.
     pub(super) fn send(&mut self, number: usize, payload: &[u8]) {
         self.connections[number].client.send(&self.dialect, payload, &mut self.out);
         self.write_out(number);
     }
 
-    /// Compares the documents that clients made of what they were sent; returns how many, and counts the wrong ones.
+    /// Compares the documents that clients reconstructed with the expected ones; returns their number and counts the wrong ones.
     pub(super) fn verify(&mut self) -> u64 {
         let Self { connections, dialect, audit, .. } = self;
         let found = connections.iter().filter_map(|connection| connection.client.verify(dialect));
@@ -551,7 +548,7 @@ impl ConnectionPool {
         })
     }
 
-    /// Sends what a client has to say.
+    /// Sends a client's output.
     fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         let unheard = connection.stage == Stage::Lost

@@ -1,14 +1,14 @@
-//! A room whose members are notified of who joins and leaves. The last connections are cut and come back, one after the other, so each
-//! time one member leaves and another one joins. The others stay, and have to be notified of both.
+//! A room whose members are notified when others join and leave. The last connections are disconnected and reconnected one after the
+//! other, so each time one member leaves and another joins. The others stay and must be notified of both.
 
 use std::time::{Duration, Instant};
 
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 
-/// Without a notice for so long, all are known to be there.
+/// After this time without notices, all members are known to have joined.
 const QUIET: Duration = Duration::from_millis(300);
-/// How often that is looked for at most.
+/// Maximum number of checks for that.
 const LOOKS: usize = 100;
 
 struct Watching {
@@ -28,7 +28,7 @@ impl Load for Watching {
     }
 }
 
-/// See [`super::LoadSpec::Presence`].
+/// Runs [`super::LoadSpec::Presence`].
 pub(super) fn run(
     pool: &mut ConnectionPool,
     moving: usize,

@@ -1,8 +1,8 @@
-//! Everybody's connection is cut at once, and everybody comes back at once, as when a proxy is started again: nobody waits
-//! before trying, so it is the worst that can come. Then one publishes to all, so that it is seen that all are in the room again.
+//! All connections are cut at once and all clients reconnect at once, as after the restart of a proxy. No client waits before its
+//! attempt, so it is the worst case. Then one publishes to all, which shows that all have joined the room again.
 //!
-//! Each connection is timed from its own begin until it is open (joined, where the protocol has that); the whole from the cut.
-//! A connection that fails on its way back isn't tried again, and counts as lost.
+//! Each connection is timed from its own start until it is open (and joined, if the protocol has that); the whole from the
+//! disconnection. A connection that fails isn't tried again and counts as lost.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use super::{Cut, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
 
-/// How long they may take.
+/// Maximum time for all to reconnect.
 const WITHIN: Duration = Duration::from_secs(60);
-/// How long a message may take to everybody's kernel, before they are closed with it unread.
+/// Maximum time for a message to reach all kernels, before the connections are closed with the message unread.
 const UNREAD_WITHIN: Duration = Duration::from_secs(1);
-/// The publications afterwards: a second, in all, and before those that are measured.
+/// The publications afterwards: their rate, their number, and the number before the measurement.
 const RATE_HZ: f64 = 2.0;
 const COUNT: u64 = 3;
 const WARM_UP: u64 = 1;

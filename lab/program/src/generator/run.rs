@@ -1,4 +1,4 @@
-//! One generator from its first connection to its outcome.
+//! One generator, from its first connection to its outcome.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{
 use crate::Error;
 use crate::measure::pin_current;
 
-/// Runs `spec` on the calling thread. `connected` is called, on a thread of its own, when all connections are open, and the
-/// load begins when it returns; until then they are kept alive. It is called once more whenever all generators have to
-/// come as far before any goes on.
+/// Runs `spec` on the calling thread. `connected` is called on a separate thread when all connections are open, and the load begins
+/// when it returns; heartbeats continue until then. It is called again whenever all generators must reach the same point before any
+/// continues.
 pub fn run(
     spec: &Spec,
     connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
@@ -26,7 +26,7 @@ pub fn run(
     outcome.ok_or_else(|| Error::Generator("it came to no end".into()))
 }
 
-/// As [`run`]; the connections are held until `done` returns.
+/// As [`run`]; holds the connections until `done` returns.
 pub(super) fn run_and_hold(
     spec: &Spec,
     mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
@@ -49,7 +49,7 @@ pub(super) fn run_and_hold(
     if sends && !spec.protocol.sends() {
         return Err(Error::Usage(format!("clients of {} can't send", spec.protocol.name())));
     }
-    // These open their connections themselves.
+    // These loads open their connections themselves.
     match spec.load {
         LoadSpec::Budget(plan) => {
             connected(&pool.outcome)?;
@@ -63,7 +63,7 @@ pub(super) fn run_and_hold(
     done(Outcome { verified, audit, ..std::mem::take(&mut pool.outcome) })
 }
 
-/// Opens all connections, and puts the load on them.
+/// Opens all connections and runs the load on them.
 fn run_on_open(
     pool: &mut ConnectionPool,
     sends: bool,
@@ -80,7 +80,7 @@ fn run_on_open(
 
     // Messages that arrived while waiting for other generators aren't counted.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
-    // Of no time at all, a share of it says nothing.
+    // A share of no time is meaningless.
     if !pool.spec.idle.is_zero() {
         let begin = pool.read_clocks();
         pool.turn_for(pool.spec.idle, &mut Ignore)?;

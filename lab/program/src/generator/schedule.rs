@@ -1,4 +1,4 @@
-//! The measured stretch of a load, and messages at a fixed rate, whatever comes back: message n is due at `begin + n / rate`.
+//! The measured span of a load, and messages at a fixed rate independent of answers: message n is due at `begin + n / rate`.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load};
 use crate::Error;
 
-/// Messages sent between two looks at what has come.
+/// Messages sent between two polls.
 const BURST: usize = 32;
-/// How long a loop waits at most where nothing is due.
+/// Maximum wait of a loop if nothing is due.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A warm-up and the measurement after it, with the clocks read at both ends of the measurement.
+/// A warm-up and a measurement, with the clocks read at both ends of the measurement.
 pub(super) struct Window {
     begin: Instant,
     from: Instant,
     until: Instant,
-    /// Intended times that are measured.
+    /// Intended times within the measurement.
     pub(super) ns: Range<u64>,
     first: Option<Reading>,
     is_over: bool,
@@ -30,7 +30,7 @@ impl Window {
         Self { begin, from, until, ns: pool.ns(from)..pool.ns(until), first: None, is_over: false }
     }
 
-    /// Reads the clocks if that is due; returns whether the measurement is over.
+    /// Reads the clocks when due; returns whether the measurement is over.
     pub(super) fn look(&mut self, pool: &mut ConnectionPool, now: Instant) -> bool {
         match &self.first {
             None if now >= self.from => self.first = Some(pool.read_clocks()),
@@ -44,14 +44,13 @@ impl Window {
         self.is_over
     }
 
-    /// When no message is waited for any more.
+    /// The end of waiting for missing messages.
     pub(super) fn deadline(&self, pool: &ConnectionPool) -> Instant {
         self.until + pool.spec.late
     }
 }
 
-/// Calls `send` with the number and the intended time of each message when it is due. Each measured one is expected
-/// `copies` times.
+/// Calls `send` with the number and the intended time of each message when it is due. Each measured one is expected `copies` times.
 pub(super) fn run_open<L: Load>(
     pool: &mut ConnectionPool,
     load: &mut L,

@@ -9,52 +9,52 @@ use serde::{Deserialize, Serialize};
 use super::{BudgetPlan, ChatPlan, Misbehaviour, Protocol, Tokens, TopicsPlan};
 use crate::document::Shape;
 
-/// Connections that one source address opens to one destination: beyond about this many the kernel searches
-/// long for a free port.
+/// Maximum connections from one source address to one destination: above this the kernel's search for a free port becomes slow.
 pub(super) const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
 
-/// How late echoes and deliveries may be, where a spec doesn't say.
+/// The default for how late echoes and deliveries may be.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Connections of one generator process, where the limit on descriptors is 20,000.
+/// Connections of one generator process with a limit of 20,000 descriptors.
 pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 
 /// A generator's task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Where the server listens.
+    /// The server's address.
     pub target: SocketAddr,
-    /// Where more of its processes do, which share the connections out among them.
+    /// Addresses of further processes of the server, which share the connections.
     pub targets_also: Vec<SocketAddr>,
-    /// Where the last connection goes, the one that publishes, if not to `target`.
+    /// The address for the last connection, which publishes, if it isn't `target`.
     pub entry: Option<SocketAddr>,
     /// Protocol of the clients.
     pub protocol: Protocol,
-    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
-    /// `transport`, of SockJS and of older Socket.IO the prefix of the service. `{}` in that of a WebSocket stands for the number
-    /// of the connection.
+    /// Path and query of the WebSocket. For Engine.IO and protocols over it, without `transport`, and without `EIO` unless it
+    /// differs from the usual one; for SockJS and older Socket.IO, the prefix of the service. `{}` in the path of a WebSocket is
+    /// replaced by the number of the connection.
     pub path: String,
-    /// The certificate of a server that is spoken to over TLS.
+    /// The server's certificate, if it uses TLS.
     pub certificate: Option<PathBuf>,
-    /// How clients show who they are, where they do.
+    /// The tokens of clients, if they need them.
     pub tokens: Option<Tokens>,
     /// Whether clients of a WebSocket require permessage-deflate, without context takeover. Payloads of a fan-out are JSON then.
     pub deflate: bool,
-    /// How many connections, the publisher's included.
+    /// Number of connections, including the publisher's.
     pub connections: usize,
-    /// Offset into the source addresses, so that several processes don't share one.
+    /// Offset of the source addresses, so that several processes don't share one.
     pub first_source: u8,
-    /// Connections begun per second.
+    /// Connections started per second.
     pub connect_rate_hz: f64,
     /// A payload sent on each connection once it is open, such as a subscription. It isn't escaped.
     pub first_message: Option<String>,
-    /// How long to watch the connections doing nothing, before the load.
+    /// Duration of the idle measurement before the load.
     pub idle: Duration,
-    /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
+    /// How long to wait after an echo or a fan-out for missing messages; later ones count as missing.
     pub late: Duration,
-    /// Slices between two publications of a fan-out for [`super::Outcome::slices`]; 0: none.
+    /// Slices between two publications of a fan-out, for [`super::Outcome::slices`]; 0: none.
     pub slices: u32,
-    /// The document that clients of `websocket` and `stentor-v1` are subscribed to; without, see `crate::payload`.
+    /// The document that clients of `websocket` and `stentor-v1` are subscribed to. Without one, payloads are those of
+    /// `crate::payload`.
     pub document: Option<Shape>,
     /// The load.
     pub load: LoadSpec,
@@ -64,16 +64,16 @@ pub struct Spec {
     pub started_pids: Vec<u32>,
     /// The core to be pinned to.
     pub core: Option<usize>,
-    /// Whether others on that core go first (nice(1)).
+    /// Whether others on that core have priority (nice(1)).
     pub stands_back: bool,
-    /// By the least that a client can do, in its place: what the kernel costs.
+    /// Uses the minimal client instead, to measure the kernel's cost.
     pub bare: bool,
     /// `Some` if the process reports its progress: the factor for its messages, so that all processes are included.
     pub live: Option<f64>,
 }
 
 impl Spec {
-    /// A task on `target` with the usual values.
+    /// A task for `target` with the default values.
     pub fn new(target: SocketAddr, path: &str, connections: usize, load: LoadSpec) -> Self {
         Self {
             target,
@@ -102,54 +102,54 @@ impl Spec {
         }
     }
 
-    /// The address that connection `number` comes from: spread over 127.0.0.0/8 where the target is there, and another one
-    /// in each `round`, so that no reconnection meets what is left of its last one.
+    /// The source address of connection `number`: spread over 127.0.0.0/8 if the target is there, and different in each `round`, so
+    /// that a reconnection doesn't meet the remains of its predecessor.
     pub(crate) fn source(&self, number: usize, round: u8) -> Option<IpAddr> {
         let loopback = matches!(self.target.ip(), IpAddr::V4(address) if address.is_loopback());
         let nth = number / CONNECTIONS_PER_SOURCE_MAX;
-        // Always a chosen address, also for few: with one the port is searched per pair of addresses.
+        // Few connections also get a chosen address: with it the kernel searches the port per pair of addresses.
         let last = (2 + usize::from(self.first_source) + nth) % 250;
         loopback.then(|| IpAddr::V4(Ipv4Addr::new(127, 0, round, last as u8)))
     }
 
-    /// How many source addresses its connections take.
+    /// Number of source addresses for its connections.
     pub(crate) fn sources(&self) -> usize {
         self.connections.div_ceil(CONNECTIONS_PER_SOURCE_MAX)
     }
 }
 
-/// The load on open connections. Payloads are as `crate::payload` says.
+/// The load on open connections. Payloads have the layout of `crate::payload`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadSpec {
-    /// Messages at a fixed total rate, round robin, whatever comes back.
+    /// Messages at a fixed total rate over the connections in turn, independent of answers.
     EchoOpen {
-        /// Payload.
+        /// Payload size.
         bytes: usize,
         /// Messages per second over all connections. A case without a rate gets a share of the slowest server's.
         #[serde(default)]
         rate_hz: f64,
-        /// Before the measurement.
+        /// Duration of the warm-up.
         #[serde(with = "crate::seconds")]
         warm_up: Duration,
-        /// The measurement.
+        /// Duration of the measurement.
         #[serde(with = "crate::seconds")]
         measure: Duration,
     },
-    /// On each connection the next message when the echo of the last has come.
+    /// On each connection the next message is sent after the echo of the last.
     EchoClosed {
-        /// Payload.
+        /// Payload size.
         bytes: usize,
-        /// Before the measurement.
+        /// Duration of the warm-up.
         #[serde(with = "crate::seconds")]
         warm_up: Duration,
-        /// The measurement.
+        /// Duration of the measurement.
         #[serde(with = "crate::seconds")]
         measure: Duration,
     },
     /// One connection publishes, all receive.
     Fanout {
-        /// Payload.
+        /// Payload size.
         bytes: usize,
         /// Publications per second.
         rate_hz: f64,
@@ -163,39 +163,39 @@ pub enum LoadSpec {
     },
     /// Many topics with few subscribers each.
     Topics(TopicsPlan),
-    /// Members of a room that are notified of who joins and leaves.
+    /// Members of a room are notified of others that join and leave.
     Presence {
         /// Clients that leave and join, one after the other; the others stay.
         moving: usize,
-        /// So many a second.
+        /// Changes per second.
         rate_hz: f64,
-        /// The measurement.
+        /// Duration of the measurement.
         #[serde(with = "crate::seconds")]
         measure: Duration,
     },
-    /// Each connection receives the versions of the document that it is subscribed to, from any number on.
+    /// Each connection receives the versions of its document, starting with any number.
     Receive {
-        /// The measurement.
+        /// Duration of the measurement.
         #[serde(with = "crate::seconds")]
         measure: Duration,
     },
-    /// Everybody in a room says something in turn, faster from step to step.
+    /// The clients of a room take turns in sending, faster in each step.
     Chat(ChatPlan),
-    /// Everybody subscribes at once, and is answered once.
+    /// All clients subscribe at once, and each gets one answer.
     Ask,
     /// Connections stay idle.
     Idle {
-        /// How long.
+        /// Duration.
         #[serde(with = "crate::seconds")]
         hold: Duration,
     },
-    /// As many connections as so much CPU of the server's lasts for.
+    /// As many connections as a CPU budget of the server is enough for.
     Budget(BudgetPlan),
-    /// Everybody's connection is cut at once, and everybody comes back at once; then one publishes to all.
+    /// All connections are cut at once and all clients reconnect at once; then one publishes to all.
     Reconnect {
-        /// How they are cut.
+        /// How the connections are cut.
         cut: Cut,
-        /// Payload of the publications.
+        /// Payload size of the publications.
         bytes: usize,
         /// The publisher.
         #[serde(default)]
@@ -203,7 +203,7 @@ pub enum LoadSpec {
     },
     /// Clients follow a document whose rate another process sets, and the age of their versions is sampled.
     Follow {
-        /// How long.
+        /// Duration.
         #[serde(with = "crate::seconds")]
         lasts: Duration,
     },
@@ -211,19 +211,19 @@ pub enum LoadSpec {
     Misbehave {
         /// Their misbehaviour.
         how: Misbehaviour,
-        /// How long.
+        /// Duration.
         #[serde(with = "crate::seconds")]
         lasts: Duration,
     },
 }
 
 impl LoadSpec {
-    /// One of the connections publishes to all, so often in a second, so often before the measurement, and so often within it.
+    /// A fan-out: rate, number of publications before the measurement, and number within it.
     pub fn to_all(bytes: usize, rate_hz: f64, warm_up: u64, count: u64) -> Self {
         Self::Fanout { bytes, rate_hz, warm_up, count, publisher: Publisher::Own }
     }
 
-    /// How long it takes at least, from its begin; zero where that isn't known.
+    /// Its minimum duration; zero if unknown.
     pub(crate) fn lasts(&self) -> Duration {
         match self {
             Self::EchoOpen { warm_up, measure, .. }
@@ -244,19 +244,19 @@ impl LoadSpec {
         if let Self::Fanout { warm_up, count, .. } = self { Some(warm_up + count) } else { None }
     }
 
-    /// How often all generators wait for each other in the middle of it.
+    /// How often all generators wait for each other during the load.
     pub(super) fn meetings(&self) -> usize {
         usize::from(matches!(self, Self::Reconnect { .. }))
     }
 }
 
-/// How connections are cut that come back.
+/// How connections are cut before a reconnection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// By FIN, with no word of the protocol.
+    /// By FIN, without a closing message.
     Finish,
-    /// By RST: they are sent something, don't read it, and are closed.
+    /// By RST: data is sent to them, and they are closed without reading it.
     Reset,
 }
 
@@ -268,6 +268,6 @@ pub enum Publisher {
     Own,
     /// A connection of another process, which also reads the clocks.
     Elsewhere,
-    /// The server itself, from a source of its own that numbers from 0.
+    /// The server itself, from its own source, with numbers from 0.
     Server,
 }

@@ -1,4 +1,4 @@
-//! TLS on a connection of the generator's, by rustls: the same versions and ciphers for every server, a whole handshake each time.
+//! TLS on a connection of the generator, by rustls: the same versions and ciphers for every server, and a full handshake each time.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use crate::Error;
 /// The name in the server's certificate.
 const NAME: &str = "localhost";
 
-/// Clients of servers with this certificate.
+/// The configuration for clients of servers with this certificate.
 pub(super) fn config(certificate: &Path) -> Result<Arc<ClientConfig>, Error> {
     let unusable = |what: String| Error::Usage(format!("{}: {what}", certificate.display()));
     let text = fs::read(certificate).map_err(|error| unusable(error.to_string()))?;
@@ -31,7 +31,7 @@ pub(super) fn config(certificate: &Path) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// One connection's.
+/// The TLS state of one connection.
 pub(super) struct Tls(Box<ClientConnection>);
 
 impl Tls {
@@ -46,13 +46,13 @@ impl Tls {
     /// Encrypts the client's bytes and returns those to send now. Bytes before the end of the handshake are kept.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
-        // Both are memory: without a limit, neither fails.
+        // Both write to memory without a limit, so they can't fail.
         let _ = self.0.writer().write_all(bytes);
         while self.0.wants_write() && self.0.write_tls(&mut sealed).is_ok_and(|written| written > 0) {}
         sealed
     }
 
-    /// Takes what came; appends what the server said to `plain`.
+    /// Consumes received data; appends the decrypted data to `plain`.
     pub(super) fn open(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
         while !sealed.is_empty() {
             self.0.read_tls(&mut sealed)?;

@@ -1,4 +1,4 @@
-//! Tokens by which clients show who they are, in the query of their path.
+//! Tokens of clients, in the query of their path.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ const LIFETIME_S: u64 = 3600;
 pub struct Tokens {
     /// The signing key.
     pub key: TokenKey,
-    /// Whether each client has its own, which a server can't know yet.
+    /// Whether each client has its own token, which a server can't have cached.
     pub differ: bool,
 }
 
 /// A signing key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum TokenKey {
-    /// A secret, by HS256.
+    /// A secret for HS256.
     Secret(String),
-    /// The file of a private key, by ES256.
+    /// The file of a private key for ES256.
     Private(PathBuf),
 }
 

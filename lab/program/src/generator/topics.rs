@@ -1,7 +1,7 @@
 //! Many topics, each with few subscribers, and publications to them in random order, which is the same for all servers.
 //!
-//! The last connection publishes, and the others are subscribed: each to as many topics in a row, so that each topic has as many
-//! subscribers. Publication n goes to topic [`topic_of`] n, so a receiver knows whether it should have come.
+//! The last connection publishes, and the others subscribe, each to the same number of consecutive topics, so that each topic has
+//! the same number of subscribers. Publication n goes to topic [`topic_of`] n, so a receiver knows whether it should arrive.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -13,26 +13,26 @@ use crate::document::mixed;
 use crate::payload::{self, Head};
 use serde::{Deserialize, Serialize};
 
-/// Publications, or connections that subscribe, between two looks at what has come.
+/// Publications, or subscribing connections, between two polls.
 const BURST: usize = 16;
-/// How long all may take to be subscribed.
+/// Maximum time for all subscriptions.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The last connection publishes to topics in random order; the others are subscribed to as many of them each.
+/// The last connection publishes to topics in random order; the others subscribe to the same number of topics each.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TopicsPlan {
-    /// Payload.
+    /// Payload size.
     pub bytes: usize,
-    /// How many there are.
+    /// Number of topics.
     pub topics: usize,
-    /// Subscribers of each.
+    /// Subscribers per topic.
     pub subscribers: usize,
     /// Publications per second.
     pub rate_hz: f64,
-    /// Before the measurement.
+    /// Duration of the warm-up.
     #[serde(with = "crate::seconds")]
     pub warm_up: Duration,
-    /// The measurement.
+    /// Duration of the measurement.
     #[serde(with = "crate::seconds")]
     pub measure: Duration,
 }
@@ -40,11 +40,11 @@ pub struct TopicsPlan {
 struct Receiving {
     bytes: usize,
     topics: usize,
-    /// Topics of one connection.
+    /// Topics per connection.
     each: usize,
-    /// Intended times that are measured.
+    /// Intended times within the measurement.
     measured_ns: Range<u64>,
-    /// The last one that each connection received.
+    /// The last number that each connection received.
     last: Vec<Option<u64>>,
     answered: usize,
 }

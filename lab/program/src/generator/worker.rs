@@ -1,8 +1,8 @@
-//! Generators in processes of their own.
+//! Generators in separate processes.
 //!
-//! A worker reads its [`Spec`] as one line of JSON, connects, reports that, waits for a line, runs the load (which may wait
-//! for the other workers once more), and reports its outcome. It holds its connections until its standard input ends, so
-//! that the server can be sampled until then. It also ends when its standard input ends before.
+//! A worker reads its [`Spec`] as one line of JSON, connects, reports that, waits for a line, runs the load (which may wait for the
+//! other workers again), and reports its outcome. It holds its connections until its standard input ends, so that the server can be
+//! sampled until then. It also ends if its standard input ends earlier.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -16,13 +16,13 @@ use super::{CONNECTIONS_PER_PROCESS_MAX, Live, LoadSpec, Outcome, Publisher, Spe
 use crate::Error;
 use crate::measure::ChildGuard;
 
-/// The word for "begin", and "go on", on a worker's standard input.
+/// The line on a worker's standard input that means "begin" and "continue".
 const BEGIN: &str = "begin";
 
 /// Niceness of a generator that lets all other processes go first.
 const LAST_IN_LINE: i32 = 19;
 
-/// How to run this program as a worker.
+/// How to start this program as a worker.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// The lab's program.
@@ -57,7 +57,7 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
     let spec: Spec =
         serde_json::from_str(&task).map_err(|error| Error::Usage(format!("the task: {error}")))?;
     if spec.stands_back {
-        // Where that is forbidden it takes its share like all.
+        // If that is forbidden, it has the usual priority.
         let _ = rustix::process::nice(LAST_IN_LINE);
     }
     let connected = |_: &Outcome| {
@@ -82,7 +82,7 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
 /// One generator in as many processes as its connections need. Dropping it ends them.
 pub struct Workers {
     workers: Vec<Worker>,
-    /// How often they wait for each other in the load.
+    /// How often the workers wait for each other during the load.
     meetings: usize,
     /// Receiver of progress reports.
     watch: Watch,
@@ -99,7 +99,7 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts them one after the other; returns when all connections are open.
+    /// Starts the workers one after the other; returns when all connections are open.
     pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
         Self::connect_watched(invocation, spec, None)
     }
@@ -117,12 +117,12 @@ impl Workers {
         Ok(started)
     }
 
-    /// Their processes.
+    /// Ids of the processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
         self.workers.iter().map(|worker| worker.child.id()).collect()
     }
 
-    /// Runs the load to its end. The connections are held until this is dropped.
+    /// Runs the load. The connections are held until this is dropped.
     pub fn run(&mut self) -> Result<Outcome, Error> {
         self.begin()?;
         self.finish()
@@ -130,14 +130,14 @@ impl Workers {
 
     /// Begins the load.
     pub fn begin(&mut self) -> Result<(), Error> {
-        // The last one publishes, and the others must listen by then.
+        // The last one publishes, and the others must be receiving by then.
         for worker in &mut self.workers {
             writeln!(worker.input, "{BEGIN}").map_err(Error::io("beginning"))?;
         }
         Ok(())
     }
 
-    /// Waits for the end of the load, which has begun.
+    /// Waits for the end of the running load.
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         for _ in 0..self.meetings {
             for worker in &mut self.workers {
@@ -184,7 +184,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// That it has come so far.
+    /// Waits for a worker's report that it has connected.
     fn await_connected(&mut self, watch: &Watch) -> Result<(), Error> {
         match self.receive(watch)? {
             Report::Connected => Ok(()),
@@ -208,7 +208,7 @@ impl Worker {
     }
 }
 
-/// `spec` cut into what one process may hold, each part for one process of the server. The last part publishes.
+/// Divides `spec` into parts that one process can hold, each for one process of the server. The last part publishes.
 fn parts(spec: &Spec) -> Vec<Spec> {
     let targets: Vec<SocketAddr> =
         std::iter::once(spec.target).chain(spec.targets_also.iter().copied()).collect();
@@ -234,7 +234,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 {
                     *publisher = Publisher::Elsewhere;
                 }
-                // Their rates are of each connection.
+                // The rates of these loads are per connection.
                 _ => {}
             }
             part

@@ -1,7 +1,7 @@
 //! System calls of processes, counted by strace(1).
 //!
-//! Each call then takes several times as long, so counting is a run of its own, at a rate low enough that the server is done
-//! with one publication before the next is due. `/proc/PID/io` leaves out what goes through `send` and `recv`.
+//! Each traced call takes several times as long, so counting is a separate run, at a rate low enough that the server finishes one
+//! publication before the next is due. `/proc/PID/io` doesn't count `send` and `recv`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Counts the calls of processes with their threads and what they start meanwhile, from [`CallCounter::attach`] to
-/// [`CallCounter::stop`].
+/// Counts the calls of processes, their threads and their new children, from [`CallCounter::attach`] to [`CallCounter::stop`].
 #[derive(Debug)]
 pub struct CallCounter {
     strace: Child,
@@ -24,15 +23,15 @@ pub struct CallCounter {
 /// Counted system calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How often each was called, by all of them.
+    /// Calls by name, of all processes.
     pub by_name: BTreeMap<String, u64>,
-    /// In how many processes that were there from the beginning.
+    /// Number of processes traced from the start.
     pub processes: usize,
 }
 
 impl CallCounter {
-    /// Begins to count in all of `pids`. An error where strace isn't installed, or may not trace one of them. One may be over, but
-    /// not the first.
+    /// Starts counting in all of `pids`. An error if strace isn't installed or may not trace one of them. All but the first may have
+    /// ended.
     pub fn attach(pids: &[u32]) -> io::Result<Self> {
         let first = *pids.first().ok_or(io::ErrorKind::InvalidInput)?;
         let summary = std::env::temp_dir().join(format!("stentor-lab-calls-{}-{first}", std::process::id()));
@@ -88,14 +87,14 @@ impl Drop for CallCounter {
     }
 }
 
-/// The one of `pids` that a line of strace's is about: "strace: Process 4711 attached", "strace: attach: ptrace(PTRACE_SEIZE,
-/// 4711): No such process".
+/// The member of `pids` in a line of strace, such as "strace: Process 4711 attached" or "strace: attach: ptrace(PTRACE_SEIZE, 4711):
+/// No such process".
 fn named(line: &str, pids: &[u32]) -> Option<u32> {
     let digits = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok();
     line.split_whitespace().filter_map(digits).find(|pid| pids.contains(pid))
 }
 
-/// Reads `strace -c`: lines of share, seconds, microseconds a call, calls, perhaps errors, and the name.
+/// Parses `strace -c`: lines of share, seconds, microseconds per call, calls, optional errors, and the name.
 fn parse(summary: &str) -> BTreeMap<String, u64> {
     let calls = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

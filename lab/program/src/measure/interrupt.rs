@@ -5,7 +5,7 @@
 //! terminal's Ctrl-C reaches the lab alone, which doesn't mistake their end for a failure, and processes that they started end with
 //! them.
 //!
-//! Invariant: between the signal and the end of the process nothing is written to results: [`is_over`] is true by then.
+//! Invariant: from the signal to the end of the process no results are written: [`is_over`] is true.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long children may take to end after SIGTERM, before SIGKILL.
+/// Time for children to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -29,19 +29,20 @@ static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 static EXIT: OnceLock<fn(i32) -> !> = OnceLock::new();
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// After a signal the process is ended by this, with a code. Without it, only the children end. The first call counts.
+/// Sets the function that ends the process with a code after a signal. Without it, only the children end. Only the first call has an
+/// effect.
 pub fn exit_after_signal_by(exit: fn(i32) -> !) {
     let _ = EXIT.set(exit);
 }
 
-/// From now on ends the children with the process, saying `last_words` of what is left. A second call changes these.
+/// From now on a signal ends the children and the process, after a message with `last_words`. A second call replaces these.
 pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
     static SET_UP: AtomicBool = AtomicBool::new(false);
     *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last_words));
     if SET_UP.swap(true, Ordering::SeqCst) {
         return;
     }
-    // Without, a signal ends this process as usual, and setpriv(1) the servers.
+    // Without the handler, a signal ends this process as usual, and setpriv(1) ends the servers.
     let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
     thread::spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
@@ -51,7 +52,7 @@ pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
             last_words();
         }
         if let Some(exit) = EXIT.get() {
-            // As shells tell a death by signal.
+            // The exit code by which shells report a death by signal.
             exit(128 + signal);
         }
     });
@@ -62,14 +63,14 @@ pub fn is_over() -> bool {
     OVER.load(Ordering::SeqCst)
 }
 
-/// A child that is ended with the process, as long as this isn't dropped. It leads a process group of its own.
+/// A child that ends with the process, as long as this isn't dropped. It leads its own process group.
 #[derive(Debug)]
 pub struct ChildGuard(u32);
 
 impl ChildGuard {
-    /// Starts `command` in a process group of its own.
+    /// Starts `command` in its own process group.
     pub fn spawn(command: &mut Command) -> io::Result<(Child, Self)> {
-        // Locked before the child runs: a signal in between would otherwise end all children but this one.
+        // Locked before the child starts: a signal in between would end all children except this one.
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.process_group(0).spawn()?;
         children.insert(child.id());
@@ -93,7 +94,7 @@ fn end_children() {
         let _ = kill_process_group(*group, Signal::TERM);
     }
     let deadline = Instant::now() + END_WITHIN;
-    // One that only waits to be waited for is over.
+    // A zombie has ended.
     let is_there = |group: &Pid| {
         let leader = group.as_raw_nonzero().get().unsigned_abs();
         test_kill_process_group(*group).is_ok() && group_of(leader).is_some()

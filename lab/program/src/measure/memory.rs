@@ -7,14 +7,14 @@ use std::os::unix::fs::MetadataExt;
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
-    /// Pages that nobody else maps: what would be free if it ended.
+    /// Private pages: what would be freed if the process ended.
     pub private_bytes: u64,
     /// The largest resident set so far (VmHWM).
     pub peak_resident_bytes: u64,
 }
 
 impl ProcessMemory {
-    /// Of process `pid`, now.
+    /// The memory of process `pid` now.
     pub fn of_process(pid: u32) -> io::Result<Self> {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
@@ -25,7 +25,7 @@ impl ProcessMemory {
     }
 }
 
-/// Resident set of process `pid` now, bytes: cheaper to ask than [`ProcessMemory::of_process`].
+/// Resident set of process `pid` now, in bytes; cheaper than [`ProcessMemory::of_process`].
 pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
 }
@@ -42,7 +42,7 @@ pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let path = entry?.path();
-        // One that was closed in between is none.
+        // A descriptor may have been closed meanwhile.
         if fs::read_link(&path)
             .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"))
             && let Ok(file) = fs::metadata(&path)
@@ -53,7 +53,7 @@ pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The buffers of the whole machine's TCP sockets, bytes; both ends of a loopback connection count.
+/// The buffers of all TCP sockets of the machine, in bytes; both ends of a loopback connection count.
 pub fn socket_bytes() -> io::Result<u64> {
     Ok(socket_pages(&fs::read_to_string("/proc/net/sockstat")?) * rustix::param::page_size() as u64)
 }
@@ -64,7 +64,7 @@ fn socket_pages(sockstat: &str) -> u64 {
     figure.and_then(|figure| figure.parse().ok()).unwrap_or(0)
 }
 
-/// The figure after `name` at the beginning of a line, given in kB.
+/// The number after `name` at the start of a line, in kB.
 fn kib(text: &str, name: &str) -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix(name))

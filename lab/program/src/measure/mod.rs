@@ -1,7 +1,7 @@
 //! Costs of a run: CPU time, memory, and the processes that are measured.
 //!
-//! After "Measuring honestly" of the scenarios: CPU by the process's own clock, memory by the kernel's
-//! accounts, every server pinned to one core and ended by the end of its run.
+//! Measures as in "Measuring honestly" of the scenarios: CPU by the process's own clock, memory by the kernel's accounts, every
+//! server pinned to one core and ended after its run.
 
 mod calls;
 mod cpu;

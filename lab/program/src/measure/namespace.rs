@@ -1,9 +1,8 @@
-//! A network namespace of its own, so that every server gets the same congestion control and nobody else's
-//! sockets are counted.
+//! A separate network namespace, so that every server has the same congestion control and sockets of other programs aren't counted.
 //!
-//! The system's default may be BBR, which costs 1.4–1.6 times the CPU on large messages over loopback. In a
-//! namespace the routes to 127.0.0.0/8 can name another one (ip-route(8), `congctl`), which needs no change
-//! to the machine. Where namespaces are forbidden the run goes on with what the system has, and says so.
+//! The system's default may be BBR, which costs 1.4–1.6 times the CPU on large messages over loopback. In a namespace the routes to
+//! 127.0.0.0/8 can select another one (ip-route(8), `congctl`) without a change to the machine. If namespaces are forbidden, the run
+//! uses the system's default and reports that.
 
 use std::env;
 use std::fs;
@@ -12,15 +11,15 @@ use std::process::Command;
 
 /// Set in the environment of the process inside.
 const INSIDE: &str = "STENTOR_LAB_CONGESTION";
-/// The same: who was left out before, separated by commas.
+/// Also set there: the servers left out, separated by commas.
 const LEFT_OUT: &str = "STENTOR_LAB_LEFT_OUT";
 
-/// Whether this process is in such a namespace, where there is no way out.
+/// Whether this process is in such a namespace, without access to other networks.
 pub fn is_in_namespace() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// In such a namespace, what [`enter_namespace`] was given: servers that couldn't be installed.
+/// In such a namespace, the value given to [`enter_namespace`]: servers that couldn't be installed.
 pub fn left_out() -> Option<Vec<String>> {
     let names = env::var(LEFT_OUT).ok().filter(|_| is_in_namespace())?;
     Some(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
@@ -43,7 +42,7 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, 
          ip route change local 127.0.0.0/8 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion} && \
          ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
     );
-    // Tried first without consequence, so that a refusal leaves this process as it was.
+    // Tried first in another process, so that a refusal doesn't affect this one.
     try_namespace(&unshare, &routes)?;
     let error = Command::new("unshare")
         .args(&unshare)
@@ -61,7 +60,7 @@ fn unshare_arguments() -> Vec<&'static str> {
     if is_root { vec!["--net"] } else { vec!["--net", "--map-root-user"] }
 }
 
-/// Runs these lines of shell in a network namespace, which is gone afterwards; or why that isn't possible.
+/// Runs these shell lines in a temporary network namespace; the error is the reason why that isn't possible.
 fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
     match Command::new("unshare").args(unshare).args(["sh", "-c", script]).output() {
         Err(error) => Err(format!("unshare can't be run: {error}")),
@@ -73,13 +72,13 @@ fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
     }
 }
 
-/// Whether [`enter_namespace`] would be allowed, or why not.
+/// Whether [`enter_namespace`] would be allowed; the error is the reason against it.
 pub fn is_fit_for_namespaces() -> Result<(), String> {
     try_namespace(&unshare_arguments(), "ip link set lo up")
 }
 
-/// Bounds the kernel's receive buffers, in the lab's own network namespace only. A system's bound may be 32 MB, and on loopback,
-/// where nothing is lost, buffers grow up to it.
+/// Limits the kernel's receive buffers, in the lab's own network namespace only. A system's limit may be 32 MB, and on loopback,
+/// without loss, buffers grow up to it.
 pub fn bound_receive_buffers(bytes: usize) -> std::io::Result<()> {
     match is_in_namespace() {
         true => fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("4096 {bytes} {bytes}")),

@@ -1,16 +1,16 @@
-//! Which cores a thread may run on (sched_setaffinity(2)), and how soon (sched(7)).
+//! Which cores a thread may use (sched_setaffinity(2)), and its priority (sched(7)).
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How many cores this process may use.
+/// Number of cores this process may use.
 pub fn cores() -> usize {
     sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }
 
-/// Pins the calling thread to `core`, and with it the threads and processes that it starts from now on.
-/// The returned guard undoes it for the thread when it is dropped.
+/// Pins the calling thread to `core`, and the threads and processes that it starts from then on. Dropping the returned guard undoes
+/// it for the thread.
 pub fn pin_current(core: usize) -> io::Result<Pinned> {
     let before = sched_getaffinity(None)?;
     let mut set = CpuSet::new();
@@ -22,8 +22,8 @@ pub fn pin_current(core: usize) -> io::Result<Pinned> {
     Ok(Pinned { before })
 }
 
-/// Gives this process and what it starts the priority `nice`, -20 (first) to 19. Where the kernel groups
-/// sessions (autogroup), a process's own figure counts only within its session, so the session's is set too.
+/// Sets the priority of this process and its children to `nice`, -20 (highest) to 19. If the kernel groups sessions (autogroup), a
+/// process's own value counts only within its session, so the session's is set too.
 pub fn take_priority(nice: i32) -> io::Result<()> {
     rustix::process::setpriority_process(None, nice)?;
     match std::fs::write("/proc/self/autogroup", nice.to_string()) {
@@ -32,7 +32,7 @@ pub fn take_priority(nice: i32) -> io::Result<()> {
     }
 }
 
-/// Undoes a pinning.
+/// Undoes the pinning when dropped.
 #[must_use = "the thread is released when this is dropped"]
 pub struct Pinned {
     before: CpuSet,

@@ -15,15 +15,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{ChildGuard, pin_current};
 use crate::Error;
 
-/// How long a server may take to say `ready`. Under valgrind, on a machine that builds, 30 s weren't enough.
+/// Time for a server to print `ready`. Under valgrind, on a machine that also compiled, 30 s weren't enough.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// How long it may take to end after SIGTERM, before SIGKILL.
+/// Time for a server to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(15);
-/// How long the last lines of one that ended may take to be read. Less is enough, unless a child of its own holds standard error.
+/// Time to read the last lines of an ended server. It takes less unless a child still holds standard error.
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
-/// How long one that still runs is given to turn out to be ending: its connections may be seen to end before it has.
+/// Time to find out whether a running server is ending: its connections may end before the process does.
 const ENDING_WITHIN: Duration = Duration::from_millis(250);
-/// How often it is looked whether something is over.
+/// Interval between checks whether something has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
@@ -31,13 +31,13 @@ const LINES_KEPT: usize = 20;
 /// Command line of a server.
 #[derive(Clone, Debug)]
 pub struct ServerCommand {
-    /// For messages and tables.
+    /// Name for messages and tables.
     pub name: String,
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
-    /// The core that it is pinned to, with all its threads.
+    /// The core for all its threads.
     pub core: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ impl Server {
                     return Err(server.error(&format!("it isn't ready after {} s", READY_WITHIN.as_secs())));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Why, it may have said in its last moment.
+                    // Its last output may have the reason.
                     server.said.is_all_within(LAST_WORDS_WITHIN);
                     return Err(server.error("it ended before it was ready"));
                 }
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -111,16 +111,15 @@ impl Server {
         self.child.id()
     }
 
-    /// The ids of the processes that it has started, as far as they are of its group: a store beside it, say. One may be over
-    /// before this returns.
+    /// Ids of the processes that it started and that are in its group, such as a store. Some may end before this returns.
     pub fn started(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter(|pid| *pid != self.pid() && group_of(*pid) == Some(self.pid())).collect()
     }
 
-    /// `what` with the server's name and its last lines on standard error. Waits a moment for these; longer (5 s at most) where it
-    /// has ended.
+    /// An error with `what`, the server's name and its last lines on standard error. Waits a moment for these; up to 5 s if the
+    /// server has ended.
     pub fn error(&self, what: &str) -> Error {
         if !self.said.is_all_within(ENDING_WITHIN) && group_of(self.pid()).is_none() {
             self.said.is_all_within(LAST_WORDS_WITHIN);
@@ -131,7 +130,7 @@ impl Server {
         Error::Server { name: self.name.clone(), what }
     }
 
-    /// Ends it: SIGTERM, and SIGKILL where that doesn't help. An error if it had ended by itself.
+    /// Ends it by SIGTERM, or SIGKILL if that doesn't help. An error if it had ended by itself.
     pub fn stop(mut self) -> Result<(), Error> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(self.error(&format!("it ended by itself ({status})")));
@@ -166,8 +165,8 @@ impl Drop for Server {
     }
 }
 
-/// The process group of `pid`, the fifth field of proc_pid_stat(5); `None` where there is no such process, or it is over. Its name
-/// may have blanks and parentheses in it.
+/// The process group of `pid`, the fifth field of proc_pid_stat(5); `None` if there is no such process or it has ended. Its name may
+/// contain blanks and parentheses.
 pub(super) fn group_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -175,8 +174,8 @@ pub(super) fn group_of(pid: u32) -> Option<u32> {
     fields.next().filter(|_| state != "Z")?.parse().ok()
 }
 
-/// The command, such that the kernel ends it should this process end without doing so (setpriv(1), of
-/// util-linux; where that isn't installed, without this precaution). It keeps the process id.
+/// The command, wrapped so that the kernel ends it if this process ends abnormally (setpriv(1) of util-linux; without this
+/// precaution if that isn't installed). It keeps the process id.
 fn dying_with_us(command: &ServerCommand) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let there = *SETPRIV.get_or_init(|| {
@@ -195,12 +194,12 @@ fn dying_with_us(command: &ServerCommand) -> Command {
 #[derive(Debug)]
 struct Said {
     lines: Arc<Mutex<VecDeque<String>>>,
-    /// Ends when the server has closed standard error, and all that it had said is in `lines`.
+    /// Ends when the server has closed standard error, and all its output is in `lines`.
     reader: JoinHandle<()>,
 }
 
 impl Said {
-    /// Keeps what comes `from` there, until its end.
+    /// Stores the output of `from` until its end.
     fn keep(from: Option<impl Read + Send + 'static>) -> Self {
         let lines = Arc::new(Mutex::new(VecDeque::new()));
         let shared = Arc::clone(&lines);
@@ -216,7 +215,7 @@ impl Said {
         Self { lines, reader }
     }
 
-    /// Waits until all was said, or for so long; whether it was.
+    /// Waits until the output has ended, at most for `within`; returns whether it has.
     fn is_all_within(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while !self.reader.is_finished() && Instant::now() < deadline {

@@ -4,22 +4,22 @@
 use std::time::Duration;
 use std::{fs, io};
 
-/// CPU time of the whole machine since it began, in ticks (10 ms mostly).
+/// CPU time of the whole machine since it started, in ticks (mostly 10 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineTime {
-    /// In which cores ran: for user or kernel, interrupts included.
+    /// Ticks in which cores ran: user and kernel, including interrupts.
     ran: u64,
-    /// In which they would have.
+    /// Ticks in which cores would have run.
     steal: u64,
 }
 
 impl MachineTime {
-    /// Until now.
+    /// The time until now.
     pub fn now() -> io::Result<Self> {
         Self::parse(&fs::read_to_string("/proc/stat")?).ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    /// Its first line: `cpu user nice system idle iowait irq softirq steal …`, over all cores.
+    /// The first line: `cpu user nice system idle iowait irq softirq steal …`, over all cores.
     fn parse(stat: &str) -> Option<Self> {
         let mut fields = stat.lines().next()?.split_ascii_whitespace();
         if fields.next() != Some("cpu") {
@@ -30,13 +30,13 @@ impl MachineTime {
         Some(Self { ran: user + nice + system + irq + softirq, steal })
     }
 
-    /// For how long cores ran since `before`, all cores together.
+    /// How long cores ran since `before`, all cores together.
     pub fn ran_since(&self, before: &Self) -> Duration {
         let ticks = self.ran.saturating_sub(before.ran) as f64;
         Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// Of the time that cores wanted since `before`, the share that they didn't get, 0 to 1.
+    /// The share of the CPU time requested since `before` that the cores didn't get, 0 to 1.
     pub fn steal_since(&self, before: &Self) -> f64 {
         let steal = self.steal.saturating_sub(before.steal);
         let wanted = self.ran.saturating_sub(before.ran) + steal;

@@ -1,6 +1,6 @@
-//! One figure of all servers of a case as a bar chart, for the top of a page of results. Rows are in ascending order of the
-//! figure, in the colours of the lines of a page; the baseline's names, over every protocol, are bold. The A/A row is left out. It
-//! is as narrow as a phone needs it.
+//! A bar chart of one figure of all servers of a case, for the top of a page of results. Rows are in ascending order of the figure,
+//! in the colours of the page's lines; the names of the baseline, over every protocol, are bold. The A/A row is left out. It is
+//! narrow enough for a phone.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::style::Style;
 use crate::bench::{CaseReport, Metric, ServerReport};
 use crate::table::escaped;
 
-/// Pixels: all of it, the column of names, the longest bar, and the height of a row.
+/// In pixels: the whole chart, the column of names, the longest bar, and the height of a row.
 const WIDTH: u32 = 540;
 const NAMES: u32 = 190;
 const BAR_MAX: f64 = 240.0;
@@ -17,12 +17,12 @@ const ROW: usize = 24;
 /// Pixels above the first row.
 const HEADING: usize = 34;
 
-/// The server without its protocol.
+/// The server's name without its protocol.
 fn program(name: &str) -> &str {
     name.split(':').next().unwrap_or(name)
 }
 
-/// A bar chart of a case: a figure of each server that has a valid run. Without `metric`, it is the decisive one.
+/// A bar chart of a case: a figure of each server with a valid run. The default for `metric` is the decisive one.
 pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, String> {
     let metric = metric.or(case.metrics.first().copied()).ok_or("the result has no figure")?;
     let baseline = case.servers.first().map(|server| server.name.as_str()).unwrap_or_default();
@@ -36,11 +36,11 @@ pub(crate) fn bars(case: &CaseReport, metric: Option<Metric>) -> Result<String, 
     }
     let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
     let (title, label) = (escaped(&case.title), metric.label());
-    // Of more a phrase has no unit.
+    // If more is better, the wording has no unit.
     let name = if metric.larger_is_better() { label } else { metric.phrase().trim_end_matches(',') };
     let height = HEADING + bars.len() * ROW + 10;
     let mut out = opened(&format!("{label} of each server: {title}"), WIDTH, height);
-    // Writing to a string doesn't fail.
+    // Writing to a string can't fail.
     let _ = writeln!(
         out,
         "<text x=\"12\" y=\"22\"><tspan font-size=\"15\" font-weight=\"bold\">{name}.</tspan> {better} is better.</text>"

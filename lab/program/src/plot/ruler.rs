@@ -4,36 +4,36 @@ use std::ops::Range;
 
 use crate::bench::grouped;
 
-/// Labels of an axis at most.
+/// Maximum labels of an axis.
 const TICKS_MAX: usize = 7;
 /// A published figure is drawn if it is at most this multiple of the largest measured one.
 const BEYOND: f64 = 4.0;
 
-/// How values lie along an axis.
+/// How values are spread along an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Evenly, from 0.
+    /// Linearly from 0.
     Linear,
-    /// By their logarithms; what isn't above 0 isn't drawn.
+    /// By their logarithms; values that aren't above 0 aren't drawn.
     Log,
-    /// Percentiles by how few are beyond them, so that 99 and 99.9 are as far apart as 90 and 99; 100 is one further.
+    /// Percentiles by the share beyond them, so that 99 and 99.9 are as far apart as 90 and 99; 100 is one step further.
     Percentile,
-    /// These, at 0, 1, 2 …
+    /// These names, at 0, 1, 2 …
     Named(Vec<String>),
 }
 
-/// Along an axis: where it begins and ends, and its labels, in places. Pixels are where these are drawn.
+/// An axis: its range and its labels, in positions; and the pixels of its ends.
 pub(super) struct Ruler {
     range: Range<f64>,
     ticks: Vec<(f64, String)>,
-    /// Where the percentile 100 is.
+    /// The position of percentile 100.
     top: f64,
     scale: Scale,
     pub(super) pixels: Range<f64>,
 }
 
 impl Ruler {
-    /// For these measured values, and as many of those that were published as don't lie too far beyond.
+    /// An axis for these measured values, and for published values that aren't too far beyond.
     pub(super) fn new(
         scale: &Scale,
         measured: &[f64],
@@ -95,7 +95,7 @@ impl Ruler {
         self.pixels.start + share.clamp(0.0, 1.0) * (self.pixels.end - self.pixels.start)
     }
 
-    /// The pixel of a value; of one beyond the end, that of the end. `None` where it can't be drawn at all.
+    /// The pixel of a value; values beyond the end get that of the end. `None` if it can't be drawn.
     pub(super) fn at(&self, value: f64) -> Option<f64> {
         (self.scale != Scale::Log || value > 0.0).then(|| self.pixel(self.place(value)))
     }
@@ -109,7 +109,7 @@ impl Ruler {
     }
 }
 
-/// Labels of an even axis, from 0.
+/// Labels of a linear axis, from 0.
 fn even(most: f64) -> impl Iterator<Item = f64> {
     let rough = most / TICKS_MAX as f64;
     let power = 10f64.powf(rough.log10().floor());
@@ -117,7 +117,7 @@ fn even(most: f64) -> impl Iterator<Item = f64> {
     (0..=TICKS_MAX).map(move |nth| nth as f64 * digit * power).take_while(move |place| *place <= most)
 }
 
-/// Labels of a logarithmic axis: the powers of ten, and 2 and 5 of each where there are few of those.
+/// Labels of a logarithmic axis: the powers of ten, and also 2 and 5 times these if there are few.
 fn decades(range: &Range<f64>) -> Vec<(f64, String)> {
     let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
     let digits: &[f64] = match last - first {
@@ -129,7 +129,7 @@ fn decades(range: &Range<f64>) -> Vec<(f64, String)> {
     values.map(|value| (value.log10(), short(value))).filter(|(place, _)| range.contains(place)).collect()
 }
 
-/// A figure at an axis.
+/// A label for a value.
 pub(super) fn short(value: f64) -> String {
     let plain = |value: f64| {
         let digits = if value.abs() < 0.01 { 4 } else { 2 };

@@ -6,12 +6,12 @@
 //! which published figures have, and Tol's wine. No two are closer than 16 (ΔE, CIE 1976) for a reader who lacks one kind of cone
 //! (by the matrices of Machado, Oliveira and Fernandes, 2009).
 
-/// The judged server's, and the others' in turn.
+/// The baseline's colour, and those of the others in turn.
 const BASELINE: &str = "#0072b2";
 const COLOURS: [&str; 6] = ["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255"];
-/// Drawn and left out in turn, pixels, when all colours are used: none, dashes, dots, both.
+/// Dash patterns in pixels, used when all colours are used: none, dashes, dots, both.
 const DASHES: [&str; 4] = ["none", "9 4", "2 4", "12 4 2 4"];
-/// Different signs, as paths around their place: a circle, a square, triangles, a diamond, bars, a star.
+/// Signs, as paths around their position: a circle, a square, triangles, a diamond, bars, a star.
 pub(super) const SIGNS: [&str; 8] = [
     "M-1 0a1 1 0 1 0 2 0a1 1 0 1 0-2 0z",
     "M-.92-.92H.92V.92H-.92z",
@@ -30,7 +30,7 @@ const STYLES: usize = 1 + COLOURS.len() * DASHES.len();
 pub(super) struct Style {
     pub(super) colour: &'static str,
     pub(super) dashes: &'static str,
-    /// How broad a line is, and how large a sign, pixels.
+    /// Width of a line and size of a sign, in pixels.
     pub(super) breadth: u32,
     pub(super) radius: f64,
 }

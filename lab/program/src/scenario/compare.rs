@@ -1,4 +1,4 @@
-//! Two results of one scenario beside each other: of each case, server and metric the old and the new figure.
+//! Compares two results of one scenario: the old and the new figure of each case, server and metric.
 //!
 //! Two results weren't measured under the same conditions, and their runs didn't alternate. So a difference is marked only if the
 //! ratio is beyond the scatter of the runs, **and** beyond the change of every server that has the same versions in both: such a
@@ -41,9 +41,9 @@ pub(crate) enum Change {
     Worse,
     /// No difference shown: a ratio below this one, or above its inverse, can't be distinguished from noise.
     NotShown(f64),
-    /// One run of either, so nothing can be said.
+    /// Only one run on either side, so no verdict.
     TooFew,
-    /// One of them has no valid run.
+    /// No valid run on one side.
     Invalid,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
     }
     let is_same = |server: &str| {
         let version = old.version(server);
-        // Whose version isn't known may be any.
+        // An unknown version may be any version.
         version == new.version(server) && version.is_some_and(|version| !version.contains(UNKNOWN))
     };
     let mut rows = Vec::new();
@@ -137,7 +137,7 @@ fn change(old: &ServerReport, new: &ServerReport, metric: Metric, drift: f64) ->
     let (before, after) = (old.valid(metric), new.valid(metric));
     let (Some(was), Some(is)) = (median(&before), median(&after)) else { return Change::Invalid };
     if was <= 0.0 || is <= 0.0 {
-        // Of nothing there is no multiple; from nothing to something is a change that no noise explains.
+        // There is no multiple of nothing. A change from nothing to something isn't noise.
         return match is.total_cmp(&was) {
             std::cmp::Ordering::Equal => Change::NotShown(1.0),
             order => direction(metric, order.is_gt()),
@@ -196,7 +196,7 @@ impl ComparedResults {
         table
     }
 
-    /// A page with the same; it needs nothing else.
+    /// The comparison as a page without external files.
     pub(crate) fn page(&self) -> String {
         page_of("Two results compared", &(boxed("warning", &self.warnings) + &self.table().html()))
     }

@@ -1,5 +1,5 @@
-//! The scenarios. Each is a TOML file in `lab/program/scenarios`, compiled in: its question, load model, figures, published figures and
-//! cases.
+//! The scenarios. Each is a TOML file in `lab/program/scenarios`, compiled in: its question, load model, figures, published figures
+//! and cases.
 //!
 //! A value that depends on the effort is a table, `{ full = 10_000, quick = 6000, smoke = 500 }`. Without `quick`, a quick run has the
 //! value of a full one; without `smoke`, a smoke run has that of a quick one. `efforts` lists the efforts that run a case (all, if it is
@@ -33,13 +33,13 @@ const MEMORY_KEPT_BYTES: usize = 4 << 30;
 /// Memory of a connection at both ends, with a margin.
 const CONNECTION_BYTES: usize = 16 << 10;
 
-/// A question, and how it is answered. Results have these texts as well.
+/// A question and how it is answered. Results include these texts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scenario {
     /// The name of its file.
     pub name: String,
-    /// Ends with a question mark.
+    /// The question, with its question mark.
     pub(crate) question: String,
     /// The load model.
     pub(crate) load: String,
@@ -70,10 +70,10 @@ pub(crate) struct Published {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PublishedMark {
     pub over: Over,
-    /// Cases with this word in their name; all, if it is empty.
+    /// Cases with this word in their name; if empty, all.
     #[serde(default)]
     cases: String,
-    /// Label, if it isn't that of the figure. An empty one leaves the server.
+    /// A label instead of that of the figure. If empty, only the server is named.
     pub figure: Option<String>,
     #[serde(flatten)]
     pub place: Place,
@@ -143,7 +143,7 @@ fn connections_max() -> usize {
     (free / CONNECTION_BYTES).max(10_000)
 }
 
-/// The same with the values of one effort.
+/// The same with the values for one effort.
 fn of_effort(value: &Value, effort: Effort) -> Value {
     let names = match effort {
         Effort::Smoke => &["smoke", "quick", "full"][..],

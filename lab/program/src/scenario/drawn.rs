@@ -7,7 +7,7 @@ use super::record::Record;
 use crate::bench::{CaseReport, Curve, ServerReport};
 use crate::plot::{Line, Plot, Scale};
 
-/// Figures over connections that are drawn of a family of cases at most, the decisive one first.
+/// Maximum number of figures drawn over connections for a family of cases, the decisive one first.
 const OVERVIEWS_MAX: usize = 6;
 
 /// The plots of one case.
@@ -25,7 +25,7 @@ pub(super) fn plots(scenario: &str, case: &CaseReport) -> Vec<Plot> {
     Curve::ALL.iter().copied().map(plot_of).collect()
 }
 
-/// How the values of a curve lie along its axes.
+/// The scales of a curve's axes.
 fn scales(curve: Curve) -> (Scale, Scale) {
     match curve {
         Curve::Latency => (Scale::Percentile, Scale::Log),
@@ -70,7 +70,7 @@ fn family(case: &str) -> String {
     case.split('-').filter(is_size).collect::<Vec<&str>>().join("-")
 }
 
-/// A line of each server; that of A against A is left out, as it is the same server's.
+/// One line per server, without the baseline's second name.
 fn lines(servers: &[ServerReport], points: impl Fn(&ServerReport) -> Vec<(f64, f64)>) -> Vec<Line> {
     let first = servers.first().map(|first| format!("{} again", first.name));
     let drawn = servers.iter().enumerate().filter(|(_, runs)| Some(&runs.name) != first.as_ref());

@@ -1,7 +1,7 @@
-//! Whether a change made the judged server worse: a fresh result beside a baseline, for programs that decide by exit codes.
+//! Judges whether a change made the first server worse, by a new result and a baseline, for programs that decide by exit codes.
 //!
-//! Of the result, only the judged server's figures count; the others say what the machine did ([`super::compare`]). A figure
-//! that is worse by more than noise, but by less than the tolerance, is let pass.
+//! Only the figures of the first server count; the others show the influence of the machine ([`super::compare`]). A figure that is
+//! worse by more than noise but less than the tolerance is accepted.
 
 use std::fmt;
 
@@ -14,15 +14,15 @@ use crate::Error;
 pub(crate) enum Gate {
     Held,
     Slower,
-    /// The judged server has no valid run of a decisive figure, in the baseline or now, or too few runs to tell a
-    /// difference: nothing follows, also not that nothing is worse.
+    /// The first server has no valid run of a decisive figure, in the baseline or now, or too few runs to tell a difference: no
+    /// verdict.
     Invalid,
-    /// Somebody who was to take part gave nothing.
+    /// A server that should have taken part has no result.
     Failed,
 }
 
 impl Gate {
-    /// For the shell. 2 is the command line's own.
+    /// The exit code. 2 is used by the command line.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Held => 0,

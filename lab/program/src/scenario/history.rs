@@ -1,8 +1,8 @@
 //! One server over its versions: the results that have it, and its figures.
 //!
-//! The results of a folder, in the order in which they were made. A figure is the median of that result's valid runs; beside
-//! another server (`--against`) it is the ratio to that one's in the same result, which takes out what the machine was like at
-//! that time. Differences between two results are [`super::compare`]'s to judge, so none is claimed here.
+//! The results of a folder by time. A figure is the median of the valid runs of that result. With another server (`--against`) it is
+//! the ratio to the figure of that server in the same result, which removes the influence of the machine at that time. Differences
+//! are judged by [`super::compare`], so none is claimed here.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,16 +19,16 @@ use crate::table::{Table, escaped};
 
 #[derive(Args)]
 pub(crate) struct Question {
-    /// The server, as results call it.
+    /// The server, by its name in results.
     #[arg(default_value = "stentor")]
     server: String,
-    /// Of this scenario only.
+    /// Only this scenario.
     #[arg(long)]
     scenario: Option<String>,
-    /// This figure, as results call it (such as latency_p99) [default: the decisive one of each case].
+    /// The figure, by its name in results (such as latency_p99) [default: the decisive one of each case].
     #[arg(long, value_parser = Metric::of_name)]
     metric: Option<Metric>,
-    /// Divided by the same figure of this server, which takes out what the machine was like.
+    /// Divide by the same figure of this server, to remove the influence of the machine.
     #[arg(long)]
     against: Option<String>,
 }
@@ -53,12 +53,12 @@ struct Series {
 #[derive(Clone, Debug)]
 struct Point {
     figure: Option<f64>,
-    /// Its row in the table, which begins with the time.
+    /// The row of the table, which starts with the time.
     row: [String; 7],
 }
 
 impl History {
-    /// Reads the results in `folder`. Files of other kinds are passed over, and named in `unread` where they look like results.
+    /// Reads the results in `folder`. Other files are skipped; those that look like results are listed in `unread`.
     pub(crate) fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
         let (kept, unread) =
             Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
@@ -87,7 +87,7 @@ impl History {
         Ok(history)
     }
 
-    /// Why nothing answers the question: what there is instead.
+    /// An explanation if no result matches: what the folder has instead.
     fn nothing(&self, folder: &Path, kept: &[(String, Record)], question: &Question) -> String {
         let mut told = match kept.is_empty() {
             true => format!("there are no results in {} (--results)", folder.display()),
@@ -179,7 +179,7 @@ impl History {
         table
     }
 
-    /// A page with a plot and a table of each case; it needs nothing else.
+    /// A page with a plot and a table of each case, without external files.
     pub(crate) fn page(&self) -> String {
         let of_case = |series: &Series| {
             let points = series.points.iter().enumerate();

@@ -1,6 +1,6 @@
-//! Results as one page that needs nothing else: the warnings and the answer first, then a chart, a table and curves of each case,
-//! what was published, and, folded, how it was measured. No script, nothing to be loaded. It is made of what is in the files, so
-//! that one made again is the same.
+//! A result as one page without scripts or external files: first the warnings and the answer, then for each case a chart, a table
+//! and curves, then the published figures, and, folded, how it was measured. It depends only on the result's file, so a page written
+//! again is the same.
 
 use super::Scenario;
 use super::drawn::{overviews, plots};
@@ -17,7 +17,7 @@ pub(crate) fn page(record: &Record) -> String {
     page_of(&record.scenario.question, &format!("{at}{answer}<h2>Figures</h2>{figures}"))
 }
 
-/// The files of a folder of results, by name: a page and a chart of each, a list of them, and the same as Markdown.
+/// The files for a folder of results, by name: a page and a chart for each result, a list of them, and the list as Markdown.
 pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)> {
     let stem = |file: &str| file.trim_end_matches(".json").to_owned();
     let (mut files, mut gallery) = (Vec::new(), String::new());
@@ -58,7 +58,7 @@ pub(crate) fn folder_pages(results: &[(String, Record)]) -> Vec<(String, String)
     files
 }
 
-/// A page with this title and heading.
+/// A page with this title, which is also the heading.
 pub(super) fn page_of(title: &str, body: &str) -> String {
     let title = escaped(title);
     format!(
@@ -67,9 +67,9 @@ pub(super) fn page_of(title: &str, body: &str) -> String {
     )
 }
 
-/// Paragraphs in a box of this class; nothing where there are none.
+/// Paragraphs in a box of this class; empty if there are none.
 pub(super) fn boxed(class: &str, lines: &[String]) -> String {
-    // A number stays with its unit.
+    // A number stays on the line of its unit.
     let line = |line: &String| format!("<p>{}</p>", escaped(line).replace(" %", "\u{a0}%"));
     let paragraphs: String = lines.iter().map(line).collect();
     if lines.is_empty() { String::new() } else { format!("<div class=\"{class}\">{paragraphs}</div>") }
@@ -79,7 +79,7 @@ fn moment(record: &Record) -> String {
     escaped(&record.began.replace('T', " ").replace('Z', " UTC"))
 }
 
-/// Where and when, and under what load.
+/// Place, time and load.
 fn measured_on(record: &Record) -> String {
     let effort = record.effort_name();
     format!(
@@ -170,7 +170,7 @@ fn of_case(scenario: &str, case: &CaseReport) -> String {
     )
 }
 
-/// The title of a case as that of a section.
+/// The title of a case as a section heading.
 fn heading(case: &CaseReport) -> String {
     let mut rest = case.title.chars();
     let first = rest.next().into_iter().flat_map(char::to_uppercase);
@@ -212,7 +212,7 @@ pub(super) fn drawn(plots: Vec<Plot>) -> String {
     plots.iter().map(|plot| inline(&plot::svg(plot))).collect()
 }
 
-/// Within a page an SVG needs no namespace.
+/// An SVG within a page needs no namespace.
 fn inline(svg: &str) -> String {
     let svg = svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
     if svg.is_empty() {

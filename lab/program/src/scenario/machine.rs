@@ -1,4 +1,4 @@
-//! Where something was measured.
+//! The machine of a measurement.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ pub(crate) struct Machine {
     pub cores: usize,
     pub memory_bytes: u64,
     pub kernel: String,
-    /// Whether it is a virtual one, whose cores others may use at times.
+    /// Whether it is virtual, so that others may use its cores.
     pub is_virtual: bool,
     /// The kernel's source of time.
     pub clock_source: String,
@@ -64,7 +64,7 @@ fn after<'a>(text: &'a str, name: &str) -> &'a str {
     line.unwrap_or_default().trim_start_matches([' ', '\t', ':']).trim()
 }
 
-/// Of memory, this figure of the kernel's; where it doesn't tell, 0.
+/// A value of the kernel's memory statistics; 0 if there is none.
 pub(super) fn memory_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     after(&text, name).trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024

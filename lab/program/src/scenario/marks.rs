@@ -1,10 +1,10 @@
-//! Published figures in the plots, where a plot has their axes.
+//! Published figures in plots with the same axes.
 
 use super::SCENARIOS;
 use super::declared::{Over, Published, PublishedMark};
 use crate::plot::Mark;
 
-/// The published figures of a scenario that belong in a plot of a case, or of cases with a common name.
+/// The published figures of a scenario for a plot of a case, or of cases with a common name.
 pub(super) fn marks(scenario: &str, case: &str, over: Over) -> Vec<Mark> {
     let published =
         SCENARIOS.iter().filter(|known| known.name == scenario).flat_map(|known| &known.published);

@@ -1,5 +1,5 @@
-//! Scenarios: published comparisons, repeated, and our own. [`declared`] reads them. [`crate::bench`] measures their cases. Results are
-//! stored ([`record`]), drawn ([`html`], [`drawn`], [`marks`]) and compared ([`compare`], [`history`], [`gate`]).
+//! Scenarios: published comparisons, repeated, and our own. `declared` reads them. [`crate::bench`] measures their cases. Results
+//! are stored (`record`), drawn (`html`, `drawn`, `marks`) and compared (`compare`, `history`, `gate`).
 
 pub(crate) mod compare;
 mod declared;

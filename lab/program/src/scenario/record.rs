@@ -1,5 +1,5 @@
-//! A result: `results/SCENARIO-TIME.json`, whose schema docs/lab.md has. It is written after each run, and read by the pages,
-//! [`super::compare`], [`super::history`], [`super::gate`] and `--resume`. A greater number of the schema is refused.
+//! A result: `results/SCENARIO-TIME.json`, whose schema is in docs/lab.md. It is written after each run, and read by the pages,
+//! [`super::compare`], [`super::history`], [`super::gate`] and `--resume`. Files with a higher schema number are refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::{Machine, Scenario};
 use crate::Error;
 use crate::bench::{CaseReport, Effort, Report, separated};
 
-/// The number of the schema; it grows when something changes its meaning or goes.
+/// The number of the schema. It is increased when something is removed or changes its meaning.
 pub(super) const SCHEMA: u32 = 1;
 
 /// One run of a scenario.
@@ -21,7 +21,7 @@ pub struct Record {
     /// The texts and published figures.
     pub(crate) scenario: Scenario,
     pub(crate) effort: Effort,
-    /// When it began, as ISO 8601 has it.
+    /// Its start in ISO 8601.
     pub(crate) began: String,
     #[serde(default)]
     pub(crate) took_s: f64,
@@ -31,7 +31,7 @@ pub struct Record {
     pub report: Report,
 }
 
-/// Results with the names of their files.
+/// Results with their file names.
 pub(super) type Named = Vec<(String, Record)>;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,14 +39,14 @@ pub(crate) struct Server {
     pub name: String,
     #[serde(default)]
     pub about: String,
-    /// Of what matters.
+    /// The versions of the relevant software.
     pub versions: BTreeMap<String, String>,
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
 }
 
 impl Record {
-    /// Reads a file that [`super::run()`] wrote.
+    /// Reads a file written by [`super::run()`].
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
         let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -74,7 +74,7 @@ impl Record {
         Ok((found, unread))
     }
 
-    /// The same of a text; an error says what is wrong with it.
+    /// The same from a text; the error is the reason why it can't be read.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Version {
@@ -98,7 +98,7 @@ impl Record {
         }
     }
 
-    /// Whether all servers that were to take part gave something in each of their cases.
+    /// Whether all servers have a result in each of their cases.
     pub(crate) fn is_complete(&self) -> bool {
         let servers = self.report.cases.iter().flat_map(|case| &case.servers);
         self.report.missing.is_empty()

@@ -1,5 +1,5 @@
-//! Running a scenario: the result is written after each run, and beside it a page of the same name. `--resume` goes on with a run
-//! that was interrupted, if the scenario, effort, servers, versions, machine and congestion control are the same.
+//! Runs a scenario: the result is written after each run, with a page of the same name. `--resume` continues an interrupted run if
+//! the scenario, effort, servers, versions, machine and congestion control are the same.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,9 +18,9 @@ use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_
 use crate::catalogue::{Catalogue, TARGET};
 use crate::measure::end_children_on_signal;
 
-/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
-/// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
-/// and the page's path. `resume`: goes on with a run that was broken off, which this file has, or else the newest of the scenario.
+/// Runs `scenario` with `options.servers` or its usual servers, and writes the record to `results` after each run, so that an
+/// interruption loses nothing; a signal ends the servers and generators with this process. Returns the record and the path of the
+/// page. `resume`: continue an interrupted run from this file, or from the newest one of the scenario.
 pub fn run(
     scenario: &Scenario,
     options: &Options,
@@ -109,11 +109,11 @@ fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
             time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with(".json")
         })
     };
-    // Their names have the time, in an order that sorts.
+    // The names contain the time in a form that sorts.
     entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).max().ok_or_else(nothing)
 }
 
-/// Whether `now`, which has measured nothing yet, can go on with `was`, or in what they differ.
+/// Whether `now`, without measurements yet, can continue `was`; the error lists the differences.
 fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), String> {
     let mut differing = was.machine.differences(&now.machine);
     let names = |record: &Record| record.server_names().join(",");
@@ -139,8 +139,8 @@ fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), S
     }
 }
 
-/// The path of a result of that name, or with a number where another run began in the same second. Until there is a result
-/// its draft says that the name is taken.
+/// Reserves the path of a result of that name, with a number if another run started in the same second. Until the first result, a
+/// draft file reserves the name.
 fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
     let mut path = results.join(format!("{name}.json"));
     for number in 2.. {
@@ -165,13 +165,13 @@ fn unwritable(path: &Path, error: &io::Error) -> Error {
     Error::Usage(format!("writing {}: {error} (--results)", path.display()))
 }
 
-/// Writes a file such that there is a whole one at any time, whatever ends this process.
+/// Writes a file so that it is always complete, even if this process ends.
 fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let draft = path.with_extension("draft");
     fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(|error| unwritable(path, &error))
 }
 
-/// Says something from a signal's thread, which has nobody's `progress`.
+/// Prints a message from the signal thread, which has no `progress`.
 pub(crate) fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "lab: {what}");
 }
@@ -190,7 +190,8 @@ pub(crate) fn install(
     install_for(&scenario.cases(options.effort), &with_servers(scenario, options), progress)
 }
 
-/// With the scenario's usual servers, if none were named; what is measured first comes first: a target, then Stentor's. Where it has none, each case has its own.
+/// Adds the scenario's usual servers if none were named, in this order: a target, Stentor, the others. If the scenario has none,
+/// each case has its own.
 fn with_servers(scenario: &Scenario, options: &Options) -> Options {
     let mut options = options.clone();
     if options.target.is_some() {
@@ -213,7 +214,7 @@ fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
             .extend(said.split_whitespace().last().map(|version| ("stentor".to_owned(), version.to_owned())));
     }
     if let Ok(bytes) = fs::read(program) {
-        // FNV-1a (Fowler, Noll, Vo): nobody has a reason to forge it.
+        // FNV-1a (Fowler, Noll, Vo): protection against forgery isn't needed.
         let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
         versions.insert("build".to_owned(), format!("{hash:016x}")[..8].to_owned());

@@ -1,16 +1,16 @@
-//! The audit of every message: its checksum and length, and its number beside that which had to come on its connection.
+//! The audit of every message: its checksum, its length, and its number compared with the expected one on its connection.
 
 use super::{ConnectionPool, Message};
 use crate::payload::Head;
 
-/// How many numbers a connection may skip at once: beyond that a number is no number.
+/// The maximum number of messages that a connection may skip at once; a higher number counts as corrupt.
 const AHEAD_MAX: u64 = 1 << 20;
-/// Skipped numbers that are remembered, to tell a late message from a repeated one.
+/// The maximum number of remembered gaps, which tell a late message from a repeated one.
 const SKIPPED_MAX: usize = 1 << 16;
 
 impl ConnectionPool {
-    /// Audits one message against the length that was sent and the order on its connection. Returns the head
-    /// of a valid one; what is wrong is counted where `counts` says that it belongs to the measured part.
+    /// Audits one message by the sent length and the order on its connection. Returns the head of a valid one. Errors are counted if
+    /// `counts`: the message belongs to the measured part.
     pub(in crate::generator) fn check(
         &mut self,
         message: &Message,
@@ -20,8 +20,8 @@ impl ConnectionPool {
         let valid = self.check_alone(message, bytes);
         let sequence = message.head?.sequence;
         let expected = &mut self.connections[message.number].expected;
-        // A spoiled message has come as well, if its number is the one that had to come: it isn't missing besides. Any other
-        // number may be what was spoiled.
+        // A corrupt message with the expected number has arrived, so it isn't missing as well. Any other number may be the corrupt
+        // part.
         if valid.is_none() && *expected != Some(sequence) {
             return None;
         }
@@ -50,7 +50,7 @@ impl ConnectionPool {
         None
     }
 
-    /// Audits one message without regard to others.
+    /// Audits one message independently of others.
     pub(in crate::generator) fn check_alone(&mut self, message: &Message, bytes: usize) -> Option<Head> {
         let Some(head) = message.head else {
             self.audit.corrupt += 1;
@@ -67,13 +67,13 @@ impl ConnectionPool {
         Some(head)
     }
 
-    /// Counts a valid message of the measured part, and times it.
+    /// Counts and times a valid message of the measured part.
     pub(in crate::generator) fn deliver(&mut self, message: &Message, intended_ns: u64) {
         self.audit.delivered += 1;
         self.outcome.latency.record_ns(message.at_ns.saturating_sub(intended_ns));
     }
 
-    /// Says that the next message of every connection has the number 0.
+    /// Expects number 0 as the next number of every connection.
     pub(in crate::generator) fn expect_from_zero(&mut self) {
         for connection in &mut self.connections {
             connection.expected = Some(0);

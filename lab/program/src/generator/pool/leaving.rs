@@ -1,4 +1,4 @@
-//! Connections that end, and those that the load stops, ends and begins anew.
+//! Ends connections, and stops, closes and reopens them for loads.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use stentor_driver::Driver;
 use super::{ConnectionPool, Load, Stage};
 use crate::Error;
 
-/// Connections begun anew between two looks at what has come.
+/// Connections reopened between two polls.
 const BACK_AT_ONCE: usize = 32;
 
 impl ConnectionPool {
@@ -16,17 +16,17 @@ impl ConnectionPool {
         self.driver.pause(self.connections[number].main.conn);
     }
 
-    /// Reads from it again.
+    /// Resumes reading from it.
     pub(in super::super) fn resume(&mut self, number: usize) {
         self.driver.resume(self.connections[number].main.conn);
     }
 
-    /// Cuts a connection, without a word of its protocol; nothing is held against the server.
+    /// Disconnects without a closing message; it doesn't count against the server.
     pub(in super::super) fn cut(&mut self, number: usize) {
         self.close(number);
     }
 
-    /// Closes a connection; returns where it stood, if it was there.
+    /// Closes a connection; returns its state, if it existed.
     fn close(&mut self, number: usize) -> Option<Stage> {
         let connection = &mut self.connections[number];
         let was = std::mem::replace(&mut connection.stage, Stage::Lost);
@@ -41,7 +41,7 @@ impl ConnectionPool {
         Some(was)
     }
 
-    /// Begins connection `number`, which is lost, anew.
+    /// Reopens the lost connection `number`.
     pub(in super::super) fn come_back(&mut self, number: usize) -> Result<(), Error> {
         assert_eq!(self.connections[number].stage, Stage::Lost, "a connection that is there can't come back");
         self.connections[number] = self.anew(number)?;
@@ -55,7 +55,7 @@ impl ConnectionPool {
         load: &mut L,
         mut begun: impl FnMut(&mut L, usize),
     ) -> Result<(), Error> {
-        // From other addresses, so that none meets what is left of its last connection.
+        // From other addresses, so that no connection meets the remains of its predecessor.
         self.round = self.round.wrapping_add(1);
         for some in numbers.chunks(BACK_AT_ONCE) {
             for number in some {
@@ -67,8 +67,8 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// Cuts all open connections, brings them back, and waits until all are open again, or lost. Returns how long it took
-    /// until all were begun, and until all were back.
+    /// Disconnects all open connections, reconnects them, and waits until all are open or lost. Returns the time until all were
+    /// started, and until all were open.
     pub(in super::super) fn restart<L: Load>(
         &mut self,
         within: Duration,
@@ -91,7 +91,7 @@ impl ConnectionPool {
         Ok([asking, begin.elapsed()])
     }
 
-    /// One is no more, for this reason.
+    /// Records that a connection was lost, with the reason.
     pub(super) fn lose(&mut self, number: usize, why: &str) {
         let Some(was) = self.close(number) else { return };
         self.audit.lost_connections += 1;

@@ -1,13 +1,13 @@
-//! Answers over HTTP, gathered.
+//! Collects answers over HTTP.
 
 use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, Response, parse_response, write_request_head};
 
 use super::{Dialect, Fault};
 
-/// Bytes of an answer's body.
+/// Maximum bytes of an answer's body.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// The head of an answer, gathered.
+/// Collects the head of an answer.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     scanner: HeadScanner,
@@ -31,12 +31,12 @@ impl AnswerHead {
     }
 }
 
-/// One answer after the other on a connection, gathered.
+/// Collects the answers on a connection, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     head: AnswerHead,
     status: u16,
-    /// While a body comes.
+    /// Present while a body arrives.
     decoder: Option<BodyDecoder>,
     body: Vec<u8>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Whether the next one may be sent; then it is taken to be.
+    /// Whether the next request may be sent. If so, it counts as sent.
     pub(super) fn begin(&mut self, is_needed: bool) -> bool {
         let begins = is_needed && !self.under_way;
         self.under_way |= begins;
@@ -60,7 +60,7 @@ impl Requests {
         !self.under_way
     }
 
-    /// Takes what came; true once the request is answered well.
+    /// Consumes received data; returns true once the request has a successful answer.
     pub(super) fn feed(&mut self, data: &[u8]) -> Result<bool, Fault> {
         if !self.under_way {
             return Err(Fault::Answer("an answer to no request"));
@@ -75,7 +75,7 @@ impl Requests {
 }
 
 impl Answer {
-    /// Takes what came; true once an answer is whole, and nothing else came.
+    /// Consumes received data; returns true once an answer is complete. More data is an error.
     pub(super) fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {
         let Some(decoder) = &mut self.decoder else {
             let begun =
@@ -102,7 +102,7 @@ impl Answer {
         }
     }
 
-    /// Whether the server agreed.
+    /// Checks the status of the answer.
     pub(super) fn check(&self) -> Result<(), Fault> {
         if matches!(self.status, 200 | 204) {
             return Ok(());
@@ -110,12 +110,12 @@ impl Answer {
         Err(Fault::refused(self.status, &self.body))
     }
 
-    /// The body of an answer that is whole.
+    /// Returns the body of a complete answer.
     pub(super) fn take_body(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.body)
     }
 
-    /// Takes a body back, to gather the next one in.
+    /// Takes back a body, to reuse its memory for the next.
     pub(super) fn give_back(&mut self, body: Vec<u8>) {
         self.body = body;
     }

@@ -1,4 +1,4 @@
-//! Bayeux 1.0 (the specification of CometD), as faye 1.4 serves it over WebSocket: what is said besides the load.
+//! Bayeux 1.0 (the specification of CometD), as faye 1.4 serves it over WebSocket: all messages except those of the load.
 //!
 //! A message is a JSON array of objects. A client sends `/meta/handshake` and receives its id, subscribes to [`CHANNEL`], and sends
 //! `/meta/connect`, the first time for an immediate answer. From then on it receives publications. Later the server answers when it
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{Fault, Reaction, is_plain};
 
-/// Where the load's messages are published.
+/// The channel of the load's messages.
 pub(super) const CHANNEL: &str = "/room";
 /// The first message of a client.
 pub(super) const HANDSHAKE: &str =
@@ -27,7 +27,7 @@ struct Reply {
     error: Option<String>,
 }
 
-/// A message that isn't the load's, to a client whose id, once it has one, is `client_id`.
+/// Handles a message that doesn't belong to the load. `client_id` is set once the server has assigned it.
 pub(super) fn react(message: &[u8], client_id: &mut String) -> Result<Reaction, Fault> {
     let replies: Vec<Reply> =
         serde_json::from_slice(message).map_err(|_| Fault::Answer("a message that isn't Bayeux"))?;
@@ -62,7 +62,7 @@ fn connect(client_id: &str, more: &str) -> String {
     format!(r#"[{{"channel":"/meta/connect","clientId":"{client_id}","connectionType":"websocket"{more}}}]"#)
 }
 
-/// Appends a publication of this text, in which nothing is to be escaped.
+/// Appends a publication with this text, which needs no escaping.
 pub(super) fn write_publication(out: &mut Vec<u8>, client_id: &str, text: &[u8]) {
     let begin = format!(r#"[{{"channel":"{CHANNEL}","clientId":"{client_id}","data":""#);
     for part in [begin.as_bytes(), text, b"\"}]"] {

@@ -1,11 +1,11 @@
-//! Centrifuge's client protocol as JSON over WebSocket (`client.proto` of github.com/centrifugal/protocol): what is said
-//! besides the load.
+//! Centrifuge's client protocol as JSON over WebSocket (`client.proto` of github.com/centrifugal/protocol): all messages except
+//! those of the load.
 //!
-//! A message has one reply or push or more, one a line. A client says `connect`; the server subscribes it to the channel `room`, and
-//! from then on it is delivered to. `{}` is the server's ping, and the answer to it. The ids of commands needn't differ, so
-//! what is around a payload is always the same.
+//! A message has one or more replies or pushes, one per line. A client sends `connect`; the server subscribes it to the channel
+//! `room`, and delivers to it from then on. `{}` is the server's ping, and also the answer to it. The ids of commands may all be the
+//! same, so that the text around a payload never changes.
 //!
-//! Deliberately absent: subscribing by command, history, recovery; of presence, all but that somebody joined or left.
+//! Deliberately absent: subscribing by command, history, recovery, and presence except notices that a member joined or left.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -32,12 +32,12 @@ struct Push {
     leave: Option<Value>,
 }
 
-/// A line that isn't the load's.
+/// Handles a line that doesn't belong to the load.
 pub(super) fn react(line: &[u8]) -> Result<Reaction, Fault> {
     if line == PING.as_bytes() {
         return Ok(Reaction::answer(PING.to_owned()));
     }
-    // A line's end may end a message as well.
+    // The end of a line may also end the message.
     if line.is_empty() {
         return Ok(Reaction::NOTHING);
     }

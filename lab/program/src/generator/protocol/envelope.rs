@@ -4,8 +4,8 @@
 //! is ever escaped, so a message is compared in place: the envelope byte by byte, the payload by its checksum. A message that
 //! doesn't begin with the envelope is returned for the protocol to handle.
 //!
-//! Without an envelope a message that begins with `"` is a JSON string around the payload, as documents of feeds are: the
-//! quotes are checked, and count as its bytes.
+//! Without an envelope, a message that begins with `"` is a JSON string around the payload, like the documents of feeds. The quotes
+//! are checked and count as bytes of the payload.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use memchr::memmem;
 use super::ClientEvent;
 use crate::payload::{self, HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES, is_padding};
 
-/// Bytes of a message without a payload: handshakes, heartbeats, events of other names.
+/// Maximum bytes of a message without a payload: handshakes, heartbeats, other events.
 pub(super) const OTHER_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a message whose payloads come in pieces, and may be several.
+/// Maximum bytes of a message with one or more payloads in pieces.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of what may stand behind a payload.
+/// Maximum bytes after a payload.
 const TAIL_BYTES_MAX: usize = 7;
 
 /// The text around payloads. See the module's documentation.
@@ -29,17 +29,17 @@ const TAIL_BYTES_MAX: usize = 7;
 #[derive(Debug)]
 pub(super) struct Envelope {
     open: Box<[u8]>,
-    /// Between two payloads of one message; empty where there can't be two.
+    /// The text between two payloads of one message; empty if there is only one.
     between: Box<[u8]>,
     close: Box<[u8]>,
-    /// Whether it is around other messages as well, which don't begin with a digit.
+    /// Whether it also surrounds other messages, which don't begin with a digit.
     pub(super) around_others: bool,
-    /// Whether payloads have room for a time and a checksum, and not for their number alone.
+    /// Whether payloads are long enough for a time and a checksum besides their number.
     pub(super) has_checksums: bool,
 }
 
 impl Envelope {
-    /// `template` with a payload in the place of `*`; two of them, where a message may have several payloads.
+    /// `template` has `*` in place of the payload; two of them if a message may have several payloads.
     pub(super) fn around(template: &str) -> Self {
         let (open, rest) = template.split_once('*').unwrap_or((template, ""));
         let (between, close) = rest.split_once('*').unwrap_or(("", rest));
@@ -55,13 +55,12 @@ impl Envelope {
         }
     }
 
-    /// Whether its payloads needn't be whole to be looked at.
+    /// Whether payloads are processed before they are complete.
     fn is_streamed(&self) -> bool {
         self.has_checksums && self.between.is_empty()
     }
 
-    /// Reads a whole message: one without a payload is returned. Of a payload that came in pieces, it may lack those that
-    /// were `streamed`.
+    /// Reads a whole message; returns one without a payload. If a payload came in pieces, the message may lack the `streamed` bytes.
     fn read<'a>(
         &self,
         message: Cow<'a, [u8]>,
@@ -95,7 +94,7 @@ impl Envelope {
         (!is_other).then_some(payload)
     }
 
-    /// The bytes of a quote before a payload's head.
+    /// The number of bytes of a quote before a payload's head.
     fn quote_of(&self, payload: &[u8]) -> usize {
         usize::from(self.close.is_empty() && payload.first() == Some(&b'"'))
     }
@@ -123,16 +122,16 @@ impl Envelope {
     }
 }
 
-/// A message in no envelope was longer than [`OTHER_BYTES_MAX`].
+/// A message without the envelope was longer than [`OTHER_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of over {OTHER_BYTES_MAX} bytes that isn't the load's")]
 pub(in super::super) struct TooLong;
 
-/// The middle of a payload, which isn't kept.
+/// The middle of a payload, which isn't stored.
 #[derive(Clone, Copy, Debug)]
 struct Streamed {
     bytes: u64,
-    /// Of the head, and of these bytes.
+    /// The checksum of the head and of these bytes.
     checksum: u32,
 }
 
@@ -147,8 +146,8 @@ pub(super) struct MessageReader {
 }
 
 impl MessageReader {
-    /// Takes the next bytes of a message, the last ones if it `ends` with them. Its payloads are appended to what
-    /// `happened`; a message without any is returned.
+    /// Consumes the next bytes of a message; they are the last ones if `ends`. Appends its payloads to `happened`; returns a message
+    /// without payload.
     pub(super) fn take<'a>(
         &mut self,
         envelope: &Envelope,
@@ -159,7 +158,7 @@ impl MessageReader {
         if ends && self.gathered.is_empty() {
             return envelope.read(Cow::Borrowed(bytes), None, happened);
         }
-        // With a quote.
+        // Including a quote.
         let start_bytes = envelope.open.len() + 1 + HEAD_BYTES;
         let (start, rest) = bytes.split_at(start_bytes.saturating_sub(self.gathered.len()).min(bytes.len()));
         self.gathered.extend_from_slice(start);

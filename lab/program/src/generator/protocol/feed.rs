@@ -8,10 +8,10 @@
 //! | `stentor-v1` | `/ws?feed=KEY/{}` | the same, with a feed for each client |
 //! | `stentor-v1` | `/ws` | `welcome`, which opens it; the client subscribes when the load sends |
 //!
-//! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
-//! all clients that have the same version, so each is parsed once, and others are compared with those. A few clients
-//! remember what came and carry it out in the end, when nothing is timed any more ([`FeedReader::verify`]), each by
-//! itself and by the crate `json-patch`, an implementation that has nothing to do with the server's.
+//! Documents are compared byte by byte with the expected ones while they arrive. Messages of `stentor.v1` are the same for all
+//! clients with the same version, so each is parsed once, and the copies are compared with it. A few clients store their messages
+//! and apply them after the measurement ([`FeedReader::verify`]), each separately, by the crate `json-patch`, which is independent
+//! of the server.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,17 +26,17 @@ use super::{ClientEvent, Fault, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
 use crate::payload::{self, Head};
 
-/// Clients of a generator that carry out what comes.
+/// Number of clients per generator that apply their messages.
 pub(super) const VERIFYING: usize = 40;
-/// The key.
+/// The feed's key.
 const KEY: &str = "bench";
-/// Subscribes to it.
+/// The message that subscribes to the feed.
 pub(super) const SUBSCRIBE: &[u8] = br#"{"type":"subscribe","feed":"bench"}"#;
-/// Messages that are known to have come: clients aren't further apart than that, or are parsed for again.
+/// Number of known messages kept. Clients that are further behind are parsed again.
 const KEPT: usize = 32;
-/// Versions that are kept to be compared with: of an overload, those of some seconds.
+/// Number of versions kept for comparison: for an overload, those of some seconds.
 const VERSIONS_KEPT: usize = 256;
-/// How far a version may be ahead of the newest one known: beyond that its number is garbage.
+/// How far a version may be ahead of the newest known one; a higher number counts as corrupt.
 const AHEAD_MAX: u64 = 1000;
 
 /// State of the feed that all clients of a generator share.
@@ -45,13 +45,13 @@ pub(super) struct Feed {
     shape: Shape,
     bytes: usize,
     newest: RefCell<Document>,
-    /// The newest versions, oldest first.
+    /// The newest versions, the oldest first.
     versions: RefCell<VecDeque<(u64, Rc<[u8]>)>>,
     seen: RefCell<VecDeque<Rc<Seen>>>,
     verifying: Cell<usize>,
 }
 
-/// A message that came, parsed.
+/// A received message, parsed.
 #[derive(Debug)]
 pub(super) struct Seen {
     text: Vec<u8>,
@@ -83,7 +83,7 @@ impl Feed {
         }
     }
 
-    /// Version `number` of the document (0: before its first change); `None` where nobody needs it.
+    /// Version `number` of the document (0: before its first change); `None` if it is no longer kept.
     fn version(&self, number: u64) -> Option<Rc<[u8]>> {
         let mut newest = self.newest.borrow_mut();
         let mut versions = self.versions.borrow_mut();
@@ -100,7 +100,7 @@ impl Feed {
         versions.iter().rev().find(|(version, _)| *version == number).map(|(_, text)| Rc::clone(text))
     }
 
-    /// A message of `stentor.v1`, known or parsed.
+    /// Returns a message of `stentor.v1`, parsed before or now.
     fn message(&self, text: &[u8]) -> Result<Rc<Seen>, Fault> {
         let mut seen = self.seen.borrow_mut();
         if let Some(known) = seen.iter().rev().find(|known| known.text == text) {
@@ -123,7 +123,7 @@ impl Feed {
             _ => None,
         };
         let parsed = Rc::new(Seen { text: text.to_vec(), message, head });
-        // Each client is welcomed with a session of its own.
+        // The welcome of each client has a different session.
         if !matches!(parsed.message, Message::Welcome {}) {
             if seen.len() == KEPT {
                 seen.pop_front();
@@ -137,7 +137,7 @@ impl Feed {
 /// The received part of a message.
 #[derive(Debug)]
 enum Reading {
-    /// Whole documents: the first bytes, then the version that it has to be, how much has come, and whether it is the same.
+    /// Whole documents: the first bytes, then the expected version, the number of bytes received, and whether they agree.
     Document {
         start: Vec<u8>,
         version: Option<Rc<[u8]>>,
@@ -147,16 +147,16 @@ enum Reading {
     Message(Gathered),
 }
 
-/// See the module's documentation.
+/// The reader of one client of a feed; see the module's documentation.
 #[derive(Debug)]
 pub(super) struct FeedReader {
     reading: Reading,
     opened: bool,
     /// Whether the client is subscribed by its path.
     is_subscribed: bool,
-    /// The name of its feed, once it has come.
+    /// The name of its feed, once received.
     name: Option<String>,
-    /// Epoch and offset of what it has.
+    /// Epoch and offset of the client's version.
     position: Option<(u64, u64)>,
     /// All messages, of a client that is verified.
     log: Option<Vec<Rc<Seen>>>,
@@ -181,7 +181,7 @@ impl FeedReader {
         }
     }
 
-    /// Takes the next bytes of a message, the last ones if it `ends` with them.
+    /// Consumes the next bytes of a message; they are the last ones if `ends`.
     pub(super) fn take(
         &mut self,
         feed: &Feed,
@@ -198,7 +198,7 @@ impl FeedReader {
                     *len += begin.len();
                     rest = behind;
                     if start.len() == BODY_AT {
-                        // Publication 0 is version 1: the document before is what clients have when they begin.
+                        // Publication 0 is version 1; version 0 is the initial document.
                         let head = Head::read(&start[HEAD_AT..]);
                         *version = head.and_then(|head| feed.version(head.sequence.checked_add(1)?));
                     }
@@ -276,7 +276,7 @@ impl FeedReader {
         }
     }
 
-    /// How many of the documents that this client was sent were wrong, of how many; `None` where it isn't one of those that look.
+    /// The number of wrong documents and the number of all documents of this client; `None` if it doesn't verify.
     pub(super) fn verify(&self, feed: &Feed) -> Option<(u64, u64)> {
         let log = self.log.as_ref()?;
         let mut expected = Document::new(feed.shape);
@@ -296,7 +296,7 @@ impl FeedReader {
                 wrong += 1;
                 continue;
             };
-            // The one that it began with is the document before its first change.
+            // The first document is version 0.
             let version = if nth == 0 && head.intended_ns == 0 { 0 } else { head.sequence + 1 };
             if version > expected.version() + AHEAD_MAX {
                 wrong += 1;

@@ -1,15 +1,15 @@
 //! Reads the frames of a server without keeping their payloads (RFC 6455, section 5.2).
 //!
-//! The generator receives hundreds of megabytes a second and needs next to nothing of each message. So this cuts frames
-//! where they lie, however they come, and hands their payload on piece by piece; `stentor-wire` gathers whole messages
-//! and checks UTF-8, which would be the generator's CPU in the result. Deliberately strict: a mask, a reserved bit, a
-//! fragment or a control frame over 125 bytes is a [`Violation`] (no server here has a reason to send them); but for the bit of
-//! compression, where that was negotiated.
+//! The generator receives hundreds of megabytes per second and needs little of each message. So this module splits the data into
+//! frames in place, however it arrives, and passes their payload on piece by piece. `stentor-wire` would assemble whole messages and
+//! check UTF-8, which would add the generator's CPU to the result. It is deliberately strict: a mask, a reserved bit (except that of
+//! negotiated compression), a fragment or a control frame over 125 bytes is a [`Violation`], because no server here has a reason to
+//! send them.
 //!
-//! Invariants: `header_len` is below what the header needs while it is gathered; `left` counts the payload bytes of the
-//! frame at hand that have not come.
+//! Invariants: while a header is collected, `header_len` is below its full length; `left` is the number of missing payload bytes of
+//! the current frame.
 
-/// Bytes of a control frame kept to answer it (RFC 6455 section 5.5: none is longer).
+/// Bytes of a control frame kept for the answer (RFC 6455 section 5.5: none is longer).
 const CONTROL_BYTES_MAX: usize = 125;
 
 /// Bytes of the longest header without a mask.
@@ -18,24 +18,24 @@ const HEADER_BYTES_MAX: usize = 10;
 /// The bit of a compressed message.
 const COMPRESSED: u8 = 0x40;
 
-/// A part of what a server sent.
+/// A part of the server's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// The next bytes of a text or binary message, perhaps none.
+    /// The next bytes of a text or binary message; may be empty.
     Data {
         /// The bytes.
         bytes: &'a [u8],
         /// Whether they are the last of this message.
         ends: bool,
     },
-    /// The same of a compressed message (RFC 7692 section 6).
+    /// The same for a compressed message (RFC 7692 section 6).
     Compressed {
         /// The bytes.
         bytes: &'a [u8],
         /// Whether they are the last of this message.
         ends: bool,
     },
-    /// A whole control frame.
+    /// A complete control frame.
     Control {
         /// 8 close, 9 ping, 10 pong.
         opcode: u8,
@@ -44,27 +44,27 @@ pub(super) enum Piece<'a> {
     },
 }
 
-/// How a server broke RFC 6455.
+/// A violation of RFC 6455 by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in super::super) enum Violation {
-    /// A frame from a server is never masked (section 5.1).
+    /// A server's frame has a mask (section 5.1).
     #[error("a masked frame")]
     Masked,
-    /// No extension that uses it was negotiated (section 5.2).
+    /// A reserved bit is set without a negotiated extension (section 5.2).
     #[error("a reserved bit is set")]
     ReservedBit,
     /// The generator's servers have no reason to fragment.
     #[error("a fragment")]
     Fragment,
-    /// An opcode that doesn't exist.
+    /// Unknown opcode.
     #[error("an unknown opcode")]
     UnknownOpcode,
-    /// A control frame has at most 125 bytes (section 5.5).
+    /// A control frame is longer than 125 bytes (section 5.5).
     #[error("a long control frame")]
     LongControl,
 }
 
-/// Cuts the frames of one connection.
+/// Splits the data of one connection into frames.
 #[derive(Debug, Default)]
 pub(super) struct FrameReader {
     left: u64,
@@ -74,12 +74,12 @@ pub(super) struct FrameReader {
     /// Whether compression was negotiated.
     pub(super) deflate: bool,
     control_len: u8,
-    /// Allocated for a control frame that is cut; most connections never need it.
+    /// Allocated for a control frame that arrives in pieces, which is rare.
     control: Option<Box<[u8; CONTROL_BYTES_MAX]>>,
 }
 
 impl FrameReader {
-    /// Takes `data` and calls `each` for every piece of it. Stops where `each` fails.
+    /// Consumes `data` and calls `each` for every piece. Stops at the first error of `each`.
     pub(super) fn feed<E: From<Violation>>(
         &mut self,
         mut data: &[u8],
@@ -113,7 +113,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The payload of a control frame, once it is whole.
+    /// The payload of a control frame, once it is complete.
     fn take_control<'a>(&'a mut self, bytes: &'a [u8], ends: bool) -> Option<&'a [u8]> {
         let had = usize::from(self.control_len);
         if ends && had == 0 {
@@ -126,8 +126,7 @@ impl FrameReader {
         ends.then_some(&control[..len])
     }
 
-    /// Takes the header's bytes off `data`; true once it is complete (and a frame without payload is left
-    /// for the caller to report).
+    /// Consumes the header's bytes of `data`; returns true once the header is complete. The caller reports a frame without payload.
     fn take_header(&mut self, data: &mut &[u8]) -> Result<bool, Violation> {
         loop {
             let have = usize::from(self.header_len);

@@ -1,18 +1,18 @@
-//! A message that arrives in pieces, and is needed whole.
+//! A message that arrives in pieces but is needed as a whole.
 
 use std::borrow::Cow;
 
 use super::Fault;
 
-/// Bytes of a message that is needed whole.
+/// Maximum bytes of such a message.
 const WHOLE_BYTES_MAX: usize = 16 << 20;
 
-/// Gathers messages that are needed whole.
+/// Collects such messages.
 #[derive(Debug, Default)]
 pub(super) struct Gathered(Vec<u8>);
 
 impl Gathered {
-    /// Takes the next bytes of a message; returns the whole of it once it `ends`.
+    /// Consumes the next bytes of a message; returns the whole message once it `ends`.
     pub(super) fn take<'a>(&mut self, bytes: &'a [u8], ends: bool) -> Result<Option<Cow<'a, [u8]>>, Fault> {
         if self.0.len() + bytes.len() > WHOLE_BYTES_MAX {
             return Err(Fault::Answer("a message that is too long"));

@@ -1,11 +1,11 @@
-//! The opening of a WebSocket.
+//! The opening handshake of a WebSocket.
 
 use stentor_wire::ws::handshake::ClientHandshake;
 
 use super::answer::AnswerHead;
 use super::{Dialect, Fault, Protocol, mqtt};
 
-/// One that is under way.
+/// A handshake in progress.
 pub(super) struct Handshake {
     client: ClientHandshake,
     deflate: bool,
@@ -13,9 +13,9 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Asks for `path`. `key` is unlike that of every other connection.
+    /// Requests `path`. `key` differs for every connection.
     pub(super) fn begin(dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) -> Self {
-        // Unlike each other is all they must be (RFC 6455 section 4.1 asks for random ones against proxies).
+        // Different keys are enough here (RFC 6455 section 4.1 asks for random ones because of proxies).
         let client = ClientHandshake::new(key.to_le_bytes(), dialect.deflate);
         let subprotocol = [("Sec-WebSocket-Protocol", mqtt::SUBPROTOCOL)];
         let headers = if dialect.protocol == Protocol::Mqtt { &subprotocol[..] } else { &[] };
@@ -23,7 +23,7 @@ impl Handshake {
         Self { client, deflate: dialect.deflate, answer: AnswerHead::default() }
     }
 
-    /// Takes what came; once the server has agreed, what came behind that.
+    /// Consumes received data; once the server has accepted, returns the data after its answer.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let agreed = self.answer.take(data, |answer| match self.client.check_response(answer)? {
             None if self.deflate => Err(Fault::Answer("it agrees to no compression")),

@@ -1,12 +1,11 @@
-//! WebSocket as it was before RFC 6455: draft-hixie-thewebsocketprotocol-76 (2010), which the servers of Socket.IO 0.6 and
-//! 0.7 speak.
+//! WebSocket before RFC 6455: draft-hixie-thewebsocketprotocol-76 (2010), which the servers of Socket.IO 0.6 and 0.7 use.
 //!
 //! * Opening (sections 4.1 and 5.2): a GET with two headers that hide a number each in a text, and 8 bytes behind the
 //!   head. The server proves that it has read them with the MD5 of both numbers and those bytes, behind its own head. All
 //!   clients have the challenge that the draft has as an example: it costs a server what any other does.
 //! * Frames (section 5.3): `00`, UTF-8, `FF`. `FF 00` closes. Text has no byte `FF`, so it is cut there, however it comes.
 //!
-//! Deliberately strict: the frames with a length, which the draft lets clients skip, are a [`Fault`]; no server sends one.
+//! Deliberately strict: frames with a length, which the draft lets clients skip, are a [`Fault`], because no server sends one.
 
 use memchr::memchr;
 use stentor_wire::http1::write_request_head;
@@ -15,16 +14,16 @@ use super::answer::AnswerHead;
 use super::frames::Piece;
 use super::{Dialect, Fault};
 
-/// Before a text, and behind the head of a closing frame.
+/// The byte before a text, and second in a closing frame.
 const BEGIN: u8 = 0;
-/// Behind a text, and the head of a closing frame.
+/// The byte after a text, and first in a closing frame.
 const END: u8 = 0xff;
-/// The challenge of section 1.2, and the answer to it.
+/// The challenge of section 1.2 and its answer.
 const KEYS: [&str; 2] = ["4 @1  46546xW%0l 1 5", "12998 5 Y3 1  .P00"];
 const BODY: &[u8] = b"^n:ds[4U";
 pub(super) const PROOF: &[u8] = b"8jKS'y:G*Co,Wxa-";
 
-/// An opening that is under way.
+/// A handshake in progress.
 #[derive(Default)]
 pub(super) struct HixieHandshake {
     answer: AnswerHead,
@@ -33,7 +32,7 @@ pub(super) struct HixieHandshake {
 }
 
 impl HixieHandshake {
-    /// Asks for `path`.
+    /// Requests `path`.
     pub(super) fn begin(dialect: &Dialect, path: &str, out: &mut Vec<u8>) -> Self {
         let headers = [
             ("Upgrade", "WebSocket"),
@@ -48,7 +47,7 @@ impl HixieHandshake {
         Self::default()
     }
 
-    /// Takes what came; once the server has proved itself, what came behind that.
+    /// Consumes received data; once the server's proof has arrived, returns the data after it.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let rest = match &mut self.rest {
             Some(rest) => {
@@ -84,19 +83,19 @@ enum Stage {
     #[default]
     Between,
     Text,
-    /// Behind the first byte of a closing frame.
+    /// After the first byte of a closing frame.
     Closing,
 }
 
-/// Cuts the frames of one connection.
+/// Splits the data of one connection into frames.
 #[derive(Debug, Default)]
 pub(super) struct HixieReader {
     stage: Stage,
 }
 
 impl HixieReader {
-    /// Takes `data` and calls `each` for every piece of it; a closing frame counts as one of RFC 6455. Stops where `each`
-    /// fails.
+    /// Consumes `data` and calls `each` for every piece; a closing frame counts as one of RFC 6455. Stops at the first error of
+    /// `each`.
     pub(super) fn feed(
         &mut self,
         mut data: &[u8],

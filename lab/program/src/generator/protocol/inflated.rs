@@ -4,10 +4,10 @@
 use stentor_wire::ws::Error;
 use stentor_wire::ws::deflate::Inflater;
 
-/// Bytes of a message.
+/// Maximum bytes of a message.
 const INFLATED_BYTES_MAX: usize = 1 << 24;
 
-/// The last message, as it came and inflated.
+/// The last message, compressed and inflated.
 #[derive(Default)]
 pub(super) struct Inflated {
     compressed: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Inflated {
 }
 
 impl Inflated {
-    /// A whole message, inflated.
+    /// Inflates a whole message.
     pub(super) fn open(&mut self, compressed: &[u8]) -> Result<&[u8], Error> {
         if self.compressed != compressed {
             self.compressed.clear();

@@ -5,7 +5,7 @@ use memchr::memchr;
 use super::envelope::{Envelope, MessageReader};
 use super::{ClientEvent, Dialect, Fault, Lane, Out, ProtocolClient};
 
-/// Takes the next bytes of a stream of lines, and calls `other` for every line without a payload.
+/// Consumes the next bytes of a stream of lines, and calls `other` for every line without a payload.
 pub(super) fn take_lines(
     messages: &mut MessageReader,
     envelope: &Envelope,
@@ -25,7 +25,7 @@ pub(super) fn take_lines(
     Ok(())
 }
 
-/// Lines over TCP, and nothing else.
+/// A client of lines over TCP.
 #[derive(Debug, Default)]
 pub(in super::super) struct LineClient {
     messages: MessageReader,

@@ -1,7 +1,7 @@
 //! The client role of each protocol, without any I/O: opening a connection, writing and reading payloads, and answering heartbeats.
 //! The loads are independent of it.
 //!
-//! [`Protocol`] lists the protocols, with what is around a payload. Its module says how each opens a connection.
+//! [`Protocol`] lists the protocols with the text around a payload. Each module describes how its protocol opens a connection.
 //!
 //! `feed` has the clients of a feed whose document is known (`Spec::document`).
 //!
@@ -11,7 +11,7 @@
 //! [`Protocol`] in `spoken`, its path here, its messages in `session`, and an implementation of [`ProtocolClient`] if it doesn't use
 //! WebSocket.
 //!
-//! Deliberately absent: upgrades from one transport to another, binary messages, compressing what clients send.
+//! Deliberately absent: upgrades from one transport to another, binary messages, compression by clients.
 
 mod answer;
 mod bayeux;
@@ -57,13 +57,13 @@ use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
 use crate::payload::Head;
 
-/// Bytes of a refused request's answer that an error message quotes.
+/// Bytes of a refusal's body that an error message quotes.
 const TOLD_BYTES: usize = 100;
 
-/// Bytes of an id of a client's or a session's.
+/// Maximum bytes of the id of a client or a session.
 const ID_BYTES_MAX: usize = 128;
 
-/// Why a connection can't go on. All are the server's doing.
+/// Why a connection can't continue. The server is always at fault.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("{0}")]
@@ -82,19 +82,19 @@ pub(super) enum Fault {
     SocketIo(#[from] socketio::Error),
     #[error("{0}")]
     SockJs(#[from] sockjs::Error),
-    /// An answer with another status than 200, and the begin of its body.
+    /// An answer with another status than 200, and the start of its body.
     #[error("the server answers with status {0}: {1}")]
     Status(u16, String),
-    /// An answer that nobody asked for, or too long.
+    /// An answer without a request, or a too long one.
     #[error("{0}")]
     Answer(&'static str),
-    /// It ended the session, in good form.
+    /// The server ended the session by the protocol.
     #[error("the server sent {0}")]
     Ended(String),
 }
 
 impl Fault {
-    /// An answer of another status, with what came of its body.
+    /// An answer with another status than 200, with the received part of its body.
     fn refused(status: u16, body: &[u8]) -> Self {
         Self::Status(status, String::from_utf8_lossy(&body[..body.len().min(TOLD_BYTES)]).into_owned())
     }
@@ -104,26 +104,27 @@ impl Fault {
 #[derive(Debug)]
 pub(super) struct Dialect {
     protocol: Protocol,
-    /// Around what clients send.
+    /// The envelope of clients' messages.
     outbound: Envelope,
-    /// Around what servers send.
+    /// The envelope of servers' messages.
     inbound: Envelope,
     host: String,
     path: String,
-    /// Of all clients, or one for each.
+    /// One token for all clients, or one for each.
     pub(super) tokens: Vec<String>,
     /// Whether clients of a WebSocket require permessage-deflate.
     deflate: bool,
-    /// Where clients are subscribed to one whose document is known.
+    /// The feed that clients are subscribed to, if its document is known.
     feed: Option<Feed>,
 }
 
-/// A connection of a client.
+/// Which of a client's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// The one that it begins with, and that messages come on.
+    /// The first connection, which receives the messages.
     Main,
-    /// Where protocols need one more: for what is sent while the main one waits for an answer. It comes and goes.
+    /// A second connection for protocols that need one to send while the main connection waits for an answer. It is opened when
+    /// needed.
     Side,
 }
 
@@ -144,9 +145,9 @@ pub(super) enum ClientEvent {
     Opened,
     /// A message of the load.
     Payload {
-        /// Its head; `None` where it has no such layout.
+        /// Its head; `None` if it doesn't have that layout.
         head: Option<Head>,
-        /// Its length; of a notice of presence, how many members joined and left.
+        /// Its length. For a notice of presence: the number of members that joined and left.
         payload_bytes: u64,
         /// Whether padding and envelope are intact.
         clean: bool,
@@ -158,9 +159,9 @@ pub(super) enum ClientEvent {
 struct Reaction {
     /// The load may begin.
     opened: bool,
-    /// This is to be sent, as a message of its own.
+    /// A message to send.
     answer: Option<String>,
-    /// Members that joined or left a room.
+    /// The number of members that joined or left a room.
     changes: u64,
 }
 
@@ -174,26 +175,26 @@ impl Reaction {
     }
 }
 
-/// One client, of any protocol.
+/// A client of any protocol.
 pub(super) type Client = Box<dyn ProtocolClient>;
 
-/// A protocol, to the client's side of which a connection is given.
+/// The client's side of a protocol, independent of the connections.
 pub(super) trait ProtocolClient {
-    /// The main connection is there. `key` is unlike that of every other client.
+    /// The main connection is open. `key` differs for every client.
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out);
 
     /// Takes received bytes. Events are appended to `out`, also those before a fault.
     fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault>;
 
-    /// Sends a payload as the load's next message.
+    /// Sends a payload as the next message of the load.
     fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out);
 
-    /// How often [`Self::heartbeat`] is to be called once the load may begin; `None` where clients needn't say that they live.
+    /// How often [`Self::heartbeat`] must be called once the load may begin; `None` if clients send no heartbeats.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
 
-    /// Says that the client lives.
+    /// Sends a heartbeat.
     fn heartbeat(&mut self, _dialect: &Dialect, _out: &mut Out) {}
 
     /// Whether the side connection may end without loss.
@@ -201,7 +202,7 @@ pub(super) trait ProtocolClient {
         true
     }
 
-    /// How many of the documents that this client was sent were wrong, of how many; `None` where it isn't one of those that look.
+    /// The number of wrong documents and of all documents of this client; `None` if it doesn't verify.
     fn verify(&self, _dialect: &Dialect) -> Option<(u64, u64)> {
         None
     }
@@ -215,7 +216,7 @@ impl Dialect {
             false => format!("{path}?{query}"),
         };
         let engine_path = |transport| {
-            // A path may ask for another version, such as 2, that is like one of these.
+            // A path may ask for another version, such as 2, which works like one of these.
             let eio = match spec.protocol.engine() {
                 _ if path.contains("EIO=") => "",
                 Some(Version::V3) => "EIO=3&",
@@ -243,7 +244,7 @@ impl Dialect {
         let templates = if is_call { [centrifuge::CALL; 2] } else { spec.protocol.templates() };
         let [outbound, mut inbound] = templates.map(Envelope::around);
         inbound.has_checksums = !matches!(spec.load, LoadSpec::Budget { .. });
-        // Strings of Primus's own stand in the same quotes, and lines of NATS's are lines as well.
+        // Primus sends its own strings in the same quotes, and NATS its own lines.
         inbound.around_others =
             matches!(spec.protocol, Protocol::Primus | Protocol::Primus6 | Protocol::Nats);
         Self {
@@ -258,7 +259,7 @@ impl Dialect {
         }
     }
 
-    /// A client whose main connection isn't there yet.
+    /// A client without a main connection yet.
     pub(super) fn client(&self) -> Client {
         match self.protocol {
             Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
@@ -271,7 +272,7 @@ impl Dialect {
         }
     }
 
-    /// The path of the client that has this key, with its token.
+    /// The path for the client with this key, with its token.
     fn path_of(&self, key: u128) -> Cow<'_, str> {
         // The lower half is the client's number.
         let number = key as u64 as usize;
@@ -285,13 +286,13 @@ impl Dialect {
         }
     }
 
-    /// The path of a new session of SockJS's.
+    /// The path of a new SockJS session.
     fn sockjs_session(&self, key: u128) -> String {
         format!("{}/{:03}/{key:032x}", self.path, key % 1000)
     }
 }
 
-/// Whether an id of a server's can go into JSON and into requests as it is.
+/// Whether a server's id needs no escaping in JSON and in requests.
 fn is_plain(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)

@@ -1,7 +1,7 @@
-//! MQTT 3.1.1 over WebSocket (OASIS standard, section 6): what is said besides the load, and cutting packets out of frames.
+//! MQTT 3.1.1 over WebSocket (OASIS standard, section 6): all packets except those of the load, and splitting frames into packets.
 //!
-//! Packets are a stream, cut into binary frames anywhere. A client connects, subscribes to [`TOPIC`] at QoS 0, and is delivered to
-//! once the server grants that. It sends a PINGREQ well before the server would miss one.
+//! Packets form a stream, which may be split into binary frames anywhere. A client connects, subscribes to [`TOPIC`] at QoS 0, and
+//! receives messages once the server grants that. It sends a PINGREQ well before the server's time limit.
 //!
 //! Deliberately absent: QoS 1 and 2, retained messages, authentication.
 
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use super::{Fault, Reaction};
 
-/// For the header `Sec-WebSocket-Protocol`.
+/// The value of the header `Sec-WebSocket-Protocol`.
 pub(super) const SUBPROTOCOL: &str = "mqtt";
-/// How often a client pings: twice as often as [`GREETING`] promises.
+/// Interval of the client's pings: half of the time promised in [`GREETING`].
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 /// PINGREQ (section 3.12).
 pub(super) const PING: &[u8] = &[0xc0, 0];
-/// CONNECT with a clean session, a keep-alive of 60 s and a name that the server gives (section 3.1), and SUBSCRIBE, which may
-/// follow at once (section 3.8).
+/// CONNECT with a clean session, a keep-alive of 60 s and no client id (section 3.1), then SUBSCRIBE, which may follow at once
+/// (section 3.8).
 pub(super) const GREETING: &[u8] = b"\x10\x0c\0\x04MQTT\x04\x02\0\x3c\0\0\x82\x09\0\x01\0\x04room\0";
-/// Where the load's messages are published, with its length before it.
+/// The topic of the load's messages, preceded by its length.
 const TOPIC: &str = "\0\x04room";
 
 const CONNACK: u8 = 0x20;
@@ -26,21 +26,21 @@ const PUBLISH: u8 = 0x30;
 const SUBACK: u8 = 0x90;
 /// The refusal of a subscription.
 const FAILURE: u8 = 0x80;
-/// Bytes of a length (section 2.2.3).
+/// Maximum bytes of a length (section 2.2.3).
 const LENGTH_BYTES_MAX: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     #[default]
     Type,
-    /// In the length, of which so many bytes have come.
+    /// In the length, after this many bytes.
     Length(u32),
     Body,
 }
 
-/// Cuts the packets of one connection out of its frames.
+/// Extracts the packets of one connection from its frames.
 ///
-/// Invariant: `left` counts the bytes of the packet at hand that have not come, once its length has.
+/// Invariant: `left` is the number of missing bytes of the current packet, once its length is known.
 #[derive(Debug, Default)]
 pub(super) struct PacketReader {
     stage: Stage,
@@ -48,8 +48,8 @@ pub(super) struct PacketReader {
 }
 
 impl PacketReader {
-    /// Takes the next bytes, and calls `each` with what stands behind the length, and whether that ends. Before that of packets
-    /// other than PUBLISH comes the byte with their type.
+    /// Consumes the next bytes, and calls `each` with the data after the length, and whether it is the last of the packet. For
+    /// packets other than PUBLISH the data starts with the type.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
@@ -93,7 +93,7 @@ impl PacketReader {
     }
 }
 
-/// A packet that isn't the load's, without its length.
+/// Handles a packet that doesn't belong to the load; `packet` has no length.
 pub(super) fn react(packet: &[u8]) -> Result<Reaction, Fault> {
     match *packet {
         [CONNACK, _, code] if code != 0 => Err(Fault::Ended(format!("CONNACK with code {code}"))),

@@ -1,21 +1,21 @@
-//! The client protocol of NATS (docs.nats.io, "Client Protocol") over WebSocket: what is said besides the load.
+//! The client protocol of NATS (docs.nats.io, "Client Protocol") over WebSocket: all lines except those of the load.
 //!
-//! The protocol is a stream, cut into binary frames anywhere. It is read line by line: a payload of the load is a line as well,
-//! behind one with `MSG` and its length, and the audit knows how long it has to be. A client subscribes to [`SUBJECT`] and asks for
-//! a sign of life, whose answer says that the subscription is there.
+//! The protocol is a stream, which may be split into binary frames anywhere. It is read line by line. A payload of the load is a
+//! line as well, after one with `MSG` and its length, and the audit knows the expected length. A client subscribes to [`SUBJECT`]
+//! and sends a ping, whose answer confirms the subscription.
 //!
 //! Deliberately absent: headers, replies, authentication.
 
 use super::{Fault, Reaction};
 
-/// Where the load's messages are published.
+/// The subject of the load's messages.
 const SUBJECT: &str = "room";
 
-/// A line that isn't the load's, of a session that `is_open` already or not.
+/// Handles a line that doesn't belong to the load; `is_open`: the session is open already.
 pub(super) fn react(line: &[u8], is_open: bool) -> Result<Reaction, Fault> {
     let line = str::from_utf8(line).map_err(|_| Fault::Answer("a line that isn't text"))?.trim_end();
     Ok(match line.split(' ').next() {
-        // It comes again when the server's cluster changes.
+        // The server sends INFO again when its cluster changes.
         Some("INFO") if !is_open => Reaction::answer(format!(
             "CONNECT {{\"verbose\":false,\"pedantic\":false,\"echo\":true}}\r\nSUB {SUBJECT} 1\r\nPING\r\n"
         )),

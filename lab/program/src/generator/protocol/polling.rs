@@ -5,9 +5,9 @@
 //! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
 //! ```
 //!
-//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace unasked: nobody is Entering. Packets are
-//! counted there; servers may also answer in octets. In Socket.IO 0.7 to 0.9 the first GET has nothing but an id for an
-//! answer, and the second one brings the packet that lets the client in.
+//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace without a request, so the state Entering isn't
+//! used. Packets are preceded by their length there, and servers may answer in binary form. In Socket.IO 0.7 to 0.9 the answer to
+//! the first GET has only an id, and that to the second has the packet that opens the session.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ use super::{
     ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, Reaction, is_plain, socketio09,
 };
 
-/// Packets of an answer's body.
+/// Maximum packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A GET asks for a session.
+    /// A GET requests a session.
     Asked,
-    /// A POST asks for the namespace.
+    /// A POST requests the namespace.
     Entering,
     /// A GET waits for packets.
     Polling,
@@ -43,7 +43,7 @@ enum Bodies {
     SocketIo09,
 }
 
-/// See the module's documentation.
+/// A client of long polling; see the module's documentation.
 pub(in super::super) struct PollingClient {
     stage: Stage,
     bodies: Bodies,
@@ -53,7 +53,7 @@ pub(in super::super) struct PollingClient {
     main: Answer,
     /// POSTs on the side connection.
     side: Requests,
-    /// Packets for the next POST, as they stand in text messages.
+    /// Packets for the next POST, in the form of text messages.
     queue: Vec<String>,
     messages: MessageReader,
 }
@@ -90,7 +90,8 @@ impl PollingClient {
                 Ok(())
             });
         };
-        // Engine.IO 1.8 answers in octets whatever it has to say, others count: octets begin with a byte below any digit.
+        // Engine.IO 1.8 always answers in binary form, and others with lengths in text. The binary form begins with a byte below any
+        // digit.
         let octets = format == PayloadFormat::Counted && matches!(body.first(), Some(0 | 1));
         let format = if octets { PayloadFormat::Octets } else { format };
         let mut decoder = PayloadDecoder::new(format, body, PACKETS_MAX)?;
@@ -109,7 +110,7 @@ impl PollingClient {
         Ok(())
     }
 
-    /// Whether a packet is one of the load's.
+    /// Consumes a packet if it belongs to the load; returns whether it does.
     fn take_payload(&mut self, dialect: &Dialect, packet: &str, out: &mut Out) -> Result<bool, Fault> {
         let other = self.messages.take(&dialect.inbound, packet.as_bytes(), true, &mut out.happened)?;
         Ok(other.is_none())
@@ -120,7 +121,7 @@ impl PollingClient {
         self.queue.extend(reaction.answer);
     }
 
-    /// Takes the session's id off its first packet.
+    /// Reads the session's id from its first packet.
     fn take_sid(&mut self, dialect: &Dialect, packet: &Packet<'_>) -> Result<(), Fault> {
         let (PacketKind::Open, Data::Text(text)) = (packet.kind, packet.data) else {
             return Err(Fault::Answer("a session that doesn't begin with an open packet"));
@@ -133,7 +134,7 @@ impl PollingClient {
         Ok(())
     }
 
-    /// Posts what waits, unless a POST is under way already.
+    /// Posts the queue, unless a POST is in progress.
     fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
         if self.side.begin(!self.queue.is_empty()) {
             self.write_post(dialect, out);

@@ -1,5 +1,5 @@
-//! Publishing over HTTP (docs/admin-api.md): a POST for each payload, one at a time on a connection, which stays open. That the server
-//! has accepted it stands for its echo.
+//! Publishing over HTTP (docs/admin-api.md): a POST for each payload, one at a time on a connection that stays open. The server's
+//! acceptance counts as the echo.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use super::answer::{Requests, write_post};
 use super::{ClientEvent, Dialect, Fault, Lane, Out, ProtocolClient};
 use crate::payload::{HEAD_BYTES, Head};
 
-/// See the module's documentation.
+/// A client that publishes; see the module's documentation.
 #[derive(Debug, Default)]
 pub(in super::super) struct PublishingClient {
     requests: Requests,
-    /// Payloads, of which the first one is under way.
+    /// Payloads; the first one is in progress.
     queue: VecDeque<Vec<u8>>,
 }
 

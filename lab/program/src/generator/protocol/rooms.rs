@@ -1,5 +1,5 @@
-//! Rooms of `stentor.v1` (docs/protocol.md), of which peers speak a part: `welcome`, `ok`, `message` with a payload in a string, and
-//! `presence`.
+//! Rooms of `stentor.v1` (docs/protocol.md), of which servers other than Stentor support a part: `welcome`, `ok`, `message` with a
+//! string payload, and `presence`.
 
 use memchr::memmem;
 use serde::Deserialize;

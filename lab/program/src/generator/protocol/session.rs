@@ -1,7 +1,7 @@
 //! Messages of a connection besides the load: openings and heartbeats.
 //!
-//! Engine.IO opens with the server's open packet; in version 3 the client pings from then on. Socket.IO joins the namespace
-//! `/` by CONNECT and its answer; over Engine.IO 3 the server sends its CONNECT unasked. SockJS opens with `o`.
+//! Engine.IO opens with the server's open packet; in version 3 the client pings from then on. Socket.IO joins the namespace `/` by
+//! CONNECT and its answer; over Engine.IO 3 the server sends its CONNECT without a request. SockJS opens with `o`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use stentor_wire::ws;
 
 use super::{Fault, Protocol, Reaction, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
 
-/// Between two signs of life that a server asks for; it is held to what makes sense.
+/// Minimum interval of heartbeats, whatever a server asks for.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
@@ -21,11 +21,11 @@ const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct Session {
     protocol: Protocol,
-    /// How often the client says that it lives, where it has to.
+    /// How often the client sends heartbeats, if it must.
     heartbeat_interval: Option<Duration>,
-    /// Of Socket.IO 0.6, whose first message is known by nothing else, and of NATS.
+    /// For Socket.IO 0.6, whose first message has no other mark, and for NATS.
     is_open: bool,
-    /// Of Bayeux.
+    /// For Bayeux.
     client_id: String,
 }
 
@@ -39,7 +39,7 @@ impl Session {
         Self { protocol, heartbeat_interval, ..Self::default() }
     }
 
-    /// Whether the load may begin as soon as there is a WebSocket.
+    /// Whether the load may begin as soon as the WebSocket is open.
     pub(super) fn opens_at_once(&self) -> bool {
         matches!(self.protocol, Protocol::WebSocket | Protocol::Primus | Protocol::Primus6)
     }
@@ -54,7 +54,7 @@ impl Session {
         }
     }
 
-    /// Whether the load has begun; of Socket.IO 0.6 and NATS only.
+    /// Whether the load has begun; only for Socket.IO 0.6 and NATS.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -64,12 +64,12 @@ impl Session {
         &self.client_id
     }
 
-    /// How often [`Self::heartbeat`] is to be said, once the session is open.
+    /// How often [`Self::heartbeat`] must be sent, once the session is open.
     pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
         self.heartbeat_interval
     }
 
-    /// The client lives.
+    /// The client's heartbeat.
     pub(super) fn heartbeat(&self) -> &'static [u8] {
         match self.protocol {
             Protocol::Primus6 => PRIMUS_PING.as_bytes(),
@@ -78,10 +78,10 @@ impl Session {
         }
     }
 
-    /// A message, or a line of a stream, that isn't the load's.
+    /// Handles a message, or a line of a stream, that doesn't belong to the load.
     pub(super) fn react_to_message(&mut self, message: &[u8]) -> Result<Reaction, Fault> {
         match self.protocol {
-            // Without an envelope there is no such message; of events, these are comments and other fields.
+            // Without an envelope all messages are payloads; lines of events may be comments and other fields.
             Protocol::WebSocket
             | Protocol::Tcp
             | Protocol::Sse
@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// An Engine.IO packet that isn't the load's.
+    /// Handles an Engine.IO packet that doesn't belong to the load.
     pub(super) fn react_to_packet(&mut self, packet: Packet<'_>) -> Result<Reaction, Fault> {
         let is_v3 = self.protocol.engine() == Some(engineio::Version::V3);
         match (packet.kind, packet.data) {
@@ -132,7 +132,7 @@ impl Session {
                 Ok(if self.protocol.is_bare_engine() {
                     Reaction::OPENED
                 } else if is_v3 {
-                    // The server grants the main namespace unasked.
+                    // The server grants the main namespace without a request.
                     Reaction::NOTHING
                 } else {
                     Reaction::answer(CONNECT.to_owned())
@@ -188,7 +188,7 @@ fn react_to_primus(protocol: Protocol, message: &[u8]) -> Result<Reaction, Fault
 }
 
 fn react_to_frame(message: &[u8]) -> Result<Reaction, Fault> {
-    // The prelude of `xhr_streaming`, and the line that ends a frame.
+    // The prelude of `xhr_streaming`, and the line feed at the end of a frame.
     if message.iter().all(|byte| *byte == b'h') {
         return Ok(Reaction::NOTHING);
     }

@@ -1,8 +1,9 @@
-//! Socket.IO 0.6, as its `lib/socket.io/utils.js` and `client.js` have it: what is in the frames of its WebSocket
-//! (draft 76, see `hixie`).
+//! The messages in the WebSocket frames (draft 76, see `hixie`) of Socket.IO 0.6, after its `lib/socket.io/utils.js` and
+//! `client.js`.
 //!
-//! A frame has one message or more, each `~m~LENGTH~m~` and so many UTF-16 units. The first one is the session's id. Those
-//! that begin with `~h~` are heartbeats, answered with the same; with `~j~`, JSON. Everything else is the application's.
+//! A frame has one or more messages, each `~m~LENGTH~m~` and that number of UTF-16 units. The first one is the session's id. Those
+//! that begin with `~h~` are heartbeats, answered with the same text; those with `~j~` are JSON. All others belong to the
+//! application.
 
 use super::socketio09::counted;
 use super::{Fault, Reaction};
@@ -16,7 +17,7 @@ pub(super) fn messages(frame: &[u8], each: impl FnMut(&str) -> Result<(), Fault>
     counted(frame, MARK, each)
 }
 
-/// A message that isn't the load's, of a session that `is_open` already or not.
+/// Handles a message that doesn't belong to the load; `is_open`: the session is open already.
 pub(super) fn react(message: &[u8], is_open: bool) -> Reaction {
     match str::from_utf8(message) {
         _ if !is_open => Reaction::OPENED,
@@ -25,7 +26,7 @@ pub(super) fn react(message: &[u8], is_open: bool) -> Reaction {
     }
 }
 
-/// Appends a message, which is ASCII.
+/// Appends a message, which must be ASCII.
 pub(super) fn write_message(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(format!("{MARK}{}{MARK}", message.len()).as_bytes());
     out.extend_from_slice(message);

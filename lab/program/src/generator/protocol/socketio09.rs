@@ -1,9 +1,9 @@
-//! Socket.IO 0.7 to 0.9, protocol 1 of the document in LearnBoost/socket.io-spec: what is said besides the load.
+//! Socket.IO 0.7 to 0.9, protocol 1 of the document in LearnBoost/socket.io-spec: all packets except those of the load.
 //!
-//! A client asks for a session by GET `/socket.io/1/`, whose answer is `ID:HEARTBEAT:CLOSE:TRANSPORTS` (seconds), and opens
-//! a transport at `/socket.io/1/TRANSPORT/ID`. A packet is text, `KIND:ID:ENDPOINT[:DATA]`; over WebSocket each is a
-//! message, in a body of polling one stands alone, and several are each preceded by U+FFFD, their length in UTF-16 units
-//! and U+FFFD.
+//! A client requests a session by GET `/socket.io/1/`, whose answer is `ID:HEARTBEAT:CLOSE:TRANSPORTS` (seconds), and opens a
+//! transport at `/socket.io/1/TRANSPORT/ID`. A packet is text, `KIND:ID:ENDPOINT[:DATA]`. Over WebSocket each packet is a message.
+//! In the body of a poll, a single packet stands alone, and each of several is preceded by U+FFFD, its length in UTF-16 units and
+//! U+FFFD.
 //!
 //! | kind | | |
 //! |---|---|---|
@@ -17,11 +17,11 @@
 
 use super::{Fault, Reaction, is_plain};
 
-/// Before and behind a packet's length.
+/// The character before and after a packet's length.
 const MARK: &str = "\u{fffd}";
 const HEARTBEAT: &str = "2::";
 
-/// The id in the answer that grants a session. It goes into requests as it is.
+/// The id in the answer that grants a session. It needs no escaping in requests.
 pub(super) fn session_id(answer: &[u8]) -> Result<&str, Fault> {
     let answer = str::from_utf8(answer).map_err(|_| Fault::Answer("a session that isn't text"))?;
     let mut parts = answer.split(':');
@@ -32,7 +32,7 @@ pub(super) fn session_id(answer: &[u8]) -> Result<&str, Fault> {
     Ok(id)
 }
 
-/// A packet that isn't the load's.
+/// Handles a packet that doesn't belong to the load.
 pub(super) fn react(packet: &[u8]) -> Result<Reaction, Fault> {
     let packet = str::from_utf8(packet).map_err(|_| Fault::Answer("a packet that isn't text"))?;
     let mut parts = packet.splitn(4, ':');
@@ -54,7 +54,7 @@ pub(super) fn packets(body: &[u8], mut each: impl FnMut(&str) -> Result<(), Faul
     if body.starts_with(MARK) { counted(body, MARK, each) } else { each(body) }
 }
 
-/// Calls `each` for the parts of `text` that follow each other, each preceded by its length in UTF-16 units between two marks.
+/// Calls `each` for the successive parts of `text`, each preceded by its length in UTF-16 units between two marks.
 pub(super) fn counted(
     mut text: &str,
     mark: &str,
@@ -71,9 +71,9 @@ pub(super) fn counted(
     Ok(())
 }
 
-/// Where in `text` so many UTF-16 units end.
+/// The byte offset after this many UTF-16 units of `text`.
 fn end_of(text: &str, units: usize) -> Option<usize> {
-    // Nearly all is ASCII.
+    // Nearly all text is ASCII.
     if text.as_bytes().get(..units)?.is_ascii() {
         return Some(units);
     }

@@ -20,7 +20,7 @@ macro_rules! protocols {
                 match self { $(Self::$name => $key),* }
             }
 
-            /// Where it usually lives on a server.
+            /// The usual path on a server.
             pub fn usual_path(self) -> &'static str {
                 match self { $(Self::$name => $path),* }
             }
@@ -33,7 +33,7 @@ macro_rules! protocols {
     };
 }
 
-/// Events of Socket.IO, in messages of Engine.IO's and in bodies, of old Socket.IO, and publications of Centrifuge.
+/// Events of Socket.IO in messages of Engine.IO, in bodies of polls and in old Socket.IO, and publications of Centrifuge.
 const EVENT: &str = r#"42["message","*"]"#;
 const POLLED: &str = r#"2["message","*"]"#;
 const EVENT_09: &str = r#"5:::{"name":"message","args":["*"]}"#;
@@ -41,18 +41,18 @@ const PUBLISH: &str = r#"{"id":2,"publish":{"channel":"room","data":"*"}}"#;
 const PUSH: &str = r#"{"push":{"channel":"room","pub":{"data":"*"}}}"#;
 
 protocols! {
-    /// Messages over WebSocket, nothing around them.
+    /// Plain messages over WebSocket.
     #[default]
     WebSocket "websocket" "/ws" "*" "*"
     /// Engine.IO 4 over WebSocket.
     EngineIo "engineio" "/engine.io/" "4*" "4*"
     /// Engine.IO 3, or 2, over WebSocket: the client pings.
     EngineIo3 "engineio3" "/engine.io/" "4*" "4*"
-    /// Socket.IO 5 over WebSocket: what Socket.IO 3 and 4 speak.
+    /// Socket.IO 5 over WebSocket, the protocol of Socket.IO 3 and 4.
     SocketIo "socketio" "/socket.io/" EVENT EVENT
     /// Socket.IO 5 over long polling.
     SocketIoPolling "socketio-polling" "/socket.io/" POLLED POLLED
-    /// Socket.IO 4, over Engine.IO 3, over WebSocket: what Socket.IO 1 and 2 speak.
+    /// Socket.IO 4 over Engine.IO 3 over WebSocket, the protocol of Socket.IO 1 and 2.
     SocketIo2 "socketio2" "/socket.io/" EVENT EVENT
     /// Socket.IO 4 over long polling.
     SocketIo2Polling "socketio2-polling" "/socket.io/" POLLED POLLED
@@ -60,9 +60,9 @@ protocols! {
     SocketIo09 "socketio09" "/socket.io/" EVENT_09 EVENT_09
     /// Socket.IO 0.7 to 0.9 over `xhr-polling`.
     SocketIo09Polling "socketio09-polling" "/socket.io/" EVENT_09 EVENT_09
-    /// Socket.IO 0.7 over WebSocket as it was then (hixie-76).
+    /// Socket.IO 0.7 over the WebSocket draft of its time (hixie-76).
     SocketIo07 "socketio07" "/socket.io/" EVENT_09 EVENT_09
-    /// Socket.IO 0.6 over WebSocket as it was then (hixie-76).
+    /// Socket.IO 0.6 over the WebSocket draft of its time (hixie-76).
     SocketIo06 "socketio06" "/socket.io/" "*" "*"
     /// SockJS over WebSocket.
     SockJs "sockjs" "/sockjs" r#"["*"]"# r#"a["*","*"]"#
@@ -88,22 +88,22 @@ protocols! {
     StentorV1 "stentor-v1" "/ws" "*" "*"
     /// `stentor.v1` over WebSocket, with rooms.
     Rooms "stentor-v1-rooms" "/ws" "*" "*"
-    /// Publishing over HTTP, at the admin API's address.
+    /// Publishing over HTTP, at the address of the admin API.
     PublishApi "publish-api" "/api/v1/publish" r#"{"room":"room","data":"*"}"# "*"
 }
 
 impl Protocol {
-    /// Whether its clients can say what a load gives them.
+    /// Whether its clients can send the messages of a load.
     pub fn sends(self) -> bool {
         !matches!(self, Self::Sse | Self::StentorV1)
     }
 
-    /// Whether its messages go as binary ones.
+    /// Whether its messages are binary.
     pub(super) fn is_binary(self) -> bool {
         matches!(self, Self::Nats | Self::Mqtt)
     }
 
-    /// The version of Engine.IO that it stands on.
+    /// The version of Engine.IO under it.
     pub(super) fn engine(self) -> Option<engineio::Version> {
         match self {
             Self::EngineIo | Self::SocketIo | Self::SocketIoPolling => Some(engineio::Version::V4),
@@ -112,7 +112,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it is nothing but Engine.IO.
+    /// Whether it is Engine.IO alone.
     pub(super) fn is_bare_engine(self) -> bool {
         matches!(self, Self::EngineIo | Self::EngineIo3)
     }

@@ -1,4 +1,4 @@
-//! Messages as lines of a response that goes on and on: `xhr_streaming` of SockJS, and Server-Sent Events.
+//! Messages as lines of an endless response: `xhr_streaming` of SockJS, and Server-Sent Events.
 //!
 //! A SockJS client sends by POST on the side connection, one request at a time. A long response ends (`response_limit`), and the
 //! next request follows on the same connection. An event stream that ends is lost.
@@ -7,7 +7,7 @@
 //! connected -request-> Head -200-> Lines -the end-> (request) Head …
 //! ```
 //!
-//! Deliberately strict: lines end with a line feed alone, and the document of an event is in one line.
+//! Deliberately strict: lines end with a line feed only, and the document of an event is one line.
 
 use std::collections::VecDeque;
 
@@ -19,14 +19,14 @@ use super::lines::take_lines;
 use super::session::Session;
 use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 
-/// See the module's documentation.
+/// A client of a streamed response; see the module's documentation.
 #[derive(Default)]
 pub(in super::super) struct StreamingClient {
     session: Session,
-    /// Path of the session, where there is one.
+    /// Path of the session, if there is one.
     target: String,
     head: AnswerHead,
-    /// While a body comes.
+    /// Present while a body arrives.
     body: Option<BodyDecoder>,
     messages: MessageReader,
     /// POSTs on the side connection.
@@ -53,7 +53,7 @@ impl StreamingClient {
         }
     }
 
-    /// Posts what waits, unless a POST is under way already.
+    /// Posts the queue, unless a POST is in progress.
     fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
         if !self.side.begin(!self.queue.is_empty()) {
             return;

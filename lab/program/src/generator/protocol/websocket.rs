@@ -25,12 +25,12 @@ use super::{
     socketio09,
 };
 
-/// The key that frames are masked with (RFC 6455 section 5.3). Zero costs neither side more than it must.
+/// The key of all masks (RFC 6455 section 5.3). Zero costs both sides least.
 const MASK: Option<[u8; 4]> = Some([0; 4]);
 
-/// See the module's documentation.
+/// A client over WebSocket; see the module's documentation.
 pub(in super::super) struct WebSocketClient {
-    /// Until the server has agreed to the WebSocket.
+    /// Present until the server has accepted the WebSocket.
     opening: Option<Box<Opening>>,
     frames: Frames,
     cutter: Cutter,
@@ -41,32 +41,32 @@ pub(in super::super) struct WebSocketClient {
 }
 
 enum Opening {
-    /// A GET on the side connection asks for a session. The key is the handshake's.
+    /// A GET on the side connection requests a session. The key is for the handshake.
     Asking(Answer, u128),
     Upgrading(Handshake),
     UpgradingHixie(HixieHandshake),
 }
 
 enum Frames {
-    /// Of RFC 6455.
+    /// Frames of RFC 6455.
     Rfc(FrameReader),
     Hixie(HixieReader),
 }
 
-/// How messages of the load's lie in those of WebSocket.
+/// How messages of the load are contained in those of WebSocket.
 enum Cutter {
-    /// Each is one.
+    /// One in each.
     Whole,
-    /// Each is a line; the last one of a frame ends with it, or goes on in the next one.
+    /// One per line. The last line of a frame ends with it, or continues in the next.
     Lines {
         end_with_frames: bool,
     },
     Packets(PacketReader),
-    /// Each is of a room.
+    /// Messages of a room.
     Rooms(Gathered),
-    /// Each is of a feed whose document is known.
+    /// Messages of a feed with a known document.
     Feed(Box<FeedReader>),
-    /// Each is counted, in frames.
+    /// Messages with lengths, in frames.
     Counted(Gathered),
 }
 
@@ -136,7 +136,7 @@ impl WebSocketClient {
         }));
     }
 
-    /// Takes what came of the answer to the question for a session.
+    /// Consumes a part of the answer to the request for a session.
     fn take_session(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<(), Fault> {
         let Some(Opening::Asking(answer, key)) = self.opening.as_deref_mut() else {
             return Err(Fault::Answer("an answer to no request"));
@@ -172,7 +172,7 @@ impl ProtocolClient for WebSocketClient {
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
         match dialect.protocol {
             Protocol::SocketIo07 | Protocol::SocketIo09 => {
-                // Browsers don't upgrade the connection that they asked on, and this one has done its work.
+                // Browsers don't upgrade the connection of that request, and it isn't needed any more.
                 let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
                 write_request_head(&mut out.side, "GET", &dialect.path, &headers);
                 self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
@@ -252,13 +252,13 @@ struct Receiver<'a> {
 }
 
 impl Receiver<'_> {
-    /// The next bytes of a message.
+    /// Consumes the next bytes of a message.
     fn take(&mut self, bytes: &[u8], ends: bool) -> Result<(), Fault> {
         let other = self.messages.take(&self.dialect.inbound, bytes, ends, &mut self.out.happened)?;
         other.map_or(Ok(()), |message| self.react(&message))
     }
 
-    /// A whole compressed message.
+    /// Inflates a whole compressed message.
     fn inflate(&mut self, compressed: &[u8], cutter: &mut Cutter) -> Result<(), Fault> {
         let mut inflated = self.out.inflated.take().unwrap_or_default();
         let taken = match inflated.open(compressed) {
@@ -269,7 +269,7 @@ impl Receiver<'_> {
         taken
     }
 
-    /// A message that isn't the load's.
+    /// Handles a message that doesn't belong to the load.
     fn react(&mut self, message: &[u8]) -> Result<(), Fault> {
         let reaction = self.session.react_to_message(message)?;
         self.out.happened.extend(reaction.opened.then_some(ClientEvent::Opened));
