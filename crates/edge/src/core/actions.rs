@@ -1,114 +1,141 @@
 //! Effects of handlers and machines, and notices of the hub.
 
-use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
+use super::{Connections, Mail, Protocols, clients, end, memory, migration, send};
 use crate::app::{
-    Alarm, Application, Arguments, Context, Effect, Envelope, HandlerScope, Sent, ToClient, ToConnection,
-    ToSession, Waiter,
+    Alarm, Application, Arguments, Context, Effect, HandlerScope, Sent, ToClient, ToConnection, ToSession,
+    Waiter,
 };
-use crate::encode::{Encoding, json_string};
-use crate::identity::Owner;
-use crate::identity::Service;
+use crate::encode::{Encoding, json_error_text, json_string};
+use crate::identity::{Owner, Service};
+use crate::message::Envelope;
+use crate::ports::Denial;
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Instant;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, Key, Notice, SessionId, SubscribeError, Topic};
 
-impl<D: Driver> Core<D> {
-    /// Carries out effects, in order.
-    pub(super) fn carry_out_effects(&mut self) {
-        while let Some(effect) = self.ex.effects.pop() {
-            self.carry_out(effect);
-        }
-        for effect in self.ex.effects.take_others() {
-            self.carry_out(effect);
-        }
+/// Carries out effects, in order.
+pub(super) fn carry_out_effects(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+) {
+    while let Some(effect) = protocols.ex.effects.pop() {
+        carry_out(conns, protocols, mail, effect);
     }
-
-    fn carry_out(&mut self, effect: Effect) {
-        match effect {
-            Effect::Connection(conn, effect) => self.act_on_connection(conn, effect),
-            Effect::Client(id, ToClient::End(end)) => self.end_client(id, end),
-            Effect::Client(id, ToClient::Remove) => self.remove_client(id),
-            Effect::Client(id, ToClient::Flush) => self.flush_client(id),
-            Effect::Client(id, ToClient::Arm) => self.arm_client(id),
-            Effect::Client(id, ToClient::Migrate(core)) => self.migrate_or_stay(id, core),
-            Effect::Session(session, effect) => self.act_on_session(session, effect),
-            Effect::Alarm(at, alarm) => self.set_alarm(at, alarm),
-        }
+    for effect in protocols.ex.effects.take_others() {
+        carry_out(conns, protocols, mail, effect);
     }
+}
 
-    fn act_on_connection(&mut self, conn: ConnId, effect: ToConnection) {
-        let Some(index) = self.table.index_of(conn) else { return };
-        match effect {
-            ToConnection::Answer(answer) => self.answer_client(conn, answer),
-            ToConnection::Flush => self.flush(index),
-            ToConnection::Write(mut bytes) => {
-                self.append_replies(index, &mut bytes);
-                self.flush(index);
+pub(super) fn send_to_session(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    what: Sent,
+) {
+    if let Sent::Event { name, json, attachments, ack: None } = &what
+        && protocols.ex.send_recoverable(session, name, Arguments { json, attachments })
+    {
+        return;
+    }
+    match protocols.ex.owner_of(session) {
+        Some(Owner::Client(id)) => {
+            if let Some(client) = protocols.clients.get_mut(id) {
+                client.send(&mut protocols.ex, session, &what);
             }
-            ToConnection::Close(code, reason) => self.close_socket(index, code, reason),
-            ToConnection::End => self.end(index),
-            ToConnection::Abort => self.abort(index),
-            ToConnection::RefuseInput => self.refuse_input(index),
-            ToConnection::Admit(answer) => self.admit(index, answer),
         }
-    }
-
-    fn act_on_session(&mut self, session: SessionId, effect: ToSession) {
-        match effect {
-            ToSession::Send(what) => self.send_to_session(session, what),
-            ToSession::Close(why) => self.disconnect(session, why),
-            ToSession::CloseWith(code, reason) => self.close_with(session, code, &reason),
-            ToSession::ListMembers { query, for_watcher, reply } => {
-                self.list_members(session, query, for_watcher, reply);
+        Some(Owner::Connection(index, _)) => {
+            let bytes_max = protocols.ex.options().limits.send_buffer_bytes_max;
+            let Some(conn) = conns.table.get_mut(index) else { return };
+            let Machine::WebSocket(socket) = &conn.machine else { return };
+            let encoding = socket.encoding();
+            let replies = conn.replies.get_or_insert_default();
+            what.write(encoding, "/", replies);
+            let is_slow = replies.len() > bytes_max && conn.in_flight;
+            conn.weigh(&protocols.ex.shared.ledger);
+            if is_slow {
+                end::disconnect(conns, protocols, session, Disconnect::SlowConsumer);
+            } else {
+                send::flush(conns, protocols, index);
             }
-            ToSession::Renew(identity) => match self.ex.check_renewal(session, &identity) {
-                Ok(()) => self.ex.renew(session, identity),
-                Err(_) => self.disconnect(session, Disconnect::TooManyRequests),
-            },
-            ToSession::NoHistory(topic) => self.handle_notice(&Notice::Gap { session, topic }),
-            ToSession::Withdrawn(topic, denial) => self.withdrawn(session, &topic, &denial),
         }
+        Some(Owner::Socket(_)) | None => {}
     }
+}
 
-    pub(super) fn send_to_session(&mut self, session: SessionId, what: Sent) {
-        if let Sent::Event { name, json, attachments, ack: None } = &what
-            && self.ex.send_recoverable(session, name, Arguments { json, attachments })
+/// Handles a notice of the hub about a subscription.
+pub(super) fn handle_notice(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    notice: &Notice,
+) {
+    let session = notice.session();
+    let Some(owner) = protocols.ex.owner_of(session) else { return };
+    let Some(encoding) = protocols.ex.encoding_of(session) else { return };
+    if let Owner::Connection(index, _) = owner
+        && encoding.is_response()
+    {
+        if let Notice::Refused { reason, .. } = notice {
+            refuse_document(conns, protocols, index, *reason);
+        }
+        return;
+    }
+    let envelope = encoding.envelope();
+    // A client that receives bodies only is notified by closing only; its pending deliveries have been left out.
+    match notice {
+        Notice::NotFound { .. } if envelope == Envelope::Raw => {
+            end::disconnect(conns, protocols, session, Disconnect::NotFound)
+        }
+        Notice::Refused { topic: Topic::Feed(key), reason: SubscribeError::TooManyColdKeys, .. }
+            if envelope == Envelope::SocketIo =>
         {
-            return;
+            protocols.refuse_feed_event(session, key);
         }
-        match self.ex.owner_of(session) {
-            Some(Owner::Client(id)) => {
-                if let Some(client) = self.clients.get_mut(id) {
-                    client.send(&mut self.ex, session, &what);
-                }
-            }
-            Some(Owner::Connection(index, _)) => {
-                let bytes_max = self.ex.options().limits.send_buffer_bytes_max;
-                let Some(conn) = self.table.get_mut(index) else { return };
-                let Machine::WebSocket(socket) = &conn.machine else { return };
-                let encoding = socket.encoding();
-                let replies = conn.replies.get_or_insert_default();
-                what.write(encoding, "/", replies);
-                let is_slow = replies.len() > bytes_max && conn.in_flight;
-                conn.weigh(&self.ex.shared.ledger);
-                if is_slow {
-                    self.disconnect(session, Disconnect::SlowConsumer);
-                } else {
-                    self.flush(index);
-                }
-            }
-            Some(Owner::Socket(_)) | None => {}
+        Notice::Refused { .. } if envelope == Envelope::Raw => {
+            end::disconnect(conns, protocols, session, Disconnect::Overloaded);
         }
+        _ => protocols.notify_app_about(session, |app, ctx| app.notice(ctx, notice)),
     }
+}
 
-    pub(super) fn set_alarm(&mut self, at: Instant, alarm: Alarm) {
-        let slot = self.alarms.insert(alarm);
-        self.driver.timer_set(at, Timer::App(slot).token());
+/// The subscription of a request that waits has been refused.
+fn refuse_document(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    index: usize,
+    why: SubscribeError,
+) {
+    let (status, text) = match why {
+        SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
+        SubscribeError::TooManyTopics | SubscribeError::TooManySubscriptions => (503, TOO_MANY_TOPICS),
+    };
+    fail_request(conns, protocols, index, status, text);
+}
+
+/// Answers a request that waits with an error.
+pub(super) fn fail_request(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    index: usize,
+    status: u16,
+    text: &str,
+) {
+    let Some(http) = conns.table.get_mut(index).and_then(Conn::http) else { return };
+    let mut out = Vec::new();
+    http.fail(&protocols.ex, status, text, &mut out);
+    let deadline = http.poll_timeout();
+    if !out.is_empty() {
+        conns.append_replies(&mut protocols.ex, index, &mut out);
+        conns.arm(&protocols.ex, index, deadline);
+        send::flush(conns, protocols, index);
     }
+    end::end_events(conns, protocols, index, None);
+}
 
+impl Protocols {
     /// The timer of an alarm has fired.
     pub(super) fn alarm_due(&mut self, slot: usize) {
         match self.alarms.try_remove(slot) {
@@ -136,74 +163,6 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Handles a notice of the hub about a subscription.
-    pub(super) fn handle_notice(&mut self, notice: &Notice) {
-        let session = notice.session();
-        let Some(owner) = self.ex.owner_of(session) else { return };
-        let Some(encoding) = self.ex.encoding_of(session) else { return };
-        if let Owner::Connection(index, _) = owner
-            && encoding.is_response()
-        {
-            if let Notice::Refused { reason, .. } = notice {
-                self.refuse_document(index, *reason);
-            }
-            return;
-        }
-        let envelope = encoding.envelope();
-        // A client that receives bodies only is notified by closing only; its pending deliveries have been left out.
-        match notice {
-            Notice::NotFound { .. } if envelope == Envelope::Raw => {
-                self.disconnect(session, Disconnect::NotFound)
-            }
-            Notice::Refused { topic: Topic::Feed(key), reason: SubscribeError::TooManyColdKeys, .. }
-                if envelope == Envelope::SocketIo =>
-            {
-                self.refuse_feed_event(session, key);
-            }
-            Notice::Refused { .. } if envelope == Envelope::Raw => {
-                self.disconnect(session, Disconnect::Overloaded);
-            }
-            _ => self.notify_app_about(session, |app, ctx| app.notice(ctx, notice)),
-        }
-    }
-
-    /// The subscription of a request that waits has been refused.
-    fn refuse_document(&mut self, index: usize, why: SubscribeError) {
-        let (status, text) = match why {
-            SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
-            SubscribeError::TooManyTopics | SubscribeError::TooManySubscriptions => (503, TOO_MANY_TOPICS),
-        };
-        self.fail_request(index, status, text);
-    }
-
-    /// Answers a request that waits with an error.
-    pub(super) fn fail_request(&mut self, index: usize, status: u16, text: &str) {
-        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
-        let mut out = Vec::new();
-        http.fail(&self.ex, status, text, &mut out);
-        let deadline = http.poll_timeout();
-        if !out.is_empty() {
-            self.append_replies(index, &mut out);
-            self.arm(index, deadline);
-            self.flush(index);
-        }
-        self.end_events(index, None);
-    }
-
-    /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive
-    /// documents as strings expect no other message.
-    fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
-        let options = &self.ex.options().engine;
-        if options.feed_as_string {
-            return;
-        }
-        let text = |text| String::from_utf8(json_string(text)).unwrap_or_default();
-        let [key, reason] = [key.as_str(), TOO_MANY_COLD_KEYS].map(text);
-        let json = format!(r#"{{"type":"state","feed":{key},"state":"not_found","reason":{reason}}}"#);
-        let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
-        self.ex.push(Effect::Session(session, ToSession::Send(what)));
-    }
-
     /// Calls the application about a session, not in answer to its client.
     fn notify_app_about(
         &mut self,
@@ -220,4 +179,129 @@ impl<D: Driver> Core<D> {
         let encoding = self.ex.encoding_of(session).unwrap_or(Encoding::RAW);
         self.ex.notify_app(HandlerScope { encoding, service, ..HandlerScope::default() }, call);
     }
+
+    /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive
+    /// documents as strings expect no other message.
+    fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
+        let options = &self.ex.options().engine;
+        if options.feed_as_string {
+            return;
+        }
+        let text = |text| String::from_utf8(json_string(text)).unwrap_or_default();
+        let [key, reason] = [key.as_str(), TOO_MANY_COLD_KEYS].map(text);
+        let json = format!(r#"{{"type":"state","feed":{key},"state":"not_found","reason":{reason}}}"#);
+        let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
+        self.ex.push(Effect::Session(session, ToSession::Send(what)));
+    }
+}
+
+/// Tells a client that a subscription of its session has ended, and why.
+pub(super) fn withdrawn(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    topic: &Topic,
+    denial: &Denial,
+) {
+    let (kind, name) = match topic {
+        Topic::Feed(key) => ("feed", key.as_str()),
+        Topic::Room(room) => ("room", room.name()),
+        Topic::Presence(room) => ("presence", room.name()),
+    };
+    let message = format!("the subscription to {name:?} has ended: {}", denial.message);
+    let [name, code, message] = [name, &denial.code, &message].map(json_error_text);
+    let text = format!(r#""{kind}":{name},"code":{code},"message":{message},"retry":{}"#, denial.retry);
+    match protocols.envelope_of(session) {
+        Some(Envelope::V1) => {
+            send_to_session(conns, protocols, session, Sent::Text(format!(r#"{{"type":"error",{text}}}"#)));
+        }
+        Some(Envelope::SocketIo) => {
+            send_to_session(conns, protocols, session, event(UNSUBSCRIBED_EVENT, format!("{{{text}}}")));
+        }
+        // They have no place for words.
+        Some(Envelope::Raw) | None => end::disconnect(conns, protocols, session, Disconnect::NotAllowed),
+    }
+}
+
+pub(super) fn event(name: &str, json: String) -> Sent {
+    Sent::Event { name: name.to_owned(), json, attachments: Vec::new(), ack: None }
+}
+
+/// The event that notifies Socket.IO clients of the end of a subscription.
+const UNSUBSCRIBED_EVENT: &str = "stentor:unsubscribed";
+
+fn act_on_connection(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    conn: ConnId,
+    effect: ToConnection,
+) {
+    let Some(index) = conns.table.index_of(conn) else { return };
+    match effect {
+        ToConnection::Answer(answer) => clients::answer_client(conns, protocols, conn, answer),
+        ToConnection::Flush => send::flush(conns, protocols, index),
+        ToConnection::Write(mut bytes) => {
+            conns.append_replies(&mut protocols.ex, index, &mut bytes);
+            send::flush(conns, protocols, index);
+        }
+        ToConnection::Close(code, reason) => end::close_socket(conns, protocols, index, code, reason),
+        ToConnection::End => end::end(conns, protocols, index),
+        ToConnection::Abort => end::abort(conns, protocols, index),
+        ToConnection::RefuseInput => memory::refuse_input(conns, protocols, index),
+        ToConnection::Admit(answer) => conns.admit(index, answer),
+    }
+}
+
+fn act_on_session(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    effect: ToSession,
+) {
+    match effect {
+        ToSession::Send(what) => send_to_session(conns, protocols, session, what),
+        ToSession::Close(why) => end::disconnect(conns, protocols, session, why),
+        ToSession::CloseWith(code, reason) => end::close_with(conns, protocols, session, code, &reason),
+        ToSession::ListMembers { query, for_watcher, reply } => {
+            if let Some(what) = protocols.list_members(session, query, for_watcher, reply) {
+                send_to_session(conns, protocols, session, what);
+            }
+        }
+        ToSession::Renew(identity) => match protocols.ex.check_renewal(session, &identity) {
+            Ok(()) => protocols.ex.renew(session, identity),
+            Err(_) => end::disconnect(conns, protocols, session, Disconnect::TooManyRequests),
+        },
+        ToSession::NoHistory(topic) => handle_notice(conns, protocols, &Notice::Gap { session, topic }),
+        ToSession::Withdrawn(topic, denial) => withdrawn(conns, protocols, session, &topic, &denial),
+    }
+}
+
+fn carry_out(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    effect: Effect,
+) {
+    match effect {
+        Effect::Connection(conn, effect) => act_on_connection(conns, protocols, conn, effect),
+        Effect::Client(id, ToClient::End(end)) => protocols.end_client(id, end),
+        Effect::Client(id, ToClient::Remove) => clients::remove_client(conns, protocols, mail, id),
+        Effect::Client(id, ToClient::Flush) => clients::flush_client(conns, protocols, id),
+        Effect::Client(id, ToClient::Arm) => clients::arm_client(conns, protocols, id),
+        Effect::Client(id, ToClient::Migrate(core)) => {
+            migration::migrate_or_stay(conns, protocols, mail, id, core)
+        }
+        Effect::Session(session, effect) => act_on_session(conns, protocols, session, effect),
+        Effect::Alarm(at, alarm) => set_alarm(conns, protocols, at, alarm),
+    }
+}
+
+pub(super) fn set_alarm(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    at: Instant,
+    alarm: Alarm,
+) {
+    let slot = protocols.alarms.insert(alarm);
+    conns.driver.timer_set(at, Timer::App(slot).token());
 }

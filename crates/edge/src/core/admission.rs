@@ -3,7 +3,9 @@
 //! A connection above a limit isn't closed at once: its first request is answered with 429, so that its client knows why and
 //! when to return. Only so many wait for their request at a time, and not for long; others are closed.
 
-use super::{Core, Incoming};
+use super::{Connections, Incoming, Mail, Protocols, Upkeep, eviction, handover, input};
+use crate::executor::Executor;
+use crate::ledger::Pressure;
 use crate::limits::{LimitReached, Slot};
 use crate::ports::network_of;
 use crate::protocols::http::MovedRequest;
@@ -23,31 +25,72 @@ const SHARE_SAMPLES_MAX: usize = 1_024;
 /// Time between two warnings about it.
 const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);
 
-impl<D: Driver> Core<D> {
-    /// A connection of this client begins, with what was read of it, unless its address or the node has reached a limit.
-    pub(super) fn admitted(&mut self, conn: ConnId, peer: SocketAddr, listener: u8, moved: MovedRequest) {
-        let (slot, reached) = match self.ex.count_connection(peer.ip()) {
-            Ok(slot) => (slot, None),
-            Err(reached) => (Slot::NONE, Some(reached)),
-        };
-        let begins_tls = self.ex.options().is_tls(listener);
-        let incoming = Incoming { conn, peer, moved, slot, begins_tls };
-        match (reached, self.ex.shared.much_less_loaded_than(self.ex.context.core)) {
-            (Some(reached), _) => self.refuse_connection(incoming, reached),
-            (None, Some(core)) => self.hand_over(incoming, core),
-            (None, None) => self.begin_http(incoming, false),
-        }
-    }
+/// Whether one more connection may be served.
+pub(super) fn has_room(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
+    // One that was accepted counts already.
+    let has_room = protocols.ex.shared.connections() <= conns.connections_max(&protocols.ex);
+    let is_refused =
+        protocols.ex.shared.kernel_is_full() || protocols.ex.shared.ledger.pressure() > Pressure::None;
+    !is_refused && (has_room || eviction::evict(conns, protocols))
+}
 
+/// The driver has accepted a connection.
+pub(super) fn accepted(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    conn: ConnId,
+    peer: SocketAddr,
+    socket: u8,
+) {
+    // A core may have several sockets of each listener (`node::Inherited`).
+    let listener = (usize::from(socket) % (1 + protocols.ex.options().listeners.len())) as u8;
+    conns.record_load(&protocols.ex);
+    if !has_room(conns, protocols) {
+        protocols.ex.metrics().refused.add(1);
+        conns.driver.close(conn);
+        return;
+    }
+    protocols.ex.metrics().accepted.add(1);
+    if protocols.ex.options().has_proxy_protocol(listener) {
+        return conns.begin_preface(&mut protocols.ex, conn, peer, listener);
+    }
+    admitted(conns, protocols, mail, conn, peer, listener, MovedRequest::default());
+}
+
+/// A connection of this client begins, with what was read of it, unless its address or the node has reached a limit.
+pub(super) fn admitted(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    conn: ConnId,
+    peer: SocketAddr,
+    listener: u8,
+    moved: MovedRequest,
+) {
+    let (slot, reached) = match protocols.ex.count_connection(peer.ip()) {
+        Ok(slot) => (slot, None),
+        Err(reached) => (Slot::NONE, Some(reached)),
+    };
+    let begins_tls = protocols.ex.options().is_tls(listener);
+    let incoming = Incoming { begins_tls, ..Incoming::new(conn, peer, moved, slot) };
+    match (reached, protocols.ex.shared.much_less_loaded_than(protocols.ex.context.core)) {
+        (Some(reached), _) => refuse_connection(conns, protocols, mail, incoming, reached),
+        (None, Some(core)) => handover::hand_over(conns, protocols, mail, incoming, core),
+        (None, None) => input::begin(conns, protocols, mail, incoming),
+    }
+}
+
+impl Upkeep {
     /// Looks whether most sessions come from one address: a proxy, probably, that isn't known to be one.
-    pub(super) fn mind_addresses(&mut self) {
-        let is_many = self.ex.hub.sessions() >= SHARE_SESSIONS_MIN;
-        let most = if is_many { self.ex.hub.majority_source(SHARE_SAMPLES_MAX) } else { None };
-        self.ex.metrics().address_share.set(most.map_or(0, |(_, percent)| u64::from(percent)));
-        let now = self.ex.context.now;
+    pub(super) fn mind_addresses(&mut self, ex: &mut Executor) {
+        let is_many = ex.hub.sessions() >= SHARE_SESSIONS_MIN;
+        let most = if is_many { ex.hub.majority_source(SHARE_SAMPLES_MAX) } else { None };
+        ex.metrics().address_share.set(most.map_or(0, |(_, percent)| u64::from(percent)));
+        let now = ex.context.now;
         let is_due =
             self.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= SHARE_WARNING_INTERVAL);
-        if let (Some((source, percent)), true, 0) = (most, is_due, self.ex.context.core) {
+        if let (Some((source, percent)), true, 0) = (most, is_due, ex.context.core) {
             self.warned_at = Some(now);
             let address = network_of(source);
             tracing::warn!(
@@ -56,23 +99,30 @@ impl<D: Driver> Core<D> {
             );
         }
     }
+}
 
-    fn refuse_connection(&mut self, incoming: Incoming, reached: LimitReached) {
-        self.ex.metrics().connections_limited.add(1);
-        if let Some(logged) = self.ex.log_refusal(Refusal::Limit, &incoming.peer.ip().to_string()) {
-            let (LimitReached { key, .. }, others) = (reached, logged.others());
-            tracing::warn!(address = %logged.value, "refused a connection: {key} is reached{others}");
-        }
-        let now = self.ex.millis();
-        while self.refused.front().is_some_and(|until| !now.is_before(*until)) {
-            self.refused.pop_front();
-        }
-        // A handshake would cost more than the refusal saves.
-        if incoming.begins_tls || self.refused.len() >= REFUSED_MAX {
-            return self.driver.close(incoming.conn);
-        }
-        let deadline = now.after(REFUSED_TIMEOUT);
-        self.refused.push_back(deadline);
-        self.begin_refused(incoming, reached, deadline);
+fn refuse_connection(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    mut incoming: Incoming,
+    reached: LimitReached,
+) {
+    protocols.ex.metrics().connections_limited.add(1);
+    if let Some(logged) = protocols.ex.log_refusal(Refusal::Limit, &incoming.peer.ip().to_string()) {
+        let (LimitReached { key, .. }, others) = (reached, logged.others());
+        tracing::warn!(address = %logged.value, "refused a connection: {key} is reached{others}");
     }
+    let now = protocols.ex.millis();
+    while conns.refused.front().is_some_and(|until| !now.is_before(*until)) {
+        conns.refused.pop_front();
+    }
+    // A handshake would cost more than the refusal saves.
+    if incoming.begins_tls || conns.refused.len() >= REFUSED_MAX {
+        return conns.driver.close(incoming.conn);
+    }
+    let deadline = now.after(REFUSED_TIMEOUT);
+    conns.refused.push_back(deadline);
+    incoming.refusal = Some((reached, deadline));
+    input::begin(conns, protocols, mail, incoming);
 }

@@ -23,9 +23,9 @@
 //! **Invariants.** What begins after the start of the window, or is moved here, has no slot and ends with the
 //! window. A second drain replaces the times of the first.
 
-use super::Core;
 use super::table::{Conn, Machine};
 use super::timer::Timer;
+use super::{Connections, Mail, Protocols, Upkeep, actions, end};
 use crate::app::Sent;
 use crate::identity::{ClientId, End};
 use crate::message::Envelope;
@@ -113,18 +113,24 @@ impl Draining {
     }
 }
 
-impl<D: Driver> Core<D> {
+impl Upkeep {
     /// The node has been told to drain.
-    pub(super) fn begin_drain(&mut self, drain: Drain) {
-        let now = self.ex.context.now;
+    pub(super) fn begin_drain(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        mail: &mut Mail,
+        drain: Drain,
+    ) {
+        let now = protocols.ex.context.now;
         if !drain.listens {
-            self.driver.stop_listening();
+            conns.driver.stop_listening();
         }
         let window_begins = now + drain.delay;
         let window_ends = window_begins + drain.window;
-        let seed = self.ex.shared.seed[0] ^ self.ex.context.core as u64;
+        let seed = protocols.ex.shared.seed[0] ^ protocols.ex.context.core as u64;
         if self.drain.as_deref().is_some_and(|before| before.is_idle) {
-            self.ex.shared.set_idle(false);
+            protocols.ex.shared.set_idle(false);
         }
         self.drain = Some(Box::new(Draining {
             window_begins,
@@ -143,42 +149,52 @@ impl<D: Driver> Core<D> {
         }));
         // Without the listening sockets, another process has them.
         let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
-        self.ex.replaced_at = Some(replaced_at);
+        protocols.ex.replaced_at = Some(replaced_at);
         // A window that had begun begins anew, with the sessions that are left.
-        self.ex.draining = false;
-        self.continue_drain();
+        protocols.ex.draining = false;
+        self.continue_drain(conns, protocols, mail);
     }
 
     /// Whether the node is drained, or the time for it is over. A core goes on while others aren't: they wait for it when a socket
     /// moves to another node.
-    pub(super) fn is_drained(&mut self) -> bool {
-        let Some(drain) = self.drain.as_deref_mut().filter(|_| self.ex.finishing) else { return false };
-        let now = self.ex.context.now;
-        let is_idle = self.driver.connections() == 0
-            && self.mailboxes.is_empty()
-            && (self.ex.recovery.suspended() == 0 || now >= drain.recovery_ends);
+    pub(super) fn is_drained(
+        &mut self,
+        conns: &Connections<impl Driver>,
+        protocols: &Protocols,
+        mail: &Mail,
+    ) -> bool {
+        let Some(drain) = self.drain.as_deref_mut().filter(|_| protocols.ex.finishing) else { return false };
+        let now = protocols.ex.context.now;
+        let is_idle = conns.driver.connections() == 0
+            && mail.mailboxes.is_empty()
+            && (protocols.ex.recovery.suspended() == 0 || now >= drain.recovery_ends);
         if is_idle != drain.is_idle {
             drain.is_idle = is_idle;
-            self.ex.shared.set_idle(is_idle);
+            protocols.ex.shared.set_idle(is_idle);
         }
-        self.ex.shared.is_idle() || now >= drain.ends
+        protocols.ex.shared.is_idle() || now >= drain.ends
     }
 
     /// Does what is due of a drain.
-    pub(super) fn continue_drain(&mut self) {
-        let now = self.ex.context.now;
+    pub(super) fn continue_drain(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        mail: &mut Mail,
+    ) {
+        let now = protocols.ex.context.now;
         let Some(mut drain) = self.drain.take() else { return };
         if now < drain.window_begins {
-            self.driver.timer_set(drain.window_begins, Timer::Drain.token());
-        } else if now < drain.window_ends && !(self.ex.draining && drain.is_empty()) {
-            if !self.ex.draining {
-                self.ex.draining = true;
-                self.begin_window(&mut drain);
+            conns.driver.timer_set(drain.window_begins, Timer::Drain.token());
+        } else if now < drain.window_ends && !(protocols.ex.draining && drain.is_empty()) {
+            if !protocols.ex.draining {
+                protocols.ex.draining = true;
+                begin_window(conns, protocols, &mut drain);
             }
             if drain.retry_at <= now {
                 drain.retry_at = now + PENDING_RETRY;
                 for at in (0..drain.postponed.len()).rev() {
-                    if self.end_target(drain.postponed[at], &mut drain.random) {
+                    if end_target(conns, protocols, drain.postponed[at], &mut drain.random) {
                         drain.postponed.swap_remove(at);
                     }
                 }
@@ -186,157 +202,173 @@ impl<D: Driver> Core<D> {
             while drain.next_at <= now
                 && let Some(target) = drain.targets.pop()
             {
-                if !self.end_target(target, &mut drain.random) {
+                if !end_target(conns, protocols, target, &mut drain.random) {
                     drain.postponed.push(target);
                 }
                 drain.set_next();
             }
             // If nothing is left, the rest ends now.
             let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
-            self.driver.timer_set(next, Timer::Drain.token());
-        } else if !self.ex.finishing || !self.ex.draining {
+            conns.driver.timer_set(next, Timer::Drain.token());
+        } else if !protocols.ex.finishing || !protocols.ex.draining {
             // A slot may end with the window, and the timer be a little late.
             for target in std::mem::take(&mut drain.targets) {
-                self.end_target(target, &mut drain.random);
+                end_target(conns, protocols, target, &mut drain.random);
             }
-            self.ex.draining = true;
-            self.ex.finishing = true;
-            self.finish_drain(&mut drain);
-            if self.ex.options().broker.is_some() && drain.window_begins < drain.window_ends {
+            protocols.ex.draining = true;
+            protocols.ex.finishing = true;
+            finish_drain(conns, protocols, mail, &mut drain);
+            if protocols.ex.options().broker.is_some() && drain.window_begins < drain.window_ends {
                 drain.recovery_ends = drain.ends.min(now + RECOVERY_TIME);
-                self.driver.timer_set(drain.recovery_ends, Timer::Drain.token());
+                conns.driver.timer_set(drain.recovery_ends, Timer::Drain.token());
             }
-            self.driver.timer_set(drain.relayed_end, Timer::Drain.token());
-            self.driver.timer_set(drain.ends, Timer::Drain.token());
+            conns.driver.timer_set(drain.relayed_end, Timer::Drain.token());
+            conns.driver.timer_set(drain.ends, Timer::Drain.token());
         } else if now >= drain.relayed_end {
-            for conn in self.driver.relayed() {
-                self.driver.end_relayed(conn, true);
+            for conn in conns.driver.relayed() {
+                conns.driver.end_relayed(conn, true);
             }
         }
-        self.ex.metrics().drain_pending.set((drain.targets.len() + drain.postponed.len()) as u64);
+        protocols.ex.metrics().drain_pending.set((drain.targets.len() + drain.postponed.len()) as u64);
         self.drain = Some(drain);
     }
+}
 
-    /// Gives each session its slot.
-    fn begin_window(&mut self, drain: &mut Draining) {
-        let clients = self.clients.ids().into_iter().map(Target::Client);
-        let mut others: Vec<Target> = clients.collect();
-        let mut targets = Vec::new();
-        for index in self.table.indices() {
-            if let Some(conn) = self.table.get(index)
-                && has_slot(conn)
-            {
-                let is_stream = matches!(conn.machine, Machine::Http(_));
-                let list = if is_stream { &mut targets } else { &mut others };
-                list.push(Target::Connection(conn.id));
-            }
-        }
-        others.extend(self.driver.relayed().into_iter().map(Target::Relayed));
-        drain.streams = targets.len();
-        drain.random.shuffle(&mut targets);
-        drain.random.shuffle(&mut others);
-        targets.append(&mut others);
-        drain.slots = targets.len();
-        drain.targets = targets;
-        drain.set_next();
-    }
-
-    /// Ends a session whose slot has come. Returns false if it has pending deliveries, and stays.
-    fn end_target(&mut self, target: Target, random: &mut fastrand::Rng) -> bool {
-        match target {
-            Target::Client(id) => {
-                if self.client_has_pending(id) {
-                    return false;
-                }
-                self.end_client(id, End::Because(Disconnect::Shutdown));
-            }
-            Target::Connection(conn) => {
-                let Some(index) = self.table.index_of(conn) else { return true };
-                let session = self.table.get(index).and_then(|conn| conn.session);
-                if session.is_some_and(|session| self.ex.has_pending(session)) {
-                    return false;
-                }
-                self.end_connection(index, session, random);
-            }
-            Target::Relayed(conn) => return self.driver.end_relayed(conn, false),
-        }
-        true
-    }
-
-    /// Whether something waits for a client that it can still get.
-    fn client_has_pending(&self, id: ClientId) -> bool {
-        let Some(state) = self.client_state(id).filter(|state| !state.ended) else { return false };
-        if !state.queue.is_empty() {
-            return true;
-        }
-        let conn = match state.transport {
-            ActiveTransport::WebSocket(conn) | ActiveTransport::Stream(conn) => self.table.index_of(conn),
-            ActiveTransport::Poll(_) | ActiveTransport::None => None,
-        };
-        let has_replies =
-            conn.and_then(|index| self.table.get(index)).is_some_and(|conn| conn.replies.is_some());
-        has_replies
-            || self.clients.get(id).is_some_and(|client| {
-                let mut has_pending = false;
-                client.each_session(&mut |session| has_pending |= self.ex.has_pending(session));
-                has_pending
-            })
-    }
-
-    /// Ends a WebSocket or a stream of events. Clients of `stentor.v1` are told when to reconnect.
-    fn end_connection(&mut self, index: usize, session: Option<SessionId>, random: &mut fastrand::Rng) {
-        let Some(Conn { machine, .. }) = self.table.get(index) else { return };
-        match machine {
-            Machine::WebSocket(socket) => {
-                let Some(session) = session else { return };
-                if socket.encoding().envelope() == Envelope::V1 {
-                    let delay = RECONNECT_MAX.mul_f64(random.f64());
-                    let what = Sent::Text(goodbye(Disconnect::Shutdown, delay));
-                    self.send_to_session(session, what);
-                }
-                self.disconnect(session, Disconnect::Shutdown);
-            }
-            Machine::Http(_) => {
-                self.ex.count_disconnect(Disconnect::Shutdown);
-                self.end_events(index, Some(self.ex.return_delay(random.u64(..))));
-            }
-            Machine::Preface(_) | Machine::Closing { .. } => {}
+/// Gives each session its slot.
+fn begin_window(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, drain: &mut Draining) {
+    let clients = protocols.clients.ids().into_iter().map(Target::Client);
+    let mut others: Vec<Target> = clients.collect();
+    let mut targets = Vec::new();
+    for index in conns.table.indices() {
+        if let Some(conn) = conns.table.get(index)
+            && has_slot(conn)
+        {
+            let is_stream = matches!(conn.machine, Machine::Http(_));
+            let list = if is_stream { &mut targets } else { &mut others };
+            list.push(Target::Connection(conn.id));
         }
     }
+    others.extend(conns.driver.relayed().into_iter().map(Target::Relayed));
+    drain.streams = targets.len();
+    drain.random.shuffle(&mut targets);
+    drain.random.shuffle(&mut others);
+    targets.append(&mut others);
+    drain.slots = targets.len();
+    drain.targets = targets;
+    drain.set_next();
+}
 
-    /// The window is over: what is left ends. Requests that wait for something get half of the time that is left, then an
-    /// answer.
-    fn finish_drain(&mut self, drain: &mut Draining) {
-        self.driver.stop_listening();
-        drain.targets.clear();
-        drain.postponed.clear();
-        let left = drain.ends.saturating_duration_since(self.ex.context.now);
-        let last_responses = self.ex.millis().after(left / 2);
-        drain.relayed_end = self.ex.context.now + left / 2;
-        for id in self.clients.ids() {
-            self.end_client(id, End::Because(Disconnect::Shutdown));
+/// Ends a session whose slot has come. Returns false if it has pending deliveries, and stays.
+fn end_target(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    target: Target,
+    random: &mut fastrand::Rng,
+) -> bool {
+    match target {
+        Target::Client(id) => {
+            if client_has_pending(conns, protocols, id) {
+                return false;
+            }
+            protocols.end_client(id, End::Because(Disconnect::Shutdown));
         }
-        // Polls are answered before their connections are looked at.
-        self.carry_out_effects();
-        for index in self.table.indices() {
-            let Some(conn) = self.table.get_mut(index) else { continue };
-            if has_slot(conn) {
-                let session = conn.session;
-                self.end_connection(index, session, &mut drain.random);
-                continue;
+        Target::Connection(conn) => {
+            let Some(index) = conns.table.index_of(conn) else { return true };
+            let session = conns.table.get(index).and_then(|conn| conn.session);
+            if session.is_some_and(|session| protocols.ex.has_pending(session)) {
+                return false;
             }
-            match &mut conn.machine {
-                // Nothing is under way that it could be wanted for: closed without waiting for the peer, since browsers
-                // close their side of an idle connection when they want it the next time.
-                Machine::Http(connection) if connection.http.is_idle() => self.abort(index),
-                Machine::Http(connection) => {
-                    connection.http.handle_drain(last_responses);
-                    let deadline = connection.http.poll_timeout();
-                    self.arm(index, deadline);
-                }
-                Machine::Preface(_) => self.abort(index),
-                Machine::WebSocket(_) | Machine::Closing { .. } => {}
+            end_connection(conns, protocols, index, session, random);
+        }
+        Target::Relayed(conn) => return conns.driver.end_relayed(conn, false),
+    }
+    true
+}
+
+/// Whether something waits for a client that it can still get.
+fn client_has_pending(conns: &Connections<impl Driver>, protocols: &Protocols, id: ClientId) -> bool {
+    let Some(state) = protocols.client_state(id).filter(|state| !state.ended) else { return false };
+    if !state.queue.is_empty() {
+        return true;
+    }
+    let conn = match state.transport {
+        ActiveTransport::WebSocket(conn) | ActiveTransport::Stream(conn) => conns.table.index_of(conn),
+        ActiveTransport::Poll(_) | ActiveTransport::None => None,
+    };
+    let has_replies =
+        conn.and_then(|index| conns.table.get(index)).is_some_and(|conn| conn.replies.is_some());
+    has_replies
+        || protocols.clients.get(id).is_some_and(|client| {
+            let mut has_pending = false;
+            client.each_session(&mut |session| has_pending |= protocols.ex.has_pending(session));
+            has_pending
+        })
+}
+
+/// Ends a WebSocket or a stream of events. Clients of `stentor.v1` receive the time after which to reconnect.
+fn end_connection(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    index: usize,
+    session: Option<SessionId>,
+    random: &mut fastrand::Rng,
+) {
+    let Some(Conn { machine, .. }) = conns.table.get(index) else { return };
+    match machine {
+        Machine::WebSocket(socket) => {
+            let Some(session) = session else { return };
+            if socket.encoding().envelope() == Envelope::V1 {
+                let delay = RECONNECT_MAX.mul_f64(random.f64());
+                let what = Sent::Text(goodbye(Disconnect::Shutdown, delay));
+                actions::send_to_session(conns, protocols, session, what);
             }
+            end::disconnect(conns, protocols, session, Disconnect::Shutdown);
+        }
+        Machine::Http(_) => {
+            protocols.ex.count_disconnect(Disconnect::Shutdown);
+            end::end_events(conns, protocols, index, Some(protocols.ex.return_delay(random.u64(..))));
+        }
+        Machine::Preface(_) | Machine::Closing { .. } => {}
+    }
+}
+
+/// The window is over: what is left ends. Requests that wait for something get half of the time that is left, then an
+/// answer.
+fn finish_drain(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    drain: &mut Draining,
+) {
+    conns.driver.stop_listening();
+    drain.targets.clear();
+    drain.postponed.clear();
+    let left = drain.ends.saturating_duration_since(protocols.ex.context.now);
+    let last_responses = protocols.ex.millis().after(left / 2);
+    drain.relayed_end = protocols.ex.context.now + left / 2;
+    for id in protocols.clients.ids() {
+        protocols.end_client(id, End::Because(Disconnect::Shutdown));
+    }
+    // Polls are answered before their connections are looked at.
+    actions::carry_out_effects(conns, protocols, mail);
+    for index in conns.table.indices() {
+        let Some(conn) = conns.table.get_mut(index) else { continue };
+        if has_slot(conn) {
+            let session = conn.session;
+            end_connection(conns, protocols, index, session, &mut drain.random);
+            continue;
+        }
+        match &mut conn.machine {
+            // An idle connection is closed without waiting for the peer, since browsers
+            // close their side of an idle connection when they want it the next time.
+            Machine::Http(connection) if connection.http.is_idle() => end::abort(conns, protocols, index),
+            Machine::Http(connection) => {
+                connection.http.handle_drain(last_responses);
+                let deadline = connection.http.poll_timeout();
+                conns.arm(&protocols.ex, index, deadline);
+            }
+            Machine::Preface(_) => end::abort(conns, protocols, index),
+            Machine::WebSocket(_) | Machine::Closing { .. } => {}
         }
     }
 }

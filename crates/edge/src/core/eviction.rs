@@ -9,9 +9,9 @@
 //! in the list exactly while its machine is [`Machine::Http`] or [`Machine::Preface`]; only [`Table::insert`], [`Table::set_machine`] and
 //! [`Table::remove`] change that.
 
-use super::Core;
 use super::table::{Conn, Links, Machine, NONE, Table};
-use stentor_driver::{Capacity, Driver};
+use super::{Connections, Protocols, end};
+use stentor_driver::Driver;
 
 /// Connections to examine for one without a request. Few suffice, because connections with a request move to the
 /// list's end.
@@ -77,33 +77,19 @@ impl Table {
     }
 }
 
-impl<D: Driver> Core<D> {
-    /// Maximum connections of the process: by its options and its file descriptors.
-    pub(super) fn connections_max(&self) -> usize {
-        let Capacity { shared, own } = self.driver.capacity();
-        let descriptors = shared.saturating_add(own.saturating_mul(self.ex.shared.cores));
-        self.ex.options().limits.connections_max.min(descriptors)
-    }
-
-    /// Whether the number of connections is near the maximum.
-    pub(super) fn is_nearly_full(&self) -> bool {
-        self.ex.shared.connections() > self.connections_max() / 8 * 7
-    }
-
-    /// Closes a connection without a request, the oldest first. Returns whether there was one on this core.
-    pub(super) fn evict(&mut self) -> bool {
-        for _ in 0..LOOKS_MAX {
-            let Some(index) = self.table.oldest() else { return false };
-            if self.table.awaits_request(index) {
-                self.ex.metrics().evicted.add(1);
-                self.abort(index);
-                self.record_load();
-                return true;
-            }
-            self.table.requested(index);
+/// Closes a connection without a request, the oldest first. Returns whether there was one on this core.
+pub(super) fn evict(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
+    for _ in 0..LOOKS_MAX {
+        let Some(index) = conns.table.oldest() else { return false };
+        if conns.table.awaits_request(index) {
+            protocols.ex.metrics().evicted.add(1);
+            end::abort(conns, protocols, index);
+            conns.record_load(&protocols.ex);
+            return true;
         }
-        false
+        conns.table.requested(index);
     }
+    false
 }
 
 #[cfg(test)]

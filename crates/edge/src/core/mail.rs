@@ -1,20 +1,20 @@
 //! What cores send each other.
 
-use super::migration::Migration;
+use super::Connections;
 use super::table::Held;
-use super::{Core, Incoming};
+use crate::app::ClientIdentity;
+use crate::executor::Executor;
 use crate::identity::Sid;
 use crate::limits::Slot;
+use crate::protocols::engineio::MigratedClient;
 use crate::protocols::http::MovedRequest;
+use crate::protocols::websocket::WebSocket;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{DetachedConnection, Driver, Frame};
 use stentor_hub::{CoreId, Dispatch};
-
-/// Messages taken from one mailbox in a turn, so that connections get their turn too.
-const MAIL_PER_TURN: usize = 1_024;
 
 /// One message from core to core.
 pub(crate) enum CoreMessage {
@@ -30,11 +30,11 @@ pub(crate) enum CoreMessage {
 
 /// A connection on its way.
 pub(crate) struct Arrival {
-    detached: DetachedConnection,
-    peer: SocketAddr,
-    moved: MovedRequest,
-    slot: Slot,
-    begins_tls: bool,
+    pub(super) detached: DetachedConnection,
+    pub(super) peer: SocketAddr,
+    pub(super) moved: MovedRequest,
+    pub(super) slot: Slot,
+    pub(super) begins_tls: bool,
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
@@ -76,75 +76,68 @@ impl Mailboxes {
     }
 }
 
-impl<D: Driver> Core<D> {
-    pub(super) fn take_mail(&mut self) {
-        for from in 0..self.mailboxes.from.len() {
-            let mut taken_bytes = 0;
-            for _ in 0..MAIL_PER_TURN {
-                let Some(mail) = self.mailboxes.from[from].as_mut().and_then(Receiver::try_recv) else {
-                    break;
-                };
-                match mail {
-                    CoreMessage::Dispatch(dispatch) => {
-                        taken_bytes += dispatch.weight_bytes();
-                        self.ex.published_bytes += dispatch.weight_bytes();
-                        self.ex.hub.handle_dispatch(self.ex.context.now, from, dispatch);
-                        self.pump_if_much_was_published();
-                    }
-                    CoreMessage::Connection(arrival) => self.arrived(*arrival, false),
-                    CoreMessage::Client(migration) => self.arrive(*migration),
-                    CoreMessage::Ended(sid) => self.departed.forget(sid),
-                }
-            }
-            if taken_bytes > 0 {
-                self.ex
-                    .shared
-                    .mail_bytes(from, self.ex.context.core)
-                    .fetch_sub(taken_bytes, Ordering::Relaxed);
-            }
-        }
+/// Messages between this core and the others.
+///
+/// **Invariant.** Messages to a core arrive in the order in which they were posted.
+pub(super) struct Mail {
+    pub(super) mailboxes: Mailboxes,
+    /// Something for another core didn't fit into its ring.
+    pub(super) waits: bool,
+    /// [`Executor::dispatches`] when they were last passed on.
+    pub(super) dispatches_sent: u64,
+}
+
+impl Mail {
+    pub(super) fn new(mailboxes: Mailboxes) -> Self {
+        Self { mailboxes, waits: false, dispatches_sent: 0 }
     }
 
-    /// Sends other cores what has come up for them. Before clients are answered: whoever has been told that a client is
-    /// subscribed may publish at once on another core.
+    /// Sends new messages to other cores. Called before clients are answered: a client that reads that it is subscribed may have
+    /// something published on another core at once.
     #[inline]
-    pub(super) fn send_new_mail(&mut self) {
-        if self.ex.dispatches() != self.dispatches_sent {
-            self.send_mail();
+    pub(super) fn send_new(&mut self, ex: &mut Executor) {
+        if ex.dispatches() != self.dispatches_sent {
+            self.send(ex);
         }
     }
 
-    /// Passes on what the shard has for other cores, and what waits for the broker. What doesn't fit stays here, and
-    /// connections that publish aren't read from until it has left.
-    pub(super) fn send_mail(&mut self) {
-        let has_changed = self.ex.outlet.retry();
-        let for_broker = self.ex.outlet.waiting();
+    /// Whether there are messages that haven't been sent.
+    #[inline]
+    pub(super) fn has_unsent(&self, ex: &Executor) -> bool {
+        self.waits || ex.dispatches() != self.dispatches_sent
+    }
+
+    /// Sends the shard's messages to other cores and to the broker. Messages that don't fit stay here, and connections that publish
+    /// aren't read from until they have left.
+    pub(super) fn send(&mut self, ex: &mut Executor) {
+        let has_changed = ex.outlet.retry();
+        let for_broker = ex.outlet.waiting();
         if has_changed || for_broker > 0 {
-            self.ex.metrics().broker_waiting.set(for_broker as u64);
+            ex.metrics().broker_waiting.set(for_broker as u64);
         }
         if has_changed {
-            self.ex.shared.set_broker_behind(for_broker > 0);
+            ex.shared.set_broker_behind(for_broker > 0);
         }
-        let bytes_max = self.ex.options().limits.mailbox_bytes_max;
-        self.dispatches_sent = self.ex.dispatches();
+        let bytes_max = ex.options().limits.mailbox_bytes_max;
+        self.dispatches_sent = ex.dispatches();
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
-            let outgoing = self.ex.hub.outgoing(core);
+            let outgoing = ex.hub.outgoing(core);
             let others = &mut self.mailboxes.waiting[core];
             if sender.is_disconnected() {
                 // That core is drained: nobody is left there.
                 outgoing.clear();
                 others.clear();
             }
-            let in_ring_bytes = self.ex.shared.mail_bytes(self.ex.context.core, core);
+            let in_ring_bytes = ex.shared.mail_bytes(ex.context.core, core);
             let mut ring_bytes = in_ring_bytes.load(Ordering::Relaxed);
             let mut sent = false;
-            while let Some(mail) = others.pop_front() {
-                match sender.try_send(mail) {
+            while let Some(message) = others.pop_front() {
+                match sender.try_send(message) {
                     Ok(()) => sent = true,
-                    Err(mail) => {
-                        others.push_front(mail);
+                    Err(message) => {
+                        others.push_front(message);
                         break;
                     }
                 }
@@ -157,9 +150,9 @@ impl<D: Driver> Core<D> {
                 ring_bytes = in_ring_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 match sender.try_send(CoreMessage::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
-                    Err(mail) => {
+                    Err(message) => {
                         in_ring_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                        if let CoreMessage::Dispatch(dispatch) = mail {
+                        if let CoreMessage::Dispatch(dispatch) = message {
                             outgoing.put_back(dispatch);
                         }
                         break;
@@ -171,20 +164,37 @@ impl<D: Driver> Core<D> {
                 sender.flush();
             }
         }
-        self.ex.metrics().mailbox_overflow.set(waiting as u64);
-        self.mail_waits = waiting > 0 || for_broker > 0;
-        if !self.waiting_for_cores.is_empty() && !self.is_congested() {
-            for conn in std::mem::take(&mut self.waiting_for_cores) {
-                let Some(index) = self.table.index_of(conn) else { continue };
-                self.release(index, Held::CORES);
-                self.revisit.push_back(index);
-            }
+        ex.metrics().mailbox_overflow.set(waiting as u64);
+        self.waits = waiting > 0 || for_broker > 0;
+    }
+
+    /// Sends a client to another core.
+    pub(super) fn post_client(&mut self, core: CoreId, migration: Migration) {
+        self.post(core, CoreMessage::Client(Box::new(migration)));
+    }
+
+    /// Sends something to another core after all that was sent there before.
+    pub(super) fn post(&mut self, core: CoreId, mail: CoreMessage) {
+        self.waits |= !self.mailboxes.post(core, mail);
+    }
+}
+
+impl<D: Driver> Connections<D> {
+    /// Reads from connections that publish again, if other cores and the broker have room.
+    pub(super) fn resume_publishers(&mut self, ex: &mut Executor) {
+        if self.waiting_for_cores.is_empty() || is_congested(ex) {
+            return;
+        }
+        for conn in std::mem::take(&mut self.waiting_for_cores) {
+            let Some(index) = self.table.index_of(conn) else { continue };
+            self.release(index, Held::CORES);
+            self.revisit.push_back(index);
         }
     }
 
     /// Stops reading from a connection that produces more messages for other cores than they receive.
-    pub(super) fn hold_if_congested(&mut self, index: usize) {
-        if self.is_congested()
+    pub(super) fn hold_if_congested(&mut self, ex: &mut Executor, index: usize) {
+        if is_congested(ex)
             && let Some(conn) = self.table.get(index)
             && !conn.held.has(Held::CORES)
         {
@@ -197,61 +207,35 @@ impl<D: Driver> Core<D> {
             self.hold(index, Held::CORES);
         }
     }
+}
 
-    /// Whether connections that publish have to wait: for another core, or for the broker.
-    fn is_congested(&mut self) -> bool {
-        self.ex.outlet.waiting() > 0 || self.are_cores_behind()
-    }
+/// Whether connections that publish have to wait: for another core, or for the broker.
+fn is_congested(ex: &mut Executor) -> bool {
+    ex.outlet.waiting() > 0 || are_cores_behind(ex)
+}
 
-    /// Whether another core is behind by more than one ring, in messages, bytes or answers.
-    pub(super) fn are_cores_behind(&mut self) -> bool {
-        let limits = &self.ex.options().limits;
-        let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
-        (0..self.mailboxes.to.len()).any(|core| {
-            let outgoing = self.ex.hub.outgoing(core);
-            outgoing.pending() > messages_max || outgoing.weight_bytes() > bytes_max
-        })
-    }
+/// Whether another core is behind by more than one ring, in messages, bytes or answers.
+pub(super) fn are_cores_behind(ex: &mut Executor) -> bool {
+    let limits = &ex.options().limits;
+    let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
+    (0..ex.shared.cores).any(|core| {
+        let outgoing = ex.hub.outgoing(core);
+        outgoing.pending() > messages_max || outgoing.weight_bytes() > bytes_max
+    })
+}
 
-    /// Sends a client to another core.
-    pub(super) fn post_client(&mut self, core: CoreId, migration: Migration) {
-        self.post(core, CoreMessage::Client(Box::new(migration)));
-    }
+/// A client on its way.
+pub(crate) struct Migration {
+    pub(super) client: MigratedClient,
+    pub(super) carrier: Option<TransferredSocket>,
+    pub(super) probe: Option<(TransferredSocket, bool)>,
+    pub(super) identity: Option<ClientIdentity>,
+    pub(super) handshake: Option<Box<str>>,
+}
 
-    /// Sends something to another core after all that was sent there before.
-    pub(super) fn post(&mut self, core: CoreId, mail: CoreMessage) {
-        self.mail_waits |= !self.mailboxes.post(core, mail);
-    }
-
-    /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
-    pub(super) fn hand_over(&mut self, mut incoming: Incoming, core: CoreId) {
-        let migrates = incoming.moved.buffered.as_mut().and_then(|buffered| buffered.migrates.take());
-        let detached = if core == self.ex.context.core { None } else { self.driver.detach(incoming.conn) };
-        let Some(detached) = detached else {
-            migrates.into_iter().for_each(|id| self.stay(id));
-            return self.begin_http(incoming, true);
-        };
-        let Incoming { conn: _, peer, moved, slot, begins_tls } = incoming;
-        let arrival = Arrival { detached, peer, moved, slot, begins_tls };
-        if let Some(id) = migrates
-            && !self.migrate(id, core)
-        {
-            self.stay(id);
-            return self.arrived(arrival, true);
-        }
-        self.post(core, CoreMessage::Connection(Box::new(arrival)));
-        self.ex.metrics().handed_over.add(1);
-    }
-
-    /// A connection has come from another core, or come back.
-    fn arrived(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { detached, peer, moved, mut slot, begins_tls } = arrival;
-        match self.driver.attach(detached) {
-            Ok(conn) => self.begin_http(Incoming { conn, peer, moved, slot, begins_tls }, stays),
-            Err(error) => {
-                self.ex.release_connection(&mut slot);
-                tracing::warn!(%error, %peer, "a connection was lost between two cores");
-            }
-        }
-    }
+/// A WebSocket on its way.
+pub(super) struct TransferredSocket {
+    pub(super) detached: DetachedConnection,
+    pub(super) socket: WebSocket,
+    pub(super) slot: Slot,
 }

@@ -1,6 +1,6 @@
 //! Keeps the process within `limits.memory_bytes_max`.
 //!
-//! The memory that a connection or client holds besides its fixed size is measured ([`Conn::held`], [`ClientState::held`])
+//! The memory that a connection or client holds besides its fixed size is measured ([`super::table::Conn::held`], [`ClientState::held`])
 //! after it may have changed, and charged to the ledger. While memory is short:
 //!
 //! 1. Above 95 % of the budget, new connections, large inputs and new topics are refused. The recovery log, patches
@@ -13,14 +13,13 @@
 //! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
 //! freed, so each insufficient round doubles the amount that the next one may close.
 
-use super::Core;
-use super::table::{Conn, Machine};
+use super::table::Machine;
 use super::timer::Timer;
-use crate::executor::{Effect, SMALL_INPUT_BYTES, ToConnection};
+use super::{Connections, Protocols, Upkeep, end};
+use crate::executor::Executor;
 use crate::identity::{ClientId, End};
-use crate::ledger::{self, Ledger, Pressure};
+use crate::ledger::Pressure;
 use crate::protocols::client::ClientState;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
@@ -40,8 +39,6 @@ const RELEASE_TIMES: u32 = 3;
 const SUBSCRIPTION_BYTES: usize = 512;
 /// Approximate size of a suspended socket without its subscriptions.
 const SUSPENDED_BYTES: usize = 1024;
-/// Memory of a connection in the driver and the timing wheel.
-const DRIVER_BYTES: usize = 96;
 /// Maximum number of doublings.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -77,126 +74,59 @@ enum Holder {
 const SUSPENDED: usize = 0;
 const OTHERS: usize = 1;
 
-impl Conn {
-    /// Bytes held besides the connection itself, by [`ledger::HOLDING_CLASSES`].
-    fn held(&self) -> ledger::Held {
-        let replies = self.replies.get().map_or(0, Vec::capacity);
-        let (received, messages, bodies) = match &self.machine {
-            Machine::Http(connection) => {
-                let (received, bodies) = connection.http.held_bytes();
-                (received, 0, bodies)
-            }
-            Machine::WebSocket(socket) => {
-                let (unread, messages) = socket.held_bytes();
-                (unread, messages, 0)
-            }
-            Machine::Preface(preface) => (preface.received.capacity(), 0, 0),
-            Machine::Closing { .. } => (0, 0, 0),
-        };
-        [received, messages, bodies, 0, replies, 0]
-    }
-
-    /// Charges the memory that the connection holds now. Called after writes from outside; [`Core::weigh`] does this
-    /// after the connection's own input.
-    pub(super) fn weigh(&mut self, ledger: &Arc<Ledger>) {
-        let held = self.held();
-        self.replies.set_holding(ledger, held);
-    }
-
-    /// Whether the connection holds no additional memory, which is the usual case.
-    #[inline]
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.replies.is_empty()
-            && matches!(&self.machine, Machine::WebSocket(socket) if socket.holds_nothing())
+/// Closes a connection whose input is too large for the remaining memory.
+pub(super) fn refuse_input(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
+    protocols.ex.metrics().inputs_refused.add(1);
+    let Some(conn) = conns.table.get(index) else { return };
+    // A request that is still arriving can be answered.
+    match &conn.machine {
+        Machine::Http(connection) if !conn.in_flight && connection.http.waiting.is_none() => {
+            let mut out = Vec::new();
+            connection.http.write_memory_short(&protocols.ex, &mut out);
+            end::end_after(conns, protocols, index, out);
+        }
+        _ => end_for_memory(conns, protocols, index),
     }
 }
 
-impl<D: Driver> Core<D> {
-    /// Charges the memory that a connection holds now. Closes it if it grows beyond [`SMALL_INPUT_BYTES`] while
-    /// memory is short.
-    #[inline]
-    pub(super) fn weigh(&mut self, index: usize) {
-        if self.table.get(index).is_some_and(|conn| !conn.holds_nothing()) {
-            self.weigh_what_is_held(index);
+impl Upkeep {
+    /// Checks the memory pressure, and makes room if a round is due. Returns whether memory is or was short.
+    pub(super) fn mind_memory(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+    ) -> bool {
+        let pressure = protocols.ex.shared.ledger.pressure();
+        if pressure == protocols.ex.context.pressure && pressure == Pressure::None {
+            return false;
         }
-    }
-
-    fn weigh_what_is_held(&mut self, index: usize) {
-        let ledger = &self.ex.shared.ledger;
-        let Some(conn) = self.table.get_mut(index) else { return };
-        let held = conn.held();
-        let grown = conn.replies.set_holding(ledger, held);
-        if grown > 0 && conn.replies.holding_bytes() > SMALL_INPUT_BYTES && ledger.pressure() > Pressure::None
-        {
-            let id = conn.id;
-            self.ex.push(Effect::Connection(id, ToConnection::RefuseInput));
-        }
-    }
-
-    /// Closes a connection whose input is too large for the remaining memory.
-    pub(super) fn refuse_input(&mut self, index: usize) {
-        self.ex.metrics().inputs_refused.add(1);
-        let Some(conn) = self.table.get(index) else { return };
-        // A request that is still arriving can be answered.
-        match &conn.machine {
-            Machine::Http(connection) if !conn.in_flight && connection.http.waiting.is_none() => {
-                let mut out = Vec::new();
-                connection.http.write_memory_short(&self.ex, &mut out);
-                self.end_after(index, out);
-            }
-            _ => self.end_for_memory(index),
-        }
-    }
-
-    /// Reports the memory that this core holds now.
-    pub(super) fn report_memory(&mut self) {
-        let footprint = self.ex.hub.footprint();
-        let connections =
-            self.table.bytes() + self.driver.connections() * DRIVER_BYTES + self.clients.bytes();
-        self.report.set([
-            connections,
-            footprint.sessions + self.ex.limit_bytes() + self.ex.recovery.bytes(),
-            footprint.subscriptions,
-            footprint.topics,
-            footprint.outboxes,
-            self.driver.owned_bytes(),
-        ]);
-        self.charge_presence();
-    }
-
-    /// Checks the memory pressure, and makes room if a round is due.
-    pub(super) fn mind_memory(&mut self) {
-        let pressure = self.ex.shared.ledger.pressure();
-        if pressure == self.ex.context.pressure && pressure == Pressure::None {
-            return;
-        }
-        self.has_changed = true;
-        self.ex.hub.set_memory_short(pressure > Pressure::None);
-        let before = std::mem::replace(&mut self.ex.context.pressure, pressure);
+        protocols.ex.hub.set_memory_short(pressure > Pressure::None);
+        let before = std::mem::replace(&mut protocols.ex.context.pressure, pressure);
         if pressure == Pressure::None {
             self.relief = Relief::default();
-            self.ex.shared.largest[self.ex.context.core]
+            protocols.ex.shared.largest[protocols.ex.context.core]
                 .iter()
                 .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
-            return;
+            return true;
         }
         if before == Pressure::None {
             // Other cores may be asleep and hold the most memory.
-            self.ex.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
+            protocols.ex.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
         }
-        let now = self.ex.context.now;
+        let now = protocols.ex.context.now;
         let short_since = *self.relief.short_since.get_or_insert(now);
         if self.relief.round_at.is_none_or(|at| now >= at) {
             self.relief.round_at = Some(now + ROUND_INTERVAL);
-            self.driver.timer_set(now + ROUND_INTERVAL, Timer::Relief.token());
+            conns.driver.timer_set(now + ROUND_INTERVAL, Timer::Relief.token());
             let is_lasting = now.saturating_duration_since(short_since) >= SHORT_TIME_MAX;
-            self.make_room(now == short_since, pressure == Pressure::Full || is_lasting);
+            self.make_room(conns, protocols, now == short_since, pressure == Pressure::Full || is_lasting);
         }
+        true
     }
 
     /// Returns the allocator's unused pages to the system after much memory has been freed. Called once per tick.
-    pub(super) fn release_unused_memory(&mut self) {
-        let bytes = self.ex.shared.ledger.bytes();
+    pub(super) fn release_unused_memory(&mut self, ex: &Executor) {
+        let bytes = ex.shared.ledger.bytes();
         self.release.bytes_max = self.release.bytes_max.max(bytes);
         if self.release.bytes_max - bytes >= RELEASE_BYTES_MIN {
             self.release = Release { bytes_max: bytes, times_left: RELEASE_TIMES };
@@ -208,50 +138,65 @@ impl<D: Driver> Core<D> {
     }
 
     /// One round: evicts history and suspended sockets, then, if `ends`, closes the connections and clients that hold the most.
-    fn make_room(&mut self, is_first: bool, ends: bool) {
-        self.ex.metrics().overloads.add(1);
-        let excess = self.ex.shared.ledger.excess_bytes();
+    fn make_room(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        is_first: bool,
+        ends: bool,
+    ) {
+        protocols.ex.metrics().overloads.add(1);
+        let excess = protocols.ex.shared.ledger.excess_bytes();
         // Each core frees its share.
-        self.ex.hub.handle_overload(excess.div_ceil(self.ex.shared.cores));
-        let excess = self.ex.shared.ledger.excess_bytes();
+        protocols.ex.hub.handle_overload(excess.div_ceil(protocols.ex.shared.cores));
+        let excess = protocols.ex.shared.ledger.excess_bytes();
         // From the second round on, each core knows the largest suspended socket of the others.
         let suspended_bytes_max = if is_first { 0 } else { excess };
-        let ended = self.end_holders(SUSPENDED, self.suspended_sockets(), suspended_bytes_max);
+        let ended =
+            end_holders(conns, protocols, SUSPENDED, protocols.suspended_sockets(), suspended_bytes_max);
         let has_suspended =
-            self.ex.shared.largest.iter().any(|bytes| bytes[SUSPENDED].load(Ordering::Relaxed) > 0);
+            protocols.ex.shared.largest.iter().any(|bytes| bytes[SUSPENDED].load(Ordering::Relaxed) > 0);
         if ends && !(is_first && has_suspended) {
             // The ledger counts ended sockets until the end of the turn.
             let left = (excess << self.relief.rounds.min(DOUBLINGS_MAX)).saturating_sub(ended);
             self.relief.rounds += 1;
-            self.end_holders(OTHERS, self.holders(), left);
+            end_holders(conns, protocols, OTHERS, holders(conns, protocols), left);
         }
     }
+}
 
-    /// Ends holders of a kind, those with the most first, until so many bytes are covered. Returns how many bytes the ended ones held.
-    fn end_holders(&mut self, kind: usize, mut holders: Vec<(usize, Holder)>, bytes_max: usize) -> usize {
-        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let largest = &self.ex.shared.largest;
-        largest[self.ex.context.core][kind]
-            .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
-        let largest = largest.iter().map(|bytes| bytes[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
-        let mut ended = 0;
-        for (bytes, holder) in holders {
-            if ended >= bytes_max || bytes < largest / 2 || self.ex.shared.ledger.excess_bytes() == 0 {
-                break;
-            }
-            ended += bytes;
-            match holder {
-                Holder::Connection(index) => self.end_for_memory(index),
-                Holder::Client(id) => self.end_client_for_memory(id),
-                Holder::Suspended(slot) => {
-                    self.ex.count_disconnect(Disconnect::Overloaded);
-                    self.ex.end_suspended(slot);
-                }
+/// Ends holders of a kind, those with the most first, until so many bytes are covered. Returns how many bytes the ended ones held.
+fn end_holders(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    kind: usize,
+    mut holders: Vec<(usize, Holder)>,
+    bytes_max: usize,
+) -> usize {
+    holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let largest = &protocols.ex.shared.largest;
+    largest[protocols.ex.context.core][kind]
+        .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
+    let largest = largest.iter().map(|bytes| bytes[kind].load(Ordering::Relaxed)).max().unwrap_or(0);
+    let mut ended = 0;
+    for (bytes, holder) in holders {
+        if ended >= bytes_max || bytes < largest / 2 || protocols.ex.shared.ledger.excess_bytes() == 0 {
+            break;
+        }
+        ended += bytes;
+        match holder {
+            Holder::Connection(index) => end_for_memory(conns, protocols, index),
+            Holder::Client(id) => end_client_for_memory(conns, protocols, id),
+            Holder::Suspended(slot) => {
+                protocols.ex.count_disconnect(Disconnect::Overloaded);
+                protocols.ex.end_suspended(slot);
             }
         }
-        ended
     }
+    ended
+}
 
+impl Protocols {
     /// The suspended sockets of this core, with the bytes that each holds.
     fn suspended_sockets(&self) -> Vec<(usize, Holder)> {
         let sockets = self.ex.recovery.suspended_sockets();
@@ -260,100 +205,72 @@ impl<D: Driver> Core<D> {
             .collect()
     }
 
-    /// The holders of this core, with the bytes that each holds.
-    fn holders(&self) -> Vec<(usize, Holder)> {
-        let connections = self.table.indices().into_iter().filter_map(|index| {
-            let conn = self.table.get(index)?;
-            // The memory of the connection that carries a client counts for the client.
-            let session = conn.session.map_or(0, |session| self.held_by_session(session));
-            let holder = Holder::Connection(index);
-            conn.client().is_none().then(|| (self.held_by_connection(conn) + session, holder))
-        });
-        let clients = self.clients.iter().map(|client| {
-            let mut sessions = 0;
-            client.each_session(&mut |session| sessions += self.held_by_session(session));
-            self.held_by_client(client.state(), sessions)
-        });
-        let all = connections.chain(clients);
-        all.filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
-    }
-
-    fn held_by_client(&self, state: &ClientState, sessions: usize) -> (usize, Holder) {
-        let conn = state.transport.conn().and_then(|conn| self.table.get(self.table.index_of(conn)?));
-        let transport = conn.map_or(0, |conn| self.held_by_connection(conn));
-        (state.holding.bytes() + sessions + transport, Holder::Client(state.id))
-    }
-
-    /// The memory that a connection holds, including bytes in flight, unless these belong to its session.
-    fn held_by_connection(&self, conn: &Conn) -> usize {
-        let is_sessions = conn.session.is_some_and(|session| self.ex.hub.is_in_flight(session));
-        let in_flight = if is_sessions { 0 } else { self.driver.in_flight_bytes(conn.id) };
-        conn.replies.holding_bytes() + in_flight
-    }
-
     fn held_by_session(&self, session: SessionId) -> usize {
         self.ex.hub.held_bytes(session) + self.ex.hub.subscriptions(session) * SUBSCRIPTION_BYTES
     }
+}
 
-    /// Closes a connection, with its session or client, because it holds too much. Resets it if bytes are in flight,
-    /// because their memory is needed now.
-    pub(super) fn end_for_memory(&mut self, index: usize) {
-        let Some(conn) = self.table.get(index) else { return };
-        if let Some(client) = conn.client() {
-            return self.end_client_for_memory(client);
+/// The holders of this core, with the bytes that each holds.
+fn holders(conns: &Connections<impl Driver>, protocols: &Protocols) -> Vec<(usize, Holder)> {
+    let connections = conns.table.indices().into_iter().filter_map(|index| {
+        let conn = conns.table.get(index)?;
+        // The memory of the connection that carries a client counts for the client.
+        let session = conn.session.map_or(0, |session| protocols.held_by_session(session));
+        let holder = Holder::Connection(index);
+        conn.client().is_none().then(|| (conns.held_by_connection(&protocols.ex, conn) + session, holder))
+    });
+    let clients = protocols.clients.iter().map(|client| {
+        let mut sessions = 0;
+        client.each_session(&mut |session| sessions += protocols.held_by_session(session));
+        held_by_client(conns, protocols, client.state(), sessions)
+    });
+    let all = connections.chain(clients);
+    all.filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
+}
+
+fn held_by_client(
+    conns: &Connections<impl Driver>,
+    protocols: &Protocols,
+    state: &ClientState,
+    sessions: usize,
+) -> (usize, Holder) {
+    let conn = state.transport.conn().and_then(|conn| conns.table.get(conns.table.index_of(conn)?));
+    let transport = conn.map_or(0, |conn| conns.held_by_connection(&protocols.ex, conn));
+    (state.holding.bytes() + sessions + transport, Holder::Client(state.id))
+}
+
+/// Closes a connection, with its session or client, because it holds too much. Resets it if bytes are in flight,
+/// because their memory is needed now.
+pub(super) fn end_for_memory(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
+    let Some(conn) = conns.table.get(index) else { return };
+    if let Some(client) = conn.client() {
+        return end_client_for_memory(conns, protocols, client);
+    }
+    let why = Disconnect::Overloaded;
+    match (conn.session, &conn.machine) {
+        (Some(session), Machine::WebSocket(_)) if !conn.in_flight => {
+            end::disconnect(conns, protocols, session, why)
         }
-        let why = Disconnect::Overloaded;
-        match (conn.session, &conn.machine) {
-            (Some(session), Machine::WebSocket(_)) if !conn.in_flight => self.disconnect(session, why),
-            (_, Machine::Closing { .. }) => self.abort(index),
-            _ => {
-                self.ex.count_disconnect(why);
-                self.abort(index);
-            }
+        (_, Machine::Closing { .. }) => end::abort(conns, protocols, index),
+        _ => {
+            protocols.ex.count_disconnect(why);
+            end::abort(conns, protocols, index);
         }
     }
+}
 
-    fn end_client_for_memory(&mut self, id: ClientId) {
-        if self.client_state(id).is_some_and(|state| state.ended) {
-            // All that it holds is what its next poll would get before the end.
-            drop(self.clients.get_mut(id).map(|client| client.take_queue()));
-            return;
-        }
-        let conn = self.client_state(id).and_then(|state| state.transport.conn());
-        self.end_client(id, End::Because(Disconnect::Overloaded));
-        let index = conn.and_then(|conn| self.table.index_of(conn));
-        if let Some(index) = index
-            && self.table.get(index).is_some_and(|conn| conn.in_flight)
-        {
-            self.abort(index);
-        }
+fn end_client_for_memory(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, id: ClientId) {
+    if protocols.client_state(id).is_some_and(|state| state.ended) {
+        // All that it holds is what its next poll would get before the end.
+        drop(protocols.clients.get_mut(id).map(|client| client.take_queue()));
+        return;
     }
-
-    /// Checks that everything held is charged, in a debug build once per tick: tests that count instructions must not count
-    /// this. Not with many connections, which would take too long.
-    #[cfg(debug_assertions)]
-    pub(super) fn check_holdings(&self) {
-        const CONNECTIONS_MAX: usize = 64;
-        if self.table.count() > CONNECTIONS_MAX {
-            return;
-        }
-        for index in self.table.indices() {
-            if let Some(conn) = self.table.get(index) {
-                assert_eq!(
-                    conn.replies.holding_bytes(),
-                    conn.held().iter().sum::<usize>(),
-                    "connection {index}"
-                );
-            }
-        }
-        for client in self.clients.iter() {
-            let (state, attachments) = (client.state(), client.attachment_bytes());
-            assert_eq!(
-                state.holding.bytes(),
-                state.held(attachments).iter().sum::<usize>(),
-                "{:?}",
-                state.id
-            );
-        }
+    let conn = protocols.client_state(id).and_then(|state| state.transport.conn());
+    protocols.end_client(id, End::Because(Disconnect::Overloaded));
+    let index = conn.and_then(|conn| conns.table.index_of(conn));
+    if let Some(index) = index
+        && conns.table.get(index).is_some_and(|conn| conn.in_flight)
+    {
+        end::abort(conns, protocols, index);
     }
 }

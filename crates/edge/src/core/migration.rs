@@ -18,114 +18,97 @@
 //! twice. Where something stands in the way (an answer in flight, no room in the table), the client stays, and begins
 //! anew.
 
-use super::Core;
+use super::mail::{Migration, TransferredSocket};
 use super::table::{Conn, Held, Machine};
-use crate::app::{ClientIdentity, HandlerScope};
-use crate::identity::{ClientId, End, Sid, SidHasher};
-use crate::limits::Slot;
+use super::{Connections, Mail, Protocols, clients};
+use crate::app::HandlerScope;
+use crate::executor::Executor;
+use crate::identity::{ClientId, End};
 use crate::protocols::client::{ActiveTransport, Client as _};
-use crate::protocols::engineio::{self, MigratedClient, Probe};
-use crate::protocols::websocket::WebSocket;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
-use stentor_driver::{ConnId, DetachedConnection, Driver};
+use crate::protocols::engineio;
+use crate::protocols::engineio::Probe;
+use stentor_driver::{ConnId, Driver};
 use stentor_hub::{CoreId, Disconnect};
 
-/// Where clients are that began on this core and were moved: no more than may be suspended.
-#[derive(Default)]
-pub(super) struct Departed(HashMap<Sid, CoreId, BuildHasherDefault<SidHasher>>);
-
-impl Departed {
-    pub(super) fn core_of(&self, sid: Sid) -> Option<CoreId> {
-        self.0.get(&sid).copied()
-    }
-
-    pub(super) fn forget(&mut self, sid: Sid) {
-        self.0.remove(&sid);
-    }
-}
-
-/// A client on its way.
-pub(crate) struct Migration {
-    client: MigratedClient,
-    carrier: Option<TransferredSocket>,
-    probe: Option<(TransferredSocket, bool)>,
-    identity: Option<ClientIdentity>,
-    handshake: Option<Box<str>>,
-}
-
-/// A WebSocket on its way.
-struct TransferredSocket {
-    detached: DetachedConnection,
-    socket: WebSocket,
-    slot: Slot,
-}
-
-impl<D: Driver> Core<D> {
+impl Protocols {
     /// The client isn't moved: it can't get what it missed.
     pub(super) fn stay(&mut self, id: ClientId) {
         if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
             io.stays = true;
         }
     }
+}
 
-    pub(super) fn migrate_or_stay(&mut self, id: ClientId, core: CoreId) {
-        if !self.migrate(id, core) {
-            self.stay(id);
-        }
+pub(super) fn migrate_or_stay(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    id: ClientId,
+    core: CoreId,
+) {
+    if !migrate(conns, protocols, mail, id, core) {
+        protocols.stay(id);
     }
+}
 
-    /// Moves a client. Returns whether it has gone.
-    pub(super) fn migrate(&mut self, id: ClientId, core: CoreId) -> bool {
-        let Some(limits) = self.ex.options().engine.recovery else { return false };
-        let Some(client) = self.clients.engineio.get_mut(id) else { return false };
-        let (sid, transport) = (client.state().sid, client.state().transport);
-        let is_polling = !matches!(transport, ActiveTransport::WebSocket(_));
-        if client.state().ended
-            || !client.socketio().is_some_and(|io| io.is_fresh())
-            || self.ex.draining
-            || is_polling && self.departed.0.len() >= limits.sessions_max
-        {
-            return false;
-        }
-        let carrier = match transport {
-            ActiveTransport::WebSocket(conn) => Some(conn),
-            ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => None,
-        };
-        let probe = client.probe.as_ref().map(|probe| (probe.conn, probe.answered));
-        // One of the two at the most: a client polls, or has moved to its WebSocket.
-        let socket = carrier.or(probe.map(|(conn, _)| conn));
-        if let ActiveTransport::Poll(_) = transport {
-            // The next poll finds it there.
-            client.write_noop(&mut self.ex);
-            self.flush_client(id);
-        }
-        let mut transferred = match socket.map(|conn| self.detach_socket(conn)) {
-            Some(None) => return false,
-            detached => detached.flatten(),
-        };
-        let Some(client) = self.clients.engineio.remove(id) else { return false };
-        if let Some(timer) = client.state().timer {
-            self.driver.timer_cancel(timer.id);
-        }
-        let migration = Migration {
-            client: client.migrate(),
-            carrier: carrier.and_then(|_| transferred.take()),
-            probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
-            identity: self.ex.questions.identities.take_client(id),
-            handshake: self.ex.handshakes.take(id),
-        };
-        if is_polling {
-            self.departed.0.insert(sid, core);
-        }
-        self.post_client(core, migration);
-        let name = sid.to_string();
-        self.ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
-        true
+/// Moves a client. Returns whether it has gone.
+pub(super) fn migrate(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    id: ClientId,
+    core: CoreId,
+) -> bool {
+    let Some(limits) = protocols.ex.options().engine.recovery else { return false };
+    let Some(client) = protocols.clients.engineio.get_mut(id) else { return false };
+    let (sid, transport) = (client.state().sid, client.state().transport);
+    let is_polling = !matches!(transport, ActiveTransport::WebSocket(_));
+    if client.state().ended
+        || !client.socketio().is_some_and(|io| io.is_fresh())
+        || protocols.ex.draining
+        || is_polling && protocols.departed.0.len() >= limits.sessions_max
+    {
+        return false;
     }
+    let carrier = match transport {
+        ActiveTransport::WebSocket(conn) => Some(conn),
+        ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => None,
+    };
+    let probe = client.probe.as_ref().map(|probe| (probe.conn, probe.answered));
+    // One of the two at the most: a client polls, or has moved to its WebSocket.
+    let socket = carrier.or(probe.map(|(conn, _)| conn));
+    if let ActiveTransport::Poll(_) = transport {
+        // The next poll finds it there.
+        client.write_noop(&mut protocols.ex);
+        clients::flush_client(conns, protocols, id);
+    }
+    let mut transferred = match socket.map(|conn| conns.detach_socket(&mut protocols.ex, conn)) {
+        Some(None) => return false,
+        detached => detached.flatten(),
+    };
+    let Some(client) = protocols.clients.engineio.remove(id) else { return false };
+    if let Some(timer) = client.state().timer {
+        conns.driver.timer_cancel(timer.id);
+    }
+    let migration = Migration {
+        client: client.migrate(),
+        carrier: carrier.and_then(|_| transferred.take()),
+        probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
+        identity: protocols.ex.questions.identities.take_client(id),
+        handshake: protocols.ex.handshakes.take(id),
+    };
+    if is_polling {
+        protocols.departed.0.insert(sid, core);
+    }
+    mail.post_client(core, migration);
+    let name = sid.to_string();
+    protocols.ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
+    true
+}
 
+impl<D: Driver> Connections<D> {
     /// Takes a WebSocket out of this core, if nothing of it is under way.
-    fn detach_socket(&mut self, conn: ConnId) -> Option<TransferredSocket> {
+    fn detach_socket(&mut self, ex: &mut Executor, conn: ConnId) -> Option<TransferredSocket> {
         let index = self.table.index_of(conn)?;
         let Conn { in_flight: false, replies, held, .. } = self.table.get(index)? else { return None };
         if held.has(Held::CORES) || replies.is_some() {
@@ -138,69 +121,44 @@ impl<D: Driver> Core<D> {
         let Some(detached) = self.driver.detach(conn) else {
             if was_held {
                 self.hold(index, Held::INPUT);
-                self.leave(index);
+                self.leave(ex, index);
             }
             return None;
         };
-        let deadline = self.ex.millis();
+        let deadline = ex.millis();
         let conn = self.table.get_mut(index)?;
         let machine = std::mem::replace(&mut conn.machine, Machine::Closing { deadline });
         let slot = self.table.take_slot(index);
-        self.drop_connection(index);
+        self.drop_connection(ex, index);
         match machine {
             Machine::WebSocket(socket) => Some(TransferredSocket { detached, socket, slot }),
             Machine::Preface(_) | Machine::Http(_) | Machine::Closing { .. } => None,
         }
     }
 
-    /// A client has come from the core that its id names.
-    pub(super) fn arrive(&mut self, migration: Migration) {
-        let Migration { client, carrier, probe, identity, handshake } = migration;
-        let id = self.clients.engineio.insert(engineio::Client::arrived(&self.ex, client)).state().id;
-        if let Some(identity) = identity {
-            self.ex.questions.identities.set_client(id, identity);
-        }
-        if let Some(handshake) = handshake {
-            self.ex.handshakes.set(id, handshake);
-        }
-        let was_carried = carrier.is_some();
-        let carrier = carrier.and_then(|socket| self.attach_socket(socket, id));
-        let probe = probe.and_then(|(socket, answered)| Some((self.attach_socket(socket, id)?, answered)));
-        let now = self.ex.millis();
-        let until = now.after(self.ex.options().engine.upgrade_timeout);
-        let Some(client) = self.clients.engineio.get_mut(id) else { return };
-        if let Some(conn) = carrier {
-            client.state_mut().transport = ActiveTransport::WebSocket(conn);
-        }
-        if let Some((conn, answered)) = probe {
-            client.probe = Some(Probe { conn, answered, release_at: now, until });
-        }
-        if self.ex.draining {
-            client.end(&mut self.ex, End::Because(Disconnect::Shutdown));
-        } else if was_carried && carrier.is_none() {
-            client.end(&mut self.ex, End::Gone);
-        }
-        self.arm_client(id);
-    }
-
-    fn attach_socket(&mut self, transferred: TransferredSocket, client: ClientId) -> Option<ConnId> {
+    fn attach_socket(
+        &mut self,
+        ex: &mut Executor,
+        transferred: TransferredSocket,
+        client: ClientId,
+    ) -> Option<ConnId> {
         let TransferredSocket { detached, socket, mut slot } = transferred;
         let conn = match self.driver.attach(detached) {
             Ok(conn) => conn,
             Err(error) => {
-                self.ex.release_connection(&mut slot);
+                ex.release_connection(&mut slot);
                 tracing::warn!(%error, "a connection was lost between two cores");
                 return None;
             }
         };
         let has_unread = socket.has_unread();
-        let index = self.table.insert(conn, Machine::WebSocket(socket.moved_to(self.ex.millis(), client)));
+        let index = self.table.insert(conn, Machine::WebSocket(socket.moved_to(ex.millis(), client)));
         self.table.set_slot(index, slot);
-        self.weigh(index);
+        self.weigh(ex, index);
         if let Some(Conn { machine: Machine::WebSocket(socket), .. }) = self.table.get(index)
-            && let Some(due) = socket.poll_timeout(&self.ex)
+            && let Some(due) = socket.poll_timeout(ex)
         {
-            self.arm(index, due);
+            self.arm(ex, index, due);
         }
         if has_unread {
             self.hold(index, Held::INPUT);
@@ -208,4 +166,35 @@ impl<D: Driver> Core<D> {
         }
         Some(conn)
     }
+}
+
+/// A client has come from the core that its id names.
+pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, migration: Migration) {
+    let Migration { client, carrier, probe, identity, handshake } = migration;
+    let id = protocols.clients.engineio.insert(engineio::Client::arrived(&protocols.ex, client)).state().id;
+    if let Some(identity) = identity {
+        protocols.ex.questions.identities.set_client(id, identity);
+    }
+    if let Some(handshake) = handshake {
+        protocols.ex.handshakes.set(id, handshake);
+    }
+    let was_carried = carrier.is_some();
+    let carrier = carrier.and_then(|socket| conns.attach_socket(&mut protocols.ex, socket, id));
+    let probe = probe
+        .and_then(|(socket, answered)| Some((conns.attach_socket(&mut protocols.ex, socket, id)?, answered)));
+    let now = protocols.ex.millis();
+    let until = now.after(protocols.ex.options().engine.upgrade_timeout);
+    let Some(client) = protocols.clients.engineio.get_mut(id) else { return };
+    if let Some(conn) = carrier {
+        client.state_mut().transport = ActiveTransport::WebSocket(conn);
+    }
+    if let Some((conn, answered)) = probe {
+        client.probe = Some(Probe { conn, answered, release_at: now, until });
+    }
+    if protocols.ex.draining {
+        client.end(&mut protocols.ex, End::Because(Disconnect::Shutdown));
+    } else if was_carried && carrier.is_none() {
+        client.end(&mut protocols.ex, End::Gone);
+    }
+    clients::arm_client(conns, protocols, id);
 }

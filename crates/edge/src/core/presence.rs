@@ -1,8 +1,8 @@
 //! Who is in a room: between the sessions of this core, the hub, other nodes, and those who ask.
 
-use super::Core;
-use super::timer::Timer;
-use crate::app::{PresenceReply, error_reply, members_reply, write_notice};
+use super::timer::{Earliest, Timer};
+use super::{Connections, Protocols};
+use crate::app::{PresenceReply, Sent, error_reply, members_reply, write_notice};
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{MemberList, MembersQuery, PublicId};
 use crate::shared::ControlCommand;
@@ -21,7 +21,7 @@ const QUERIES_MAX: usize = 1_024;
 /// A core's part in presence.
 pub(super) struct PresenceState {
     charge: Charge,
-    timer_at: Option<Instant>,
+    alarm: Earliest<Instant>,
     /// The ids of sessions that came from other nodes, until nobody has to learn any more that they have left.
     moved: HashMap<SessionId, PublicId>,
     /// Those that have ended are to be forgotten.
@@ -32,7 +32,13 @@ pub(super) struct PresenceState {
 impl PresenceState {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         let charge = Charge::new(ledger, Class::Presence);
-        Self { charge, timer_at: None, moved: HashMap::new(), is_old: false, queries: Arc::default() }
+        Self {
+            charge,
+            alarm: Earliest::default(),
+            moved: HashMap::new(),
+            is_old: false,
+            queries: Arc::default(),
+        }
     }
 
     /// Forgets the ids of sessions that have ended, if it is time to and no change waits that may be one of theirs.
@@ -54,7 +60,7 @@ impl PresenceState {
 
     /// The timer has fired.
     pub(super) fn timer_fired(&mut self) {
-        self.timer_at = None;
+        self.alarm.fired();
     }
 }
 
@@ -75,46 +81,45 @@ impl Drop for Permit {
     }
 }
 
-impl<D: Driver> Core<D> {
-    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there was anything.
-    pub(super) fn mind_presence(&mut self) -> bool {
-        if !self.ex.shared.has_presence() {
-            return false;
-        }
-        let now = self.ex.context.now;
-        let mut has_changed = false;
-        let changes = self.ex.hub.untracked().take_membership_changes();
-        for change in changes {
-            has_changed = true;
-            let presence = match change.absence {
-                None => PresenceChange::Joined(Arc::new(self.member(change.session))),
-                Some(absence) => PresenceChange::Left(self.member_id(change.session), absence),
-            };
-            self.ex.hub.untracked().handle_presence(now, change.room, presence);
-        }
-        let hub = self.ex.hub.untracked();
-        self.presence.forget_ended(hub.has_membership_changes(), |session| hub.tag(session).is_some());
-        hub.handle_presence_time(now);
-        while let Some(notice) = hub.poll_presence_notice() {
-            has_changed = true;
-            let text = Bytes::from(write_notice(&notice));
-            self.ex.published_bytes += text.len();
-            hub.publish_presence(now, &notice.room, text);
-        }
-        while let Some(message) = hub.poll_presence_message() {
-            if let Some(broker) = self.ex.outlet.broker() {
-                broker.send_presence(&message);
-            }
-        }
-        if let Some(at) = hub.poll_presence_timeout()
-            && self.presence.timer_at.is_none_or(|before| at < before)
-        {
-            self.presence.timer_at = Some(at);
-            self.driver.timer_set(at, Timer::Presence.token());
-        }
-        has_changed
+/// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there was anything.
+pub(super) fn mind_presence(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
+    if !protocols.ex.shared.has_presence() {
+        return false;
     }
+    let now = protocols.ex.context.now;
+    let mut has_changed = false;
+    let changes = protocols.ex.hub.untracked().take_membership_changes();
+    for change in changes {
+        has_changed = true;
+        let presence = match change.absence {
+            None => PresenceChange::Joined(Arc::new(protocols.member(change.session))),
+            Some(absence) => PresenceChange::Left(protocols.member_id(change.session), absence),
+        };
+        protocols.ex.hub.untracked().handle_presence(now, change.room, presence);
+    }
+    let hub = protocols.ex.hub.untracked();
+    protocols.presence.forget_ended(hub.has_membership_changes(), |session| hub.tag(session).is_some());
+    hub.handle_presence_time(now);
+    while let Some(notice) = hub.poll_presence_notice() {
+        has_changed = true;
+        let text = Bytes::from(write_notice(&notice));
+        protocols.ex.published_bytes += text.len();
+        hub.publish_presence(now, &notice.room, text);
+    }
+    while let Some(message) = hub.poll_presence_message() {
+        if let Some(broker) = protocols.ex.outlet.broker() {
+            broker.send_presence(&message);
+        }
+    }
+    if let Some(at) = hub.poll_presence_timeout()
+        && protocols.presence.alarm.set(at)
+    {
+        conns.driver.timer_set(at, Timer::Presence.token());
+    }
+    has_changed
+}
 
+impl Protocols {
     /// What others may know of a session.
     fn member(&mut self, session: SessionId) -> RoomMember {
         let id = self.ex.public_id(session);
@@ -157,32 +162,6 @@ impl<D: Driver> Core<D> {
         metrics.presence_truncated.set(stats.truncated);
     }
 
-    /// Lists members of a room for a client; the answer follows.
-    pub(super) fn list_members(
-        &mut self,
-        session: SessionId,
-        query: MembersQuery,
-        for_watcher: bool,
-        reply: PresenceReply,
-    ) {
-        let Some(permit) = Permit::new(&self.presence.queries) else {
-            return self.send_to_session(session, error_reply(&reply));
-        };
-        let (shared, core) = (self.ex.shared.clone(), self.ex.context.core);
-        let room = query.room.clone();
-        let has_presence = self.ex.hub.has_presence(&room);
-        let answer = move |list| {
-            let what = match list {
-                Ok(list) => members_reply(&reply, &room, &list, has_presence),
-                Err(_) => error_reply(&reply),
-            };
-            drop(permit);
-            // If the inbox is full, the client isn't answered.
-            let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
-        };
-        self.ex.shared.list_members_for_client(query, for_watcher, answer);
-    }
-
     /// Lists members of a room with its home here, or counts those of this core. Also returns how many were looked at.
     pub(super) fn list_own_members(&mut self, task: &MembersTask) -> (MemberList, usize) {
         let MembersTask { query, for_watcher, .. } = task;
@@ -205,6 +184,31 @@ impl<D: Driver> Core<D> {
             missing_nodes: Vec::new(),
         };
         (list, page.visited)
+    }
+
+    /// Lists members of a room for a client. The answer follows, unless the result is one: too many lists are open.
+    pub(super) fn list_members(
+        &mut self,
+        session: SessionId,
+        query: MembersQuery,
+        for_watcher: bool,
+        reply: PresenceReply,
+    ) -> Option<Sent> {
+        let Some(permit) = Permit::new(&self.presence.queries) else { return Some(error_reply(&reply)) };
+        let (shared, core) = (self.ex.shared.clone(), self.ex.context.core);
+        let room = query.room.clone();
+        let has_presence = self.ex.hub.has_presence(&room);
+        let answer = move |list| {
+            let what = match list {
+                Ok(list) => members_reply(&reply, &room, &list, has_presence),
+                Err(_) => error_reply(&reply),
+            };
+            drop(permit);
+            // If the inbox is full, the client isn't answered.
+            let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
+        };
+        self.ex.shared.list_members_for_client(query, for_watcher, answer);
+        None
     }
 }
 

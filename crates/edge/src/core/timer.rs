@@ -75,10 +75,45 @@ impl Timer {
     }
 }
 
+/// Earliest time for which one of the core's timers is set. The timer of a later time that was overtaken still fires, which does no
+/// harm.
+pub(super) struct Earliest<T>(Option<T>);
+
+impl<T> Default for Earliest<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Ord + Copy> Earliest<T> {
+    /// Moves it to `at`. Returns whether a timer has to be set: not if it is set to that time or an earlier one.
+    #[must_use]
+    pub(super) fn set(&mut self, at: T) -> bool {
+        let is_earlier = self.0.is_none_or(|due| at < due);
+        if is_earlier {
+            self.0 = Some(at);
+        }
+        is_earlier
+    }
+
+    /// A timer has fired.
+    pub(super) fn fired(&mut self) {
+        self.0 = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::identity::ClientKind;
+
+    #[test]
+    fn a_timer_is_set_to_the_earliest_time() {
+        let mut earliest = Earliest::default();
+        assert_eq!([5, 7, 5, 3, 4].map(|at| earliest.set(at)), [true, false, false, true, false]);
+        earliest.fired();
+        assert!(earliest.set(9), "no timer is set after the last one has fired");
+    }
 
     #[test]
     fn a_timer_is_found_by_its_token() {

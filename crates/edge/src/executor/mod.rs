@@ -406,10 +406,10 @@ impl Executor {
             self.notify_app(scope, |_, ctx| answer(ctx, session, result));
         }
         if let Some((session, feeds)) = self.questions.take_feeds(conn) {
-            self.questions.set_asker(Some(conn));
-            self.subscribe_feeds(session, feeds);
-            self.questions.settle();
-            self.questions.set_asker(None);
+            self.asking(conn, |ex| {
+                ex.subscribe_feeds(session, feeds);
+                ex.questions.settle();
+            });
         }
     }
 

@@ -3,6 +3,7 @@
 use super::Executor;
 use crate::encode::Encoding;
 use crate::identity::Owner;
+use stentor_frame::ConnId;
 use stentor_hub::SessionId;
 
 impl Executor {
@@ -21,6 +22,15 @@ impl Executor {
     /// The owner of a session.
     pub(crate) fn owner_of(&self, session: SessionId) -> Option<Owner> {
         self.recovery.owner(self.hub.tag(session)?)
+    }
+
+    /// Runs `handle`, which handles input of a connection. The connection waits for the questions that come up meanwhile.
+    #[inline]
+    pub(crate) fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
+        self.questions.set_asker(Some(conn));
+        let result = handle(self);
+        self.questions.set_asker(None);
+        result
     }
 
     /// Counts a session of an address, which has begun.

@@ -113,11 +113,11 @@ pub(crate) struct SessionsTask {
     pub(crate) selection: Option<Selection>,
     /// Sessions found and not acted upon yet.
     pub(crate) found: Vec<SessionId>,
-    pub(crate) work: Work,
+    pub(crate) work: SessionWork,
 }
 
 /// What to do with them, and the result so far.
-pub(crate) enum Work {
+pub(crate) enum SessionWork {
     Send { event: Option<Arc<str>>, data: Data, volatile: bool, gather: Arc<Gather<Concerned>> },
     Call { call: Arc<Call>, numbers: Vec<u64>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     Join { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
@@ -134,7 +134,7 @@ pub(crate) struct Call {
     pub(crate) answered: Acknowledged,
 }
 
-impl Work {
+impl SessionWork {
     fn bytes(&self) -> usize {
         match self {
             Self::Send { data, .. } => data.len(),
@@ -278,7 +278,7 @@ impl Resolved {
     }
 
     /// What `core` does with its sessions: those that are named, and with `members` those in rooms.
-    fn task(&self, core: CoreId, members: bool, work: Work) -> ControlCommand {
+    fn task(&self, core: CoreId, members: bool, work: SessionWork) -> ControlCommand {
         let named: Vec<SessionId> = Self::on(core, &self.sessions).collect();
         let selection = (members && !self.rooms.is_empty()).then(|| {
             let seen = Self::on(core, &self.except_sessions).chain(named.iter().copied());
@@ -318,7 +318,7 @@ impl Shared {
             Command::Emit { event, data, volatile, done } => self.emit(&target, event, data, volatile, done),
             Command::Call { event, data, timeout, answered, done } => {
                 let call = Arc::new(Call { event, data, timeout, answered });
-                self.split(&target, done, |gather| Work::Call {
+                self.split(&target, done, |gather| SessionWork::Call {
                     call: call.clone(),
                     numbers: Vec::new(),
                     concerned: Concerned::default(),
@@ -327,7 +327,7 @@ impl Shared {
             }
             Command::Join { rooms, done } => {
                 let topics = topics(&target, &rooms);
-                self.split(&target, done, |gather| Work::Join {
+                self.split(&target, done, |gather| SessionWork::Join {
                     topics: topics.clone(),
                     concerned: Concerned::default(),
                     gather,
@@ -335,14 +335,14 @@ impl Shared {
             }
             Command::Leave { rooms, done } => {
                 let topics = topics(&target, &rooms);
-                self.split(&target, done, |gather| Work::Leave {
+                self.split(&target, done, |gather| SessionWork::Leave {
                     topics: topics.clone(),
                     concerned: Concerned::default(),
                     gather,
                 });
             }
             Command::Disconnect { close, done } => {
-                self.split(&target, done, |gather| Work::Disconnect {
+                self.split(&target, done, |gather| SessionWork::Disconnect {
                     close,
                     concerned: Concerned::default(),
                     gather,
@@ -350,7 +350,7 @@ impl Shared {
             }
             Command::Sessions { limit, done } => {
                 let limit = limit.min(crate::ports::SESSIONS_LISTED_MAX);
-                self.split(&target, done, |gather| Work::List {
+                self.split(&target, done, |gather| SessionWork::List {
                     limit,
                     list: SessionList::default(),
                     gather,
@@ -374,7 +374,12 @@ impl Shared {
     }
 
     /// One task for each core that the target may have sessions on.
-    fn split<T: Default>(&self, target: &Resolved, done: Done<T>, work: impl Fn(Arc<Gather<T>>) -> Work) {
+    fn split<T: Default>(
+        &self,
+        target: &Resolved,
+        done: Done<T>,
+        work: impl Fn(Arc<Gather<T>>) -> SessionWork,
+    ) {
         let cores = target.cores(self.cores);
         let gather = Gather::new(cores.len(), done);
         let tasks = cores.into_iter().map(|core| (core, target.task(core, true, work(gather.clone()))));
@@ -396,7 +401,7 @@ impl Shared {
             .into_iter()
             .map(|core| {
                 let (event, data, gather) = (event.clone(), data.clone(), gather.clone());
-                (core, target.task(core, false, Work::Send { event, data, volatile, gather }))
+                (core, target.task(core, false, SessionWork::Send { event, data, volatile, gather }))
             })
             .collect();
         if let Some(rooms) = rooms {

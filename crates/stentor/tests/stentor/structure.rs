@@ -30,6 +30,35 @@ const CRATES: [&str; 15] = [
     "lab",
 ];
 
+/// Maximum number of fields of a struct. A struct with more reaches too much at once: it needs owners of parts, or an enum.
+const FIELDS_MAX: usize = 15;
+
+/// Structs with more fields, and how many each may have: crate and name. The list only shrinks. Options and limits are configuration,
+/// and aren't counted.
+const LARGE_STRUCTS: [(&str, usize); 21] = [
+    ("cluster/Bridge", 22),
+    ("cluster/Feeds", 19),
+    ("cluster/Rooms", 20),
+    ("cluster/Shared", 20),
+    ("control/Batcher", 17),
+    ("control/Feeds", 18),
+    ("control/Hook", 17),
+    ("control/Lane", 30),
+    ("control/Queue", 20),
+    ("demo/Counts", 29),
+    ("demo/Game", 21),
+    ("driver/Uring", 17),
+    ("edge/Executor", 27),
+    ("edge/Http", 19),
+    ("edge/Incoming", 16),
+    ("edge/Questions", 20),
+    ("edge/Shared", 21),
+    ("edge/Tls", 18),
+    ("hub/Hub", 24),
+    ("hub/RoomPresence", 23),
+    ("hub/Sessions", 20),
+];
+
 /// Loops of Rust tests that poll, because no event marks the change: the file, and the purpose. At most
 /// [`RETRIES_MAX`]; a test that depends on its own timing instead fails on a busy machine.
 const RETRIES: [(&str, &str); 3] = [
@@ -245,6 +274,45 @@ fn files_are_short() {
             assert!(lines <= LINES_MAX, "crates/{krate}: {module} has {lines} lines; it needs a boundary");
         }
     }
+}
+
+/// The structs of a module with their numbers of named fields.
+fn structs(code: &str) -> Vec<(String, usize)> {
+    let mut lines = code.lines();
+    let mut found = Vec::new();
+    while let Some(line) = lines.next() {
+        let item = line.trim_start();
+        let indent = line.len() - item.len();
+        let Some((_, name)) = item.split_once("struct ").filter(|_| item.ends_with('{')) else { continue };
+        let is_name = |c: char| c.is_alphanumeric() || c == '_';
+        let fields = lines.by_ref().take_while(|line| *line != format!("{:indent$}}}", ""));
+        let is_field = |line: &str| {
+            let field = line.trim_start();
+            line.len() - field.len() == indent + 4 && field.split(' ').any(|word| word.ends_with(':'))
+        };
+        let count = fields.filter(|line| is_field(line)).count();
+        found.push((name.split(|c| !is_name(c)).next().unwrap().to_owned(), count));
+    }
+    found
+}
+
+#[test]
+fn structs_have_few_fields() {
+    // The lab measures servers and is no part of one.
+    let all = CRATES.into_iter().filter(|krate| *krate != "lab").flat_map(|krate| {
+        let structs = modules(krate).into_values().flat_map(|code| structs(&code)).collect::<Vec<_>>();
+        structs.into_iter().map(move |(name, fields)| (format!("{krate}/{name}"), fields))
+    });
+    let mut large: Vec<(String, usize)> = all.filter(|(_, fields)| *fields > FIELDS_MAX).collect();
+    large.retain(|(name, _)| !name.ends_with("Options") && !name.ends_with("Limits"));
+    large.sort();
+    for (name, fields) in &large {
+        let max = LARGE_STRUCTS.iter().find(|(listed, _)| listed == name).map_or(FIELDS_MAX, |(_, max)| *max);
+        assert!(*fields <= max, "{name} has {fields} fields, and may have {max}");
+    }
+    let names: Vec<&str> = large.iter().map(|(name, _)| &**name).collect();
+    let listed: Vec<&str> = LARGE_STRUCTS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, listed, "take the structs that have become smaller off the list");
 }
 
 /// Returns the public part of a module's code: items, fields, variants and signatures.

@@ -1,0 +1,283 @@
+//! The connections of a core, and the driver that carries them. Functions of one connection are here: its timer, its pauses, its
+//! answers, its end.
+//!
+//! **Invariants.** At most one send is in flight per connection. `replies` is there only while a send is in flight (but for moments
+//! within a function). A connection with [`Held::INPUT`] has unhandled input, and [`Connections::resume_deferred`] or the release of
+//! another reason puts it into a queue, so it never waits for bytes that don't come. A connection in the table has a timer from its
+//! beginning to its end.
+
+use super::TICK;
+use super::table::{Conn, Held, Machine, Table};
+use super::timer::Timer;
+use crate::executor::Executor;
+use crate::ledger::Report;
+use crate::millis::Millis;
+use crate::protocols::client::TransportStatus;
+use crate::protocols::http::Waiting;
+use crate::tls::TlsLayer;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stentor_driver::{Capacity, ConnId, Driver, Frame};
+use stentor_wire::ws;
+
+/// Time that a peer has to close its side while the node drains. Browsers keep connections that could have been used again, such
+/// as the connection of a stream of events.
+const DRAINING_LINGER: Duration = Duration::from_secs(1);
+
+/// The same time while the number of connections is near the maximum.
+const FULL_LINGER: Duration = Duration::from_millis(100);
+
+/// Initial size of the cork.
+pub(super) const CORK_BYTES: usize = 16 * 1024;
+
+/// See the module's documentation.
+pub(super) struct Connections<D: Driver> {
+    pub(super) driver: TlsLayer<D>,
+    pub(super) table: Table,
+    /// Bytes that leave with the event being handled: one buffer for all connections.
+    pub(super) cork: Vec<u8>,
+    /// Frames of the send being prepared.
+    pub(super) frames: Vec<Frame>,
+    /// Deadlines of the connections above a limit that wait for the request to be refused, the oldest first.
+    pub(super) refused: VecDeque<Millis>,
+    /// Memory of this core as last reported to the ledger.
+    pub(super) report: Report,
+    /// Connections whose next request or message can be handled.
+    pub(super) revisit: VecDeque<usize>,
+    /// Connections whose next request or message can be handled after other events.
+    pub(super) next_turn: Vec<usize>,
+    /// Connections left by earlier turns.
+    pub(super) left: VecDeque<usize>,
+    /// Connections whose messages wait until no other message is half inflated.
+    pub(super) waiting_to_inflate: VecDeque<ConnId>,
+    /// Connections that aren't read from until the mailboxes of other cores have room.
+    pub(super) waiting_for_cores: Vec<ConnId>,
+}
+
+impl<D: Driver> Connections<D> {
+    pub(super) fn new(mut driver: TlsLayer<D>, report: Report) -> Self {
+        let now = driver.now();
+        driver.timer_set(now + TICK, Timer::Tick.token());
+        Self {
+            driver,
+            table: Table::default(),
+            cork: Vec::with_capacity(CORK_BYTES),
+            frames: Vec::new(),
+            refused: VecDeque::new(),
+            report,
+            revisit: VecDeque::new(),
+            next_turn: Vec::new(),
+            left: VecDeque::new(),
+            waiting_to_inflate: VecDeque::new(),
+            waiting_for_cores: Vec::new(),
+        }
+    }
+
+    /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
+    pub(super) fn arm(&mut self, ex: &Executor, index: usize, at: Millis) {
+        let now = ex.millis();
+        let Some(conn) = self.table.get_mut(index) else { return };
+        if let Some(timer) = conn.timer {
+            if !at.is_before(conn.timer_at) {
+                return;
+            }
+            self.driver.timer_cancel(timer);
+        }
+        let at = at.coarse(now);
+        let timer = Timer::Connection { index, serial: conn.serial };
+        conn.timer = Some(self.driver.timer_set(ex.context.now + at.from(now), timer.token()));
+        conn.timer_at = at;
+    }
+
+    /// Appends to what waits to be sent.
+    pub(super) fn append_replies(&mut self, ex: &mut Executor, index: usize, out: &mut Vec<u8>) {
+        if ex.access.is_on {
+            self.log_sent(ex, index, out);
+        }
+        if let Some(conn) = self.table.get_mut(index)
+            && !out.is_empty()
+        {
+            conn.replies.get_or_insert_default().append(out);
+            conn.weigh(&ex.shared.ledger);
+        }
+    }
+
+    /// Appends the cork to what waits to be sent.
+    pub(super) fn append_cork(&mut self, ex: &mut Executor, index: usize) {
+        let mut out = std::mem::take(&mut self.cork);
+        self.append_replies(ex, index, &mut out);
+        out.clear();
+        self.cork = out;
+    }
+
+    pub(super) fn drop_connection(&mut self, ex: &mut Executor, index: usize) {
+        let Some(conn) = self.table.remove(index) else { return };
+        if ex.access.is_on {
+            ex.access.end(index, ex.context.now);
+        }
+        ex.release_connection(&mut self.table.take_slot(index));
+        ex.questions.forget(conn.id);
+        if let Some(timer) = conn.timer {
+            self.driver.timer_cancel(timer);
+        }
+    }
+
+    /// A connection sends this, for the access log.
+    pub(super) fn log_sent(&self, ex: &mut Executor, index: usize, sent: &[u8]) {
+        let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
+        let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);
+        ex.access.sent(index, ex.context.now, sent, is_whole);
+    }
+
+    /// Continues with what waited until nothing was in flight.
+    #[inline]
+    pub(super) fn resume_deferred(&mut self, ex: &mut Executor, index: usize) {
+        let Some(conn) = self.table.get(index) else { return };
+        // On a WebSocket that is read from, nothing waits.
+        let is_settled = conn.held.is_none() && matches!(conn.machine, Machine::WebSocket(_));
+        if !(is_settled || conn.in_flight || conn.replies.is_some()) {
+            self.resume_what_waits(ex, index);
+        }
+    }
+
+    fn resume_what_waits(&mut self, ex: &mut Executor, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let held = conn.held;
+        match &conn.machine {
+            Machine::Closing { .. } => {
+                let id = conn.id;
+                self.drop_connection(ex, index);
+                let mut linger = ex.options().limits.close_timeout;
+                if ex.draining {
+                    linger = linger.min(DRAINING_LINGER);
+                } else if self.is_nearly_full(ex) {
+                    linger = linger.min(FULL_LINGER);
+                }
+                self.driver.finish(id, linger);
+                return;
+            }
+            // It is queued already, or will be.
+            _ if held.has(Held::TURN) || held.has(Held::DECISION) => {}
+            Machine::Http(connection) => {
+                let http = &connection.http;
+                if let Some(Waiting::Body(_)) = &http.waiting {
+                    self.next_turn.push(index);
+                } else if http.is_ready() {
+                    self.revisit.push_back(index);
+                } else if http.stalled {
+                    self.leave(ex, index);
+                }
+            }
+            Machine::Preface(_) => {}
+            Machine::WebSocket(_) => {
+                if held.has(Held::INPUT) {
+                    self.leave(ex, index);
+                }
+            }
+        }
+        if held.has(Held::REPLIES) {
+            self.release(index, Held::REPLIES);
+        }
+    }
+
+    /// Doesn't read from a connection, for this reason as well.
+    pub(super) fn hold(&mut self, index: usize, reason: Held) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        // Each decision asks anew whether its client has gone meanwhile.
+        if conn.held.is_none() || reason == Held::DECISION {
+            self.driver.pause(conn.id);
+        }
+        conn.held.set(reason);
+    }
+
+    /// Reads from a connection again, if this was the last reason not to.
+    pub(super) fn release(&mut self, index: usize, reason: Held) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let was_held = !conn.held.is_none();
+        conn.held.clear(reason);
+        if was_held && conn.held.is_none() {
+            self.driver.resume(conn.id);
+        }
+    }
+
+    /// Whether something is in flight, and then whether the kernel has taken some of it since the last look.
+    pub(super) fn progress(&mut self, index: usize) -> Option<bool> {
+        let conn = self.table.get_mut(index)?;
+        if !conn.in_flight {
+            return None;
+        }
+        let bytes = u32::try_from(self.driver.in_flight_bytes(conn.id)).unwrap_or(u32::MAX);
+        Some(std::mem::replace(&mut conn.in_flight_bytes, bytes) != bytes)
+    }
+
+    pub(super) fn is_in_flight(&self, index: usize) -> bool {
+        self.table.get(index).is_some_and(|conn| conn.in_flight)
+    }
+
+    /// Returns the status of a connection.
+    pub(super) fn status(&mut self, index: usize) -> TransportStatus {
+        let progressed = self.progress(index);
+        TransportStatus {
+            progressed: progressed == Some(true),
+            in_flight: progressed.is_some(),
+            paused_by_server: self.table.get(index).is_some_and(|conn| conn.held.is_ours()),
+        }
+    }
+
+    /// A connection has used its share. It continues in the next turn.
+    pub(super) fn leave(&mut self, ex: &Executor, index: usize) {
+        let Some(conn) = self.table.get(index) else { return };
+        if conn.held.has(Held::TURN) {
+            return;
+        }
+        let id = conn.id;
+        self.hold(index, Held::TURN);
+        ex.metrics().turn_yields.add(1);
+        let conn = self.table.get(index);
+        if matches!(conn, Some(Conn { machine: Machine::WebSocket(socket), .. }) if socket.waits_for_step_slot())
+        {
+            self.waiting_to_inflate.push_back(id);
+        } else {
+            self.next_turn.push(index);
+        }
+    }
+
+    /// Starts a turn: connections left by the last one may continue.
+    pub(super) fn resume_left(&mut self, ws: &ws::Shared) {
+        if !self.next_turn.is_empty() {
+            self.left.extend(self.next_turn.drain(..));
+        }
+        while !self.waiting_to_inflate.is_empty()
+            && ws.is_step_slot_free()
+            && let Some(conn) = self.waiting_to_inflate.pop_front()
+        {
+            if let Some(index) = self.table.index_of(conn) {
+                self.left.push_back(index);
+                break;
+            }
+        }
+    }
+
+    /// Whether work waits for the next turn.
+    pub(super) fn has_left(&self) -> bool {
+        !self.left.is_empty() || !self.next_turn.is_empty() || !self.waiting_to_inflate.is_empty()
+    }
+
+    /// Maximum connections of the process: by its options and its file descriptors.
+    pub(super) fn connections_max(&self, ex: &Executor) -> usize {
+        let Capacity { shared, own } = self.driver.capacity();
+        let descriptors = shared.saturating_add(own.saturating_mul(ex.shared.cores));
+        ex.options().limits.connections_max.min(descriptors)
+    }
+
+    /// Whether the number of connections is near the maximum.
+    pub(super) fn is_nearly_full(&self, ex: &Executor) -> bool {
+        ex.shared.connections() > self.connections_max(ex) / 8 * 7
+    }
+
+    /// Tells the other cores how many connections there are here, those that are being finished included.
+    pub(super) fn record_load(&self, ex: &Executor) {
+        ex.shared.loads[ex.context.core].store(self.driver.connections(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,270 @@
+//! Tasks of the control plane for sessions and rooms: the parts that this core works on, and their results.
+
+use super::{Connections, Mail, Protocols, Work, actions, end, mail};
+use crate::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
+use crate::executor::Executor;
+use crate::identity::Owner;
+use crate::ports::{Concerned, LIST_BYTES_MAX};
+use crate::shared::ControlCommand;
+use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
+use std::collections::VecDeque;
+use std::time::Instant;
+use stentor_driver::Driver;
+use stentor_hub::{Data, Disconnect, Policy, Room, SessionId, Topic};
+
+/// Steps of a session that joins or leaves a room, or of a room in a list.
+pub(super) const ROOM_STEPS: usize = 8;
+
+/// Steps of a session that is listed, or sent a message, and of a member that is looked at for a list.
+pub(super) const SESSION_STEPS: usize = 16;
+
+/// Steps of a session that is disconnected.
+const DISCONNECT_STEPS: usize = 128;
+
+/// Maximum number of members visited at once.
+pub(super) const VISITS_MAX: usize = 512;
+
+/// Commands that a core has taken from its inbox.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// Commands taken in this turn.
+    pub(super) received: Vec<ControlCommand>,
+    pub(super) unfinished: VecDeque<(Box<Task>, usize)>,
+    pub(super) joined: Vec<Joined>,
+}
+
+/// A task whose sessions have joined rooms. Its caller waits for the positions of these rooms: what is published after the answer
+/// reaches the sessions.
+pub(super) struct Joined {
+    pub(super) task: Box<Task>,
+    pub(super) bytes: usize,
+    pub(super) rooms: Vec<Room>,
+    pub(super) until: Instant,
+}
+
+/// Whether commands wait.
+pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
+    !work.tasks.unfinished.is_empty() || !protocols.ex.shared.inboxes[protocols.ex.context.core].is_empty()
+}
+
+/// Whether commands wait that can be carried out now.
+pub(super) fn has_commands(protocols: &mut Protocols, work: &Work) -> bool {
+    // While other cores are behind, the control plane waits as publishing connections do.
+    has_commands_left(protocols, work) && !mail::are_cores_behind(&mut protocols.ex)
+}
+
+/// This core knows the position of a room.
+pub(super) fn handle_prepared(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    work: &mut Work,
+    room: &Room,
+) {
+    protocols.ex.questions.prepared(room);
+    for joined in &mut work.tasks.joined {
+        if let Some(at) = joined.rooms.iter().position(|other| other == room) {
+            joined.rooms.swap_remove(at);
+            protocols.ex.hub.handle_release(room);
+        }
+    }
+    finish_joined(conns, protocols, mail, work);
+}
+
+/// Answers the callers of tasks whose rooms have positions, and those that have waited for too long.
+pub(super) fn finish_joined(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    work: &mut Work,
+) {
+    let now = protocols.ex.context.now;
+    let is_finished = |joined: &mut Joined| joined.rooms.is_empty() || joined.until <= now;
+    for Joined { task, bytes, rooms, .. } in work.tasks.joined.extract_if(.., is_finished).collect::<Vec<_>>()
+    {
+        rooms.iter().for_each(|room| protocols.ex.hub.handle_release(room));
+        finish(conns, protocols, mail, *task, &mut 0);
+        protocols.ex.shared.inboxes[protocols.ex.context.core].task_finished(bytes);
+    }
+}
+
+/// Adds a task's result to those of the other cores.
+pub(super) fn finish(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    task: Task,
+    steps: &mut usize,
+) {
+    match task {
+        Task::Resolve(mut target, command) => {
+            protocols.look_up(&mut target);
+            protocols.ex.shared.submit(target, command);
+        }
+        Task::Emit { rooms, event, data, how, except, gather } => {
+            protocols.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+            let Executor { outlet, hub, context, .. } = &mut protocols.ex;
+            outlet.emit(hub, context.now, &rooms, (event, data), how, &except);
+            gather.finish(|_| ());
+        }
+        Task::Sessions(SessionsTask { work, .. }) => match work {
+            // Its sessions were added when they were found.
+            SessionWork::Send { gather, .. } => gather.finish(|_| ()),
+            SessionWork::Call { call, numbers, concerned, gather } => {
+                if !numbers.is_empty() {
+                    actions::set_alarm(
+                        conns,
+                        protocols,
+                        protocols.ex.context.now + call.timeout,
+                        Alarm::Acks(numbers),
+                    );
+                }
+                gather.finish(|sum| sum.merge(concerned));
+            }
+            SessionWork::Join { concerned, gather, .. } => {
+                // A core that takes a message of the same caller after the answer knows of the members.
+                mail.send(&mut protocols.ex);
+                gather.finish(|sum| sum.merge(concerned));
+            }
+            SessionWork::Leave { concerned, gather, .. }
+            | SessionWork::Disconnect { concerned, gather, .. } => gather.finish(|sum| sum.merge(concerned)),
+            SessionWork::List { limit, list, gather } => gather.finish(|sum| sum.merge(list, limit)),
+        },
+        Task::Recheck(RecheckTask { concerned, gather, .. }) => gather.finish(|sum| sum.merge(concerned)),
+        Task::Members(task) => {
+            let (list, visited) = protocols.list_own_members(&task);
+            *steps = steps.saturating_sub(SESSION_STEPS * (1 + visited));
+            task.gather.finish(|sum| sum.merge(list, task.query.limit));
+        }
+        Task::Rooms(RoomsTask { query, found, gather, .. }) => {
+            gather.finish(|sum| sum.merge(found, query.limit));
+        }
+    }
+}
+
+/// Does what a task wants with one session. Returns the steps that this took.
+pub(super) fn act_on(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    task: &mut SessionsTask,
+) -> usize {
+    match &mut task.work {
+        SessionWork::Call { call, numbers, concerned, .. } => {
+            if let Some(number) = call_session(conns, protocols, session, &task.everybody, call) {
+                numbers.push(number);
+                concerned.sessions += 1;
+            }
+            SESSION_STEPS
+        }
+        SessionWork::Join { topics, concerned, .. } => {
+            let is_joined = |topic: &Topic| match topic {
+                // Its policy stays.
+                Topic::Room(room) if protocols.ex.hub.has_joined(session, room) => true,
+                topic => protocols.ex.hub.handle_subscribe(session, topic, Policy::Queue, None).is_ok(),
+            };
+            // Each room, whether another one could be joined or not.
+            let joined = topics.iter().map(is_joined).filter(|is_joined| *is_joined).count();
+            concerned.merge(match joined == topics.len() {
+                true => Concerned::sessions(1),
+                false => Concerned { refused: 1, ..Concerned::default() },
+            });
+            topics.len() * ROOM_STEPS
+        }
+        SessionWork::Leave { topics, concerned, .. } => {
+            for topic in topics.iter() {
+                protocols.ex.leave(session, topic);
+            }
+            concerned.sessions += 1;
+            topics.len() * ROOM_STEPS
+        }
+        SessionWork::Disconnect { close, concerned, .. } => {
+            concerned.sessions += 1;
+            match protocols.ex.owner_of(session) {
+                Some(Owner::Client(id)) if *close => {
+                    end::send_pending(conns, protocols, session);
+                    if let Some(client) = protocols.clients.get_mut(id) {
+                        client.close(&mut protocols.ex);
+                    }
+                }
+                _ => end::disconnect(conns, protocols, session, Disconnect::ClosedByApplication),
+            }
+            DISCONNECT_STEPS
+        }
+        SessionWork::List { limit, list, .. } => {
+            let Some(protocol) = protocols.protocol_of(session) else { return 1 };
+            list.count += 1;
+            if list.sessions.len() >= *limit || list.bytes >= LIST_BYTES_MAX {
+                return 1;
+            }
+            let info = protocols.describe(session, protocol, LIST_BYTES_MAX - list.bytes);
+            let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
+            list.push(info);
+            steps
+        }
+        SessionWork::Send { .. } => 0,
+    }
+}
+
+/// Sends a session an event. Returns the number of its acknowledgement, if its client gives one.
+pub(super) fn call_session(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    everybody: &Room,
+    call: &Call,
+) -> Option<u64> {
+    let Call { event, data, answered, .. } = call;
+    protocols.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+    let number = match protocols.protocol_of(session)? {
+        "socketio" => protocols.ex.acks.expect(session, Waiter::Command(answered.clone())),
+        _ => None,
+    };
+    let (Some(number), Data::Arguments { json, attachments }) = (number, data) else {
+        let (event, data) = (Some(event.clone()), data.clone());
+        protocols.ex.hub.handle_send(protocols.ex.context.now, &[session], everybody, event, data, false);
+        return None;
+    };
+    let json = String::from_utf8_lossy(json).into_owned();
+    let attachments = attachments.to_vec();
+    let what = Sent::Event { name: event.to_string(), json, attachments, ack: Some(number) };
+    actions::send_to_session(conns, protocols, session, what);
+    Some(number)
+}
+
+impl Protocols {
+    /// Rooms that the task's sessions join and that aren't prepared on this core yet.
+    pub(super) fn unprepared_rooms(&mut self, task: &Task) -> Vec<Room> {
+        let Task::Sessions(SessionsTask { work: SessionWork::Join { topics, concerned, .. }, .. }) = task
+        else {
+            return Vec::new();
+        };
+        let topics = topics.iter().filter(|_| *concerned != Concerned::default());
+        let rooms = topics.filter_map(|topic| if let Topic::Room(room) = topic { Some(room) } else { None });
+        rooms.filter(|room| !self.ex.hub.handle_prepare(room)).cloned().collect()
+    }
+
+    /// Continues to list rooms. Returns whether it is finished.
+    pub(super) fn work_on_rooms(&mut self, task: &mut RoomsTask, steps: &mut usize) -> bool {
+        let RoomsTask { query, next, found, .. } = task;
+        while *steps > 0 {
+            let visits_max = VISITS_MAX.min(*steps);
+            *steps -= visits_max;
+            let rest = self.ex.hub.walk_rooms(*next, visits_max, |room, members| {
+                let is_asked_for = room.namespace() == query.namespace
+                    && !room.is_all_members()
+                    && room.name().starts_with(&query.prefix)
+                    && room.name() > query.after.as_str();
+                if is_asked_for {
+                    *steps = steps.saturating_sub(ROOM_STEPS);
+                    found.add(room.name(), members, query.limit);
+                }
+            });
+            match rest {
+                Some(rest) => *next = rest,
+                None => return true,
+            }
+        }
+        false
+    }
+}

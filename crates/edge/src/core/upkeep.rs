@@ -1,0 +1,147 @@
+//! Upkeep of a core: what it does by the clock, whatever its connections do. It makes room while memory is short
+//! ([`super::memory`]), drains ([`super::drain`]), sets the core's timers, and reports.
+//!
+//! **Invariant.** A turn that only answers messages needs none of this, but to see that memory isn't short and no drain begins.
+
+use super::drain::Draining;
+use super::memory::{Release, Relief};
+use super::timer::{Earliest, Timer};
+use super::{Connections, Mail, Protocols, TICK, clients, events, holdings, identities};
+use crate::executor::Executor;
+use crate::ledger::Pressure;
+use std::time::Instant;
+use stentor_driver::Driver;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Upkeep {
+    pub(super) relief: Relief,
+    pub(super) release: Release,
+    /// Number of drains of the node that this core has begun.
+    pub(super) drains_seen: usize,
+    pub(super) drain: Option<Box<Draining>>,
+    /// Time of the last warning that one address has most sessions. `None`: there was none.
+    pub(super) warned_at: Option<Instant>,
+    rates: Earliest<Instant>,
+    decisions: Earliest<Instant>,
+    /// In Unix milliseconds.
+    pub(super) identities: Earliest<u64>,
+}
+
+impl Upkeep {
+    /// Begins a drain that the node has been told of since the last turn. Returns whether there was one.
+    pub(super) fn follow_drain(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        mail: &mut Mail,
+    ) -> bool {
+        if !self.has_new_drain(&protocols.ex) {
+            return false;
+        }
+        self.drains_seen = protocols.ex.shared.drains();
+        let drain = protocols.ex.shared.drain();
+        self.begin_drain(conns, protocols, mail, drain);
+        true
+    }
+
+    /// Whether the node has been told to drain, and this core hasn't begun.
+    #[inline]
+    pub(super) fn has_new_drain(&self, ex: &Executor) -> bool {
+        ex.shared.drains() != self.drains_seen
+    }
+
+    /// Sets the timers that end a wait when a delivery may leave, the oldest question is late, or a token is due.
+    pub(super) fn set_timers(&mut self, conns: &mut Connections<impl Driver>, ex: &mut Executor) {
+        if let Some(at) = ex.hub.poll_timeout()
+            && self.rates.set(at)
+        {
+            conns.driver.timer_set(at, Timer::Rates.token());
+        }
+        if let Some(at) = ex.questions.poll_timeout()
+            && self.decisions.set(at)
+        {
+            conns.driver.timer_set(at, Timer::Decisions.token());
+        }
+        self.set_identity_timer(conns, ex);
+    }
+
+    /// Handles a timer of the driver.
+    pub(super) fn handle_timer(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        mail: &mut Mail,
+        timer: Timer,
+    ) {
+        match timer {
+            Timer::Tick => self.tick(conns, protocols),
+            Timer::Drain => self.continue_drain(conns, protocols, mail),
+            // The TLS layer handles its own.
+            Timer::Relief | Timer::Tls => {}
+            Timer::Rates => self.rates.fired(),
+            Timer::Presence => protocols.presence.timer_fired(),
+            Timer::Decisions => {
+                self.decisions.fired();
+                protocols.ex.questions.expire(protocols.ex.context.now);
+            }
+            Timer::Identities => {
+                self.identities.fired();
+                identities::check_due_identities(conns, protocols);
+            }
+            Timer::App(slot) => protocols.alarm_due(slot),
+            Timer::Client(id) => clients::client_due(conns, protocols, id),
+            Timer::Connection { index, serial } => {
+                if conns.table.get(index).is_some_and(|conn| conn.serial == serial) {
+                    events::due(conns, protocols, index);
+                }
+            }
+        }
+    }
+
+    /// Checks, once per [`TICK`], the limits that no event guards.
+    fn tick(&mut self, conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
+        let ex = &mut protocols.ex;
+        let now = ex.context.now;
+        conns.driver.timer_set(now + TICK, Timer::Tick.token());
+        ex.hub.handle_tick(now);
+        ex.expire_suspended();
+        self.mind_addresses(ex);
+        // Answered questions are forgotten, however long they could have waited.
+        ex.questions.expire(now);
+        ex.questions.retry_reviews(now);
+        protocols.review_sessions();
+        protocols.ex.end_unclaimed_arrivals();
+        // The system's clock may have been set.
+        identities::check_due_identities(conns, protocols);
+        if protocols.ex.context.core == 0 && protocols.ex.shared.ledger.pressure() < Pressure::Full {
+            protocols.ex.shared.tell_space();
+        }
+        #[cfg(debug_assertions)]
+        holdings::check_holdings(conns, protocols);
+        protocols.report_presence();
+        self.release_unused_memory(&protocols.ex);
+        let (ex, metrics) = (&protocols.ex, protocols.ex.metrics());
+        metrics.publications_refused.set(ex.context.refusals.get());
+        metrics.messages_limited.set(ex.context.limited.get());
+        metrics.decisions_pending.set(ex.questions.open() as u64);
+        metrics.decisions_unanswered.set(ex.questions.unanswered);
+        metrics.identities.set(ex.questions.identities.count() as u64);
+        metrics.tokens_refused.set(ex.questions.identities.refused);
+        metrics.record_protocols(&ex.hub);
+        metrics.record_past(ex.hub.history_stats(), ex.hub.log_stats());
+    }
+}
+
+/// Updates everything that is read from outside.
+pub(super) fn report(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
+    conns.record_load(&protocols.ex);
+    holdings::report_memory(conns, protocols);
+    protocols.ex.metrics().record(
+        &protocols.ex.hub,
+        conns.table.count(),
+        protocols.clients.counts(),
+        protocols.ex.recovery.suspended(),
+        conns.waiting_for_cores.len(),
+    );
+}

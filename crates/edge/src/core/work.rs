@@ -1,0 +1,160 @@
+//! Work that is left for a core to do, and the limits of one turn: the share of each connection, and the rest that waits for the
+//! next turn.
+//!
+//! Work is counted in bytes: received, inflated, passed to the application, plus a constant for each message,
+//! request and delivery that it causes. A connection that has used its share isn't read from. It continues in the next turn, after newly arrived
+//! data, so clients that send little never wait for clients that send much.
+//!
+//! ```text
+//!  a turn:  what has arrived, each its share ──► what earlier turns left, as much as fits ──► pending deliveries
+//!                 └─ next_turn ◄───────────────────────┘
+//! ```
+//!
+//! **Invariants.** In each turn, at least one connection left by an earlier turn continues. A message is never
+//! divided between turns once it has been passed to the application. A message larger than a share has a turn of its
+//! own.
+
+use super::table::Held;
+use super::{CORES_RETRY, Connections, Mail, Protocols, events, tasks};
+use crate::budget::MESSAGE_BYTES;
+use std::time::Duration;
+use stentor_driver::{Driver, thread_cpu_time};
+
+/// Work that a core has taken on and not finished.
+///
+/// **Invariant.** A core whose work is settled has nothing to do before the next event.
+pub(super) struct Work {
+    pub(super) tasks: tasks::Tasks,
+    /// Messages or commands may wait: this core was woken, or left some for the next turn.
+    pub(super) has_mail: bool,
+    /// No work waited when a turn began, and messages have only been answered since then.
+    pub(super) is_settled: bool,
+    /// Bytes published by connections that were revisited in this turn.
+    pub(super) revisited_bytes: usize,
+    pub(super) cpu: CpuSampler,
+}
+
+impl Work {
+    pub(super) fn new() -> Self {
+        Self {
+            tasks: tasks::Tasks::default(),
+            has_mail: true,
+            is_settled: false,
+            revisited_bytes: 0,
+            cpu: CpuSampler::default(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.revisited_bytes = 0;
+        self.cpu.begin_turn();
+    }
+
+    /// Maximum time that a turn may wait for events. The work is settled if there is no reason for one.
+    pub(super) fn limit_wait(
+        &mut self,
+        timeout: Option<Duration>,
+        is_busy: bool,
+        checks_soon: bool,
+    ) -> Option<Duration> {
+        if is_busy {
+            return Some(Duration::ZERO);
+        }
+        if checks_soon {
+            return Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY));
+        }
+        self.is_settled = true;
+        timeout
+    }
+}
+
+/// One turn out of this many has its CPU time measured, because reading the clock is a system call.
+const SAMPLED: u32 = 64;
+
+/// Measures the CPU time of some turns, except that of sending publications.
+#[derive(Default)]
+pub(super) struct CpuSampler {
+    turns: u32,
+    /// The thread's CPU time at the start of a measured turn, plus the time that doesn't count.
+    begun: Option<Duration>,
+    paused: Option<Duration>,
+}
+
+impl CpuSampler {
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(SAMPLED) {
+            self.begun = Some(thread_cpu_time());
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_sampled(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Excludes the time from now on.
+    #[inline]
+    pub(super) fn pause(&mut self) {
+        if self.is_sampled() {
+            self.paused = Some(thread_cpu_time());
+        }
+    }
+
+    /// Includes the time from now on.
+    #[inline]
+    pub(super) fn resume(&mut self) {
+        if let (Some(begun), Some(paused)) = (&mut self.begun, self.paused.take()) {
+            *begun += thread_cpu_time().saturating_sub(paused);
+        }
+    }
+
+    pub(super) fn end_turn(&mut self) -> Duration {
+        self.begun.take().map_or(Duration::ZERO, |begun| thread_cpu_time().saturating_sub(begun))
+    }
+}
+
+/// Continues with a connection that can be handled now, if this turn has room. Returns whether there was one.
+pub(super) fn resume_revisited(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+) -> bool {
+    if protocols.ex.budget.revisited_bytes >= protocols.ex.budget.bytes_max {
+        return false;
+    }
+    let Some(index) = conns.revisit.pop_front() else { return false };
+    let before = protocols.ex.budget.done_bytes;
+    protocols.ex.budget.begin();
+    events::resume_input(conns, protocols, mail, index);
+    protocols.ex.budget.revisited_bytes += (protocols.ex.budget.done_bytes - before).max(MESSAGE_BYTES);
+    true
+}
+
+/// Continues with a connection left by an earlier turn, if this one has room. Returns whether there was one.
+pub(super) fn resume_one_left(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+) -> bool {
+    if !protocols.ex.budget.has_room() {
+        return false;
+    }
+    let Some(index) = conns.left.pop_front() else { return false };
+    let before = protocols.ex.budget.done_bytes;
+    protocols.ex.budget.begin_left();
+    conns.release(index, Held::TURN);
+    events::resume_input(conns, protocols, mail, index);
+    // The work took some time.
+    protocols.ex.budget.left_bytes += (protocols.ex.budget.done_bytes - before).max(MESSAGE_BYTES);
+    true
+}
+
+/// Lets the next connection whose token waits to be verified continue, if this turn has work left for a signature. Returns whether
+/// there was one.
+pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
+    // One at a time: what it takes isn't known before.
+    conns.revisit.is_empty() && protocols.ex.questions.poll_unverified(&protocols.ex.budget.signatures)
+}
