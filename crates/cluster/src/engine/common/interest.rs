@@ -111,6 +111,7 @@ pub(in crate::engine) struct Change<'a> {
 }
 
 /// The channels that the node is interested in.
+#[derive(Default)]
 pub(in crate::engine) struct Interest {
     channels: Mutex<Channels>,
     /// Number of connections so far.
@@ -118,17 +119,6 @@ pub(in crate::engine) struct Interest {
     changed: Notify,
     /// Changes when the server has confirmed subscriptions.
     confirmed: watch::Sender<()>,
-}
-
-impl Default for Interest {
-    fn default() -> Self {
-        Self {
-            channels: Mutex::default(),
-            connection: AtomicU64::new(0),
-            changed: Notify::new(),
-            confirmed: watch::Sender::new(()),
-        }
-    }
 }
 
 impl Interest {

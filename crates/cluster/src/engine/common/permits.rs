@@ -1,7 +1,7 @@
 //! A bound on entries and on their bytes, charged to the ledger.
 
 use super::locked;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Request, check_size};
 use std::mem;
 use std::sync::{Arc, Mutex};
 use stentor_ports::{Charge, Class, Ledger};
@@ -32,6 +32,19 @@ impl Permits {
     /// Number of entries, and their size in bytes.
     pub(crate) fn used(&self) -> (usize, usize) {
         (*locked(&self.count), self.charge.bytes())
+    }
+
+    /// Acquires room for a request.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`], or the request is too large.
+    pub(in crate::engine) fn admit(
+        self: &Arc<Self>,
+        request: &Request,
+        bytes: usize,
+    ) -> Result<Permit, EngineError> {
+        check_size(request.largest_payload())?;
+        self.acquire(bytes)
     }
 
     /// Acquires room for an entry.

@@ -59,14 +59,12 @@ impl Shared {
             }
             let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
             let claim = serde_json::to_string(&Claim { owner: own.clone(), ttl_ms }).unwrap_or_default();
-            match self.store(session, subject, Some(sequence), None, &claim, &[]).await? {
-                Outcome::Conflict => {}
-                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) if ttl.is_zero() => {
-                    self.delete(session, Stream::Claims, sequence);
-                    return Ok(Reply::Owner(None));
-                }
-                Outcome::Stored(_) | Outcome::Duplicate(_) => return Ok(Reply::Owner(Some(owner))),
+            let stored = self.store(session, subject, Some(sequence), None, &claim, &[]).await?;
+            let Some(Outcome { sequence, .. }) = stored else { continue };
+            if ttl.is_zero() {
+                self.delete(session, Stream::Claims, sequence);
             }
+            return Ok(Reply::Owner((!ttl.is_zero()).then_some(owner)));
         }
     }
 }

@@ -38,7 +38,7 @@ impl Shared {
         session: &Session,
         entry: Entry<'_>,
         meta: impl FnOnce(Vec<u64>) -> String,
-    ) -> Result<Outcome, EngineError> {
+    ) -> Result<Option<Outcome>, EngineError> {
         let Entry { subject, mut expected, idempotency_key: key, part_meta, content } = entry;
         let (id, total) = (fastrand::u64(..), content.len());
         let (mut rest, mut sequences) = (content, Vec::new());
@@ -46,11 +46,11 @@ impl Shared {
             && !after.is_empty()
         {
             let start = parts::start(id, total, false);
-            match self.store(session, subject, Some(expected), None, &part_meta, &[&start, part]).await? {
-                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) => expected = sequence,
-                Outcome::Conflict => return Ok(Outcome::Conflict),
-            }
-            sequences.push(expected);
+            let payload: [&[u8]; 2] = [&start, part];
+            let stored = self.store(session, subject, Some(expected), None, &part_meta, &payload).await?;
+            let Some(Outcome { sequence, .. }) = stored else { return Ok(None) };
+            expected = sequence;
+            sequences.push(sequence);
             rest = after;
         }
         let start = if sequences.is_empty() { WHOLE.into() } else { parts::start(id, total, true) };
@@ -66,10 +66,8 @@ impl Shared {
     ) -> Result<Vec<u64>, EngineError> {
         let mut sequences = Vec::new();
         for part in content.chunks(session.part_bytes_max) {
-            match self.store(session, subject, None, None, "{}", &[WHOLE, part]).await? {
-                Outcome::Stored(sequence) | Outcome::Duplicate(sequence) => sequences.push(sequence),
-                Outcome::Conflict => return Err(unexpected()),
-            }
+            let stored = self.store(session, subject, None, None, "{}", &[WHOLE, part]).await?;
+            sequences.push(stored.ok_or_else(unexpected)?.sequence);
         }
         Ok(sequences)
     }

@@ -258,7 +258,7 @@ impl Shared {
             let entry = Entry { subject, expected, idempotency_key: None, part_meta, content: &change };
             let said = meta.clone();
             let stored = self.store_entry(session, entry, |parts| Meta { n: parts, ..said }.text()).await?;
-            let (Outcome::Stored(sequence) | Outcome::Duplicate(sequence)) = stored else { continue };
+            let Some(Outcome { sequence, .. }) = stored else { continue };
             if let Some(held) = &mut state.held {
                 held.sequence = sequence;
             }
@@ -389,7 +389,7 @@ impl Shared {
         let next = Meta { x: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX), ..known.next };
         let (subject, expected) = (&*subjects.log, Some(known.sequence));
         let stored = self.store(session, subject, expected, None, &next.text(), &[]).await?;
-        let (Outcome::Stored(sequence) | Outcome::Duplicate(sequence)) = stored else { return Ok(false) };
+        let Some(Outcome { sequence, .. }) = stored else { return Ok(false) };
         if known.is_spent {
             self.delete(session, Stream::Feeds, known.sequence);
         }

@@ -90,15 +90,14 @@ impl Stored {
     }
 }
 
-/// The result of storing a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It has this sequence.
-    Stored(u64),
-    /// It was stored before, with this sequence.
-    Duplicate(u64),
-    /// Another message was stored on the subject first.
-    Conflict,
+/// A stored message.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Outcome {
+    #[serde(default, rename = "seq")]
+    pub(super) sequence: u64,
+    /// The message was stored before, with the same idempotency key.
+    #[serde(default, rename = "duplicate")]
+    pub(super) is_duplicate: bool,
 }
 
 #[derive(Deserialize)]
@@ -205,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Stores a message, if the newest one on its subject is `expected` (zero: there is none).
+    /// Stores a message, if the newest one on its subject is `expected` (zero: there is none). `None`: another message was stored first.
     pub(super) async fn store(
         &self,
         session: &Session,
@@ -214,14 +213,12 @@ impl Shared {
         idempotency_key: Option<&str>,
         meta: &str,
         payload: &[&[u8]],
-    ) -> Result<Outcome, EngineError> {
+    ) -> Result<Option<Outcome>, EngineError> {
         #[derive(Deserialize)]
         struct Answer {
             error: Option<ApiError>,
-            #[serde(default)]
-            seq: u64,
-            #[serde(default)]
-            duplicate: bool,
+            #[serde(flatten)]
+            outcome: Outcome,
         }
         let mut headers = format!("{META}: {meta}\r\n");
         if let Some(expected) = expected {
@@ -232,13 +229,12 @@ impl Shared {
         }
         let answer = self.call(session, subject, &headers, payload).await?;
         match serde_json::from_slice(&answer.payload).map_err(|_| unexpected())? {
-            Answer { error: Some(error), .. } if WRONG_LAST_SEQUENCE.contains(&error.err_code) => {
-                Ok(Outcome::Conflict)
-            }
+            Answer { error: Some(error), .. } if WRONG_LAST_SEQUENCE.contains(&error.err_code) => Ok(None),
             Answer { error: Some(error), .. } => Err(failed(session, error)),
-            Answer { seq: 0, .. } => Err(EngineError::Unavailable("JetStream is storing the message".into())),
-            Answer { seq, duplicate: true, .. } => Ok(Outcome::Duplicate(seq)),
-            Answer { seq, .. } => Ok(Outcome::Stored(seq)),
+            Answer { outcome: Outcome { sequence: 0, .. }, .. } => {
+                Err(EngineError::Unavailable("JetStream is storing the message".into()))
+            }
+            Answer { outcome, .. } => Ok(Some(outcome)),
         }
     }
 

@@ -334,10 +334,7 @@ impl Engine for Nats {
             }
             _ => request.largest_payload(),
         };
-        if let Err(error) = check_size(request.largest_payload()) {
-            return failed(error);
-        }
-        let permit = match self.shared.permits.acquire(size_of::<Request>() + bytes) {
+        let permit = match self.shared.permits.admit(&request, size_of::<Request>() + bytes) {
             Ok(permit) => permit,
             Err(error) => return failed(error),
         };

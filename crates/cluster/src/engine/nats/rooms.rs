@@ -129,24 +129,17 @@ impl Shared {
             let expected = known.sequence;
             let entry = Entry { subject, expected, idempotency_key: key, part_meta, content: payload };
             let stored = self.store_entry(session, entry, |parts| Meta { n: parts, ..meta }.text()).await?;
-            match stored {
-                Outcome::Conflict => {}
-                Outcome::Stored(sequence) => {
-                    let mut recent = known.recent;
-                    add_recent(&mut recent, sequence);
-                    state.0 = Some(Known { sequence, epoch, offset, recent, ..known });
-                    return Ok(Position { epoch: Epoch(epoch), offset });
-                }
-                Outcome::Duplicate(sequence) => {
-                    let stored = self.read(session, Stream::Rooms, Which::Sequence(sequence)).await?;
-                    let head = stored.and_then(|stored| stored.meta::<Meta>()).and_then(|meta| meta.head());
-                    return head.ok_or_else(|| {
-                        EngineError::Unavailable(
-                            "the message was published before; its position is gone".into(),
-                        )
-                    });
-                }
+            let Some(Outcome { sequence, is_duplicate }) = stored else { continue };
+            if is_duplicate {
+                let stored = self.read(session, Stream::Rooms, Which::Sequence(sequence)).await?;
+                let head = stored.and_then(|stored| stored.meta::<Meta>()).and_then(|meta| meta.head());
+                let reason = "the message was published before; its position is gone";
+                return head.ok_or_else(|| EngineError::Unavailable(reason.into()));
             }
+            let mut recent = known.recent;
+            add_recent(&mut recent, sequence);
+            state.0 = Some(Known { sequence, epoch, offset, recent, ..known });
+            return Ok(Position { epoch: Epoch(epoch), offset });
         }
     }
 

@@ -269,11 +269,8 @@ impl Engine for Redis {
     }
 
     fn request(&self, request: Request) -> Answer {
-        if let Err(error) = check_size(request.largest_payload()) {
-            return failed(error);
-        }
         let calls = self.calls(&request);
-        let permit = match self.shared.permits.acquire(calls.iter().map(Call::size).sum()) {
+        let permit = match self.shared.permits.admit(&request, calls.iter().map(Call::size).sum()) {
             Ok(permit) => permit,
             Err(error) => return failed(error),
         };
