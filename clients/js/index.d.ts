@@ -6,8 +6,11 @@ export type Transport = 'websocket' | 'sse' | 'polling' | 'socket.io' | 'sockjs'
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
 export interface ConnectOptions {
-  /** One transport, or a list to fall back through, the best one first. Default: `websocket`. */
-  transport?: Transport | Transport[];
+  /**
+   * One transport, or a list to fall back through, the best one first. `auto`: `websocket`, `sse`, `polling`; while the page's first WebSocket
+   * takes longer than 700 ms to open, data comes over HTTP. Default: `websocket`.
+   */
+  transport?: Transport | Transport[] | 'auto';
   /** The client library for the transport `socket.io`. Default: the page's `io`. */
   io?: unknown;
   /** Further options for `io`: `auth`, `transports`, … */
@@ -231,7 +234,7 @@ export declare class Connection {
   /** Called with all errors but those of publications and of presence. */
   on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
   /** Switches to another transport, or another list of them. Documents continue from their version. */
-  use(transport: Transport | Transport[]): void;
+  use(transport: Transport | Transport[] | 'auto'): void;
   /** Reconnects now, also after `refused` and `pause()`. */
   reconnect(): void;
   /** Closes the connection until `resume()`. Feeds keep their documents and become `stale`; publications wait. */

@@ -95,7 +95,7 @@ test('the package installs into an empty project, and its types fit what people 
     presence.on('error', ({ code }) => console.log(code));
     presence.close();
     console.log(stentor.state === 'open', stentor.transport, stentor.session, known, accepted);
-    stentor.use('socket.io'); stentor.use(transport); stentor.reconnect(); stentor.pause(); stentor.resume();
+    stentor.use('socket.io'); stentor.use(transport); stentor.use('auto'); stentor.reconnect(); stentor.pause(); stentor.resume();
     off(); feed.close(); room.close(); stentor.close();
     const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
     const document: Json = applyPatch({ a: 1, b: 2 }, patch);

@@ -102,7 +102,7 @@ export class World {
   }
 
   connect(t, options = {}) {
-    const connection = connect('http://server.test', { WebSocket: this.WebSocket, ...options });
+    const connection = connect('http://server.test', { WebSocket: this.WebSocket, fetch: this.server.fetch, ...options });
     t.after(() => connection.close());
     return connection;
   }
@@ -122,6 +122,11 @@ class Server {
   refusal = () => undefined;
   /** The error that answers a message, or nothing. */
   error = () => undefined;
+  /** Event streams: their feeds and how to end them. */
+  streams = new Set();
+  requests = 0;
+  /** What the first bytes of a WebSocket take beside the latency. */
+  socketDelayMs = 0;
   /** Called with each connection that has opened. */
   opened = () => {};
   welcome = {};
@@ -132,8 +137,33 @@ class Server {
 
   publish() {
     this.version += 1;
-    for (const socket of this.sockets) for (const feed of socket.feeds) this.#snapshot(socket, feed);
+    for (const member of [...this.sockets, ...this.streams]) for (const feed of member.feeds) this.#snapshot(member, feed);
   }
+
+  /** `/sse`, and the request that checks whether the server answers. */
+  fetch = (url, { signal }) => new Promise((resolve, reject) => {
+    this.requests += 1;
+    const { world } = this;
+    signal.addEventListener('abort', () => reject(new Error('aborted')));
+    const feeds = url.searchParams.getAll('feed');
+    world.after(2 * world.latencyMs, () => {
+      if (!this.isUp) return reject(new TypeError('Failed to fetch'));
+      if (!feeds.length) return resolve(new Response('{}', { headers: { 'Content-Type': 'application/json' } }));
+      const { readable, writable } = new TransformStream();
+      resolve(new Response(readable, { headers: { 'Content-Type': 'text/event-stream' } }));
+      const writer = writable.getWriter();
+      const stream = {
+        feeds,
+        say: ({ type, feed, epoch, offset, data }) => world.after(world.latencyMs, () => {
+          const event = `event: ${type}\ndata: ${JSON.stringify(data)}\nid: ${feed}!${epoch}!${offset.toString(16)}\n\n`;
+          if (this.streams.has(stream)) writer.write(new TextEncoder().encode(event)).catch(() => {});
+        }),
+      };
+      signal.addEventListener('abort', () => this.streams.delete(stream));
+      this.streams.add(stream);
+      for (const feed of feeds) this.#snapshot(stream, feed);
+    });
+  });
 
   stop() {
     this.isUp = false;
@@ -178,7 +208,7 @@ const socketClass = (world) => class {
     this.token = protocols.find((one) => one.startsWith('stentor.bearer.'))?.slice('stentor.bearer.'.length);
     world.server.attempts.push(world.nowMs);
     if (!world.isOnline) return void world.after(0, () => this.#ended(1006));
-    world.after(2 * world.latencyMs, () => this.isAlive && !this.isClosed && world.server.accept(this));
+    world.after(2 * world.latencyMs + world.server.socketDelayMs, () => this.isAlive && !this.isClosed && world.server.accept(this));
   }
 
   get isAlive() { return this.network === world.network && world.isOnline; }

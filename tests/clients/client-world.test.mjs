@@ -67,6 +67,14 @@ test('a slow network: the old connection wins the race, and no race follows anot
   assert.equal(world.server.attempts.length, 2);
 });
 
+test('pings while nothing happens: one per `ping_ms` at most', async (t) => {
+  const world = new World(t);
+  await live(t, world);
+  await world.pass(600_000);
+  const pings = world.server.received.filter(({ type }) => type === 'ping').length;
+  assert.ok(pings > 0 && pings <= 24, `${pings} pings`);
+});
+
 test('a page that is looked at again is checked after ten seconds of silence', async (t) => {
   const world = new World(t);
   const { feed } = await live(t, world);
@@ -379,6 +387,80 @@ test('rendering a page on a server opens nothing', async (t) => {
   assert.throws(() => connect('live.example.com'), TypeError);
 });
 
+test('auto: data comes over HTTP while the first WebSocket is slow, and moves to it without a flicker', async (t) => {
+  const world = new World(t);
+  world.server.socketDelayMs = 3_000;
+  const connection = world.connect(t, { transport: 'auto' });
+  const [opened, errors] = [[], records(connection, 'error')];
+  connection.on('state', (state, { transport }) => state === 'open' && opened.push(transport));
+  const feed = connection.feed('a');
+  const states = records(feed, 'state');
+  const versions = records(feed, 'change');
+  const room = connection.room('lobby');
+  const published = connection.publish('lobby', 1);
+  await world.pass(1_000);
+  assert.deepEqual([connection.state, feed.state, room.state, world.server.attempts.length], ['open', 'live', 'joining', 1]);
+  world.server.publish();
+  // Between the answer of the WebSocket and the end of the stream.
+  world.after(2_035, () => world.server.publish());
+  await world.pass(2_200);
+  await published;
+  assert.deepEqual(opened, ['sse', 'websocket']);
+  assert.deepEqual([feed.state, states, versions], ['live', ['live'], [{ n: 1 }, { n: 2 }, { n: 3 }]]);
+  assert.deepEqual([room.state, errors, world.server.streams.size, world.server.attempts.length], ['joined', [], 0, 1]);
+  // The server has spoken WebSocket to this page.
+  const { requests } = world.server;
+  world.server.stop();
+  world.server.isUp = true;
+  await world.pass(10_000);
+  assert.deepEqual([connection.state, connection.transport, world.server.requests], ['open', 'websocket', requests]);
+});
+
+test('auto: a WebSocket that opens in time, or never', async (t) => {
+  const world = new World(t);
+  const { connection } = await live(t, world, { transport: 'auto' });
+  await world.pass(10_000);
+  assert.deepEqual([connection.transport, world.server.requests], ['websocket', 0]);
+
+  world.server.socketDelayMs = 1_000_000;
+  const blocked = world.connect(t, { transport: 'auto' });
+  const errors = records(blocked, 'error');
+  blocked.feed('a');
+  const room = blocked.room('lobby');
+  const published = blocked.publish('lobby', 1).catch(({ code }) => code);
+  await world.pass(9_000);
+  assert.deepEqual([blocked.transport, room.state, errors], ['sse', 'joining', []]);
+  await world.pass(1_500);
+  assert.deepEqual([blocked.state, blocked.transport, room.state, errors.map(({ code }) => code)], ['open', 'sse', 'refused', ['not_supported']]);
+  assert.equal(await published, 'not_supported');
+});
+
+test('auto: a WebSocket that fails before its replacement opens', async (t) => {
+  const world = new World(t);
+  world.latencyMs = 400;
+  world.server.refusal = () => 1006;
+  const connection = world.connect(t, { transport: 'auto', heartbeatTimeoutMs: 60_000 });
+  connection.feed('a');
+  const room = connection.room('lobby');
+  const published = connection.publish('lobby', 1).catch(({ code }) => code);
+  await world.pass(4_000);
+  assert.deepEqual([connection.state, connection.transport, room.state, await published], ['open', 'sse', 'refused', 'not_supported']);
+});
+
+test('the return to the first transport opens one connection, and feeds stay live', async (t) => {
+  const world = new World(t);
+  world.server.socketDelayMs = 1_000_000;
+  const connection = world.connect(t, { transport: ['websocket', 'sse'], preferredRetryMs: 20_000 });
+  const feed = connection.feed('a');
+  await world.pass(15_000);
+  assert.deepEqual([connection.transport, feed.state], ['sse', 'live']);
+  const before = world.server.attempts.length;
+  const states = records(feed, 'state');
+  world.server.socketDelayMs = 500;
+  await world.pass(45_000);
+  assert.deepEqual([connection.transport, feed.state, states, world.server.attempts.length - before], ['websocket', 'live', [], 1]);
+});
+
 test('random events: the state tells the truth, documents are the newest in the end, attempts are bounded', async (t) => {
   for (let seed = 1; seed <= 1_000; seed++) {
     const world = new World(t, seed);
@@ -389,10 +471,27 @@ test('random events: the state tells the truth, documents are the newest in the 
       newest = n;
     });
     const chance = (limit) => Math.floor(world.random() * limit);
+    // Since when the feed is said to be live while a newer version exists, and since when the browser has reported nothing and yet the network is another one.
+    let wrongAt;
+    let unreportedAt;
+    const pass = async (ms) => {
+      for (const end = world.nowMs + ms; world.nowMs < end;) {
+        await world.pass(Math.min(500, end - world.nowMs));
+        if (feed.state !== 'live' || feed.document.n === world.server.version) wrongAt = undefined;
+        else wrongAt ??= world.nowMs;
+        // Twice the server's `ping_ms` and a tick, then the time for a sign of life.
+        const limitMs = (unreportedAt === undefined ? 3_000 : 60_000) + 4 * world.latencyMs + 500;
+        assert.ok(wrongAt === undefined || world.nowMs - Math.max(wrongAt, reportedAt) <= limitMs, `seed ${seed}: ${world.nowMs - wrongAt} ms`);
+      }
+    };
+    let reportedAt = 0;
     for (let step = 0; step < 20; step++) {
       const reported = chance(7);
       if (reported === 0) world.server.publish();
-      else if (reported === 1) world.hibernate(chance(1_000_000));
+      else if (reported === 1) {
+        world.hibernate(chance(1_000_000));
+        unreportedAt ??= world.nowMs;
+      }
       else if (reported === 2 && world.server.isUp) world.server.stop();
       else if (reported === 3) world.server.isUp = true;
       else if (reported === 4) world.latencyMs = [5, 50, 500][chance(3)];
@@ -400,20 +499,23 @@ test('random events: the state tells the truth, documents are the newest in the 
         world.isOnline = false;
         world.say('offline');
         assert.notEqual(feed.state, 'live', `seed ${seed}`);
-        await world.pass(chance(20_000));
+        await pass(chance(20_000));
         assert.notEqual(feed.state, 'live', `seed ${seed}`);
         world.isOnline = true;
         world.move();
         world.say('online');
+        unreportedAt = undefined;
+        reportedAt = world.nowMs;
       } else {
         // Nobody reports it.
         world.move();
+        unreportedAt ??= world.nowMs;
       }
-      await world.pass(chance(10_000));
+      await pass(chance(10_000));
     }
     world.server.isUp = true;
     const before = world.server.attempts.length;
-    await world.pass(120_000);
+    await pass(120_000);
     assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', world.server.version], `seed ${seed}`);
     assert.ok(world.server.attempts.length - before <= 8, `seed ${seed}`);
     connection.close();

@@ -10,7 +10,8 @@
 // The client tries the transports of the list in order, each one at once after the one before failed to open. After the last
 // one it backs off and begins again. A transport that was open and is lost gets `SAME_TRANSPORT_ATTEMPTS` attempts before the
 // others, so that a restart of the server doesn't move clients to a worse transport. While a fallback is in use, the client
-// tries the first transport beside it now and then, and switches to it when it opens.
+// tries the first transport beside it now and then, and switches to it when it opens. With `auto`, the first WebSocket of a page goes on
+// opening beside the next transport if it is slow.
 //
 // A connection can be dead before anybody notices. When the network has changed or the machine slept, the client asks the server for a sign
 // of life. Without one in `RACE_MS`, a second connection opens beside the first one, and the one that speaks first stays.
@@ -20,42 +21,25 @@ import { now } from './clock.js';
 import { Emitter, emit } from './emitter.js';
 import { StentorError } from './error.js';
 import { Feed, FeedStore } from './feed.js';
+import { ASCII_KEYS } from './keys.js';
 import { Outbox } from './outbox.js';
+import { address, checkOrigin, isSeen, watchPage } from './page.js';
 import { PresenceState } from './presence.js';
 import { Room, RoomState } from './room.js';
-import { transports } from './transports/index.js';
+import {
+  AUTO_MS, CONNECT_TIMEOUT_MS, SAME_TRANSPORT_ATTEMPTS, STABLE_MS, PREFERRED_RETRY_MS, OVERLOADED_MS, ABSENT_MS, ABSENT_SSE_MS, RACE_MS,
+  RACE_MAX_MS, SILENCE_MS, STUCK_MS, RESETS_MAX, RENEWAL,
+} from './times.js';
+import { transportList, transports } from './transports/index.js';
 
-/** Keys of docs/protocol.md, unless the option `keys` says otherwise. */
-const KEY = /^(?!(.*\/)?\.{0,2}(\/|$))[\w.~@:=+,/-]{1,256}$/;
-/** Attempts with a transport that was open, before the others. */
-const SAME_TRANSPORT_ATTEMPTS = 3;
-/** A connection that lasted this long resets the backoff. */
-const STABLE_MS = 5_000;
-/** Least time until the client tries the first transport again; at most twice this. */
-const PREFERRED_RETRY_MS = 200_000;
-/** Least time until the client reconnects to a server that is out of memory. */
-const OVERLOADED_MS = 5_000;
-/** Least time until the client asks again for a feed that doesn't exist, and the same over SSE. */
-const ABSENT_MS = 5_000;
-const ABSENT_SSE_MS = 60_000;
-/** Time for a sign of life, at first; doubled with each race, until a connection has lasted. */
-const RACE_MS = 3_000;
-const RACE_MAX_MS = 24_000;
-/** Silence after which the connection is checked when somebody looks at the page. */
-const SILENCE_MS = 10_000;
-/** Age of an attempt that begins again when the network changes. */
-const STUCK_MS = 1_000;
-/** Connections that end early without a close frame, before the next transport is tried: a proxy may reset them. */
-const RESETS_MAX = 3;
 /** The states in which publications wait. */
 const WAITING = ['connecting', 'waiting', 'paused'];
-/** Delays between two calls of `getToken` for a token that expires soon. */
-const RENEWAL = { initialMs: 1_000, maxMs: 10_000 };
 
 export class Connection extends Emitter {
   #base;
   #options;
   #transports;
+  #isAuto;
   #backoff;
   /** For requests that the server may accept later. A connection's own back-off is independent of them. */
   #requestBackoff;
@@ -81,11 +65,11 @@ export class Connection extends Emitter {
   /** The last token, and its fault if the server has just named one: `expired` or `refused`. */
   #token;
   #tokenFault;
-  /** The timer of a check, and the connection beside: its link and carrier. */
+  /** The timers of a check. */
   #check;
+  /** The connection beside: `link`, `carrier`, `index`, `timer`, `lost(details)`, and `isRace` if the current carrier may be dead. */
   #rival;
   #raceMs = RACE_MS;
-  #probe;
   /** Without an address: a page is being rendered on a server, and there is nothing to connect to. */
   #isInert;
   /** Paused because the page was left. It may come back from the browser's back/forward cache. */
@@ -94,35 +78,15 @@ export class Connection extends Emitter {
 
   constructor(url, options = {}) {
     super();
-    const { document, navigator, location } = globalThis;
-    this.#isInert = !location && `${url ?? '/'}`.startsWith('/');
-    this.#base = new URL(url ?? '/', this.#isInert ? 'http://localhost' : location?.href);
-    this.#base.protocol = this.#base.protocol.replace(/^ws/, 'http');
-    this.#base.search = this.#base.hash = '';
-    this.#base.pathname = this.#base.pathname.replace(/\/?$/, '/');
+    const { base, isInert } = address(url);
+    this.#base = base;
+    this.#isInert = isInert;
     this.#options = options;
-    this.#transports = transportList(options.transport);
+    this.#setTransport(options.transport);
     this.#backoff = new Backoff(options.backoff);
     this.#requestBackoff = new Backoff(options.backoff);
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
-    const { signal } = this.#closing;
-    const isSeen = () => document?.visibilityState !== 'hidden';
-    // Reconnect at once when the browser comes online or somebody looks at the page.
-    const wake = (silenceMs) => {
-      if (this.#state === 'waiting') isSeen() && this.#try(0);
-      else this.#checkAfter(silenceMs);
-    };
-    const networkChanged = () => {
-      if (this.#state === 'connecting' && this.#carrier && now() - this.#triedAt > STUCK_MS) this.#try(0);
-      else wake(0);
-    };
-    globalThis.addEventListener?.('online', networkChanged, { signal });
-    navigator?.connection?.addEventListener?.('change', networkChanged, { signal });
-    document?.addEventListener('visibilitychange', () => isSeen() && wake(SILENCE_MS), { signal });
-    globalThis.addEventListener?.('offline', () => this.#suspend('offline') || this.#checkAfter(0), { signal });
-    // Browsers don't keep pages with open connections.
-    globalThis.addEventListener?.('pagehide', () => this.#pause('the page was left') && (this.#isLeft = true), { signal });
-    globalThis.addEventListener?.('pageshow', () => this.#isLeft && this.resume(), { signal });
+    watchPage((event) => this.#page[event](), this.#closing.signal);
     if (this.#isInert || options.autoConnect === false) this.#state = 'paused';
     else this.#try(0);
   }
@@ -180,7 +144,7 @@ export class Connection extends Emitter {
   }
 
   use(transport) {
-    this.#transports = transportList(transport);
+    this.#setTransport(transport);
     this.#index = 0;
     if (this.#state !== 'paused') this.reconnect();
   }
@@ -201,6 +165,7 @@ export class Connection extends Emitter {
     this.#isLeft = false;
     this.#sameTransportAttempts = this.#permanentFailures = this.#afterMs = 0;
     this.#backoff.reset();
+    this.#dropRival();
     this.#try(0, { reason: 'reconnecting' });
   }
 
@@ -208,6 +173,29 @@ export class Connection extends Emitter {
   close() {
     this.#closing.abort();
     this.#end('closed', { reason: 'closed' });
+  }
+
+  /** The events of the page. */
+  #page = {
+    offline: () => {
+      this.#suspend('offline');
+      this.#checkAfter(0);
+    },
+    online: () => {
+      if (this.#state !== 'connecting' || !this.#carrier || now() - this.#triedAt <= STUCK_MS) return this.#wake(0);
+      this.#dropRival();
+      this.#try(0);
+    },
+    visible: () => this.#wake(SILENCE_MS),
+    // Browsers don't keep pages with open connections.
+    left: () => this.#pause('the page was left') && (this.#isLeft = true),
+    returned: () => this.#isLeft && this.resume(),
+  };
+
+  /** Reconnects at once if somebody looks at the page, or checks a connection that has been silent for `silenceMs`. */
+  #wake(silenceMs) {
+    if (this.#state === 'waiting') isSeen() && this.#try(0);
+    else this.#checkAfter(silenceMs);
   }
 
   /** The events of a carrier: see transports/index.js. */
@@ -219,7 +207,7 @@ export class Connection extends Emitter {
       this.#requestBackoff.reset();
       this.#sameTransportAttempts = SAME_TRANSPORT_ATTEMPTS;
       this.#permanentFailures = this.#afterMs = 0;
-      if (this.#index) this.#retryPreferred();
+      if (this.#index && !this.#rival) this.#retryPreferred();
       this.#become('open', { session });
       this.#flush();
     },
@@ -237,10 +225,9 @@ export class Connection extends Emitter {
     confirmed: (key) => this.#stores.get(key)?.confirmed(),
 
     alive: () => {
-      clearTimeout(this.#check);
+      this.#check?.forEach(clearTimeout);
       this.#check = undefined;
-      this.#rival?.carrier.close();
-      this.#rival = undefined;
+      if (this.#rival?.isRace) this.#dropRival();
       for (const store of this.#stores.values()) store.resume();
     },
 
@@ -327,7 +314,7 @@ export class Connection extends Emitter {
         }
         if (this.#permanentFailures === this.#transports.length) return this.#refuse(details);
         this.#index = this.#permanentFailures = 0;
-        if (!this.#openedAt && globalThis.location) this.#checkOrigin();
+        if (!this.#openedAt) checkOrigin(this.#base).then((error) => error && emit(this, 'error', error));
       }
       const waitMs = this.#backoff.delayMs(this.#afterMs);
       this.#afterMs = 0;
@@ -335,32 +322,22 @@ export class Connection extends Emitter {
     },
   };
 
-  /**
-   * Reports it if the server refuses the page's origin. Browsers hide the reason from WebSockets. A POST always carries the
-   * origin. A page of another origin can read the server's 403, but not the error page of a proxy.
-   */
-  #checkOrigin() {
-    fetch(new URL('sse', this.#base), { method: 'POST' }).then(({ status }) => {
-      if (status !== 403) return;
-      emit(this, 'error', new StentorError('origin_refused', `the server refuses ${location.origin}: see [origins] allow`, true));
-    }, () => {});
+  #setTransport(transport) {
+    this.#transports = transportList(transport);
+    this.#isAuto = transport === 'auto';
   }
 
   /** Tries the first transport again later, and switches to it if it opens. */
-  #retryPreferred() {
-    this.#after((this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random()), () => {
-      this.#withToken('connect', (options) => {
-        try {
-          // If the server is silent, the probe ends by itself.
-          this.#probe = transports[this.#transports[0]](this.#base, (what, session) => {
-            this.#probe.close();
-            // Transports without a session open before they have carried anything.
-            if (what === 'opened' && session) this.use(this.#transports);
-            else this.#retryPreferred();
-          }, options);
-        } catch { /* its library is missing, and will be */ }
-      });
-    });
+  #retryPreferred(reason = 'connect', ms = (this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random())) {
+    this.#after(ms, () => this.#openBeside(0, reason, (details) => this.#lostPreferred(details)));
+  }
+
+  /** The first transport didn't open beside the current one, so that this one decides what is supported. */
+  #lostPreferred({ token } = {}) {
+    if (!this.#carrier?.join) for (const room of this.#rooms.values()) if (room.state === 'joining') this.#join(room);
+    if (this.#state !== 'open') return;
+    this.#retryPreferred(token, token && this.#requestBackoff.delayMs());
+    this.#flush();
   }
 
   #become(state, details) {
@@ -377,24 +354,30 @@ export class Connection extends Emitter {
     return timer;
   }
 
-  /** Ends the carrier and all timers. */
-  #drop(reason) {
+  #dropRival() {
+    const rival = this.#rival;
+    this.#rival = undefined;
+    clearTimeout(rival?.timer);
+    rival?.carrier?.close();
+  }
+
+  /** Ends the carrier and all timers. Feeds stay `live` if another carrier follows at once. */
+  #drop(reason, isReplaced) {
     this.#timers.forEach(clearTimeout);
     this.#timers.clear();
     const carrier = this.#carrier;
-    this.#probe?.close();
-    this.#rival?.carrier.close();
-    this.#link = this.#carrier = this.#session = this.#check = this.#rival = undefined;
+    this.#link = this.#carrier = this.#session = this.#check = undefined;
     carrier?.close();
-    for (const store of this.#stores.values()) store.disconnected(reason);
+    if (!isReplaced) for (const store of this.#stores.values()) store.disconnected(reason);
     for (const room of this.#rooms.values()) {
       if (room.state === 'joined') room.become('joining', reason);
       room.presence?.disconnected();
     }
   }
 
-  /** Tries the current transport in `ms` milliseconds. */
+  /** Tries the current transport in `ms` milliseconds. The first one goes on opening beside it. */
   #try(ms, details) {
+    if (this.#rival?.isRace) this.#dropRival();
     this.#drop(details?.reason ?? 'connecting');
     // A listener may have called `use()` or `reconnect()`, which then decides.
     if (this.#carrier) return;
@@ -407,7 +390,7 @@ export class Connection extends Emitter {
   }
 
   #open() {
-    const link = this.#link = (what, ...details) => { if (this.#link === link) this.#on[what](...details); };
+    const link = this.#link = this.#newLink();
     this.#become('connecting');
     if (this.#link !== link) return;
     const fault = this.#tokenFault;
@@ -421,7 +404,8 @@ export class Connection extends Emitter {
 
   #connect(link, options) {
     this.#triedAt = now();
-    this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
+    const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = this.#options;
+    this.#after(connectTimeoutMs, () => {
       if (this.#state === 'connecting' && !this.#carrier?.isPatient) this.#on.lost({ reason: 'the server is silent' });
     });
     try {
@@ -432,6 +416,33 @@ export class Connection extends Emitter {
       return;
     }
     this.#resume();
+    // A server that has spoken WebSocket to this page is worth the wait.
+    if (this.#isAuto && !this.#index && !this.#openedAt) this.#after(AUTO_MS, () => this.#state === 'connecting' && this.#bridge(connectTimeoutMs - AUTO_MS));
+  }
+
+  /** Lets the current carrier go on opening beside the next transport. */
+  #bridge(timeoutMs) {
+    const link = this.#link;
+    this.#dropRival();
+    this.#rival = { link, carrier: this.#carrier, index: this.#index, lost: (details) => this.#lostPreferred(details) };
+    this.#rival.timer = setTimeout(link, timeoutMs, 'lost', { reason: 'the server is silent' });
+    this.#carrier = undefined;
+    this.#index += 1;
+    this.#try(0);
+  }
+
+  /** The callback of a carrier. One that opens beside the current one replaces it. */
+  #newLink() {
+    const link = (what, ...details) => {
+      if (this.#link === link) return this.#on[what](...details);
+      const rival = this.#rival;
+      if (rival?.link !== link || (what !== 'opened' && what !== 'lost')) return;
+      // Transports without a session open before they have carried anything.
+      if (what === 'opened' && details[0]) return this.#adopt(details[0]);
+      this.#dropRival();
+      rival.lost(...details);
+    };
+    return link;
   }
 
   /** Subscribes to everything by the current carrier. */
@@ -470,7 +481,7 @@ export class Connection extends Emitter {
   /** Checks an open connection that has been silent for `silenceMs`. */
   #checkAfter(silenceMs) {
     if (this.#state !== 'open' || this.#check || !this.#carrier.check?.(silenceMs)) return;
-    this.#check = this.#after(this.#raceMs, () => this.#race());
+    this.#check = [this.#after(RACE_MS, () => this.#suspend('the server is silent')), this.#after(this.#raceMs, () => this.#race())];
   }
 
   /** Opens a second connection beside one that gives no sign of life. */
@@ -478,27 +489,32 @@ export class Connection extends Emitter {
     this.#raceMs = Math.min(RACE_MAX_MS, 2 * this.#raceMs);
     this.#suspend('the server is silent');
     if (!this.#carrier.isRaced) return this.#on.lost({ reason: 'the server is silent' });
-    this.#withToken('connect', (options) => {
-      const rival = this.#rival = { carrier: undefined };
-      const link = (what, ...details) => {
-        if (this.#link === link) return this.#on[what](...details);
-        if (this.#rival !== rival) return;
-        if (what === 'opened') this.#adopt(link, ...details);
-        // Neither of them works.
-        else if (what === 'lost') this.#on.lost(...details);
-      };
-      rival.carrier = transports[this.transport](this.#base, link, options);
-      this.#after(this.#options.connectTimeoutMs ?? 10_000, () => this.#rival === rival && this.#on.lost({ reason: 'the server is silent' }));
+    this.#openBeside(this.#index, 'connect', (details) => this.#on.lost(details), true);
+  }
+
+  /** Opens a connection beside the current one. `lost(details)` is called if it doesn't open. */
+  #openBeside(index, reason, lost, isRace) {
+    this.#withToken(reason, (options) => {
+      this.#dropRival();
+      const link = this.#newLink();
+      const rival = this.#rival = { link, index, lost, isRace };
+      const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = options;
+      rival.timer = setTimeout(link, connectTimeoutMs, 'lost', { reason: 'the server is silent' });
+      try {
+        rival.carrier = transports[this.#transports[index]](this.#base, link, options);
+      } catch { /* its library is missing */ }
     });
   }
 
   /** Replaces the connection by the one beside it. */
-  #adopt(link, session) {
-    const { carrier } = this.#rival;
+  #adopt(session) {
+    const { link, carrier, index, timer, isRace } = this.#rival;
+    clearTimeout(timer);
     this.#rival = undefined;
-    this.#drop('reconnecting');
+    this.#drop('reconnecting', !isRace);
     this.#link = link;
     this.#carrier = carrier;
+    this.#index = index;
     this.#state = 'connecting';
     this.#resume();
     link('opened', session);
@@ -506,7 +522,7 @@ export class Connection extends Emitter {
 
   #subscribe(store) {
     // With some transports, an invalid key would fail the other feeds, or lead to another path.
-    if (!(this.#options.keys ?? KEY).test(store.key)) return store.become('not_found', 'bad key');
+    if (!(this.#options.keys ?? ASCII_KEYS).test(store.key)) return store.become('not_found', 'bad key');
     if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'connecting');
     this.#carrier?.subscribe(store.key, store.position, store.subscribeOptions);
   }
@@ -522,7 +538,7 @@ export class Connection extends Emitter {
 
   #join(room) {
     if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
-    else if (this.#carrier) {
+    else if (this.#carrier && !this.#rival) {
       const error = Object.assign(notSupported(this.transport), { room: room.name });
       emit(this, 'error', error);
       room.become('refused', error.message);
@@ -534,7 +550,7 @@ export class Connection extends Emitter {
   #watch({ name, presence }) {
     if (!presence || !this.#carrier) return;
     const carrier = this.#carrier;
-    if (!carrier.watch) return presence.failed(notSupported(this.transport));
+    if (!carrier.watch) return this.#rival || presence.failed(notSupported(this.transport));
     carrier.watch(name, true, (error) => {
       if (this.#carrier !== carrier || this.#rooms.get(name)?.presence !== presence) return;
       if (error) presence.failed(error);
@@ -544,6 +560,7 @@ export class Connection extends Emitter {
 
   /** Sends what is queued, or rejects it. */
   #flush() {
+    if (this.#rival && !this.#carrier?.publish) return;
     const error = this.#state === 'open' ? notSupported(this.transport) : new StentorError('closed', 'the connection is closed');
     this.#outbox.drain((message) => {
       if (this.#carrier?.publish) this.#carrier.publish(message);
@@ -554,12 +571,14 @@ export class Connection extends Emitter {
   /** Returns whether the connection wasn't at rest before. */
   #pause(reason) {
     if (this.#state === 'paused' || this.#state === 'refused' || this.#state === 'closed') return false;
+    this.#dropRival();
     this.#drop(reason);
     this.#become('paused', { reason });
     return true;
   }
 
   #end(state, details) {
+    this.#dropRival();
     this.#drop(details.reason);
     this.#become(state, details);
     this.#flush();
@@ -570,14 +589,6 @@ export class Connection extends Emitter {
     for (const store of this.#stores.values()) store.become('not_found', details.reason);
     for (const room of this.#rooms.values()) room.become('refused', details.reason);
   }
-}
-
-function transportList(transport = 'websocket') {
-  const names = [transport].flat();
-  if (!names.length || !names.every((name) => Object.hasOwn(transports, name))) {
-    throw new StentorError('no_transport', `no such transport: ${transport}`);
-  }
-  return names;
 }
 
 const notSupported = (transport) => new StentorError('not_supported', `no rooms by ${transport}`);

@@ -38,6 +38,7 @@ export class FeedStore {
 
   /** Without a connection, newer versions may exist. */
   disconnected(reason) {
+    this.#isSuspended = false;
     if (this.state === 'live') this.become('stale', reason);
   }
 

@@ -4,6 +4,7 @@
 //                         ├── feed ── patch  a live document
 //                         ├── room           a publish/subscribe channel
 //                         │     └─ presence  its members
+//                         ├── page           its address and events
 //                         └── outbox         publications that wait for a connection or an answer
 
 import { Connection } from './connection.js';

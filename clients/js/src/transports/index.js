@@ -24,9 +24,19 @@
 //   link('lost', { code, reason, retry, afterMs, token })  the end; `retry: false`: another attempt would end the same way; `token`: it was
 //                                               `expired` or `refused`
 
+import { StentorError } from '../error.js';
 import { polling } from './polling.js';
 import { socketio } from './socketio.js';
 import { sse } from './sse.js';
 import { sockjs, websocket } from './v1.js';
 
 export const transports = { websocket, sse, polling, 'socket.io': socketio, sockjs };
+
+/** The transports of the option `transport`, the best one first. */
+export function transportList(transport = 'websocket') {
+  const names = transport === 'auto' ? ['websocket', 'sse', 'polling'] : [transport].flat();
+  if (!names.length || !names.every((name) => Object.hasOwn(transports, name))) {
+    throw new StentorError('no_transport', `no such transport: ${transport}`);
+  }
+  return names;
+}
