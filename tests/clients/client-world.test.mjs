@@ -61,9 +61,12 @@ test('a slow network: the old connection wins the race, and no race follows anot
   await world.pass(5_000);
   assert.deepEqual([connection.state, feed.state, world.server.attempts.length], ['open', 'live', 2]);
   assert.equal(connection.session, 's1');
-  // The next one waits for 6 s.
+  // The next one waits for 6 s, but feeds aren't called live meanwhile.
   world.say('online');
-  await world.pass(5_000);
+  await world.pass(3_500);
+  assert.equal(feed.state, 'stale');
+  await world.pass(1_500);
+  assert.equal(feed.state, 'live');
   assert.equal(world.server.attempts.length, 2);
 });
 
