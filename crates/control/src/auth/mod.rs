@@ -277,8 +277,8 @@ impl Auth {
             // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
             match hooks {
                 // A later check may still refuse an accepted client.
-                Some(hooks) => hooks.identify(client.ticket, answer),
-                None => _ = plane.identify(client.ticket, answer),
+                Some(hooks) if hooks.decides_about_clients() => hooks.identify(client.ticket, answer),
+                _ => _ = plane.identify(client.ticket, answer),
             }
             // Each answer takes the time of a signature.
             tokio::task::yield_now().await;

@@ -246,6 +246,13 @@ impl Hooks {
         self.hooks.iter().any(|hook| hook.filter.is_on(kind))
     }
 
+    /// Returns whether a hook is asked what clients may do, after their tokens have been verified.
+    pub(crate) fn decides_about_clients(&self) -> bool {
+        [HookKind::Connect, HookKind::Subscribe, HookKind::Publish]
+            .into_iter()
+            .any(|kind| self.asks_about(kind))
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
     }

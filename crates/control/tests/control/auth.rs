@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_auth::{Actions, Algorithm, Key, Recipients, Rule, SigningKey};
-use stentor_control::{Auth, AuthOptions, IssuerOptions};
+use stentor_control::{Auth, AuthOptions, HookKind, HookOptions, Hooks, IssuerOptions, Options};
 use stentor_hub::{Room, Topic};
 use stentor_ports::{
     Access, Authentication, Authenticator, ClientFacts, Credentials, Decision, Identity, Ledger, Principal,
@@ -182,6 +182,26 @@ async fn keys_are_fetched_once_for_many_clients() {
         ("stentor_auth_waiting_tokens", 0.0),
     ])
     .await;
+}
+
+/// Hooks that handle only events know nothing of clients that wait for keys.
+#[tokio::test]
+async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
+    let key = pair("a");
+    let answer = set(&key);
+    let (addr, _) = counted(move |_, _| std::future::ready(answer.clone())).await;
+    let auth = issuers(vec![remote("i", addr)]);
+    assert_eq!(outcome(&auth, &token(&key, "i", "1")), "pending");
+    let events = HookOptions {
+        name: "events".into(),
+        url: "http://127.0.0.1:1/".into(),
+        on: vec![HookKind::Event],
+        ..HookOptions::default()
+    };
+    let hooks = Hooks::new("node", &[events], &Arc::new(Ledger::new(usize::MAX))).unwrap();
+    let rig = Rig::start(Options { auth: Some(auth), hooks: Some(hooks.clone()), ..Options::default() });
+    hooks.connect(rig.plane.clone());
+    assert_eq!(rig.identified(1).await, ["1"]);
 }
 
 /// An issuer that fails in every way: its clients are refused temporarily, those of other issuers aren't
