@@ -18,7 +18,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that aren't run here: their start, and the reason.
-const NOT_RUN: [(&str, &str); 22] = [
+const NOT_RUN: [(&str, &str); 23] = [
     (
         "make ",
         "`make test-all` runs this test; tests/stentor/make.rs covers `make run`, all/run-cluster.test.mjs `make run-cluster`; the others take minutes",
@@ -26,6 +26,7 @@ const NOT_RUN: [(&str, &str); 22] = [
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
     ("scripts/run-tests ", "runs this test"),
     ("scripts/check-dependencies", "tests/stentor/dependencies.rs runs it"),
+    ("lab/build", "a build with optimization takes minutes; `make test-all` builds the lab without it"),
     ("lab/bench", "lab/program/src/cli.rs checks the arguments; a run takes minutes"),
     ("lab/overload", "the same"),
     ("lab/results", "the same"),
