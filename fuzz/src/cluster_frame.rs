@@ -11,8 +11,8 @@ const DOCUMENT_BYTES_MAX: usize = 1 << 16;
 pub fn frame(data: &[u8]) {
     let (channel, frames) = (Channel::Nodes, Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX));
     let Ok((_, frame)) = frames.decode(&channel, &Bytes::copy_from_slice(data)) else { return };
-    if let Frame::Version(version) = &frame
-        && let Ok(document) = version.document(b"")
+    if let Frame::Feed(entry) = &frame
+        && let Ok(document) = entry.document(b"")
     {
         assert!(document.body.len() <= DOCUMENT_BYTES_MAX);
     }
