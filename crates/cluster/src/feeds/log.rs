@@ -1,5 +1,5 @@
-//! A node's copy of a feed's log: the newest version, the state, and what is known of the log in the engine. It makes the entries that a
-//! holder stores, and applies those that other nodes have stored. It knows neither time nor leases.
+//! A node's copy of a feed's log: the newest version, the state, and the extent of the log in the engine. The copy makes the entries of a
+//! holder and applies the entries of other nodes. It knows neither time nor leases.
 
 use super::CHANGES_MAX;
 use super::request::{DecodedLog, Entries};
@@ -36,7 +36,7 @@ pub(super) struct Log {
     pub(super) sequence: Option<u64>,
     /// The greatest term that is known.
     pub(super) term_seen: u64,
-    /// The node that holds the lease, as far as is known.
+    /// The last known holder of the lease.
     pub(super) holder: Option<NodeId>,
     /// The position of the last version in the engine. `None`: the engine has no log, or this node doesn't know it.
     end: Option<Position>,

@@ -6,7 +6,7 @@
 //! to the next event. [`World::run_until_idle`] and [`World::run_for`] are that loop.
 //!
 //! The seed determines the travel time of each segment, where streams are split, which of several listeners
-//! gets a connection, and which accepts and connections fail, so a failing run can be repeated by its seed.
+//! gets a connection, and which accepts and connections fail. A run with the same seed fails in the same way.
 //! Buffers are bounded on both sides, so a peer that doesn't read stalls its sender as in a kernel.
 //!
 //! Deliberately absent: loss, repetition and reordering of segments (TCP hides them), shared bandwidth, and

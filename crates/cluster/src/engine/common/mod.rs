@@ -1,6 +1,6 @@
 //! Parts that the engines on Redis and NATS share: interest, bounded queues, addresses, TLS, and the state of connections.
 //!
-//! Neither engine is named here. Each one has its own protocol, its own commands, and its own state on the server.
+//! This module names no engine. An engine has its own protocol, its own commands, and its own state on the server.
 
 mod address;
 mod connection;

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 /// Makes what encrypts connections. `ca_file` has the certificates to trust; `None`: those of the system.
 ///
 /// # Errors
-/// What is wrong with the files, for people.
+/// A description of the faulty file.
 pub(crate) fn tls(ca_file: Option<&Path>, identity: Option<&Identity>) -> Result<TlsConnector, String> {
     let mut roots = rustls::RootCertStore::empty();
     if let Some(file) = ca_file {
