@@ -13,13 +13,12 @@
 //! keeps none: [`shared`].
 //!
 //! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
-//! number arrived before.
+//! number arrived before. Entity tags and `If-Match` would do the same, but the backend would have to ask for the tag first.
 //!
 //! **Invariants.** Operations on one key run in order and to completion, even if the request is cancelled:
 //! each runs in a separate task and holds the lock of the key's slot. The bytes in the table are those of the
 //! documents in its slots, and of documents that are about to be stored. A task that holds a slot only waits
 //! for the slot of an idle key, which no such task holds.
-//! such task holds.
 
 mod shared;
 

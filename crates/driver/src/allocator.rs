@@ -1,4 +1,7 @@
 //! Settings of mimalloc, for programs whose global allocator it is.
+//!
+//! Huge pages are off (the crate's feature `no_thp`): with them, 15,000 idle connections took three times the
+//! memory in one measurement.
 
 #![allow(unsafe_code)] // Two calls of a C library.
 

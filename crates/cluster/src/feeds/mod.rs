@@ -16,6 +16,10 @@
 //! the lease, also from a holder with a lesser term. The first document that it fetches then, or the newest one that was pushed, is stored
 //! in a further epoch.
 //!
+//! Versions that the engine has lost are stored again at their positions, with their terms, and marked as restored: the next version begins
+//! a new epoch. So does the version after a log that a lagging replica may have truncated. Until then, clients of other epochs wait
+//! ([`LOST_WAIT_MAX`]). A holder whose connection was lost acquires a greater term: another server may have been the primary meanwhile.
+//!
 //! The lease of a feed whose documents are pushed is held only while a document is stored ([`push`]).
 //!
 //! **Invariants.** Versions are delivered in the order of their positions. A holder stores nothing before it has read the log under its

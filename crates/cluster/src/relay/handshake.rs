@@ -9,6 +9,9 @@
 //! A node whose engine is away asks another one whether that has its engine: its introduction names no client, and the owner's acceptance
 //! has a tag of another kind if it is ready and has its engine. The connection ends with it.
 //!
+//! The owner's proof costs another round trip. It is needed because the kernel completes connections to a process that is stopped, and to one
+//! that has replaced the owner at its address.
+//!
 //! All of it has a fixed length. The owner's nonce is random, so an introduction is worth nothing on another connection. The
 //! relay knows which node it wants to reach: what listens at a node's former address is refused, and a node that is stopped
 //! doesn't answer. Numbers are least significant byte first. HMAC is HMAC-SHA256 under the secret, or under an empty key.

@@ -11,6 +11,10 @@
 //! bytes aren't read in between. No byte of the request is sent before the other node has proved itself
 //! ([`handshake`]): if it is dead or stopped, the core gets its connection back and answers itself.
 //!
+//! A tunnel is two sockets and a loop on tokio. The alternative, a machine in the core that passes bounded messages to another
+//! thread, would carry all bytes through the cores. With a file descriptor, flow control is the kernel's and an idle tunnel holds no
+//! buffer. Simulated drivers have no descriptors; they close such a connection.
+//!
 //! The names of SockJS sessions, which their clients choose, are claimed in the engine ([`claims`]).
 
 mod claims;

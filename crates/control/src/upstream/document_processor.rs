@@ -3,7 +3,8 @@
 //!
 //! The work (inflating, checking, comparing) runs on tokio's blocking pool, at most as many bodies at once as
 //! there are processors, so that this number, not the fetches in flight, bounds the memory for inflated and
-//! parsed bodies. The text is kept between two versions and parsed again for each comparison.
+//! parsed bodies. The text is kept between two versions and parsed again for each comparison:
+//! parsing 165 kB takes half a millisecond, and a tree takes 15 times the memory of the text.
 
 use super::answer::{Coding, is_json};
 use super::charset;

@@ -78,7 +78,8 @@ impl FeedState {
     }
 }
 
-/// Reason why a client that named its version is sent a snapshot.
+/// Reason why a client that named its version is sent a snapshot. It is part of the snapshot: conflation could
+/// drop one of two messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotReason {
     /// The client's version is of another epoch: the server or the feed has restarted.

@@ -2,6 +2,9 @@
 //!
 //! Each line is one `write` of the formatter. The queue has two buffers: lines are appended to one while the
 //! thread writes the other, so it holds at most twice `bytes_max`.
+//!
+//! `tracing-appender` isn't used: it bounds lines instead of bytes, doesn't count the lines of a write that
+//! fails, and needs the crate `time` to name files, which Stentor doesn't write.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};

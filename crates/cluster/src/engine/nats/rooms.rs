@@ -3,6 +3,9 @@
 //! JetStream numbers the messages of a stream, not those of a subject, so the node that appends gives the offset: one more than the newest
 //! message has. It draws an epoch for the first message of a room, and when the newest message is from before the server's restart: later
 //! ones may be lost. The newest message has the limits of the history, which readers apply. The stream itself keeps more.
+//!
+//! The stream's own sequence numbers also grow, but not by one: rooms, the hub and each client would need another rule for gaps. The price
+//! of consecutive offsets is that appends to one room take turns.
 
 use super::Shared;
 use super::entries::{Entry, add_recent, all};
