@@ -137,9 +137,9 @@ export interface Feed<T = Json> {
   close(): void;
 }
 
-export interface RoomMessage {
+export interface RoomMessage<Event extends string = string> {
   /** The event name, if the publisher set one. */
-  event?: string;
+  event?: Event;
   /** The position, if the room keeps history. */
   epoch?: number;
   offset?: number;
@@ -151,10 +151,10 @@ export interface RoomMessage {
 export type RoomState = 'joining' | 'joined' | 'refused';
 
 /** A room. If it keeps history, messages missed during a disconnect follow after the reconnect. */
-export interface Room<T = Json> {
+export interface Room<T = Json, Event extends string = string> {
   readonly name: string;
   readonly state: RoomState;
-  on(event: 'message', listener: (data: T, message: RoomMessage) => void): Unsubscribe;
+  on(event: 'message', listener: (data: T, message: RoomMessage<Event>) => void): Unsubscribe;
   on(event: 'state', listener: (state: RoomState, reason: string) => void): Unsubscribe;
   /**
    * Who is in the room. Each call returns a new object; all objects of a room share one list, which is kept current until the last of
@@ -213,7 +213,21 @@ export declare class StentorError extends Error {
   readonly outcome?: 'not_published' | 'unknown';
 }
 
-export declare class Connection {
+/**
+ * A connection whose types are known: `Events` names the events of rooms and the types of their data, `Documents` the keys of feeds and the types
+ * of their documents. Keys may be patterns: `` interface Documents { [key: `scores/${string}`]: Score } ``.
+ */
+export type Client<Events extends object = Untyped, Documents extends object = Untyped> = Connection<Events, Documents>;
+
+/** The default for `Events` and `Documents`: any name, any JSON. */
+export interface Untyped {
+  [name: string]: Json;
+}
+
+/** `T` if `Names` accepts any name, otherwise `never`. */
+type IfUntyped<Names, T> = string extends keyof Names ? T : never;
+
+export declare class Connection<Events extends object = Untyped, Documents extends object = Untyped> {
   readonly state: ConnectionState;
   /** The transport that is in use or being tried. */
   readonly transport: Transport;
@@ -222,14 +236,17 @@ export declare class Connection {
    * Subscribes to a feed. Each call returns a new object. All objects of a key share one document and one subscription, which
    * ends when the last of them is closed. `options` apply to all of them. If the feed is `not_found`, the client subscribes again.
    */
-  feed<T = Json>(key: string, options?: SubscribeOptions): Feed<T>;
-  room<T = Json>(name: string): Room<T>;
+  feed<K extends keyof Documents & string>(key: K, options?: SubscribeOptions): Feed<Documents[K]>;
+  feed<T = Json>(key: IfUntyped<Documents, string>, options?: SubscribeOptions): Feed<T>;
+  room(name: string): Room<Events[keyof Events & string], keyof Events & string>;
+  room<T = Json>(name: IfUntyped<Events, string>): Room<T>;
   /**
    * Publishes to a room. Resolves when the server has accepted the message. Without a connection, the message waits for one.
    * If the connection ends while the message is in flight, the promise is rejected with `connection_lost`. The message may
    * have arrived; it is never sent twice. `timeoutMs` replaces `publishTimeoutMs`.
    */
-  publish(room: string, data?: Json, event?: string, options?: { timeoutMs?: number }): Promise<void>;
+  publish<E extends keyof Events & string>(room: string, data: Events[E], event: E, options?: { timeoutMs?: number }): Promise<void>;
+  publish(room: IfUntyped<Events, string>, data?: Json, event?: string, options?: { timeoutMs?: number }): Promise<void>;
   on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Unsubscribe;
   /** Called with all errors but those of publications and of presence. */
   on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
@@ -245,7 +262,10 @@ export declare class Connection {
 }
 
 /** Connects to the server at `url`, such as `https://live.example.com`, with a path if the proxy needs one. Default: the page's own server. */
-export declare function connect(url?: string | URL | null, options?: ConnectOptions): Connection;
+export declare function connect<Events extends object = Untyped, Documents extends object = Untyped>(
+  url?: string | URL | null,
+  options?: ConnectOptions,
+): Client<Events, Documents>;
 
 /** Applies a JSON Patch to a copy of `document` and returns it. Throws if the patch can't be applied. */
 export declare function applyPatch(document: Json, patch: Operation[]): Json;

@@ -42,7 +42,7 @@ test('the package installs into an empty project, and its types fit what people 
   const folder = temporary(t);
   const npm = (cwd, ...args) => execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' });
   const [{ filename, files }] = JSON.parse(npm(library, 'pack', '--json', '--pack-destination', folder));
-  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'src']);
+  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'react.d.ts', 'src', 'store.d.ts']);
   writeFileSync(path.join(folder, 'package.json'), '{ "private": true, "type": "module" }');
   npm(folder, 'install', path.join(folder, filename));
   assert.deepEqual(readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.')), ['@stentor']);
@@ -58,7 +58,7 @@ test('the package installs into an empty project, and its types fit what people 
     import { connect, applyPatch, Connection, StentorError, UTF8_KEYS } from '@stentor/client';
     import type {
       Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Member, Operation, Presence, Room, RoomMessage,
-      SubscribeOptions, Transport, Unsubscribe, RoomState, TokenReason,
+      SubscribeOptions, Transport, Unsubscribe, RoomState, TokenReason, Client, Untyped,
     } from '@stentor/client';
     interface Score { home: number; away: number }
     const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
@@ -100,7 +100,35 @@ test('the package installs into an empty project, and its types fit what people 
     const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
     const document: Json = applyPatch({ a: 1, b: 2 }, patch);
     console.log(document);
+    const untyped: Client<Untyped> = connect();
+    console.log(untyped.feed('x').document, stentor.room('y').name);
   `;
+  const typed = `
+    import { connect, Client } from '@stentor/client';
+    import { useConnection, useFeed, useRoom } from '@stentor/client/react';
+    import { connectionStore, feedStore, roomStore, Store, FeedValue } from '@stentor/client/store';
+    interface Score { home: number }
+    interface Documents { [key: \`scores/\${string}\`]: Score; news: string[] }
+    interface Events { said: { text: string }; left: number }
+    const stentor: Client<Events, Documents> = connect<Events, Documents>('https://live.example.com');
+    const goals: number | undefined = stentor.feed('scores/8').document?.home;
+    stentor.publish('lobby', { text: 'hello' }, 'said');
+    stentor.room('lobby').on('message', (data, { event }) => console.log(typeof data === 'number' ? data + 1 : data.text, event === 'left'));
+    const { document, state } = useFeed(stentor, 'news', { initial: [], suspense: true, rate: 2 });
+    const { messages, publish } = useRoom(stentor, 'lobby', { messagesMax: 10 });
+    for (const message of messages) console.log(message.id, message.event === 'said' ? message.data.text.length : message.data + 1);
+    publish(1, 'left', { timeoutMs: 1 });
+    const store: Store<FeedValue<Score>> = feedStore(stentor, 'scores/9');
+    const off = store.subscribe(({ document, reason }) => console.log(document?.home, reason));
+    roomStore(stentor, 'lobby').subscribe(({ messages: [message] }) => console.log(message.event));
+    connectionStore(stentor).subscribe(({ state, transport }) => console.log(state === 'open', transport));
+    console.log(goals, document?.[0].length, state, useConnection(stentor).reason, off);
+    const plain = connect();
+    console.log(useFeed(plain, 'x').document, plain.feed<Score>('x').document?.home);
+    useRoom(plain, 'lobby').publish({ any: 'json' }, 'said');
+  `;
+  await check(typed, /^$/);
+  await check(`${typed} stentor.feed('other'); stentor.publish('lobby', 'text', 'said'); useFeed(stentor, 'other');`, /TS2769[^]*TS2769[^]*TS2345/);
   await check(everything, /^$/);
   await check(everything, /^$/, ['--module', 'esnext', '--moduleResolution', 'bundler']);
   await check(`import { connect } from '@stentor/client'; connect('x', { transport: 'pigeon' });`, /TS2322/);
@@ -112,6 +140,13 @@ test('the package installs into an empty project, and its types fit what people 
   const values = `import * as all from '@stentor/client'; console.log(Object.keys(all).sort().join());`;
   writeFileSync(path.join(folder, 'values.js'), values);
   assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Presence,Room,StentorError,UTF8_KEYS,applyPatch,connect\n');
+});
+
+test('the README has the code of examples/frameworks', () => {
+  const readme = readFileSync(path.join(library, 'README.md'), 'utf8');
+  for (const file of ['react/main.jsx', 'server-rendering/page.jsx', 'server-rendering/browser.jsx', 'vue/main.js']) {
+    assert.ok(readme.includes(readFileSync(path.join(root, 'examples/frameworks', file), 'utf8')), file);
+  }
 });
 
 test('the examples of the README run', async (t) => {

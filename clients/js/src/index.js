@@ -6,6 +6,8 @@
 //                         │     └─ presence  its members
 //                         ├── page           its address and events
 //                         └── outbox         publications that wait for a connection or an answer
+//
+// Entry points of their own: react ── store      values that frameworks render
 
 import { Connection } from './connection.js';
 
