@@ -1,6 +1,6 @@
-//! What a key takes that is kept: its document, the patches of its history, and a frame for each format that somebody is sent.
-//! One test, so that nothing else runs in this process: memory is the process's. Counted is what lives on the heap, not the
-//! resident set, in which an allocator keeps what is free as it likes.
+//! The memory of a kept key: its document, the patches of its history, and a frame for each format that is sent. There is one
+//! test, so that no other test runs in this process, because memory is measured per process. Memory on the heap is counted, not
+//! the resident set, in which an allocator keeps free memory.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
@@ -25,7 +25,7 @@ const DOCUMENT_BYTES: usize = 165_000;
 const PATCH_BYTES: usize = 1200;
 const AT_ONCE: usize = 4;
 
-/// What this process holds: what lives on the heap, and its memfds, which aren't there.
+/// The memory of this process: the heap, and its memfds, which aren't on the heap.
 fn held_bytes() -> usize {
     let memfd = |path: &std::path::Path| {
         let target = std::fs::read_link(path).ok()?;
@@ -69,7 +69,7 @@ fn give(server: &Server, key: usize) -> Document {
             }
         };
         server.update(&name(key), update);
-        // What is on its way takes room as well.
+        // Updates in transit take memory as well.
         if n % AT_ONCE == 0 {
             server.until_metric("inbox_messages", |waiting| waiting == 0);
         }

@@ -1,5 +1,5 @@
-//! What a feed takes whose document doesn't change, with a subscriber: little more than the document. One test, so that nothing
-//! else runs in this process: memory is the process's. Counted is what lives on the heap.
+//! The memory of a feed whose document doesn't change, with a subscriber: little more than the document. There is one test, so
+//! that no other test runs in this process, because memory is measured per process. Memory on the heap is counted.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
@@ -18,7 +18,7 @@ static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::
 const KEYS: usize = 2_000;
 /// A text that JSON has nothing to escape in, and neither do Server-Sent Events.
 const DOCUMENT_BYTES: usize = 4_870;
-/// What a feed may take besides its document: on a core, the subscription included, and of one session.
+/// Maximum memory of a feed besides its document: on a core with a subscription, and of one session.
 const REST_BYTES_MAX: usize = 1_000;
 const REST_AFTER_PATCH_BYTES_MAX: usize = 1_300;
 

@@ -1,4 +1,4 @@
-//! What an idle TLS connection takes of user space.
+//! The user-space memory of an idle TLS connection.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 

@@ -4,9 +4,9 @@ use stentor_edge::{Application, Connect, Context, Envelope, Message};
 use stentor_hub::SessionId;
 use stentor_wire::http1::Request;
 
-/// What `give utf8` gets.
+/// The answer to `give utf8`.
 pub(crate) const UTF8: &str = "пойду спать всем спокойной ночи";
-/// What clients of version 3 expect.
+/// The answer for clients of version 3.
 pub(crate) const UTF8_OF_3: &str = "пойду сать всем мпокойной ночи";
 
 pub(crate) struct Client {

@@ -5,13 +5,13 @@ use std::time::Duration;
 use stentor_edge::{Admission, Application, Arguments, Context, Event, Hello, Message};
 use stentor_hub::SessionId;
 
-/// The suites await one event after the other, and miss one that comes in the same segment as the one before. So the
-/// open packet leaves so long after the handshake, and `auth` after the answer to CONNECT.
+/// The suites await one event after the other, and miss an event that arrives in the same segment as the previous one. So the
+/// open packet is sent this long after the handshake, and `auth` this long after the answer to CONNECT.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 pub(crate) struct Protocol {
-    /// Who is to be sent its `auth`, by the timer's token.
+    /// Sessions that are waiting for `auth`, by the timer's token.
     greeted: HashMap<u64, (SessionId, String)>,
     timers: u64,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Client {
     /// Requests that wait, by the token of their timer.
     waiting: HashMap<u64, RequestId>,
     timers: u64,
-    /// What is remembered of a client's request.
+    /// Properties of clients' requests.
     handshakes: HashMap<String, Value>,
     sockets: HashMap<SessionId, Known>,
 }

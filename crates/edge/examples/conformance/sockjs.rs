@@ -26,7 +26,7 @@ pub(crate) fn prefixes() -> Vec<SockJs> {
 
 #[derive(Default)]
 pub(crate) struct Services {
-    /// Who gets a tick, by the token of their timer.
+    /// Sessions that receive a tick, by the timer's token.
     ticked: HashMap<u64, SessionId>,
     timers: u64,
 }
@@ -69,7 +69,7 @@ impl Application for Services {
             Some("/ticker") => self.tick_later(ctx, session),
             Some("/broadcast") => {
                 if let Some(room) = everybody() {
-                    // It fails where there is no more room for topics, and then there is nothing to hear.
+                    // Joining fails if the maximum number of topics is reached. The session then receives no messages.
                     let _ = ctx.join(session, &room, Policy::Queue);
                 }
             }

@@ -1,4 +1,4 @@
-//! The application interface: what handlers are called with, and what they can do.
+//! The application interface: arguments of handlers and actions of their context.
 
 use crate::harness::{Seen, Server, Ws};
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ impl Application for Puppet {
                 let _ = ctx.publish(&self.room, None, Data::Text("published".into()), Default::default());
                 ctx.send(session, Message::Text("answered"));
             }
-            // To the first one, whoever that is.
+            // Sends to the first session.
             other => ctx.send(first, other),
         }
     }
@@ -103,7 +103,7 @@ fn a_session_is_opened_and_closed_once() {
     ws.send_close(1000, "");
     assert_eq!(ws.expect_close().0, 1000);
     assert_eq!(*log.lock().unwrap(), ["connect", "opened", "closed"]);
-    // The first reason counts, and what follows in the same read is not handled.
+    // The first reason counts, and the rest of the same read isn't handled.
     log.lock().unwrap().clear();
     let mut ws = server.ws("/ws");
     let mut both = crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, b"close me", true, false);
@@ -150,7 +150,7 @@ fn timers_fire_once_in_order() {
     assert_eq!(ws.fence(), []);
 }
 
-/// What an application sends to one who doesn't read is bounded as what rooms owe is.
+/// Messages of an application to a client that doesn't read have the same bound as messages of rooms.
 #[test]
 fn messages_of_the_application_to_one_who_does_not_read_are_bounded() {
     let (server, _) = puppet(|options| {

@@ -1,5 +1,5 @@
-//! Clients that don't read: what they are owed stays inside its bounds, others don't notice, and everything
-//! comes back.
+//! Clients that don't read: their pending deliveries stay within the limits, other clients aren't affected, and all memory is
+//! freed.
 
 use crate::harness::ws::frame;
 use crate::harness::{HOUR, Seen, Server, Ws, meet, on_one_and_three};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use stentor_edge::{App, Options};
 use stentor_wire::ws::Opcode;
 
-/// Nothing but what a test is about ends a session.
+/// Disables all timeouts, so that only the subject of a test ends a session.
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
     options.limits.close_timeout = HOUR;
@@ -77,7 +77,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
             said += 1;
             assert!(said < 1000, "nobody is too slow");
         }
-        // An outbox, and what the kernel holds.
+        // The outbox and the kernel's buffers are full.
         assert!(said > 9, "{said} messages are less than an outbox");
         server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
         // The slow one learns why, as soon as it reads.
@@ -154,7 +154,7 @@ fn a_slow_subscriber_of_a_feed_gets_the_newest() {
             }
             assert!(last < 1000);
         }
-        // A few versions live: the newest, and what is in flight to slow ones.
+        // A few versions exist: the newest one, and those in flight to slow clients.
         let live = server.metric("memory_bytes{frames}") + server.metric("memory_bytes{publications}");
         assert!(live < 30 << 20, "{live} bytes for {last} versions");
         for ws in &mut slow {
@@ -190,7 +190,7 @@ fn drop_oldest_leaves_out_the_oldest() {
         while server.metric("deliveries_dropped") < 20 {
             last += 1;
             server.publish("r", &format!("[{last},\"{text}\"]"));
-            // What comes in one turn is one burst: this is about many.
+            // Messages of one turn are one burst. This test is about many bursts.
             server.until_metric("inbox_messages", |waiting| waiting == 0);
             assert!(last < 10_000);
         }
@@ -254,8 +254,8 @@ fn check_order(server: Server) {
     server.check_empty();
 }
 
-/// Messages that become much larger than what was received are dealt with a few at a time, also those that
-/// came in one read; in order, and with what comes after them.
+/// Messages that become much larger when they are decompressed are handled a few at a time, also if they arrived in one read.
+/// They are handled in order, together with the messages that follow.
 #[test]
 fn what_inflates_is_dealt_with_a_little_at_a_time() {
     on_one_and_three(|cores| {

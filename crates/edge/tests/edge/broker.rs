@@ -1,5 +1,4 @@
-//! What leaves a node through the broker: each publication once, none that another node published, and which topics have
-//! subscribers.
+//! Messages of a node to the broker: each publication once, no publication of another node, and topics with subscribers.
 
 use super::commands::nobody;
 use crate::harness::{Io, Seen, Server, Way, Ws, answer, id_of, on_one_and_three, receive, says, until};
@@ -217,7 +216,7 @@ fn each_publication_leaves_once() {
         until("everything to leave", || recorder.published().len() >= expect.len());
         assert_eq!(recorder.published(), expect);
 
-        // What another node has published reaches every member, and doesn't go out again.
+        // A publication of another node reaches every member, and isn't sent out again.
         server.plane().receive(broadcast(&["other", "many"], "3")).unwrap();
         for ws in &mut clients {
             ws.expect_json(json!({"type": "message", "room": "other", "data": 3}));
@@ -412,7 +411,7 @@ fn the_engine_orders_rooms_with_history() {
         recorder.is_busy.store(false, Ordering::SeqCst);
         decide(recorder.ordered().1, Ok(()));
         clients[1].expect_json(json!({"type": "ok", "id": 4}));
-        // Nobody waits for a message of the control plane.
+        // No publisher waits for a message of the control plane.
         server.publish("h", "5");
         assert_eq!(recorder.ordered().1, None);
         // One that isn't for all members says so.
@@ -426,7 +425,8 @@ fn the_engine_orders_rooms_with_history() {
         let (whisper, ticket) = recorder.ordered();
         let quiet = vec![room("quiet")];
         assert_eq!((whisper.except_rooms, whisper.except_sessions, ticket), (quiet, vec![left_out], None));
-        // Nothing was delivered yet. What comes back is, in the engine's order, and once, but to who is left out.
+        // No message has been delivered yet. Messages that the engine returns are delivered in its order, once, and not to
+        // excluded sessions.
         let ordered = |offset, data: &Data| order(&server, &h, offset, data, Vec::new());
         ordered(1, &message.data);
         ordered(1, &message.data);
@@ -453,7 +453,7 @@ fn the_engine_orders_rooms_with_history() {
         let next = |ws: &mut Ws| ws.next_json()["data"].clone();
         assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
         assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
-        // Who resumes receives all that is kept.
+        // A client that resumes receives the complete history.
         let mut again = server.client();
         again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
         assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));

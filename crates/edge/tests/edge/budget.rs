@@ -184,7 +184,7 @@ fn answers_that_are_not_polled_for() {
     });
     refused += server.metric("memory_inputs_refused") + server.disconnects("overloaded");
     assert!(refused > 0, "nothing was refused");
-    // Nobody polls them: the sessions time out, or are closed to free memory.
+    // The sessions aren't polled. They time out, or are closed to free memory.
     until("room for others", || server.metric("memory_bytes") as usize <= BUDGET);
 }
 

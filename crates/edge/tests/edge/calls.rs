@@ -79,7 +79,7 @@ fn nobody_waits_for_an_answer_after_the_timeout() {
     let (count, answers) = call(&server, target, Duration::ZERO);
     assert_eq!(count, 1);
     let number = number(&mut io);
-    // Who would wait for the answer is forgotten.
+    // The server drops the receiver of the answers.
     until("nobody to wait", || answers.try_recv() == Err(mpsc::TryRecvError::Disconnected));
     io.send(&format!("43{number}[1]"));
     io.ask("subscribe", &[json!("a")]);

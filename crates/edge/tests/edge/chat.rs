@@ -50,7 +50,7 @@ fn who_leaves_hears_nothing_and_the_others_go_on() {
     });
 }
 
-/// A burst of one turn is more than an outbox holds: nobody who reads is taken for slow.
+/// A burst of one turn is larger than an outbox, but a client that reads isn't closed as a slow consumer.
 #[test]
 fn a_burst_dooms_nobody_who_reads() {
     let server = Server::start(1, |options| {

@@ -1,4 +1,4 @@
-//! Who clients are behind proxies, and what one address or session may take.
+//! Addresses of clients behind proxies, and limits per address and session.
 
 use crate::harness::{Http, Io, Server, Stream, UPGRADE, Way, Ws, request};
 use serde_json::json;
@@ -109,7 +109,7 @@ fn requests_that_a_proxy_passes_on_count_for_their_clients() {
         assert_eq!(forwarded(&mut http, POLLING, OTHER).0, 200);
     }
     assert_eq!(forwarded(&mut http, POLLING, CLIENT), (429, "5".into()));
-    // What isn't forwarded has no limit: the proxy's own requests.
+    // Requests without a forwarded address have no limit: they are the proxy's own.
     open.extend((0..5).map(|_| server.ws("/ws")));
     server.until_metric("connections_limited", |value| value == 4);
     drop((open, http));

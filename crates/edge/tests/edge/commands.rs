@@ -1,4 +1,4 @@
-//! Commands for sessions over real sockets: who gets what, who is listed, and what happens at the limits.
+//! Commands for sessions over real sockets: recipients, listed sessions, and behaviour at the limits.
 
 use crate::harness::{
     Io, Packet, Server, VERSIONS, Way, Ws, answer, id_of, on_one_and_three, receive, until,
@@ -172,7 +172,7 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
     });
 }
 
-/// Also on other cores: they are told before whoever waits for the answer.
+/// Other cores know the members before the command is answered.
 #[test]
 fn a_membership_has_begun_when_it_is_answered() {
     let server = Server::start(3, |options| options.limits.subscriptions_max = 10_000);
@@ -432,7 +432,7 @@ fn a_volatile_message_skips_who_does_not_read() {
             clients[0].message();
             assert!(sent < 1_000, "the client's socket takes everything");
         }
-        // What is answered in a later turn comes after the figures of those before.
+        // An answer in a later turn follows the metrics of the earlier turns.
         server.join_rooms(named.clone(), &["a"]);
         let before = skipped();
         volatile(named.clone(), "1");
@@ -532,7 +532,7 @@ fn a_full_inbox_refuses_a_command_as_a_whole() {
         assert!(given < 100_000, "the inbox is never full");
     };
     assert!(busy < given);
-    // What was refused was done by no core, and holds nothing.
+    // A refused command was carried out by no core, and holds no memory.
     server.until_metric("deliveries_due", |due| due == accepted);
     server.until_metric("inbox_bytes", |bytes| bytes == 0);
     server.until_metric("memory_bytes{inboxes}", |bytes| bytes == 0);

@@ -71,7 +71,7 @@ fn a_named_subprotocol_is_taken_on_engineio() {
     assert_eq!(taken("/engine.io/?EIO=4&transport=websocket").as_deref(), Some("one"));
     let io = Io::socket(&server, Way::Polling);
     assert_eq!(taken(&io.target("websocket")).as_deref(), Some("one"));
-    // Nothing says that `stentor.v1` is another protocol than the one that was named.
+    // The client can't tell `stentor.v1` from the protocol that it offered, so no subprotocol is selected.
     assert_eq!(taken("/ws"), None);
 }
 

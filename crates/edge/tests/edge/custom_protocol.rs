@@ -42,7 +42,7 @@ fn lines_and_stentor_v1_share_rooms() {
     check(&mut lines, "HELP lobby", &["ERROR unknown command HELP"]);
 }
 
-/// Nobody may enter the room `secret`.
+/// An authorizer that refuses the room `secret`.
 #[derive(Debug)]
 struct NoSecrets;
 

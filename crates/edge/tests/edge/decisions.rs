@@ -80,7 +80,7 @@ impl Node {
         Self { server, authorizer }
     }
 
-    /// Nothing is asked, kept or charged any more.
+    /// Checks that no questions are open, and no state is kept or charged.
     fn check_empty(&self) {
         assert!(self.authorizer.later.lock().unwrap().is_empty(), "asked more than once");
         self.server.until_metric("decisions_pending", |pending| pending == 0);
@@ -404,7 +404,7 @@ fn routes_to_a_feed_wait() {
         node.server.wait_wanted("later/4", true);
         node.server.document("later/4", "4");
         assert_eq!(raw.next_text(), "4");
-        // What the client sends waits for the feeds of its query.
+        // Messages of the client wait for the feeds of its query.
         let mut ws = node.server.ws("/ws?feed=later/5");
         ws.send_json(json!({"type": "unsubscribe", "feed": "later/5", "id": 1}));
         assert_eq!(ws.next_json()["type"], "welcome");

@@ -8,13 +8,13 @@ use stentor_edge::{FeedUpdate, Options, SockJs};
 use stentor_hub::FeedState;
 use stentor_wire::engineio::Version;
 
-/// Nothing but what a test is about ends a session.
+/// Disables all timeouts, so that only the subject of a test ends a session.
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
     options.limits.message_timeout = HOUR;
 }
 
-/// What a client keeps of a feed.
+/// A client's replica of a feed.
 #[derive(Default)]
 struct Kept {
     epoch: u64,
@@ -202,7 +202,7 @@ fn a_rate_bounds_how_often_news_comes() {
             server.version("k", &version(n));
             assert_eq!(kept.until(&mut slow, n), ["delta"]);
         }
-        // Nothing is held for who has gone.
+        // No state is kept for clients that have disconnected.
         slow.ask(json!({"type": "subscribe", "feed": "k", "rate": 0.001, "epoch": kept.epoch, "offset": kept.offset}));
         server.version("k", "true");
         assert_eq!(kept.take(&slow.next_json()), "snapshot");
@@ -237,7 +237,7 @@ fn socketio_clients_get_the_same_objects() {
     let server = Server::start(1, |_| {});
     let mut kept = Kept::default();
     server.version("k", &version(1));
-    // Who doesn't know of deltas gets none.
+    // A client that doesn't request deltas receives none.
     let mut old = socketio(&server, "");
     assert_eq!(old.ask("subscribe", &[json!("k")]), json!([{"ok": true}]));
     assert_eq!(feed_event(&mut old)["type"], "snapshot");
@@ -269,7 +269,7 @@ fn socketio_clients_get_the_same_objects() {
     assert_eq!(feed_event(&mut io)["type"], "snapshot");
     server.version("k", &version(3));
     assert_eq!(feed_event(&mut io)["type"], "delta");
-    // Who wants the document as a string wants all of it.
+    // A client that receives the document as a string receives all of it.
     let server = Server::start(1, |options| options.engine.feed_as_string = true);
     let mut io = socketio(&server, "");
     subscribe(&mut io, json!({"delta": true}));
@@ -322,7 +322,7 @@ fn streams_of_events_carry_deltas_for_those_who_ask() {
             last = id;
             assert_eq!(event_of(&mut whole).1[0], "event: snapshot");
         }
-        // Who comes back says the id, as a browser does or in the address; the browser knows better.
+        // A client that reconnects names the id in the header, like a browser, or in the URL. The header takes precedence.
         let header = |id: &str| format!("Last-Event-ID: {id}\r\n");
         let in_query = |id: &str| format!("&delta=1&lastEventId={}", id.replace('!', "%21"));
         let from_1 = [
@@ -447,7 +447,7 @@ fn who_asks_again_and_again_is_owed_one_document() {
             assert!(server.metric("memory_bytes{frames}") < 4 * body.len() as u64);
             assert!(server.metric("deliveries_pending") <= 2);
         }
-        // What it is sent is less than what it asked for, unless it reads as fast as it asks.
+        // The client receives less than it requested, unless it reads as fast as it requests.
         let mut kept = Kept::default();
         let (mut ok, mut documents) = (0, 0);
         while ok < asked || documents == 0 {

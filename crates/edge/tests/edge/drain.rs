@@ -1,4 +1,4 @@
-//! A node that ends: everybody is told, nothing hangs, and it ends in time.
+//! A node that drains: all clients are notified, no request hangs, and the node ends in time.
 
 use crate::harness::{HOUR, Http, Server, Stream, Ws, on_one_and_three, pass};
 use std::time::Duration;

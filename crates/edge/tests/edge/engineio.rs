@@ -54,7 +54,7 @@ fn polling_target(open: &Response) -> String {
 
 // ---- connections that sessions share ----
 
-/// What a proxy does: few connections, many sessions, each request over any connection that is free.
+/// A proxy: few connections and many sessions. Each request uses any free connection.
 struct Proxy {
     conns: Vec<Http>,
     /// Which of them waits for the answer to a poll.
@@ -262,7 +262,7 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
                 }
             }
             assert_eq!(take(&Packet::End(0)), last, "seed {seed}");
-            // What polls from now on isn't the client; a second WebSocket neither. It goes on.
+            // Another client that polls from now on, or opens a second WebSocket, is refused. The session continues.
             assert_eq!(refusal(&server.http().get(&io.target("polling"))), (400, 3));
             assert_eq!(io.begin_upgrade().expect_close().0, 1000);
             io.echoes("4after");
@@ -323,9 +323,9 @@ fn a_websocket_for_a_session_that_has_ended_is_refused() {
     publisher.send_text(&"x".repeat(600));
     publisher.send_text(&"x".repeat(600));
     server.until_metric("disconnects", |ended| ended > 0);
-    // Nobody would watch over it.
+    // A WebSocket would have no timeouts.
     assert_eq!(Ws::open(server.addr, &io.target("websocket"), &[], false).err(), Some(400));
-    // The next poll is told, and the one after that finds nothing.
+    // The next poll is answered with the end, and the one after it finds no session.
     assert_eq!(server.get(&io.target("polling")).status, 503);
     check_gone(&server, &io);
 }
@@ -341,7 +341,7 @@ fn a_client_that_doesnt_poll_stays_in_its_budget() {
         let idle = VERSIONS.map(|version| open(&server, version, Way::Polling));
         let text = "x".repeat(1_000);
         for sent in 1.. {
-            // Those of other cores may not know of them at first.
+            // Clients of other cores may not be members at first.
             assert!(sent < 1_000, "nobody is ended");
             let busy = others.len();
             others[sent % busy].send_text(&text);
@@ -379,7 +379,7 @@ fn answers_that_arent_polled_for_stay_in_their_budget() {
     server.check_empty();
 }
 
-/// What clients of Engine.IO say goes to all plain WebSockets.
+/// An application that sends messages of Engine.IO clients to all plain WebSockets.
 struct Crowd(Room);
 
 impl Application for Crowd {
@@ -840,7 +840,7 @@ fn admission_may_take_its_time() {
     // The second request waits for the first one's admission.
     let mut polled = [begin(poll("later=yes") + &get("/healthz")), begin(poll("later=no"))];
     let [yes, no] = [begin(upgrade("later=yes")), begin(upgrade("later=no"))];
-    // Who has finished sending still gets an answer, but no WebSocket that nobody would watch over.
+    // A client that has finished sending still gets an answer, but no WebSocket, which would have no timeouts.
     let mut last = begin(poll("later=yes&last"));
     let mut half = begin(upgrade("later=yes&half"));
     last.finish_sending();

@@ -34,7 +34,7 @@ fn a_cold_key_holds_the_answer_until_there_is_a_document() {
         server.until_metric("topics", |topics| topics == 0);
         http.send(request("/feed/matches/8", ""));
         server.wait_wanted("matches/8", true);
-        // Forgetting what is wanted again does nothing.
+        // `Forget` has no effect on a key that has subscribers again.
         server.update("matches/8", FeedUpdate::Forget);
         server.document("matches/8", "2");
         assert_eq!(http.response().text(), "2");
@@ -259,7 +259,7 @@ fn a_connection_moves_between_threads() {
     moves(Server::on_sockets(3, |_| {}), 100);
 }
 
-/// Rings that are full most of the time: then a request is answered where it is.
+/// The rings are full most of the time, so a request is answered on the core where it arrived.
 #[test]
 fn a_connection_that_can_not_move_is_served_where_it_is() {
     moves(Server::start(3, |options| options.limits.mailbox_messages_max = 1), 10);
@@ -316,7 +316,7 @@ fn moves(server: Server, moves_min: u64) {
     server.check_empty();
 }
 
-/// What belongs to one request never reaches another one on the same connection, cold or not, answered at
+/// The state of one request never affects another one on the same connection, with or without a fetched document, answered at
 /// once or late.
 #[test]
 fn cold_keys_pipelined_over_one_connection_are_answered_in_order() {

@@ -311,7 +311,7 @@ fn a_head_that_does_not_end_is_answered_408() {
         assert!(now() - begun >= time, "{first}{rest}");
         http.expect_end();
     }
-    // Nothing at all is answered by nothing.
+    // A connection without any input ends without an answer.
     server.http().expect_end();
     // A byte now and then doesn't help.
     let mut http = server.http();
@@ -409,7 +409,7 @@ fn requests_before_a_handshake_are_answered_before_it() {
     assert_eq!(http.rest(), b"\x81\x05hello");
 }
 
-/// A client that reads slowly, but reads, gets a large answer in full; one that doesn't read at all is let go.
+/// A client that reads slowly receives a large answer completely. A client that doesn't read at all is disconnected.
 #[test]
 fn slow_is_not_dead() {
     let time = Duration::from_millis(500);

@@ -25,8 +25,8 @@ use stentor_edge::{
 use stentor_hub::{Room, Topic};
 use stentor_wire::engineio::Version;
 
-/// Who is let in: the token `SUB`, `SUB.IAT` or `SUB.IAT.EXP` is SUB's; `bad` and `expired` are refused; what begins with
-/// `later` isn't known yet. Without a token, `nobody` may be let in.
+/// An authenticator. The tokens `SUB`, `SUB.IAT` and `SUB.IAT.EXP` belong to the user SUB; `bad` and `expired` are refused; the
+/// answer to a token that begins with `later` comes later. Anonymous clients can be allowed.
 #[derive(Debug, Default)]
 struct Issuer {
     lets_anonymous_in: bool,
@@ -36,7 +36,7 @@ struct Issuer {
     rules: Arc<Rules>,
 }
 
-/// What users may do.
+/// An authorizer for these users.
 #[derive(Debug, Default)]
 struct Rules {
     revoked: Mutex<HashSet<String>>,
@@ -45,7 +45,7 @@ struct Rules {
     /// Topics that nobody may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
-    /// What decides is down: 1, it says so; 2, it doesn't answer.
+    /// The state of the authorizer's backend: 1 if it reports an error, 2 if it doesn't answer.
     down: AtomicU64,
     /// Questions about topics that begin with `public-later`, which are answered later.
     later: Mutex<Vec<Ticket>>,
@@ -304,7 +304,7 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
     for (target, headers) in without {
         assert_eq!(open(target, headers).err(), Some(401), "{target} {headers:?}");
     }
-    // What a client claims in a message or a query isn't a header of its transport.
+    // Credentials in a message or query don't count as a header.
     assert_eq!(open("/ws?Authorization=Bearer%2042", &[]).err(), Some(401));
 }
 
@@ -409,7 +409,7 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
         assert!(old.next_text().starts_with("44"));
         let mut old = Io::open(node.addr, "/socket.io/", Version::V3, Way::Socket, "&token=42");
         assert_eq!(old.next_text(), "40");
-        // Those that were refused opened no session.
+        // Refused clients opened no session.
         drop((io, old));
         node.until_metric("tokens_refused", |refused| refused > 30);
         node.until_metric("identities", |identities| identities == 0);
@@ -435,7 +435,7 @@ fn rooms_of_an_identity_are_joined_and_publishing_is_a_permission() {
         assert_eq!(questions(), before, "decisions about a room are kept");
         node.forbid("public");
         assert_eq!(ws.code_for(publish), "not_allowed");
-        // Who may not read the history of a room is subscribed from now on.
+        // A client that may not read the history of a room is subscribed from now on.
         ws.send_json(json!({"type": "subscribe", "room": "user:42", "epoch": 1, "offset": 0}));
         ws.expect_json(json!({"type": "ok"}));
         assert_eq!(ws.next_json()["code"], "history_expired");
@@ -486,7 +486,7 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         let response = poll.response();
         assert_eq!(response.status, 401);
         assert!(response.header("www-authenticate").contains("token_expired"));
-        // Nobody else is concerned.
+        // Other clients aren't affected.
         renewed.ask(json!({"type": "ping"}));
         join(&mut renewed_io, "user:42");
         assert_eq!(node.disconnects("token_expired"), 4);
@@ -536,7 +536,7 @@ fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
         assert_eq!(subscribe(&mut ws, "user:42"), "not_allowed");
         ws.ask(json!({"type": "auth", "token": "42"}));
         assert_eq!(subscribe(&mut ws, "user:42"), "ok");
-        // Whoever opened a session for somebody else knows its id.
+        // A client that opened a session on behalf of another one knows its id.
         let io = Io::engine(&node, Way::Polling);
         let target = format!("{}&token=42", io.target("polling"));
         assert_eq!(node.ask(post(&target, "text/plain", b"4{}")).status, 403);
@@ -579,7 +579,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         let of = |user: &str| IdentityFilter { subject: Some(user.into()), ..IdentityFilter::default() };
         assert_eq!(node.recheck(of("44"), RecheckAction::Disconnect), Concerned::default());
         assert_eq!(node.recheck(of("43"), RecheckAction::Renew).sessions, 1);
-        // What was published before comes first.
+        // Earlier publications precede the notice.
         while other.next_json()["type"] != "token_expiring" {}
         assert_eq!(node.recheck(of("43"), RecheckAction::Disconnect).refused, 1);
         assert_eq!(other.skip_to_close(), 4407);

@@ -112,7 +112,7 @@ fn who_subscribes_and_leaves_feeds_in_a_loop_isnt_read_from() {
     let (begin, rest) = frames.split_at(frames.len() / 2);
     node.first.stream().enqueue(begin);
     node.server.until_metric("connections_paused", |held| held == 1);
-    // No more than is dealt with in one turn.
+    // At most the messages of one turn wait.
     assert!(node.waiting() < 2_000, "{} messages wait", node.waiting());
     node.go_on();
     node.first.stream().enqueue(rest);

@@ -16,7 +16,7 @@ const ROOMS: usize = 6;
 /// More than a connection takes at once.
 const LARGE_BYTES: usize = 900_000;
 
-/// What the application does to the members of a room.
+/// The application's action on the members of a room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Act {
     Leave,
@@ -98,7 +98,7 @@ fn a_message_published_before_is_received_first() {
             for n in 0..ROOMS {
                 let name = format!("room-{n}");
                 let mut clients = Client::all(&server);
-                // Of those that poll, some have a poll waiting.
+                // Some of the polling clients have a waiting poll.
                 clients.push(Client::io(&server, Version::V4, Way::Polling));
                 if let Link::Io(io) = &mut clients.last_mut().unwrap().link {
                     io.begin_poll();
@@ -206,7 +206,7 @@ fn a_client_of_sockjs_without_a_request_receives_it_with_the_next_one() {
     });
 }
 
-/// What waits for clients that have ended is no reason to end others.
+/// Pending messages of ended clients don't cause the end of other clients.
 #[test]
 fn what_clients_of_sockjs_would_receive_last_is_dropped_when_memory_is_short() {
     const CLIENTS: usize = 200;

@@ -1,5 +1,4 @@
-//! Every limit of [`Limits`](stentor_edge::Limits) does what it says. Those that need more to be shown are
-//! tested where their story is:
+//! A test for each limit of [`Limits`](stentor_edge::Limits). Limits that need a larger test are in another file:
 //!
 //! | limit | test |
 //! |---|---|
@@ -104,7 +103,7 @@ fn topics_max() {
     ws.send_json(json!({"type": "subscribe", "room": "b"}));
     let error = ws.next_json();
     assert_eq!((&error["code"], &error["retry"]), (&json!("too_many_topics"), &json!(true)));
-    // Requests are told too, in their order, and can go on.
+    // Requests receive the error in their order, and the connection continues.
     let mut http = server.http();
     http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /feed/b HTTP/1.1\r\nHost: a\r\n\r\n");
     http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -113,7 +112,7 @@ fn topics_max() {
     assert_eq!(refused.next_json()["type"], "welcome");
     assert_eq!(refused.expect_close().0, 4502);
     assert_eq!(server.ws("/ws/b").expect_close().0, 4502);
-    // What is given up makes room.
+    // The end of a subscription makes room.
     ws.ask(json!({"type": "unsubscribe", "room": "a"}));
     ws.ask(json!({"type": "subscribe", "room": "b"}));
 }
@@ -138,8 +137,8 @@ fn connections_max() {
     server.check_serves();
 }
 
-/// Over the budget for memory: the control plane is told to wait, and then that it may go on; clients are
-/// told to publish later; and who is owed the most is let go.
+/// Above the memory budget, the control plane must wait and is notified when there is space; clients receive an error and may
+/// publish later; and the session with the most pending deliveries is closed.
 #[test]
 fn memory_bytes_max() {
     let server = Server::start(1, |options| {
@@ -171,12 +170,12 @@ fn memory_bytes_max() {
     server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
     assert_eq!(server.disconnects("overloaded"), 1);
     drop(slow);
-    // Nobody has to ask whether there is room again: each publication that is taken in tells.
+    // The control plane is notified of space after each accepted publication.
     server.wait_space(spaces + published - 1);
     other.ask(json!({"type": "publish", "room": "r", "data": 1}));
 }
 
-/// What the control plane wants of a core that is busy waits in a bounded mailbox.
+/// Commands of the control plane for a busy core wait in a bounded inbox.
 #[test]
 fn inbox_messages_max_and_inbox_bytes_max() {
     let check = |messages_max: usize, bytes_max: usize, len: usize, expect: usize| {

@@ -1,4 +1,4 @@
-//! Who is in a room: `stentor.v1` and Socket.IO.
+//! Presence over `stentor.v1` and Socket.IO.
 
 use crate::harness::{Io, Server, Way, Ws, joins, leaves, now, on_one_and_three, until};
 use serde_json::{Value, json};
@@ -33,7 +33,8 @@ fn next_of(ws: &mut Ws, kind: &str) -> Value {
     }
 }
 
-/// Tokens are names of users, whose info names them again. Nobody may see members while `secret` is set.
+/// An authenticator. Tokens are names of users, and their info has the same name. No client may see members while `secret` is
+/// set.
 #[derive(Debug, Default)]
 struct Issuer {
     secret: AtomicBool,
@@ -120,7 +121,7 @@ fn users_are_shown_and_stay_for_the_grace() {
         let notice = next_of(&mut ws, "presence");
         assert_eq!(notice["left"], json!([{"session": second, "user": "ada"}]));
         assert!(now() - left_at >= Duration::from_secs(1));
-        // Nobody may see who is there any more.
+        // Members may not be listed any more.
         issuer.secret.store(true, Ordering::Relaxed);
         let recheck = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
         server.plane().recheck(recheck, Done::new(|_| {}));
@@ -155,7 +156,7 @@ fn sessions(list: &Value) -> BTreeSet<String> {
     list.iter().map(|member| member["session"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A client that watches a room, and what it knows.
+/// A client that watches a room, and its replica of the members.
 struct Watcher {
     ws: Ws,
     members: BTreeSet<String>,
@@ -239,7 +240,7 @@ fn members_are_listed_and_watchers_notified() {
         assert!(since > 1_700_000_000_000, "milliseconds since 1970: {since}");
         let count = ask(ws, json!({"room": "chat", "members": false}));
         assert_eq!(count, json!({"type": "presence", "id": "q", "room": "chat", "count": 2, "members": []}));
-        // Nobody is notified any more who has left, and nobody who doesn't want to be.
+        // Sessions that have left, or have unsubscribed from presence, receive no notices.
         watcher.ws.ask(json!({"type": "subscribe", "room": "chat", "presence": false}));
         let mut other = Watcher::new(&server, "chat");
         ws.join("chat");
@@ -291,7 +292,7 @@ fn rooms_without_presence_are_counted() {
     });
 }
 
-/// Nobody may see who is in rooms, but all may join.
+/// An authorizer that allows joining rooms, but not listing members.
 #[derive(Debug)]
 struct NoPresence;
 

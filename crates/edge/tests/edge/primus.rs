@@ -26,12 +26,12 @@ fn echoes_values_as_they_are() {
         say(&mut ws, &value);
         ws.expect_json(value);
     }
-    // What old browsers take for the end of a line is escaped.
+    // Characters that old browsers take for the end of a line are escaped.
     ws.send_text("{\"a\":\"\u{2028}\"}");
     assert_eq!(ws.next_text(), r#"{"a":"\u2028"}"#);
     ws.send_text(" \n\"spaces\" ");
     assert_eq!(ws.next_text(), r#""spaces""#);
-    // The protocol's own, and what is none of it.
+    // Messages of the protocol, and messages that only look like it.
     say(&mut ws, &json!("primus::pong::1"));
     say(&mut ws, &json!("primus::unknown::1"));
     say(&mut ws, &json!("primus::id::"));

@@ -31,7 +31,7 @@ fn server(cores: usize) -> Server {
     server_with(cores, Recovery::default(), |_| {})
 }
 
-/// What a client remembers of itself.
+/// The state of a Socket.IO client.
 #[derive(Clone, Debug)]
 struct Memory {
     sid: Value,
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// As socket.io-client does it: any string at the end of an event is the offset. What is left is said.
+    /// Handles an event like socket.io-client: a string at its end is the offset. Returns the event without it.
     fn heard(&mut self, mut event: Value) -> Value {
         if let Some(offset) = event.as_array_mut().unwrap().pop_if(|last| last.is_string()) {
             self.offset = offset.as_str().map(str::to_owned);
@@ -131,7 +131,7 @@ fn publish(server: &Server, numbers: std::ops::Range<u32>) {
     numbers.for_each(|n| server.publish("r", &n.to_string()));
 }
 
-/// Publishes until the client's core is known to have a member of the room. Nothing of that is remembered.
+/// Publishes until the other cores know that the client's core has a member of the room. The publications aren't kept.
 fn be_known(server: &Server, io: &mut Io) {
     server.publish("r", "\"first\"");
     until("the first one", || {
@@ -163,7 +163,7 @@ fn a_client_that_has_had_nothing_yet_and_one_that_comes_back_twice() {
             let (mut io, missed, recovered) = come_back(&server, WAYS[round % 3], &mut memory);
             assert!(recovered, "{way:?} {round}");
             assert_eq!(missed, messages(at..at + 3));
-            // It is still a member, and hears what is said to it alone.
+            // The socket is still a member, and receives messages for it alone.
             publish(&server, at + 3..at + 5);
             hear(&mut io, &mut memory, &messages(at + 3..at + 5));
             io.send(r#"42["echo","text"]"#);
@@ -230,12 +230,12 @@ fn who_is_back_before_it_is_missed_is_who_it_was() {
                 }
                 let (mut back, missed, recovered) = come_back(&server, after, &mut memory);
                 assert!(recovered, "{before:?} {after:?} {cores} {round}");
-                // What has not come to its core yet comes as if nothing had been.
+                // Messages that haven't reached its core yet arrive as usual.
                 let had = at + 1 + missed.len() as u32;
                 assert_eq!(missed, messages(at + 1..had));
                 assert!(cores > 1 || had == at + 3);
                 hear(&mut back, &mut memory, &messages(had..at + 3));
-                // The connection of before ends, perhaps with something of that.
+                // The previous connection ends, perhaps with some of these messages.
                 let mut also = messages(at + 1..at + 3).into_iter();
                 let code = loop {
                     match io.next() {
@@ -257,7 +257,7 @@ fn who_is_back_before_it_is_missed_is_who_it_was() {
                 assert_eq!((&answer["sid"], &answer["pid"]), (&other.sid, &other.pid));
                 io = back;
             }
-            // Who shows its own, or another namespace's, has lost nothing.
+            // A client that presents its current `pid`, or that of another namespace, has missed no messages.
             io.send("41/n,");
             let fresh = io.connect("/n", memory.auth());
             assert!(fresh["pid"] != memory.pid && fresh["pid"] != other.pid);
@@ -327,7 +327,7 @@ fn who_cant_be_recovered_begins_anew() {
                 let (mut io, mut memory) = member(&server, way);
                 io.send(r#"42["echo",1]"#);
                 memory.heard(io.event());
-                // Who is kept for a moment only may not be seen suspended.
+                // A socket that is kept only for a moment may not appear as suspended.
                 let (shows, left) =
                     if what == "too late" { ("sessions", 0) } else { ("socketio_recovery_sockets", 1) };
                 lose_until(&server, io, || server.metric(shows) == left);
@@ -438,7 +438,7 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
             let (io, mut memory) = member(&server, Way::Socket);
             let mut witness = member_beside(&server, &memory);
             lose(&server, io, 1);
-            // Until the cores know of each other's members. What is published before has no deliveries.
+            // Waits until the cores know each other's members. Earlier publications have no deliveries.
             let mut at = 0;
             until("deliveries", || {
                 publish(&server, at..at + 1);
@@ -497,7 +497,7 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
             }
             let target = io.target("polling");
             io.leave();
-            // Nothing of it is left, where it was or where it began.
+            // No state of the client is left on either core.
             drop(witness);
             server.until_metric("engineio_sessions", |clients| clients == 0);
             assert_eq!(server.http().get(&target).status, 400);

@@ -1,13 +1,13 @@
 //! Replicas of documents at clients of all protocols, over the simulated edge, from one seed.
 //!
-//! A control plane renews documents, as bursts and in peace; clients subscribe on all kinds of terms, stall, are cut
-//! off, come back and say what they have, change their minds; from time to time the server is another one. The shadow
+//! A control plane updates documents, in bursts and one by one. Clients subscribe with all kinds of options, stall, are cut off,
+//! reconnect with their positions, and change their subscriptions. From time to time the server restarts. The shadow
 //! is every version that ever was. Checked at every message:
 //!
 //! - what a client has, after it has applied what it was sent, is a version that existed, and never an older one than
 //!   before: also after it was cut off, and after a restart;
 //! - a delta is for what this client has, and nobody gets one who didn't ask for it;
-//! - who comes back and gets a whole document is told why, and truly;
+//! - a client that reconnects and receives a whole document is sent the correct reason;
 //! - patches stay within their budget, and the counters add up.
 //!
 //! And when all stalls are over: everybody has the newest within [`SETTLES`] (but for those whose policy says otherwise);
@@ -217,7 +217,7 @@ impl Simulation {
         messages.iter().for_each(|text| self.stage.send(link, text));
     }
 
-    /// Holds what a client was told against the shadow.
+    /// Compares a client's message with the shadow.
     fn check(&mut self, n: usize, told: &Value) {
         let seed = self.stage.seed;
         let client = &mut self.clients[n];
@@ -235,7 +235,7 @@ impl Simulation {
         let place: Option<Place> = told["epoch"].as_u64().zip(told["offset"].as_u64());
         let asked = match &*kind {
             "reset" => replica.answered.take(),
-            // What comes before the answer to a question is an answer to an earlier one, if to any.
+            // A message before the answer to a request belongs to an earlier request, if to any.
             _ if replica.is_open() => replica.asked,
             _ => replica.asked.take(),
         };
@@ -296,7 +296,7 @@ impl Simulation {
         assert!(bytes <= bytes_max, "seed {}: more patches than may be", self.stage.seed);
     }
 
-    /// What happened at this server goes with it.
+    /// Adds this server's metrics to the totals.
     fn note_figures(&mut self) {
         for name in FIGURES {
             let value = self.stage.metric(name);
@@ -311,12 +311,12 @@ impl Simulation {
             self.operate();
             self.check_figures();
         }
-        // All come back and wake up, twice, so that what was quiet meanwhile is told of something as well.
+        // All clients reconnect and read again, twice, so that quiet feeds also have an update.
         for _ in 0..2 {
             self.stage.resume_all();
             self.connect_all();
             self.run_for(SETTLES);
-            // Who was cut off for its slowness comes back.
+            // Clients that were closed as slow consumers reconnect.
             self.connect_all();
             self.run_for(SETTLES);
             for client in &self.clients {

@@ -92,7 +92,7 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
             for ws in [&mut early, &mut late] {
                 assert_eq!(snapshot(ws, 2, json!({"n": 2})), epoch);
             }
-            // Asking again gives it again, and what follows comes once.
+            // A second subscription returns the document again, and later versions arrive once.
             late.ask(json!({"type": "subscribe", "feed": key, "policy": "queue"}));
             assert_eq!(snapshot(&mut late, 2, json!({"n": 2})), epoch);
             server.document(&key, "3");
@@ -134,7 +134,7 @@ fn a_feed_tells_how_it_is_doing() {
         assert_eq!(ws.next_json()["state"], "live");
         server.state("k", FeedState::Stale, "it \"fails\"");
         ws.expect_json(json!({"type": "state", "feed": "k", "state": "stale", "reason": "it \"fails\""}));
-        // Who comes now learns both.
+        // A new subscriber receives both.
         let mut late = server.client();
         late.ask(json!({"type": "subscribe", "feed": "k"}));
         assert_eq!(late.next_json()["data"], 1);
@@ -212,7 +212,7 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
         for ws in &mut red {
             ws.expect_json(json!({"type": "message", "room": "red", "event": "said", "data": {"n": 1}}));
         }
-        // Everything of the first publication has been delivered: the stranger had no part in it.
+        // The first publication has been delivered completely. The other client didn't receive it.
         assert_eq!(stranger.fence(), []);
         // A publisher need not be a member.
         stranger.ask(json!({"type": "publish", "room": "red"}));
@@ -220,7 +220,7 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
             ws.expect_json(json!({"type": "message", "room": "red", "data": null}));
         }
         assert_eq!(stranger.fence(), []);
-        // Who has left hears nothing more.
+        // A client that has left receives no further messages.
         red[1].ask(json!({"type": "unsubscribe", "room": "red"}));
         red[0].ask(json!({"type": "publish", "room": "red", "data": "last"}));
         for (n, ws) in red.iter_mut().enumerate() {

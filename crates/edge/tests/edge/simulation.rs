@@ -27,7 +27,7 @@ use stentor_hub::{Data, Document, HistoryLimits, Room};
 /// Rooms whose name begins with `h` keep history.
 const ROOMS: [&str; 4] = ["a", "b", "h1", "h2"];
 
-/// What a Socket.IO client remembers of itself.
+/// The state of a Socket.IO client.
 #[derive(Clone, Default)]
 struct Memory {
     /// Its CONNECT has been answered.
@@ -41,7 +41,7 @@ struct Memory {
 struct Client {
     /// `None` for one of `stentor.v1`.
     socketio: Option<Memory>,
-    /// Who it is as a publisher; 0 is the control plane.
+    /// The client's number as a publisher. 0 is the control plane.
     publisher: u64,
     /// Topics whose subscription was answered and not given up since.
     subscribed: HashSet<String>,
@@ -270,7 +270,7 @@ impl Simulation {
             memory.connected = true;
             if memory.pid == pid {
                 self.recoveries += 1;
-                // What it was told last may have been lost with the connection.
+                // The last messages to the client may have been lost with the connection.
                 let again: Vec<(u64, (String, bool))> =
                     client.uncertain.iter().map(|(id, asked)| (*id, asked.clone())).collect();
                 for (id, (topic, subscribe)) in again {
@@ -393,7 +393,7 @@ impl Simulation {
         // All wake up, and everything settles.
         self.stage.resume_all();
         self.run_for(Duration::from_secs(2));
-        // Who came late has got the newest document all the same.
+        // A client that subscribed late has the newest document, too.
         self.check_documents();
         for feed in FEEDS {
             self.renew(feed);

@@ -176,7 +176,7 @@ fn namespaces_up_to_the_limit() {
             assert_eq!(distinct.len(), 5, "no id tells another");
             io.send("40/n4,");
             io.expect(r#"44/n4,{"message":"Too many namespaces (socketio.namespaces_max)"}"#);
-            // Who leaves makes room, and can come back.
+            // Leaving a namespace makes room, and the client can connect to it again.
             io.send("41/n1,");
             io.connect("/n4", json!(null));
             io.send("40/n1,");
@@ -322,7 +322,7 @@ fn what_is_sent_comes_in_order() {
                 assert_eq!(io.event()[1], 7);
             }
             first.leave();
-            // Who is shown the door hears why.
+            // A disconnected client receives the last message.
             io.send(r#"42["last words"]"#);
             assert_eq!(io.event()[0], "goodbye");
             io.expect("41");

@@ -168,8 +168,8 @@ fn long_bodies_are_taken_in_turns() {
                 options.sockjs[0].response_bytes_max = usize::MAX;
             });
             let mut down = opened(&server, "/sockjs/0/x", "xhr_streaming");
-            // More than twice what a session may be owed, and less than the kernel takes for a client that isn't
-            // scheduled meanwhile.
+            // More than twice the maximum of a session's pending deliveries, and less than the kernel buffers for a client that
+            // isn't scheduled in the meantime.
             let messages: Vec<String> = (0..150).map(|n| format!("{n:01000}")).collect();
             let mut up = server.http();
             let request = post("/sockjs/0/x/xhr_send", &serde_json::to_string(&messages).unwrap());
@@ -348,7 +348,7 @@ fn slow_readers() {
         options.sockjs[0].response_bytes_max = usize::MAX;
     });
     let down = opened(&server, "/sockjs/0/x", "xhr_streaming");
-    // Nobody polls here.
+    // This session isn't polled.
     open(&mut server.http(), "/sockjs/0/y");
     let mut speaker = server.ws("/ws");
     let text = "x".repeat(10_000);
@@ -365,7 +365,7 @@ fn slow_readers() {
     drop((down, speaker));
     server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
     server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
-    // The same where it is answers that wait.
+    // The same for pending answers.
     let server = Server::quiet(1, App::Echo, |options| options.limits.send_buffer_bytes_max = 100_000);
     let mut http = server.http();
     open(&mut http, "/sockjs/0/y");
@@ -376,7 +376,7 @@ fn slow_readers() {
     assert_eq!(server.disconnects("slow_consumer"), 1);
 }
 
-/// Tells what it is called with, and does what it is told.
+/// An application that records its calls and carries out commands.
 struct Puppet;
 
 impl Application for Puppet {
@@ -436,7 +436,7 @@ fn the_application_is_told_the_prefix_and_has_its_say() {
             send(&mut http, "/one/0/x", r#"["bytes","event","later","nothing","bye","not handled"]"#),
             204
         );
-        // What was said before the end is said first.
+        // Messages from before the end arrive first.
         assert_eq!(poll(&mut http, "/one/0/x"), "a[\"/wA=\",\"[\\\"e\\\"]\",\"last\"]\n");
         assert_eq!(poll(&mut http, "/one/0/x"), "c[3456,\"bye\"]\n");
         let mut ws = server.ws("/one/0/x/websocket");
@@ -492,7 +492,7 @@ fn a_session_is_found_from_every_core() {
 
 #[test]
 fn the_page_for_frames_is_for_pages_that_may_connect() {
-    // What is said in the frame has the server's own origin, so it mustn't be in a frame of just any page.
+    // The content of the frame has the server's own origin, so only allowed pages may frame it.
     for (list, expect) in [
         (&[][..], "frame-ancestors 'self'"),
         (&["https://a.test"], "frame-ancestors 'self' https://a.test"),
@@ -501,7 +501,7 @@ fn the_page_for_frames_is_for_pages_that_may_connect() {
         let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
         let page = server.http().get("/sockjs/iframe-1.6.1.html");
         assert_eq!((page.status, page.header("content-security-policy")), (200, expect));
-        // Nothing of it comes from somebody else.
+        // The page loads no code from another origin.
         assert!(page.text().contains("<script src=\"/sockjs.min.js\"></script>"), "{}", page.text());
     }
 }

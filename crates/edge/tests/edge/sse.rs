@@ -53,7 +53,8 @@ fn one_feed() {
         server.state("a/b", FeedState::Stale, "500");
         let stale = "event: state\ndata: {\"feed\":\"a/b\",\"state\":\"stale\",\"reason\":\"500\"}\n\n";
         assert_eq!((cold.next_chunk(), warm.next_chunk()), (stale.into(), stale.into()));
-        // Whoever has the newest gets nothing but what it can't have seen; whoever hasn't, or makes it up, the document.
+        // A client with the newest version receives only states that it can't have received. A client with an older or invented
+        // position receives the document.
         let mut resumed = stream(&server, "/sse/a/b", &format!("Last-Event-ID: {newest}\r\n"));
         assert_eq!(resumed.next_chunk(), stale);
         for old in [id, "a/b!0!2", "", "a/b!1", "b!1!1", "\u{e9}", "a/b!ffffffffff!1"] {
@@ -181,7 +182,7 @@ fn heartbeats_and_the_end_of_a_client() {
     server.check_empty();
 }
 
-/// Only the newest version waits, whatever comes; and who takes nothing for the time of two heartbeats is let go.
+/// Only the newest version is pending at any time. A client that accepts no byte for the time of two heartbeats is disconnected.
 #[test]
 fn who_doesnt_read() {
     let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(200));

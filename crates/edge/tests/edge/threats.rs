@@ -1,6 +1,6 @@
-//! Published attacks on servers of this kind, and some of our own, each named after its number: the right
-//! answer, others are served, and what it cost is given back. What needs memory to be measured is in
-//! `memory.rs`; protocol violations without a number are in `websocket.rs` and `http.rs`.
+//! Published attacks on servers of this kind, and some of our own, each named after its number. Each test checks the answer, that
+//! other clients are served, and that all resources are freed. Tests that measure memory are in `memory.rs`; protocol violations
+//! without a number are in `websocket.rs` and `http.rs`.
 
 use crate::harness::ws::frame;
 use crate::harness::{Response, Seen, Server, UPGRADE, Ws, request};
@@ -237,7 +237,7 @@ fn osv_2020_1694_subscribing_and_leaving_while_it_is_published() {
     }
     storms.into_iter().for_each(|storm| storm.join().unwrap());
     server.until_metric("sessions", |sessions| sessions == 0);
-    // Nothing that was subscribed to is left.
+    // No subscribed topic is left.
     server.forget_unwanted("storm");
     server.check_empty();
 }
@@ -308,14 +308,14 @@ fn subscribing_and_leaving_in_a_loop_asks_once() {
     for _ in 0..400 {
         assert_eq!(ws.next_json()["type"], "ok");
     }
-    // What the last ones have changed is told in the turn of their answers, hence before this one's.
+    // Changes by the last messages are reported in the turn of their answers, and thus before this answer.
     ws.ask(json!({"type": "ping"}));
     // A level, not an event: at most one answer per key waits for the control plane, and it is the last one.
     let wanted = server.plane().take_wanted();
     assert!(wanted.len() <= 1 && wanted.iter().all(|wanted| !wanted.wanted), "{wanted:?}");
 }
 
-/// What a request says comes back as text at most, never as a page or a header.
+/// Text of a request is returned as text at most, never as markup or a header.
 #[test]
 fn what_is_said_back_is_no_markup_and_no_header() {
     let server = Server::start(1, |options| {

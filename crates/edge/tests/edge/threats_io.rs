@@ -1,5 +1,5 @@
-//! Published attacks on Engine.IO's and Socket.IO's servers, each named after its number: the right answer, others are
-//! served, and what it cost is given back. Those on WebSocket and HTTP are in `threats.rs`.
+//! Published attacks on Engine.IO's and Socket.IO's servers, each named after its number. Each test checks the answer, that other
+//! clients are served, and that all resources are freed. Attacks on WebSocket and HTTP are in `threats.rs`.
 //!
 //! Not here, because there is nothing to attack: CVE-2016-10536 (a client that doesn't check certificates),
 //! CVE-2025-61765 and CVE-2026-23524 (objects of any type from a broker). That ids can't be guessed (CVE-2017-16031) is
@@ -283,7 +283,7 @@ fn cve_2020_36048_huge_bodies() {
         http.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
         let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));
         let received = server.metric("received_bytes");
-        // What comes after is thrown away, until the client has had its answer or its time.
+        // The rest is discarded, until the client has received its answer or its time is over.
         let _ = (0..1_000).all(|_| http.send_if_open(&chunk));
         assert!(server.metric("received_bytes") - received < 1_000_000);
         http.rest();

@@ -329,7 +329,7 @@ fn half_a_message_does_not_keep_the_server_from_sending() {
         let mut answer = [0; 4096];
         assert!(read(&mut socket, &mut answer).unwrap() > 50);
         check_serves(server.addr);
-        // What may not come in between ends the connection.
+        // A record that isn't allowed here ends the connection.
         let rest = records.encrypt(23, request);
         socket.write_all(&rest).unwrap();
         socket.read_all();

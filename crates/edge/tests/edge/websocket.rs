@@ -194,7 +194,7 @@ fn a_close_is_answered_and_ends_the_connection_at_once() {
     }
     let close = |payload: &[u8]| frame(Opcode::Close, payload, true, false);
     let after = frame(Opcode::Text, b"after", true, false);
-    // What follows a close frame is nothing.
+    // Input after a Close frame is ignored.
     for (bytes, code) in [(close(b""), 1005), ([close(&1000_u16.to_be_bytes()), after].concat(), 1000)] {
         let mut ws = server.ws("/ws");
         ws.send_raw(&bytes);
@@ -262,7 +262,7 @@ fn a_silent_client_is_asked_and_then_let_go() {
         assert_eq!(takes(time, || dead.next()), Seen::Ping);
         let closed = takes(time * 4, || dead.expect_close());
         assert_eq!(closed, (4503, "the heartbeat was not answered".into()));
-        // Who answers stays.
+        // A client that answers stays connected.
         let mut alive = server.ws("/ws");
         for _ in 0..10 {
             assert_eq!(takes(time, || alive.next()), Seen::Ping);
@@ -480,7 +480,7 @@ fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
         assert_eq!(late.next_text(), "1");
         let mut later = server.ws("/ws/match-8");
         assert_eq!(later.next_text(), "1");
-        // What is no text goes as binary.
+        // A document that isn't text is sent as a binary message.
         server.update("match-8", document(vec![0xff, 0]));
         assert_eq!(later.next_binary(), [0xff, 0]);
         // A change of state has no body.

@@ -1,4 +1,4 @@
-//! A raw HTTP client: it sends what it is told, well-formed or not, and reads answers strictly.
+//! A raw HTTP client. It sends any bytes, well-formed or not, and parses answers strictly.
 
 use super::{Stream, now, pass};
 use std::io::{ErrorKind, Write};
@@ -201,7 +201,7 @@ impl Http {
         assert_eq!(String::from_utf8_lossy(&self.rest()), "");
     }
 
-    /// What comes until the connection ends, in order or by a reset.
+    /// Returns the bytes until the connection ends, by a FIN or a reset.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         loop {
             let mut bytes = [0; 64 * 1024];

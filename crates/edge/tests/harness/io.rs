@@ -47,7 +47,7 @@ enum Link {
 
 pub(crate) struct Io {
     pub sid: String,
-    /// What the server said at the beginning.
+    /// The server's open packet.
     pub open: Value,
     /// The query of every request, without the transport.
     query: String,
@@ -243,7 +243,7 @@ impl Io {
         self.end_upgrade(ws);
     }
 
-    /// What comes next, whatever it is.
+    /// Returns the next packet of any kind.
     fn receive(&mut self) -> Packet {
         if let Some(packet) = self.packets.pop_front() {
             return packet;
@@ -273,7 +273,7 @@ impl Io {
         }
     }
 
-    /// The next packet that says something: pings are answered, and what only ends a poll is left out.
+    /// Returns the next packet with content. Pings are answered, and packets that only end a poll are skipped.
     pub(crate) fn next(&mut self) -> Packet {
         loop {
             match self.receive() {
@@ -420,7 +420,7 @@ impl Io {
         self.send("1");
     }
 
-    /// Ends its connections; where it is polled it says goodbye, over a connection that nobody waits for.
+    /// Ends its connections. A polling client sends a close packet on another connection and doesn't wait for the answer.
     pub(crate) fn leave_abruptly(self) {
         if self.is_polled() { self.leave() } else { self.cut() }
     }

@@ -235,7 +235,7 @@ impl Server {
         });
     }
 
-    /// How often the control plane was told that there is space.
+    /// The number of times that the control plane was notified of space.
     pub(crate) fn spaces(&self) -> u64 {
         self.control.spaces.load(Ordering::SeqCst)
     }
@@ -413,7 +413,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits until something is so, where nothing tells when.
+/// Waits for a condition that no event announces.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = now() + PATIENCE;
     while !holds() {
@@ -497,8 +497,8 @@ impl Server {
 /// Makes sure that each client's messages reach all of them: that cores know of each other's members takes a
 /// moment. `send` publishes a text, `receive` waits for the next text published by any of them.
 ///
-/// Rounds of messages, until everybody has one of everybody; then one more of each, the last that arrives. (Who
-/// has received a message of a core has had, before it, what that core tells of its members.)
+/// Sends rounds of messages until each client has one of each other client, and then one more of each. (A client that has
+/// received a message of a core has received, before it, that core's reports of its members.)
 pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: impl Fn(&mut Ws) -> String) {
     let count = clients.len();
     let mut met = vec![vec![false; count]; count];

@@ -11,7 +11,7 @@ use stentor_wire::ws::{self, Connection, Deflater, Event, Message, Opcode, Role,
 
 const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
-/// What the server sent.
+/// Messages and events from the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Seen {
     Text(String),
@@ -35,7 +35,7 @@ pub(crate) struct Ws {
 }
 
 impl Ws {
-    /// Opens a WebSocket; the status where it is refused.
+    /// Opens a WebSocket. The error is the status of the refusal.
     pub(crate) fn open(
         addr: SocketAddr,
         target: &str,
@@ -258,7 +258,7 @@ impl Ws {
         closed
     }
 
-    /// As `expect_close`, but whatever was owed may come before.
+    /// As `expect_close`, but skips pending messages before it.
     pub(crate) fn skip_to_close(&mut self) -> u16 {
         loop {
             match self.next() {

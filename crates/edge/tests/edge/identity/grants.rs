@@ -1,4 +1,4 @@
-//! What clients asked for and were allowed is remembered as long as they are subscribed to it.
+//! Granted subscriptions are kept as long as the clients are subscribed.
 
 use super::{Issuer, Node, join, subscribe};
 use crate::harness::on_one_and_three;
@@ -36,7 +36,7 @@ fn grants_end_with_their_subscriptions() {
         while ws.next_json()["state"] != "not_found" {}
         ws.fence();
         assert_eq!(held(), before, "not found");
-        // What the application gives to a client that has left doesn't depend on the client's permissions.
+        // A subscription by the application, after the client's own has ended, doesn't depend on the client's permissions.
         assert_eq!(subscribe(&mut ws, "public:4"), "ok");
         ws.ask(json!({"type": "unsubscribe", "room": "public:4"}));
         assert_eq!(node.join_rooms(everybody(), &["public:4"]).sessions, 1);

@@ -98,7 +98,7 @@ fn a_user_may_be_revoked_while_the_answer_is_awaited() {
     });
 }
 
-/// What was allowed by the old rules is asked again by the new ones.
+/// A permission of the old rules is decided again by the new ones.
 #[test]
 fn rules_may_change_while_an_answer_is_awaited() {
     on_one_and_three(|cores| {

@@ -37,7 +37,7 @@ fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
                 assert_eq!(ws.next_json()["data"], 1);
             }
             assert_eq!(io.event()[0], "message");
-            // What isn't subscribed yet waits for nobody.
+            // A new subscription doesn't wait for the review of others.
             assert_eq!(subscribe(&mut ws[0], "public:new"), "unavailable");
         }
         // Late, what it would have said then.

@@ -1,6 +1,7 @@
-//! Clients of all protocols, each with its replica of some documents: what they say, and how what they hear is read.
+//! Clients of all protocols, each with its replica of some documents: their requests, and the interpretation of received
+//! messages.
 //!
-//! What a client hears is brought into the form of `stentor.v1`, whatever it speaks.
+//! Received messages of all protocols are converted to the form of `stentor.v1`.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use stentor_wire::http1::{BodyDecoder, BodyKind};
 use stentor_wire::sockjs::{self, ServerFrame};
 use stentor_wire::sse::{self, Decoded, Positions};
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Manner {
     WebSocket,
@@ -35,7 +36,7 @@ pub(crate) const MANNERS: [Manner; 7] = [
 /// A place in a feed: epoch and offset.
 pub(crate) type Place = (u64, u64);
 
-/// What a client has of a feed.
+/// A client's replica of a feed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
     pub(crate) place: Option<Place>,
@@ -45,12 +46,12 @@ pub(crate) struct Replica {
     /// The place that it came back with, if it has had no answer yet, and the one that was answered last.
     pub(crate) asked: Option<Place>,
     pub(crate) answered: Option<Place>,
-    /// It must be told why, if it gets a document from another place than that.
+    /// `true` if the client must be sent a reason when it receives a document from another position.
     pub(crate) is_promised: bool,
     /// Deltas may come: by the terms that hold, and by those that it asked for.
     pub(crate) deltas: bool,
     pub(crate) deltas_next: bool,
-    /// What it asked for and wasn't answered yet.
+    /// The open request.
     question: Option<Question>,
 }
 
@@ -73,7 +74,7 @@ impl Replica {
 pub(crate) struct Client {
     pub(crate) manner: Manner,
     pub(crate) replicas: BTreeMap<&'static str, Replica>,
-    /// What it asks for besides, as a JSON object.
+    /// Further options of its requests, as a JSON object.
     pub(crate) terms: Value,
     /// The number of its connection.
     pub(crate) link: Option<usize>,
@@ -119,7 +120,7 @@ impl Client {
         }
     }
 
-    /// What it asked for under this number has been understood.
+    /// Handles that the request with this number was accepted.
     pub(crate) fn done(&mut self, id: u64) {
         let open = |replica: &&mut Replica| replica.question.as_ref().is_some_and(|open| open.id == id);
         let Some(replica) = self.replicas.values_mut().find(open) else { return };
@@ -128,12 +129,12 @@ impl Client {
         if !again {
             (replica.asked, replica.is_promised) = (place, true);
         } else if place.is_none() {
-            // What it said before may still be under way between two cores.
+            // The client's earlier message may still be in transit between two cores.
             replica.is_promised = false;
         }
     }
 
-    /// Whether it can change its mind while it is connected.
+    /// Whether the client can change its subscriptions while it is connected.
     pub(crate) fn can_ask(&self) -> bool {
         self.ready && self.replicas.values().all(|replica| !replica.is_open())
     }
@@ -181,7 +182,7 @@ impl Client {
         }
     }
 
-    /// Asks for all of its feeds, from where it is, or from the beginning.
+    /// Subscribes to all of its feeds, from its positions or from the beginning.
     pub(crate) fn ask(&mut self, resume: bool) -> Vec<String> {
         let again = std::mem::replace(&mut self.ready, true);
         let mut messages = Vec::new();
@@ -212,7 +213,7 @@ impl Client {
         messages
     }
 
-    /// What a message on its WebSocket says: what it has to answer at once, and what it is told.
+    /// Handles a message on its WebSocket. Returns immediate answers and the received messages.
     pub(crate) fn hear(&mut self, text: &str) -> (Vec<String>, Vec<Value>) {
         let plain = |text: &str| vec![serde_json::from_str::<Value>(text).unwrap()];
         match self.manner {
@@ -255,7 +256,7 @@ impl Client {
         }
     }
 
-    /// What a piece of the stream of events says.
+    /// Returns the messages in a piece of the SSE stream.
     pub(crate) fn read_events(&mut self, mut piece: &[u8]) -> Vec<Value> {
         let (body, events) = &mut self.events;
         let mut told = Vec::new();

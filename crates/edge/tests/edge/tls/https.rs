@@ -30,7 +30,7 @@ fn a_page_without_encryption_is_of_another_origin_and_cookies_are_secure() {
             assert_eq!((status, is_secure), (200, true));
             assert_eq!(handshake(http, "Origin: https://a.test\r\n").0, 200);
             assert_eq!(handshake(http, "Origin: http://a.test\r\n").0, 403);
-            // Nobody but a trusted proxy can deny it.
+            // Only a trusted proxy can report that the client didn't use HTTPS.
             assert_eq!(handshake(http, "Origin: http://a.test\r\nX-Forwarded-Proto: http\r\n").0, 403);
             sid
         };

@@ -77,7 +77,7 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
     });
     stream.write_all(&vec![b'u'; BODY_BYTES]).unwrap();
     let mut answer = Vec::new();
-    // Its end is told, though the other node only closes.
+    // The client receives close_notify, although the other node only closes.
     rustls::Stream::new(&mut stream.session, &mut stream.stream).read_to_end(&mut answer).unwrap();
     other_node.join().unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(&[b'd'; BODY_BYTES]));
