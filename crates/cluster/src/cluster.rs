@@ -43,14 +43,14 @@ use tokio::time::{sleep_until, timeout};
 /// Time for releasing the leases of feeds when the node ends.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a node has to know of its cluster.
+/// Options of a node in a cluster.
 #[derive(Clone)]
 pub struct Options {
     /// The node's name, for people.
     pub name: String,
     /// Where other nodes reach it.
     pub advertise: Option<String>,
-    /// What all nodes know and nobody else: frames that don't prove it are refused.
+    /// The secret of the cluster's nodes. Frames without its signature are refused.
     pub secret: Option<Arc<[u8]>>,
     /// Stentor's version.
     pub version: String,
@@ -73,13 +73,13 @@ pub struct Options {
     pub feed_keys_max: usize,
     /// The largest document of a feed.
     pub document_bytes_max: usize,
-    /// What the node holds for its clients.
+    /// The ledger of the memory that the node holds for its clients.
     pub ledger: Arc<Ledger>,
     /// The revocations that all nodes share. `None`: the node has no tokens.
     pub revocations: Option<Arc<dyn RevocationList>>,
 }
 
-/// What several threads change.
+/// State that several threads change.
 struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
@@ -235,7 +235,7 @@ impl Cluster {
             state.finishes.insert(id, finish);
         }
         if self.send(Channel::Nodes, &Frame::Question { id, question }).is_err() {
-            // Nobody will answer.
+            // The question can't be sent, so no node will answer it.
             let state = &mut *self.state();
             let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
             others.into_iter().for_each(|node| state.surveys.handle_answer(id, node, None));
@@ -266,7 +266,7 @@ impl Cluster {
         }
     }
 
-    /// Runs until `stop` is set, then tells the other nodes that this one has left.
+    /// Runs until `stop` is set, and then notifies the other nodes that this one has left.
     pub async fn run(
         self: Arc<Self>,
         events: EventReceiver,
@@ -364,7 +364,7 @@ impl Cluster {
         has_room
     }
 
-    /// What a message of a room with history says, whichever node published it.
+    /// The content of a message of a room with history, from any node.
     fn content(&self, channel: &Channel, payload: &Bytes) -> Option<Content> {
         match self.frames.decode(channel, payload) {
             Ok((_, Frame::Message(message))) => Some(message.into()),
@@ -490,7 +490,7 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => {
-                // What arrived before it has to be in the sockets' logs.
+                // Earlier messages must be in the sockets' logs first.
                 self.rooms.flush().await;
                 self.handle_socket_frame(sender, frame, plane);
             }
@@ -499,7 +499,7 @@ impl Cluster {
                 if let PresenceMessage::Watch { have } = &mut message {
                     have.retain(|(node, _)| *node == self.node.0);
                 }
-                // What is lost is repaired by the next message.
+                // The next message repairs a lost one.
                 if self.has_memory_for(message.bytes()) {
                     let _ = plane.update_presence(&room, sender.0, message);
                 }

@@ -164,7 +164,7 @@ impl CommandInbox for ClusterPlane {
                 };
                 Command::Emit { event, data, volatile, done }
             }
-            // Nobody asks other nodes.
+            // The command isn't sent to other nodes.
             Command::Call { .. } => command,
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());

@@ -1,5 +1,5 @@
-//! What a room takes in which a node is interested. One test, so that nothing else runs in this process: counted is what lives on
-//! its heap.
+//! The memory of a room in which a node is interested. There is one test, so that no other test runs in this process: memory on
+//! the heap is counted.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 

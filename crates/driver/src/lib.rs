@@ -213,17 +213,16 @@ pub trait Driver {
     /// Resumes reading from `conn`.
     fn resume(&mut self, conn: ConnId);
 
-    /// Ends `conn` in order: sends everything in flight, shuts down the write side, discards received bytes
-    /// until the peer's end of file or until `linger` has passed, then closes it. `Closed { error: None }`
-    /// follows (with an error if the peer resets it). No other event of `conn` follows, and for all other
-    /// calls its id is dead.
+    /// Ends `conn` in order: sends all bytes in flight, shuts down the write side, discards received bytes until the peer's end
+    /// of file or until `linger` has passed, and then closes it. `Closed { error: None }` follows (with an error if the peer
+    /// resets it). No other event of `conn` follows, and no other call accepts its id.
     fn finish(&mut self, conn: ConnId, linger: Duration);
 
     /// Closes `conn` now. Frames in flight are freed when the kernel no longer reads them. No event follows.
     fn close(&mut self, conn: ConnId);
 
-    /// Removes `conn` from this driver, to be attached to another one. Nothing may be in flight (`assert!`).
-    /// `None` for a dead id, or if bytes have been read that aren't returned yet.
+    /// Removes `conn` from this driver, to be attached to another one. No bytes may be in flight (`assert!`). `None` for an
+    /// invalid id, or if bytes have been read that aren't returned yet.
     fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection>;
 
     /// Attaches a connection that another driver of the same kind detached. It stays paused if it was.

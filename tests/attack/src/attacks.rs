@@ -34,7 +34,7 @@ pub(crate) struct Attack {
     pub(crate) also: Also,
 }
 
-/// What the server has besides its two ports.
+/// Servers that run beside the attacked one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Alone,

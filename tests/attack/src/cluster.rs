@@ -1,8 +1,9 @@
 //! The doors of a cluster: what nodes send each other by the engine, their relay, and the bridge to Socket.IO's own servers.
 //!
-//! The server under attack is a node without a secret: whoever reaches the engine can speak as another node, and no signature hides what
-//! decodes frames. Rooms that a bridge shares keep no history, so that the [second](crate::second) server has the bridge.
-//! Names and formats are those of `crates/cluster`, written down once more: the program shares no code with the server.
+//! The server under attack is a node without a secret. Any client of the engine can send as another node, and no signature
+//! protects the code that decodes frames. Rooms that a bridge shares keep no history, so the [second](crate::second) server has
+//! the bridge. Names and formats are those of `crates/cluster`, written down once more, because the program shares no code with
+//! the server.
 
 use crate::doors;
 use crate::redis::{self, NODE, Redis};
@@ -137,7 +138,7 @@ fn selected(named: &[&str]) -> Vec<u8> {
     [rooms(named), list(&[])].concat()
 }
 
-/// Asks all nodes as a node does, and hears their answers.
+/// Sends a question to all nodes, as a node does, and reads their answers.
 fn questions() -> Script {
     let ask = |parts: &[&[u8]]| send(NODES, frame(QUESTION, &[&[&9_u64.to_le_bytes()[..]], parts].concat()));
     let lobby = selected(&["lobby"]);

@@ -40,8 +40,7 @@ impl fmt::Debug for Bridges {
 }
 
 impl Bridges {
-    /// Bridges that aren't connected yet. `inner` carries the namespaces that aren't shared. What is held is counted in
-    /// `ledger`.
+    /// Makes bridges that aren't connected yet. `inner` carries the namespaces that aren't shared. Memory is charged to `ledger`.
     ///
     /// # Errors
     /// The mistake in the options.

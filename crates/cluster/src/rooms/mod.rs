@@ -15,8 +15,8 @@
 //! The last message of a room has no successor that would show a gap. So the node compares the newest positions with the engine's
 //! after each lost connection, and every 18 to 30 seconds.
 //!
-//! **Invariants.** A core gets the messages of an epoch in the order of their offsets, each once. It gets a message that
-//! doesn't follow the one before only after an update by which it announces a gap. Queues are bounded.
+//! **Invariants.** A core gets the messages of an epoch in the order of their offsets, each once. It gets a message after a gap
+//! only after an update that announces the gap. Queues are bounded.
 
 mod appends;
 mod driver;

@@ -1,4 +1,4 @@
-//! Real data planes on an engine in memory: requests for sessions of another node, and what strangers say to the internal listener.
+//! Real data planes on an engine in memory: requests for sessions of another node, and invalid input to the internal listener.
 
 use crate::fixture::{Intercepted, options};
 use base64::Engine as _;

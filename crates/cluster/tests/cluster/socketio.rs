@@ -1,4 +1,4 @@
-//! The codecs of Socket.IO's wire: what its packages publish (`tests/golden`), and what they should never.
+//! The codecs of Socket.IO's adapters: messages that its packages publish (`tests/golden`), and invalid ones.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

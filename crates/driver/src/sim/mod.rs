@@ -5,9 +5,9 @@
 //! driver has an event left, the caller that runs the simulation calls [`World::step`], which moves the clock
 //! to the next event. [`World::run_until_idle`] and [`World::run_for`] are that loop.
 //!
-//! The seed determines the travel time of each segment, where streams are split, which of several listeners
-//! gets a connection, and which accepts and connections fail. A run with the same seed fails in the same way.
-//! Buffers are bounded on both sides, so a peer that doesn't read stalls its sender as in a kernel.
+//! The seed determines the travel time of each segment, where streams are split, which of several listeners gets a connection,
+//! and the accepts and connections that fail. A run with the same seed fails in the same way. Buffers are bounded on both sides,
+//! so a peer that doesn't read stalls its sender as in a kernel.
 //!
 //! Deliberately absent: loss, repetition and reordering of segments (TCP hides them), shared bandwidth, and
 //! timeouts of lost peers.
