@@ -122,7 +122,7 @@ impl Counters {
             gauge("cluster_nodes", "Nodes that are alive, this one included.", gauges.nodes),
             gauge(
                 "cluster_nodes_unreadable",
-                "Records of nodes that this one ignores: of other versions, of strangers, or of nodes with another secret or clock.",
+                "Records of nodes that this one ignores: invalid ones, and those of nodes with another version, secret or clock.",
                 gauges.unreadable_records,
             ),
             gauge(
@@ -132,32 +132,40 @@ impl Counters {
             ),
             gauge(
                 "cluster_inbox_bytes",
-                "Messages from the engine that wait for this node.",
+                "Size of the messages from the engine that wait for this node.",
                 gauges.inbox_bytes,
             ),
             gauge(
                 "cluster_outgoing_messages",
-                "Messages to other nodes that the engine hasn't taken.",
+                "Messages to other nodes that the engine has not accepted.",
                 gauges.waiting.messages,
             ),
-            gauge("cluster_outgoing_bytes", "Their size.", gauges.waiting.messages_bytes),
+            gauge(
+                "cluster_outgoing_bytes",
+                "Size of the messages to other nodes that the engine has not accepted.",
+                gauges.waiting.messages_bytes,
+            ),
             gauge("cluster_requests", "Requests that the engine hasn't answered.", gauges.waiting.requests),
-            gauge("cluster_requests_bytes", "Their size.", gauges.waiting.requests_bytes),
+            gauge(
+                "cluster_requests_bytes",
+                "Size of the requests that the engine has not answered.",
+                gauges.waiting.requests_bytes,
+            ),
             one("cluster_topics", "Topics with subscribers on this node.", Gauge, &self.interest),
             gauge("cluster_leases", "Feeds that this node fetches for all nodes.", gauges.feeds.leases),
             gauge(
                 "cluster_followed_feeds",
-                "Feeds with subscribers on this node that another node fetches, or nobody yet.",
+                "Feeds with subscribers on this node that another node fetches, or that no node fetches yet.",
                 gauges.feeds.followed,
             ),
             total(
                 "cluster_feed_resyncs",
-                "How often what the engine keeps of a feed was read again, because a version was missed.",
+                "Times that the log of a feed was read again from the engine, because a version was missed.",
                 gauges.feeds.resyncs,
             ),
             total(
                 "cluster_leases_lost",
-                "How often this node had to leave a feed to another one, or couldn't renew its lease.",
+                "Times that this node lost the lease of a feed to another node, or couldn't renew it.",
                 gauges.feeds.lost_leases,
             ),
             total(
@@ -167,12 +175,12 @@ impl Counters {
             ),
             gauge(
                 "cluster_feed_requests_waiting",
-                "Those of them that wait until others are answered.",
+                "Requests to the engine about feeds that wait until others are answered.",
                 gauges.feeds.requests_waiting,
             ),
             gauge(
                 "cluster_cold_keys",
-                "Keys of feeds without a document in the engine because of this node: leases that it holds or asks for, and terms that the engine hasn't forgotten.",
+                "Keys of feeds without a document that the engine stores because of this node: leases that it holds or requests, and terms that the engine hasn't removed.",
                 gauges.feeds.cold_keys,
             ),
             total(
@@ -187,7 +195,7 @@ impl Counters {
             ),
             total(
                 "cluster_vacant_rooms_refused",
-                "Messages to further such rooms that were refused at cluster.vacant_rooms_max.",
+                "Messages refused because cluster.vacant_rooms_max rooms without subscribers on this node were reached.",
                 gauges.rooms.vacant_refused,
             ),
             gauge(
@@ -197,12 +205,12 @@ impl Counters {
             ),
             gauge(
                 "cluster_history_rooms_reading",
-                "Those of them whose history is being read from the engine, or waits for it.",
+                "Rooms with subscribers on this node whose history is being read from the engine, or waits for it.",
                 gauges.rooms.reading,
             ),
             gauge(
                 "cluster_history_bytes",
-                "Messages of rooms with history that wait for a read or for this node's cores.",
+                "Size of the messages of rooms with history that wait for a read or for this node's cores.",
                 gauges.rooms.waiting_bytes,
             ),
             gauge(
@@ -210,7 +218,11 @@ impl Counters {
                 "Messages to rooms with history that the engine hasn't confirmed.",
                 gauges.rooms.appends,
             ),
-            gauge("cluster_appends_bytes", "Their size.", gauges.rooms.append_bytes),
+            gauge(
+                "cluster_appends_bytes",
+                "Size of the messages to rooms with history that the engine has not confirmed.",
+                gauges.rooms.append_bytes,
+            ),
             total(
                 "cluster_appends_failed",
                 "Messages to rooms with history that the engine didn't confirm in time.",
@@ -241,7 +253,7 @@ impl Counters {
             ),
             Metric {
                 name: "cluster_frames_refused",
-                help: "What arrived from the engine and wasn't an authentic frame of this version, or has a document that is too large.",
+                help: "Messages from the engine that aren't authentic frames of this version, or have a document that is too large.",
                 kind: Counter,
                 samples: refused.into(),
             },
@@ -259,7 +271,7 @@ impl Counters {
             ),
             one(
                 "cluster_connection_losses",
-                "How often the connection to the engine was lost, or messages from it were dropped.",
+                "Times that the connection to the engine was lost, or messages from it were dropped.",
                 Counter,
                 &self.connection_losses,
             ),

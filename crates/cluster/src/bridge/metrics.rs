@@ -66,13 +66,16 @@ pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
             Gauge,
             |figures| figures.is_up.into(),
         ),
-        one("bridge_connection_losses", "How often that connection was lost.", Counter, |c| {
+        one("bridge_connection_losses", "Times that the connection to this Redis was lost.", Counter, |c| {
             &c.connection_losses
         }),
         one("bridge_messages_sent", "Events published to Socket.IO's servers.", Counter, |c| &c.sent),
-        one("bridge_messages_received", "Events of Socket.IO's servers for clients here.", Counter, |c| {
-            &c.received
-        }),
+        one(
+            "bridge_messages_received",
+            "Events of Socket.IO's servers for clients of this node.",
+            Counter,
+            |c| &c.received,
+        ),
         one(
             "bridge_messages_not_sent",
             "Events and answers that were too large for Redis, or for which there was no room; other servers don't have them.",
@@ -90,21 +93,27 @@ pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
         }),
         Metric {
             name: "bridge_messages_refused",
-            help: "What arrived from Redis and has no effect, by reason.",
+            help: "Messages from Redis that were refused, by reason.",
             kind: Counter,
             samples: refused.collect(),
         },
         each(
             "bridge_messages_dropped",
-            "Messages that arrived faster than this node takes them.",
+            "Messages dropped because they arrived faster than this node handles them.",
             Counter,
             |figures| figures.dropped,
         ),
-        each("bridge_outgoing_bytes", "Messages that wait to be published to Redis.", Gauge, |figures| {
-            figures.outgoing_bytes as u64
-        }),
-        each("bridge_inbox_bytes", "Messages from Redis that wait for this node.", Gauge, |figures| {
-            figures.inbox_bytes as u64
-        }),
+        each(
+            "bridge_outgoing_bytes",
+            "Size of the messages that wait to be published to Redis.",
+            Gauge,
+            |figures| figures.outgoing_bytes as u64,
+        ),
+        each(
+            "bridge_inbox_bytes",
+            "Size of the messages from Redis that wait for this node.",
+            Gauge,
+            |figures| figures.inbox_bytes as u64,
+        ),
     ]
 }
