@@ -41,7 +41,7 @@ pub fn json(data: &[u8]) {
 
 /// What is written reads the same.
 fn strings(text: &str) {
-    for escaping in [Escaping::Json, Escaping::Script, Escaping::SockJs] {
+    for escaping in [Escaping::Json, Escaping::Script, Escaping::Transit] {
         let mut written = Vec::new();
         write_escaped(&mut written, text, escaping);
         let written = str::from_utf8(&written).expect("we write UTF-8");
@@ -50,7 +50,7 @@ fn strings(text: &str) {
         assert_eq!((&*raw.unescape(), rest), (text, ""));
         assert!(raw.starts_with(text) && string_is(&written[1..written.len() - 1], text));
     }
-    for escaping in [Escaping::SockJsEventStream, Escaping::SockJsScript, Escaping::SockJsHtmlScript] {
+    for escaping in [Escaping::TransitEventStream, Escaping::TransitScript, Escaping::TransitHtmlScript] {
         write_escaped(&mut Vec::new(), text, escaping);
     }
     let (mut written, mut means) = (Vec::new(), Vec::new());

@@ -78,7 +78,7 @@ fn all_kinds() -> Vec<Frame> {
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
     let session = SessionInfo {
         id: id.to_string(),
-        protocol: "sockjs",
+        protocol: "sockjs".into(),
         rooms: vec!["red".into()],
         handshake: None,
         details: SessionDetails {

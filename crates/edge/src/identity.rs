@@ -12,36 +12,33 @@ const CLIENT_TAG: u64 = 1 << 63;
 /// The hub's tag of a session that can be recovered.
 const SOCKET_TAG: u64 = 1 << 62;
 
-/// Prefixes that SockJS may be served at.
-pub const SOCKJS_PREFIXES_MAX: usize = 64;
+/// Prefixes with applications of their own that there may be.
+pub(crate) const PREFIXES_MAX: usize = 64;
 
-/// Which of [`Options::sockjs`](crate::Options::sockjs) or [`Options::protocols`](crate::Options::protocols) a client came in by, if by any.
+/// The prefix or the protocol of [`Options::protocols`](crate::Options::protocols) by which a
+/// client connected, if there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Service(u8);
 
 impl Service {
-    /// By its place among the SockJS prefixes, which is below [`SOCKJS_PREFIXES_MAX`].
+    /// By its place among the prefixes, which is below [`PREFIXES_MAX`].
     pub(crate) fn of(place: usize) -> Self {
         Self(place as u8 + 1)
     }
 
     /// By its place among the custom protocols.
     pub(crate) fn of_custom(place: usize) -> Self {
-        Self::of(SOCKJS_PREFIXES_MAX + place)
+        Self::of(PREFIXES_MAX + place)
     }
 
-    /// The place in a list of all SockJS prefixes that there may be, followed by the custom protocols.
+    /// The place in a list of all prefixes that there may be, followed by the custom protocols.
     pub(crate) fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
-    pub(crate) fn is_sockjs(self) -> bool {
-        self.place().is_some_and(|place| place < SOCKJS_PREFIXES_MAX)
-    }
-
     /// The place among the custom protocols.
     pub(crate) fn custom(self) -> Option<usize> {
-        self.place()?.checked_sub(SOCKJS_PREFIXES_MAX)
+        self.place()?.checked_sub(PREFIXES_MAX)
     }
 }
 
@@ -75,27 +72,40 @@ impl Sids {
     }
 }
 
-/// The protocol of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClientKind {
-    EngineIo,
-    SockJs,
+macro_rules! define_kinds {
+    ($($kind:ident, $table:ident, $client:ty;)*) => {
+        /// The protocol of a client.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum ClientKind {
+            $($kind),*
+        }
+
+        impl ClientKind {
+            pub(crate) const ALL: &[Self] = &[$(Self::$kind),*];
+        }
+    };
 }
+
+client_kinds!(define_kinds);
 
 /// A handle for a client of this core, also for one that is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientId {
     index: u32,
-    /// A serial number of 27 bits, a bit for the protocol, and a one, so that an `Option` takes no more.
+    /// A serial number of 26 bits, two for the protocol, and a one, so that an `Option` takes no more.
     bits: NonZeroU32,
 }
 
-const SERIAL_BITS: u32 = 27;
+const SERIAL_BITS: u32 = 26;
+const _: () = assert!(ClientKind::ALL.len() <= 4);
 
 impl ClientId {
-    /// `serial`: any number; only its low 27 bits count.
+    /// The handle of no client.
+    pub(crate) const NONE: Self = Self { index: u32::MAX, bits: NonZeroU32::MIN };
+
+    /// `serial`: any number; only its low 26 bits count.
     pub(crate) fn new(kind: ClientKind, index: usize, serial: u32) -> Self {
-        let kind = u32::from(kind == ClientKind::SockJs) << SERIAL_BITS;
+        let kind = (kind as u32) << SERIAL_BITS;
         let serial = serial & ((1 << SERIAL_BITS) - 1);
         Self { index: index as u32, bits: NonZeroU32::MIN | (serial | kind) << 1 }
     }
@@ -109,10 +119,8 @@ impl ClientId {
     }
 
     pub(crate) fn kind(self) -> ClientKind {
-        match self.bits.get() >> (SERIAL_BITS + 1) & 1 {
-            0 => ClientKind::EngineIo,
-            _ => ClientKind::SockJs,
-        }
+        let kind = self.bits.get() >> (SERIAL_BITS + 1) & 3;
+        ClientKind::ALL.get(kind as usize).copied().unwrap_or(ClientKind::ALL[0])
     }
 
     /// The client of a number of [`Self::to_bits`].

@@ -18,6 +18,9 @@
 //! | `driver` | `Driver` | [`Core`], which runs over every driver |
 //! | `driver` | `SimDriver`, `World` | [`simulated`] |
 
+#[macro_use]
+mod table;
+
 mod access;
 mod app;
 mod budget;
@@ -58,12 +61,11 @@ pub use app::{
 pub use core::Core;
 pub use encode::CUSTOM_PROTOCOLS_MAX;
 pub use hosts::{HostError, Hosts};
-pub use identity::SOCKJS_PREFIXES_MAX;
 pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
-    Primus, Recovery, SameSite, SockJs, Sse, StaticRoute, Tokens,
+    Primus, Recovery, SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
 pub use ports::{
@@ -73,13 +75,14 @@ pub use ports::{
     EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Histogram, HistogramSample, Identity,
     IdentityFilter, LIST_BYTES_MAX, Ledger, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
     MOVING_TOPICS_MAX, MemberList, MembersQuery, Metric, MetricKind, MovingSocket, MovingSubscription,
-    NetworkError, Networks, NodeInfo, NodeTag, Notice, NoticeSink, PROTOCOLS, Pid, Principal, PublicId,
-    Publish, PushDenied, PushResult, PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX,
-    ReadResult, Readiness, Recheck, RecheckAction, Relay, RelayPermit, RevocationList, RevocationsFull,
-    Revoked, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionDetails,
-    SessionInfo, SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target,
-    Ticket, Wanted, expiries,
+    NetworkError, Networks, NodeInfo, NodeTag, Notice, NoticeSink, Pid, Principal, PublicId, Publish,
+    PushDenied, PushResult, PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX, ReadResult,
+    Readiness, Recheck, RecheckAction, Relay, RelayPermit, RevocationList, RevocationsFull, Revoked,
+    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo,
+    SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
+    Wanted, expiries,
 };
+pub use protocols::route::{Closing, closings};
 pub use proxies::{ForwardedHeader, Proxies};
 pub use rule::{Presence, Rooms, Rule, Template, TemplateError};
 pub use shared::Shared as NodeHandle;

@@ -2,8 +2,8 @@
 
 pub(crate) mod tls;
 
-use crate::encode::{Encoding, Encodings};
-use crate::ports::PROTOCOLS;
+use crate::encode::{ENCODINGS_MAX, Encoding, Encodings};
+use crate::identity::ClientKind;
 use crate::ports::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +29,15 @@ impl Figure {
     }
 }
 
+/// A figure for each encoding.
+struct ByEncoding([Figure; ENCODINGS_MAX]);
+
+impl Default for ByEncoding {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Figure::default()))
+    }
+}
+
 macro_rules! figures {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident = $metric:literal,)*) => {
         /// One core's figures.
@@ -38,7 +47,7 @@ macro_rules! figures {
             pub(crate) disconnects: [Figure; Disconnect::ALL.len()],
             pub(crate) turn_cpu: Seconds,
             delivery: Seconds,
-            sessions_by_protocol: [Figure; PROTOCOLS.len()],
+            sessions_by_encoding: ByEncoding,
             pub(crate) tls: tls::Handshakes,
         }
 
@@ -70,12 +79,11 @@ macro_rules! figures {
                 name: "sessions_by_protocol",
                 help: "Open sessions, by protocol.",
                 kind: MetricKind::Gauge,
-                samples: PROTOCOLS
-                    .iter()
-                    .enumerate()
-                    .map(|(nth, name)| {
-                        let of = |figures: &Arc<CoreMetrics>| figures.sessions_by_protocol[nth].value();
-                        (vec![("protocol", (*name).to_owned())], cores.iter().map(of).sum())
+                samples: Encoding::protocols()
+                    .into_iter()
+                    .map(|name| {
+                        let of = |figures: &Arc<CoreMetrics>| figures.sessions_of(name);
+                        (vec![("protocol", name.to_owned())], cores.iter().map(of).sum())
                     })
                     .collect(),
             });
@@ -290,23 +298,23 @@ impl CoreMetrics {
 
     /// To be called now and then, as there are many formats.
     pub(crate) fn record_protocols(&self, hub: &Hub<Encodings>) {
-        let mut sums = [0; PROTOCOLS.len()];
-        for (number, sessions) in (0..).zip(hub.formats()).filter(|(_, sessions)| **sessions > 0) {
-            let protocol = Encoding::from(FormatId(number)).protocol();
-            if let Some(nth) = PROTOCOLS.iter().position(|name| Some(*name) == protocol) {
-                sums[nth] += u64::from(*sessions);
-            }
+        for (figure, sessions) in self.sessions_by_encoding.0.iter().zip(hub.formats()) {
+            figure.set(u64::from(*sessions));
         }
-        for (figure, sum) in self.sessions_by_protocol.iter().zip(sums) {
-            figure.set(sum);
-        }
+    }
+
+    /// The number of sessions of a protocol.
+    fn sessions_of(&self, protocol: &str) -> u64 {
+        let of_protocol = |number: &u8| Encoding::from(FormatId(*number)).protocol() == Some(protocol);
+        let numbers = (0..ENCODINGS_MAX as u8).filter(of_protocol);
+        numbers.map(|number| self.sessions_by_encoding.0[usize::from(number)].value()).sum()
     }
 
     pub(crate) fn record(
         &self,
         hub: &Hub<Encodings>,
         connections: usize,
-        [engineio, sockjs]: [usize; 2],
+        [engineio, sockjs, ..]: [usize; ClientKind::ALL.len()],
         suspended: usize,
         held: usize,
     ) {

@@ -2,6 +2,6 @@
 
 pub(crate) use stentor_frame::{ConnId, Frame, TimerId};
 pub(crate) use stentor_hub::{
-    Body, CoreId, Disconnect, Epoch, FeedState, Key, KeyError, KeyRule, Policy, Position, Room, SessionId,
-    SubscribeError, Topic,
+    Body, CoreId, Data, Disconnect, Epoch, FeedState, Key, KeyError, KeyRule, Policy, Position, Room,
+    SessionId, SubscribeError, Topic,
 };

@@ -3,8 +3,8 @@
 use crate::app::{Application, Chat, Echo, Limited, RoomsApp};
 use crate::core::{Core, Mailboxes};
 use crate::executor::Apps;
-use crate::identity::SOCKJS_PREFIXES_MAX;
-use crate::options::{App, CustomProtocol, LISTENERS_MAX, Options, SockJs};
+use crate::identity::PREFIXES_MAX;
+use crate::options::{App, LISTENERS_MAX, Options};
 use crate::ports::ControlPlane;
 use crate::shared::Shared;
 use crate::shared::Shared as NodeHandle;
@@ -246,7 +246,7 @@ fn built_in(app: App, options: &Options) -> Box<dyn Application> {
     }
 }
 
-/// Makes a core's applications: the given one or the built-in one that the options name, and those of SockJS prefixes
+/// Makes a core's applications: the given one or the built-in one that the options name, and those of prefixes
 /// that name another, and those of custom protocols.
 fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
@@ -256,9 +256,9 @@ fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> A
     };
     Arc::new(move |core| Apps {
         node: limited(given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core))),
-        services: (0..SOCKJS_PREFIXES_MAX)
+        services: (0..PREFIXES_MAX)
             .map(|place| {
-                let other = options.sockjs.get(place)?.app;
+                let other = options.prefix(place)?.1;
                 other.filter(|app| given.is_some() || *app != options.app).map(|app| built_in(app, &options))
             })
             .chain(options.protocols.iter().map(|protocol| Some((protocol.app)(core))))
@@ -269,7 +269,7 @@ fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> A
 
 impl Node {
     /// Opens the listeners and starts the cores, with the built-in application that the options name, or
-    /// another one. SockJS prefixes may name a built-in one of their own.
+    /// another one. Prefixes may name a built-in one of their own.
     ///
     /// # Errors
     /// An option is invalid, the driver does not work here, an address can't be bound, or the system refuses descriptors,
@@ -280,8 +280,7 @@ impl Node {
         control: Arc<dyn ControlPlane>,
         app: Option<AppFactory>,
     ) -> Result<Self, StartError> {
-        SockJs::check(&options.sockjs).map_err(StartError::Options)?;
-        CustomProtocol::check(&options.protocols).map_err(StartError::Options)?;
+        options.check().map_err(StartError::Options)?;
         if options.tls.is_none() && options.listeners.iter().any(|listener| listener.tls) {
             return Err(StartError::Options("a listener for TLS needs a certificate".into()));
         }

@@ -4,7 +4,7 @@ use crate::app::Application;
 use crate::defaults::with_defaults;
 use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
-use crate::identity::SOCKJS_PREFIXES_MAX;
+use crate::identity::PREFIXES_MAX;
 use crate::ledger::Ledger;
 use crate::limits::{AddressLimits, SessionLimits, UserLimits};
 use crate::origin::Origins;
@@ -213,6 +213,9 @@ with_defaults! {
         pub feed_as_string: bool = false,
     }
 }
+
+/// Maximum number of prefixes that SockJS is served at.
+pub const SOCKJS_PREFIXES_MAX: usize = PREFIXES_MAX;
 
 with_defaults! {
     /// A prefix that SockJS is served at. The largest message or body is [`Limits::message_bytes_max`]; its WebSockets have
@@ -434,6 +437,17 @@ with_defaults! {
 }
 
 impl Options {
+    /// Checks the lists of prefixes and of custom protocols.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        SockJs::check(&self.sockjs)?;
+        CustomProtocol::check(&self.protocols)
+    }
+
+    /// A prefix, by its place, and the built-in application that runs there instead of the node's.
+    pub(crate) fn prefix(&self, place: usize) -> Option<(&str, Option<App>)> {
+        self.sockjs.get(place).map(|sockjs| (&*sockjs.prefix, sockjs.app))
+    }
+
     /// Whether clients speak TLS at a listener, by its number.
     pub(crate) fn is_tls(&self, listener: u8) -> bool {
         match usize::from(listener).checked_sub(1) {

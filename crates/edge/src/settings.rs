@@ -3,22 +3,17 @@
 //! Each core has its own reference to the [`Settings`] and gets the next ones by a command, so that no handler ever
 //! waits, and no option changes within a turn.
 
-use crate::options::{Limits, Options, SockJs};
+use crate::options::{Limits, Options};
 use stentor_hub::HistoryLimits;
-use stentor_wire::sockjs::answer::Iframe;
 
-/// The options, and what follows from them.
+/// The options in force.
 pub(crate) struct Settings {
     pub(crate) options: Options,
-    /// The iframe pages of the SockJS prefixes, by their place in the options.
-    pub(crate) iframes: Vec<Iframe>,
 }
 
 impl Settings {
     pub(crate) fn new(options: Options) -> Self {
-        let ancestors = options.origins.ancestors();
-        let iframe = |sockjs: &SockJs| Iframe::new(&sockjs.client_url, ancestors.as_deref());
-        Self { iframes: options.sockjs.iter().map(iframe).collect(), options }
+        Self { options }
     }
 
     /// What may change is of `next`, the rest stays.

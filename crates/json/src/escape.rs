@@ -18,14 +18,14 @@ pub enum Escaping {
     /// The characters that old browsers change in transit, as listed in the SockJS specification:
     /// U+200C–200F,
     /// U+2028–202F, U+2060–206F, U+FFF0–FFFF.
-    SockJs,
-    /// Like `SockJs`, and `%` as `%25`: SockJS clients pass an event stream's data through `decodeURI`.
-    SockJsEventStream,
-    /// Like `SockJs`, within a JavaScript string: every backslash is doubled, every quote escaped.
-    SockJsScript,
-    /// Like `SockJsScript`, within an HTML script element: `<` becomes `\u003c`, so that no text ends the
+    Transit,
+    /// Like `Transit`, and `%` as `%25`: SockJS clients pass an event stream's data through `decodeURI`.
+    TransitEventStream,
+    /// Like `Transit`, within a JavaScript string: every backslash is doubled, every quote escaped.
+    TransitScript,
+    /// Like `TransitScript`, within an HTML script element: `<` becomes `\u003c`, so that no text ends the
     /// element or changes how its end is found.
-    SockJsHtmlScript,
+    TransitHtmlScript,
 }
 
 /// Appends `text` as a JSON string, quotes included, escaped as in `JSON.stringify`.
@@ -39,10 +39,10 @@ pub fn write_escaped(out: &mut Vec<u8>, text: &str, escaping: Escaping) {
     match escaping {
         Escaping::Json => Writer::<0>::string(out, text),
         Escaping::Script => Writer::<LINES>::string(out, text),
-        Escaping::SockJs => Writer::<TRANSIT>::string(out, text),
-        Escaping::SockJsEventStream => Writer::<{ TRANSIT | PERCENT }>::string(out, text),
-        Escaping::SockJsScript => Writer::<{ TRANSIT | NESTED }>::string(out, text),
-        Escaping::SockJsHtmlScript => Writer::<{ TRANSIT | NESTED | LESS_THAN }>::string(out, text),
+        Escaping::Transit => Writer::<TRANSIT>::string(out, text),
+        Escaping::TransitEventStream => Writer::<{ TRANSIT | PERCENT }>::string(out, text),
+        Escaping::TransitScript => Writer::<{ TRANSIT | NESTED }>::string(out, text),
+        Escaping::TransitHtmlScript => Writer::<{ TRANSIT | NESTED | LESS_THAN }>::string(out, text),
     }
 }
 
@@ -56,7 +56,7 @@ pub fn write_wtf8(out: &mut Vec<u8>, text: &[u8]) {
 const NESTED: u8 = 1;
 /// U+2028 and U+2029 are escaped.
 const LINES: u8 = 2;
-/// The characters of [`Escaping::SockJs`] are escaped.
+/// The characters of [`Escaping::Transit`] are escaped.
 const TRANSIT: u8 = 4;
 /// `%` is escaped.
 const PERCENT: u8 = 8;

@@ -40,8 +40,8 @@ pub use inbox::{
 };
 pub use ledger::{Charge, Class, Ledger};
 pub use lists::{
-    LIST_BYTES_MAX, PROTOCOLS, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails,
-    SessionInfo, SessionList,
+    LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
+    SessionList,
 };
 pub use members::{MemberList, MembersQuery};
 pub use moving::{

@@ -1,6 +1,7 @@
 //! Lists of sessions and rooms.
 
 use super::Principal;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,8 +58,8 @@ impl SessionList {
 pub struct SessionInfo {
     /// Its public id. For clients of Socket.IO protocol 4, `socket.id` as they know it.
     pub id: String,
-    /// One of [`PROTOCOLS`].
-    pub protocol: &'static str,
+    /// The name of its protocol, as in the label `protocol` of the metrics.
+    pub protocol: Cow<'static, str>,
     /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
     pub rooms: Vec<String>,
     /// For clients of Socket.IO, if the node keeps handshakes: how they have connected, as JSON.
@@ -66,9 +67,6 @@ pub struct SessionInfo {
     /// What is known of it besides.
     pub details: SessionDetails,
 }
-
-/// The protocols that sessions speak.
-pub const PROTOCOLS: [&str; 6] = ["websocket", "primus", "engineio", "socketio", "sockjs", "sse"];
 
 /// What is known of a session. Nothing is, if it is on a server of another kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

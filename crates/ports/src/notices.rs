@@ -13,7 +13,7 @@ pub enum Notice<'a> {
         session: PublicId,
         /// Who its client is. `None`: the node has no [`Authenticator`](super::Authenticator).
         identity: Option<&'a Identity>,
-        /// One of [`PROTOCOLS`](super::PROTOCOLS).
+        /// The name of its protocol.
         protocol: &'static str,
         /// Its namespace; `/` for plain sessions.
         namespace: &'a str,

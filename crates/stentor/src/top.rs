@@ -55,7 +55,10 @@ fn page(status: &Value, before: Option<(&Value, Duration)>) -> String {
     );
 
     let figures = &status["data_plane"];
-    for name in ["connections", "sessions", "engineio_sessions", "sockjs_sessions", "topics"] {
+    let sessions =
+        figures.as_object().into_iter().flat_map(Map::keys).filter(|name| name.ends_with("_sessions"));
+    for name in ["connections", "sessions"].into_iter().chain(sessions.map(String::as_str)).chain(["topics"])
+    {
         line(&words(name), figures[name].to_string());
     }
     for name in ["messages_received", "deliveries_sent", "deliveries_dropped", "http_requests"] {

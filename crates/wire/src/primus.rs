@@ -162,7 +162,7 @@ pub fn write_message(out: &mut Vec<u8>, json: &str) {
 /// Appends a text as a message: a JSON string. The caller must check `text.starts_with("primus::")` before,
 /// in place of [`is_reserved`].
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
-    write_escaped(out, text, Escaping::SockJs);
+    write_escaped(out, text, Escaping::Transit);
 }
 
 /// Appends a server's ping. `now` is the time since 1970.

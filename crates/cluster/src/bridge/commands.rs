@@ -285,7 +285,7 @@ fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     let rooms = rooms.into_iter().filter(|room| *room != id).map(|room| room.to_string()).collect();
     SessionInfo {
         id: id.to_string(),
-        protocol: "socketio",
+        protocol: "socketio".into(),
         rooms,
         handshake: None,
         details: Default::default(),

@@ -2,11 +2,12 @@
 
 use super::codec::{Reader, Writer};
 use super::{Content, FrameError, room};
+use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{Data, Room};
 use stentor_ports::{
-    Concerned, MemberList, MembersQuery, PROTOCOLS, Principal, PublicId, Recheck, RoomList, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, Target,
+    Concerned, MemberList, MembersQuery, Principal, PublicId, Recheck, RoomList, RoomsQuery, SessionDetails,
+    SessionInfo, SessionList, Target,
 };
 
 /// A question to all other nodes.
@@ -297,8 +298,7 @@ impl Reader {
     }
 
     fn session(&mut self) -> Result<SessionInfo, FrameError> {
-        let (id, protocol) = (self.string()?, self.text()?);
-        let protocol = PROTOCOLS.into_iter().find(|name| **name == *protocol).ok_or(FrameError::Malformed)?;
+        let (id, protocol) = (self.string()?, Cow::Owned(self.string()?));
         let rooms = self.list(Self::string)?;
         Ok(SessionInfo { id, protocol, rooms, handshake: None, details: self.details()? })
     }

@@ -15,9 +15,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stentor_ports::{Charge, Class, Done, Ledger, Location, SessionClaim, SessionName};
+use stentor_ports::{Charge, Class, Done, Ledger, Location, Metric, MetricKind, SessionClaim, SessionName};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -76,6 +77,24 @@ fn name_of(SessionName { prefix, key, session }: SessionName<'_>) -> Arc<str> {
         digest.update(part);
     }
     format!("sockjs:{}", URL_SAFE_NO_PAD.encode(digest.finalize())).into()
+}
+
+/// The metrics of `claims` names.
+pub(super) fn metrics(counters: &Counters, claims: usize) -> Vec<Metric> {
+    vec![
+        Metric {
+            name: "cluster_sockjs_claims",
+            help: "SockJS sessions whose names this node has claimed in the engine.",
+            kind: MetricKind::Gauge,
+            samples: vec![(Vec::new(), claims as u64)],
+        },
+        Metric {
+            name: "cluster_sockjs_claims_failed",
+            help: "SockJS sessions that other nodes may not find: their names couldn't be claimed, or the claim wasn't renewed.",
+            kind: MetricKind::Counter,
+            samples: vec![(Vec::new(), counters.claims_failed.load(Ordering::Relaxed))],
+        },
+    ]
 }
 
 impl Claims {

@@ -78,7 +78,7 @@ impl Counters {
         count(&self.refusals[refusal as usize]);
     }
 
-    pub(super) fn metrics(&self, claims: usize) -> Vec<Metric> {
+    pub(super) fn metrics(&self) -> Vec<Metric> {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let sample = |label: &'static str, counter| (vec![("reason", label.to_owned())], value(counter));
         let failures = Failure::ALL.iter().zip(&self.failures);
@@ -95,18 +95,6 @@ impl Counters {
                 help: "Connections that the internal listener closed (cluster.listen).",
                 kind: MetricKind::Counter,
                 samples: refusals.map(|(reason, counter)| sample(reason.label(), counter)).collect(),
-            },
-            Metric {
-                name: "cluster_sockjs_claims",
-                help: "SockJS sessions whose names this node has claimed in the engine.",
-                kind: MetricKind::Gauge,
-                samples: vec![(Vec::new(), claims as u64)],
-            },
-            Metric {
-                name: "cluster_sockjs_claims_failed",
-                help: "SockJS sessions that other nodes may not find: their names couldn't be claimed, or the claim wasn't renewed.",
-                kind: MetricKind::Counter,
-                samples: vec![(Vec::new(), value(&self.claims_failed))],
             },
         ]
     }

@@ -126,8 +126,13 @@ impl Relays {
     /// The figures of a node's part; all zero if it has none.
     pub(crate) fn metrics(this: Option<&Self>) -> Vec<Metric> {
         match this {
-            Some(this) => this.counters.metrics(this.claims.len()),
-            None => Counters::default().metrics(0),
+            Some(this) => {
+                [this.counters.metrics(), claims::metrics(&this.counters, this.claims.len())].concat()
+            }
+            None => {
+                let counters = Counters::default();
+                [counters.metrics(), claims::metrics(&counters, 0)].concat()
+            }
         }
     }
 

@@ -117,7 +117,7 @@ impl CommandInbox for Plane {
                 note(&format!("sessions {limit}"));
                 let session = |n: usize| SessionInfo {
                     id: format!("{}-{n}", self.sessions),
-                    protocol: "socketio",
+                    protocol: "socketio".into(),
                     rooms: vec!["a".into()],
                     handshake: None,
                     details: SessionDetails::default(),

@@ -9,6 +9,7 @@ use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use std::borrow::Cow;
 use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX, Room, RoomMember};
 use stentor_ports::{
@@ -26,7 +27,7 @@ struct User {
 #[derive(Serialize)]
 pub(super) struct Session {
     id: String,
-    protocol: &'static str,
+    protocol: Cow<'static, str>,
     rooms: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<User>,

@@ -10,7 +10,7 @@ use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use stentor_hub::{MEMBERS_LISTED_MAX, ROOM_BYTES_MAX};
-use stentor_ports::{PROTOCOLS, ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
+use stentor_ports::{ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
 
 /// Returns the document.
 pub fn openapi() -> Value {
@@ -300,7 +300,7 @@ fn list_schemas() -> Value {
             "additionalProperties": false,
             "properties": {
                 "id": {"$ref": "#/components/schemas/SessionId"},
-                "protocol": {"enum": PROTOCOLS},
+                "protocol": {"type": "string", "description": "As in `stentor_sessions_by_protocol`."},
                 "rooms": {"type": "array", "items": text},
                 "user": {"$ref": "#/components/schemas/User"},
                 "info": {"description": "What others may know of the client."},

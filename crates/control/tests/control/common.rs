@@ -211,7 +211,7 @@ impl CommandInbox for FakePlane {
             Command::Sessions { limit, done } => {
                 let info = SessionInfo {
                     id: "id".into(),
-                    protocol: "socketio",
+                    protocol: "socketio".into(),
                     rooms: vec!["a".into()],
                     handshake: None,
                     details: SessionDetails::default(),

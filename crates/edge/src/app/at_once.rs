@@ -1,9 +1,7 @@
 //! Pending deliveries that leave a session's queue at once, to be sent with what is written to its client now.
 
-use crate::encode::{Encoding, Encodings, Wire, sockjs_frame};
-use crate::message::Message;
+use crate::encode::{Encoding, Encodings, OwnWire, Wire};
 use stentor_hub::{Hub, SessionId, Topic};
-use stentor_wire::sockjs::Wrapping;
 
 /// Pending deliveries up to this size are sent together with the answers to the client, so that no answer overtakes
 /// them. A session with more is a slow consumer: its deliveries are sent step by step.
@@ -14,9 +12,7 @@ pub(crate) fn take_at_once(hub: &mut Hub<Encodings>, session: SessionId, out: &m
     let is_in_flight = hub.is_in_flight(session);
     let Some(encoding) = hub.format(session).map(Encoding::from) else { return };
     match encoding.wire() {
-        Wire::SockJs(wrapping) if wrapping != Wrapping::WebSocket => {
-            take_records(hub, session, encoding, out);
-        }
+        Wire::Own(wire) => take_messages(hub, session, (encoding, wire), out),
         _ => hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes())),
     }
     // The kernel reports what was in flight before, and this with it.
@@ -38,18 +34,19 @@ pub(crate) fn take_before_leave(
     }
 }
 
-/// The same as [`take_at_once`] for a client of SockJS over HTTP. Its frames depend on the request that carries them, which may be another one
-/// then: so they become messages again. `xhr` has the shortest frames.
-fn take_records(hub: &mut Hub<Encodings>, session: SessionId, encoding: Encoding, out: &mut Vec<u8>) {
-    let xhr = Encoding::sockjs(Wrapping::Xhr, encoding.envelope());
-    hub.set_format(session, xhr.into());
-    hub.take_all(session, |_, frame| {
-        let bytes = frame.bytes();
-        let messages = Wrapping::Xhr.messages_of(sockjs_frame(Wrapping::Xhr, &bytes));
-        let message = messages.and_then(|message| std::str::from_utf8(message).ok());
-        if let Some(text) = message.and_then(stentor_json::string) {
-            xhr.message("/", out, Message::Text(&text));
-        }
-    });
-    hub.set_format(session, encoding.into());
+/// The same as [`take_at_once`] for a protocol with a wire of its own, whose messages may have another form than publications.
+fn take_messages(
+    hub: &mut Hub<Encodings>,
+    session: SessionId,
+    (encoding, wire): (Encoding, &dyn OwnWire),
+    out: &mut Vec<u8>,
+) {
+    let other = wire.message_wire().map(|own| Encoding::own(own, encoding.envelope()));
+    if let Some(other) = other {
+        hub.set_format(session, other.into());
+    }
+    hub.take_all(session, |_, frame| wire.append_message_of(&frame.bytes(), out));
+    if other.is_some() {
+        hub.set_format(session, encoding.into());
+    }
 }

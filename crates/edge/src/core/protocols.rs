@@ -7,7 +7,7 @@ use crate::app::Alarm;
 use crate::executor::{Apps, Executor};
 use crate::identity::{Sid, SidHasher};
 use crate::options::Limits;
-use crate::protocols::table::Clients;
+use crate::protocols::clients::Clients;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use std::collections::HashMap;

@@ -54,7 +54,13 @@ impl Protocols {
             _ => None,
         };
         let details = self.ex.details(session);
-        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect(), handshake, details }
+        SessionInfo {
+            id: self.id_of(session),
+            protocol: protocol.into(),
+            rooms: rooms.collect(),
+            handshake,
+            details,
+        }
     }
 
     /// Reports to the application behind the server what has happened in this turn.

@@ -12,9 +12,10 @@ use stentor_wire::ws::Opcode;
 const BASE64: &[u8] = br#","encoding":"base64""#;
 
 /// One message of a plain session, in parts so that a document isn't copied twice.
-pub(super) struct Plain<'a> {
+pub(crate) struct Plain<'a> {
     pub(super) opcode: Opcode,
-    pub(super) head: Vec<u8>,
+    /// Bytes before the data.
+    pub(crate) head: Vec<u8>,
     pub(super) data: Cow<'a, [u8]>,
     pub(super) tail: &'static [u8],
 }
@@ -35,7 +36,7 @@ impl<'a> Plain<'a> {
     }
 
     /// The message as text: bytes as base64.
-    pub(super) fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         if self.opcode != Opcode::Text {
             return STANDARD.encode(&self.data).into();
         }
@@ -55,7 +56,7 @@ impl<'a> From<Message<'a>> for Plain<'a> {
 }
 
 /// What a plain session receives; `None` for nothing.
-pub(super) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
+pub(crate) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
     match envelope {
         Envelope::V1 => Some(v1(body)),
         Envelope::Raw | Envelope::SocketIo => raw(body),
@@ -63,7 +64,7 @@ pub(super) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
 }
 
 /// A publication's body alone; nothing where it has none.
-pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
+pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
     let plain = |opcode, data| Some(Plain { opcode, head: Vec::new(), data, tail: b"" });
     match body {
         Body::Snapshot { document, .. } => {
@@ -98,7 +99,7 @@ pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
 }
 
 /// A publication as a message of `stentor.v1`.
-pub(super) fn v1(body: &Body) -> Plain<'_> {
+pub(crate) fn v1(body: &Body) -> Plain<'_> {
     let mut head = Vec::with_capacity(128);
     let text = |head, data, tail| Plain { opcode: Opcode::Text, head, data, tail };
     match body {

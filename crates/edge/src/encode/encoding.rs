@@ -2,9 +2,11 @@
 //!
 //! The hub knows an encoding by its number. The table of this file is the only place that knows the numbers.
 
-use crate::message::Envelope;
-use stentor_hub::FormatId;
-use stentor_wire::sockjs::Wrapping;
+use super::frame::SharedFrames;
+use crate::message::{Envelope, Message};
+use std::collections::BTreeSet;
+use stentor_frame::Frame;
+use stentor_hub::{Body, FormatId};
 
 /// Protocols of the embedder's own that there may be.
 pub const CUSTOM_PROTOCOLS_MAX: usize = 8;
@@ -20,23 +22,46 @@ pub(crate) enum EngineFraming {
     Record,
 }
 
+/// The form in which a protocol writes the messages and publications of its sessions.
+pub(crate) trait OwnWire: Sync {
+    /// The name of the protocol.
+    fn protocol(&self) -> &'static str;
+
+    /// Appends a message to one session.
+    fn message(&self, out: &mut Vec<u8>, message: Message<'_>);
+
+    /// Appends a message to one session that is JSON.
+    fn json(&self, out: &mut Vec<u8>, text: &str) {
+        self.message(out, Message::Text(text));
+    }
+
+    /// Encodes a publication, once per node. `None`: sessions don't receive it.
+    fn publication(&self, frames: &SharedFrames, body: &Body, envelope: Envelope) -> Option<Frame>;
+
+    /// The wire with which pending deliveries leave their queue to be written as messages; `None`: with their own.
+    fn message_wire(&self) -> Option<Own> {
+        None
+    }
+
+    /// Appends an encoded publication, of [`Self::message_wire`] if there is one, as [`Self::message`] would have written it.
+    fn append_message_of(&self, encoded: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(encoded);
+    }
+}
+
 /// Frames or packets that carry messages and publications.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Wire {
     /// A document's body alone, for responses over HTTP. Other publications are empty.
     Document,
     /// Server-Sent Events, each in a chunk.
     Events,
-    /// JSON values of Primus in WebSocket messages. With `is_value`, text that is JSON is written as that value, other
-    /// text as a string.
-    Primus { is_value: bool },
     /// Engine.IO packets.
     EngineIo(EngineFraming),
     /// Socket.IO events in Engine.IO packets.
     SocketIo(EngineFraming),
-    /// SockJS frames. Publications for transports that stream are chunks (RFC 9112, 7.1), as HTTP/1.1 has them; polls and
-    /// HTTP/1.0 unwrap them with [`sockjs_frame`](super::sockjs_frame). Messages for a transport over HTTP are records.
-    SockJs(Wrapping),
+    /// The form of one protocol.
+    Own(&'static dyn OwnWire),
     /// WebSocket messages. With `deflated`, a publication is compressed if that makes it shorter.
     WebSocket { deflated: bool },
     /// WebSocket messages of a protocol of [`Options::protocols`](crate::Options::protocols), by its place.
@@ -47,42 +72,57 @@ pub(crate) enum Wire {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Encoding(u8);
 
-const WIRES: [Wire; CUSTOM as usize + CUSTOM_PROTOCOLS_MAX] = [
-    Wire::Document,
-    Wire::Events,
-    Wire::Primus { is_value: false },
-    Wire::Primus { is_value: true },
-    Wire::EngineIo(EngineFraming::V4),
-    Wire::EngineIo(EngineFraming::V3),
-    Wire::EngineIo(EngineFraming::Record),
-    Wire::SocketIo(EngineFraming::V4),
-    Wire::SocketIo(EngineFraming::V3),
-    Wire::SocketIo(EngineFraming::Record),
-    Wire::SockJs(Wrapping::WebSocket),
-    Wire::SockJs(Wrapping::Xhr),
-    Wire::SockJs(Wrapping::EventSource),
-    Wire::SockJs(Wrapping::HtmlFile),
-    Wire::SockJs(Wrapping::Jsonp),
-    Wire::WebSocket { deflated: false },
-    Wire::WebSocket { deflated: true },
-    Wire::Custom(0),
-    Wire::Custom(1),
-    Wire::Custom(2),
-    Wire::Custom(3),
-    Wire::Custom(4),
-    Wire::Custom(5),
-    Wire::Custom(6),
-    Wire::Custom(7),
-];
+macro_rules! define_wires {
+    ($($name:ident = $wire:expr),* $(,)?) => {
+        /// The wires of [`Wire::Own`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Own {
+            $($name),*
+        }
+
+        impl Own {
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+        }
+
+        static WIRES: [Wire; WIRES_LEN] = [
+            Wire::Document,
+            Wire::Events,
+            Wire::EngineIo(EngineFraming::V4),
+            Wire::EngineIo(EngineFraming::V3),
+            Wire::EngineIo(EngineFraming::Record),
+            Wire::SocketIo(EngineFraming::V4),
+            Wire::SocketIo(EngineFraming::V3),
+            Wire::SocketIo(EngineFraming::Record),
+            $(Wire::Own(&$wire),)*
+            Wire::WebSocket { deflated: false },
+            Wire::WebSocket { deflated: true },
+            Wire::Custom(0),
+            Wire::Custom(1),
+            Wire::Custom(2),
+            Wire::Custom(3),
+            Wire::Custom(4),
+            Wire::Custom(5),
+            Wire::Custom(6),
+            Wire::Custom(7),
+        ];
+    };
+}
+
+own_wires!(define_wires);
 
 /// Places in [`WIRES`] of the first entry of each kind.
 const EVENTS: u8 = 1;
-const PRIMUS: u8 = 2;
-const ENGINE_IO: u8 = 4;
-const SOCKET_IO: u8 = 7;
-const SOCKJS: u8 = 10;
-const WEBSOCKET: u8 = 15;
-const CUSTOM: u8 = 17;
+const ENGINE_IO: u8 = 2;
+const SOCKET_IO: u8 = 5;
+const OWN: u8 = 8;
+const WEBSOCKET: u8 = OWN + Own::ALL.len() as u8;
+const CUSTOM: u8 = WEBSOCKET + 2;
+
+/// Encodings are numbered below this.
+pub(crate) const ENCODINGS_MAX: usize = 2 * WIRES_LEN;
+
+const WIRES_LEN: usize = CUSTOM as usize + CUSTOM_PROTOCOLS_MAX;
 
 impl Encoding {
     /// Bodies of documents.
@@ -101,8 +141,8 @@ impl Encoding {
     }
 
     /// An entry for a plain session. No application sends it Socket.IO events.
-    fn plain(place: u8, envelope: Envelope) -> Self {
-        Self::at(place, envelope != Envelope::V1)
+    const fn plain(place: u8, envelope: Envelope) -> Self {
+        Self::at(place, !matches!(envelope, Envelope::V1))
     }
 
     /// A plain session on a WebSocket.
@@ -124,19 +164,9 @@ impl Encoding {
         }
     }
 
-    /// A session of SockJS.
-    pub(crate) fn sockjs(wrapping: Wrapping, envelope: Envelope) -> Self {
-        Self::plain(SOCKJS + wrapping as u8, envelope)
-    }
-
-    /// A session of Primus.
-    pub(crate) fn primus(envelope: Envelope) -> Self {
-        Self::plain(PRIMUS + u8::from(envelope == Envelope::V1), envelope)
-    }
-
-    /// For an answer of Primus to a value: text that is JSON is a value.
-    pub(crate) fn of_value(self) -> Self {
-        Self::at(PRIMUS + 1, self.flag())
+    /// A session of a protocol that writes its messages in a form of its own.
+    pub(crate) const fn own(wire: Own, envelope: Envelope) -> Self {
+        Self::plain(OWN + wire as u8, envelope)
     }
 
     /// Frames or packets that carry the session's messages.
@@ -157,7 +187,7 @@ impl Encoding {
 
     /// Whether a request over HTTP waits for the publications: the session has no messages of its own.
     pub(crate) fn is_response(self) -> bool {
-        self.0 < PRIMUS << 1
+        self.0 < ENGINE_IO << 1
     }
 
     /// Whether the events of a stream have their ids.
@@ -180,15 +210,19 @@ impl Encoding {
         }
     }
 
-    /// The name of the session's protocol, one of [`PROTOCOLS`](crate::PROTOCOLS). `None`: the session is a request for a document.
+    /// The names of all protocols.
+    pub(crate) fn protocols() -> BTreeSet<&'static str> {
+        (0..WIRES.len() as u8).filter_map(|place| Self::at(place, false).protocol()).collect()
+    }
+
+    /// The name of the session's protocol. `None`: the session is a request for a document.
     pub(crate) fn protocol(self) -> Option<&'static str> {
         Some(match self.wire() {
             Wire::Document => return None,
             Wire::Events => "sse",
-            Wire::Primus { .. } => "primus",
             Wire::EngineIo(_) => "engineio",
             Wire::SocketIo(_) => "socketio",
-            Wire::SockJs(_) => "sockjs",
+            Wire::Own(wire) => wire.protocol(),
             Wire::WebSocket { .. } | Wire::Custom(_) => "websocket",
         })
     }
@@ -211,42 +245,56 @@ mod tests {
     use super::*;
     use stentor_hub::FORMATS_MAX;
 
+    /// An entry of the table, as text.
+    fn shown(wire: Wire) -> String {
+        match wire {
+            Wire::Document => "document".to_owned(),
+            Wire::Events => "events".to_owned(),
+            Wire::EngineIo(framing) => format!("engineio {framing:?}"),
+            Wire::SocketIo(framing) => format!("socketio {framing:?}"),
+            Wire::Own(wire) => wire.protocol().to_owned(),
+            Wire::WebSocket { deflated } => format!("websocket {deflated}"),
+            Wire::Custom(place) => format!("custom {place}"),
+        }
+    }
+
     #[test]
     fn encodings_are_where_the_table_has_them() {
         assert!(WIRES.len() * 2 <= FORMATS_MAX);
-        let check = |encoding: Encoding, wire: Wire, envelope: Envelope| {
-            assert_eq!((encoding.wire(), encoding.envelope()), (wire, envelope));
-            assert_eq!(encoding.is_websocket(), matches!(wire, Wire::WebSocket { .. } | Wire::Custom(_)));
-            assert_eq!(encoding.is_response(), matches!(wire, Wire::Document | Wire::Events));
+        let check = |encoding: Encoding, wire: &str, envelope: Envelope| {
+            assert_eq!((&*shown(encoding.wire()), encoding.envelope()), (wire, envelope));
+            assert_eq!(encoding.is_websocket(), wire.starts_with("websocket") || wire.starts_with("custom"));
+            assert_eq!(encoding.is_response(), ["document", "events"].contains(&wire));
         };
-        check(Encoding::DOCUMENT, Wire::Document, Envelope::Raw);
-        check(Encoding::EVENTS_OF_ONE, Wire::Events, Envelope::Raw);
-        check(Encoding::EVENTS_OF_SEVERAL, Wire::Events, Envelope::Raw);
-        check(Encoding::RAW, Wire::WebSocket { deflated: false }, Envelope::Raw);
-        check(Encoding::MOVED_SOCKET, Wire::SocketIo(EngineFraming::V4), Envelope::SocketIo);
+        check(Encoding::DOCUMENT, "document", Envelope::Raw);
+        check(Encoding::EVENTS_OF_ONE, "events", Envelope::Raw);
+        check(Encoding::EVENTS_OF_SEVERAL, "events", Envelope::Raw);
+        check(Encoding::RAW, "websocket false", Envelope::Raw);
+        check(Encoding::MOVED_SOCKET, "socketio V4", Envelope::SocketIo);
         assert!(Encoding::MOVED_SOCKET.recovers());
         for envelope in [Envelope::V1, Envelope::Raw] {
-            let is_value = envelope == Envelope::V1;
-            check(Encoding::primus(envelope), Wire::Primus { is_value }, envelope);
-            check(Encoding::primus(envelope).of_value(), Wire::Primus { is_value: true }, envelope);
             for deflated in [false, true] {
-                check(Encoding::websocket(envelope, deflated), Wire::WebSocket { deflated }, envelope);
+                let encoding = Encoding::websocket(envelope, deflated);
+                check(encoding, &format!("websocket {deflated}"), envelope);
             }
             for place in 0..CUSTOM_PROTOCOLS_MAX {
-                check(Encoding::custom(place, envelope), Wire::Custom(place as u8), envelope);
+                check(Encoding::custom(place, envelope), &format!("custom {place}"), envelope);
             }
-            let (socket, xhr, source) = (Wrapping::WebSocket, Wrapping::Xhr, Wrapping::EventSource);
-            for wrapping in [socket, xhr, source, Wrapping::HtmlFile, Wrapping::Jsonp] {
-                check(Encoding::sockjs(wrapping, envelope), Wire::SockJs(wrapping), envelope);
+            for own in Own::ALL {
+                let name = format!("{own:?}").to_lowercase();
+                let encoding = Encoding::own(*own, envelope);
+                check(encoding, encoding.protocol().unwrap(), envelope);
+                assert!(name.starts_with(encoding.protocol().unwrap()), "{name}");
             }
         }
         for framing in [EngineFraming::V4, EngineFraming::V3, EngineFraming::Record] {
             for envelope in [Envelope::V1, Envelope::Raw] {
-                check(Encoding::engine_io(framing, envelope, false), Wire::EngineIo(framing), envelope);
+                let encoding = Encoding::engine_io(framing, envelope, false);
+                check(encoding, &format!("engineio {framing:?}"), envelope);
             }
             for recovers in [false, true] {
                 let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
-                check(encoding, Wire::SocketIo(framing), Envelope::SocketIo);
+                check(encoding, &format!("socketio {framing:?}"), Envelope::SocketIo);
                 assert_eq!(encoding.recovers(), recovers);
             }
         }

@@ -1,10 +1,10 @@
 //! WebSocket frames, chunks of HTTP/1.1, and records.
 //!
 //! What waits for a poll is kept as *records*, because a response to a poll is assembled when the poll arrives: `kind` (1
-//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a SockJS
+//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a
 //! message as the application wrote it.
 
-use stentor_wire::sockjs::Wrapping;
+use stentor_frame::{Frame, Meter};
 use stentor_wire::ws::{self, Opcode};
 
 /// A record's first byte: a packet that is text.
@@ -13,6 +13,27 @@ pub(crate) const TEXT: u8 = 0;
 pub(crate) const BINARY: u8 = 1;
 /// Bytes of a record before its packet.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
+
+/// Makes the frames that all sessions of an encoding share.
+pub(crate) struct SharedFrames {
+    meter: Meter,
+}
+
+impl SharedFrames {
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { meter }
+    }
+
+    /// A frame of these bytes.
+    pub(crate) fn of(&self, parts: &[&[u8]]) -> Frame {
+        Frame::shared(parts, &self.meter)
+    }
+
+    /// A chunk of a response over HTTP/1.1.
+    pub(crate) fn chunk(&self, data: &[u8]) -> Frame {
+        self.of(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"])
+    }
+}
 
 /// A WebSocket frame around what `write` appends. Its header is written first, for a payload of about `estimate`
 /// bytes, and the payload moved where that was wrong.
@@ -49,14 +70,6 @@ pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
         bytes = rest;
         Some((head[0], packet))
     })
-}
-
-/// The frame within what a SockJS format encodes to.
-pub(crate) fn sockjs_frame(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
-    match wrapping {
-        Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => unchunked(encoded),
-        Wrapping::WebSocket | Wrapping::Jsonp => encoded,
-    }
 }
 
 /// The data of one chunk.

@@ -20,10 +20,11 @@ mod json;
 mod publication;
 mod session;
 
+pub(crate) use content::{content, raw, v1};
 pub use encoding::CUSTOM_PROTOCOLS_MAX;
-pub(crate) use encoding::{Encoding, EngineFraming, Wire};
+pub(crate) use encoding::{ENCODINGS_MAX, Encoding, EngineFraming, Own, OwnWire, Wire};
 pub(crate) use frame::{
-    BINARY, RECORD_HEAD_BYTES, TEXT, frame, records, sockjs_frame, unchunked, unchunked_bytes,
+    BINARY, RECORD_HEAD_BYTES, SharedFrames, TEXT, frame, record, records, unchunked, unchunked_bytes,
 };
 pub(crate) use json::{ERROR_BYTES_MAX, json_error_text, json_string};
 pub(crate) use publication::{Encodings, FeedEvents, WINDOW_BITS, parse_offset};

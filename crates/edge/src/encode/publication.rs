@@ -1,19 +1,17 @@
 //! Publications, encoded once per format and node.
 
-use super::content::{Plain, content, raw, v1};
+use super::content::{Plain, content, v1};
 use super::encoding::{Encoding, EngineFraming, Wire};
 use super::events::event;
+use super::frame::SharedFrames;
 use super::json::{json_string, json_value};
-use super::session::write_primus;
-use crate::message::Envelope;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use stentor_frame::{Frame, Meter};
 use stentor_hub::{Body, Data, Encoder, FormatId, Publication};
 use stentor_wire::socketio::{self, Head};
-use stentor_wire::sockjs::{self, Wrapping};
-use stentor_wire::ws::{self, Deflater, Opcode};
+use stentor_wire::ws::{self, Deflater};
 
 /// Window that shared deflated frames are made with (RFC 7692, 7.1.2.1). A client that asks for a smaller
 /// one is sent plain frames, so that one deflated frame serves all.
@@ -35,7 +33,7 @@ type Encode = fn(&Body) -> Option<Data>;
 
 /// Encodes publications.
 pub(crate) struct Encodings {
-    meter: Meter,
+    frames: SharedFrames,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
     feeds: FeedEvents,
@@ -55,7 +53,7 @@ impl Encodings {
         custom: Vec<Encode>,
     ) -> Self {
         let deflater = RefCell::new(Deflater::new(deflate_level));
-        Self { meter, deflater, deflate_bytes_min, feeds, custom }
+        Self { frames: SharedFrames::new(meter), deflater, deflate_bytes_min, feeds, custom }
     }
 
     /// One WebSocket message in one frame.
@@ -67,60 +65,18 @@ impl Encodings {
             let deflated = deflater.deflate(&whole, WINDOW_BITS);
             if deflated.len() < len {
                 let header = ws::server_header(*opcode, deflated.len(), true);
-                return Frame::shared(&[&header, deflated], &self.meter);
+                return self.frames.of(&[&header, deflated]);
             }
         }
         let header = ws::server_header(*opcode, len, false);
-        Frame::shared(&[&header, head, data, tail], &self.meter)
+        self.frames.of(&[&header, head, data, tail])
     }
 
     /// Engine.IO packets, as `write` appends them.
     fn packets(&self, write: impl FnOnce(&mut Vec<u8>)) -> Frame {
         let mut bytes = Vec::new();
         write(&mut bytes);
-        Frame::shared(&[&bytes], &self.meter)
-    }
-
-    /// A SockJS frame of one message.
-    fn sockjs(&self, wrapping: Wrapping, plain: &Plain<'_>) -> Frame {
-        let text = plain.text();
-        let mut frame = Vec::with_capacity(text.len() + text.len() / 8 + 64);
-        wrapping.write(&mut frame, &sockjs::Frame::Messages(&[&text]));
-        match wrapping {
-            Wrapping::WebSocket => {
-                Frame::shared(&[&ws::server_header(Opcode::Text, frame.len(), false), &frame], &self.meter)
-            }
-            Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => self.chunk(&frame),
-            Wrapping::Jsonp => Frame::shared(&[&frame], &self.meter),
-        }
-    }
-
-    /// A message of Primus; nothing where its clients would take it for the protocol's own.
-    fn primus(&self, body: &Body, envelope: Envelope) -> Option<Frame> {
-        let (plain, is_json) = match envelope {
-            Envelope::V1 => (v1(body), true),
-            Envelope::Raw | Envelope::SocketIo => {
-                let plain = raw(body)?;
-                let is_json = match body {
-                    Body::Snapshot { document, .. } => document.json,
-                    Body::Message { event: None, data, .. } => {
-                        matches!(data, Data::Json(_) | Data::Arguments { .. })
-                    }
-                    // One string becomes text, anything else a list.
-                    Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
-                    Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => false,
-                };
-                (plain, is_json)
-            }
-        };
-        let mut bytes = Vec::new();
-        write_primus(&mut bytes, &plain.text(), is_json);
-        (!bytes.is_empty()).then(|| Frame::shared(&[&bytes], &self.meter))
-    }
-
-    /// One chunk of an answer over HTTP/1.1.
-    fn chunk(&self, data: &[u8]) -> Frame {
-        Frame::shared(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"], &self.meter)
+        self.frames.of(&[&bytes])
     }
 
     /// A Socket.IO event. Feeds live in the main namespace.
@@ -206,7 +162,7 @@ impl Encoder for Encodings {
         let envelope = encoding.envelope();
         match encoding.wire() {
             Wire::Document => match body {
-                Body::Snapshot { document, .. } => Some(Frame::shared(&[&document.body], &self.meter)),
+                Body::Snapshot { document, .. } => Some(self.frames.of(&[&document.body])),
                 Body::Delta { .. } => None,
                 Body::Message { .. } | Body::State { .. } => Some(Frame::owned(Vec::new())),
                 Body::Presence { .. } => None,
@@ -224,9 +180,8 @@ impl Encoder for Encodings {
                 }
                 Some(self.socketio(framing, publication, encoding.recovers()))
             }
-            Wire::SockJs(wrapping) => Some(self.sockjs(wrapping, &content(body, envelope)?)),
-            Wire::Events => Some(self.chunk(&event(body, encoding.has_ids())?)),
-            Wire::Primus { .. } => self.primus(body, envelope),
+            Wire::Own(wire) => wire.publication(&self.frames, body, envelope),
+            Wire::Events => Some(self.frames.chunk(&event(body, encoding.has_ids())?)),
             Wire::Custom(place) => {
                 let data = self.custom.get(usize::from(place))?(body)?;
                 Some(self.frame(&Plain::of(&data), false))

@@ -5,13 +5,8 @@ use super::encoding::{Encoding, EngineFraming, Wire};
 use super::frame::{BINARY, TEXT, frame, record};
 use super::json_string;
 use crate::message::{Arguments, Message};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use stentor_json as json;
-use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
-use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
 
 fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
@@ -20,15 +15,6 @@ fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
         Message::Binary(bytes) => (Opcode::Binary, bytes),
     };
     ws::encode(out, opcode, bytes, false, None);
-}
-
-/// A message of Primus: nothing where clients would take it for the protocol's own.
-pub(super) fn write_primus(out: &mut Vec<u8>, text: &str, is_json: bool) {
-    if is_json && !primus::is_reserved(text) {
-        frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
-    } else if !is_json && !text.starts_with(primus::PREFIX) {
-        frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
-    }
 }
 
 impl Encoding {
@@ -46,21 +32,7 @@ impl Encoding {
     fn wrapped_message(self, namespace: &str, out: &mut Vec<u8>, message: Message<'_>) {
         match (self.wire(), message) {
             (Wire::EngineIo(framing), message) => framing.message(out, &message.into()),
-            (Wire::SockJs(Wrapping::WebSocket), Message::Text(text)) => {
-                frame(out, Opcode::Text, text.len() + 5, |out| {
-                    Wrapping::WebSocket.write(out, &sockjs::Frame::Messages(&[text]));
-                });
-            }
-            (Wire::SockJs(_), Message::Text(text)) => {
-                record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
-            }
-            // SockJS and Primus have no bytes, so bytes are sent as base64.
-            (Wire::SockJs(_) | Wire::Primus { .. }, Message::Binary(bytes)) => {
-                self.message(namespace, out, Message::Text(&STANDARD.encode(bytes)));
-            }
-            (Wire::Primus { is_value }, Message::Text(text)) => {
-                write_primus(out, text, is_value && json::check(text).is_ok());
-            }
+            (Wire::Own(wire), message) => wire.message(out, message),
             (Wire::SocketIo(_), Message::Text(text)) => {
                 let json = json_string(text);
                 let json = std::str::from_utf8(&json).unwrap_or("\"\"");
@@ -95,8 +67,10 @@ impl Encoding {
                 text.push_str(arguments.json);
             }
             text.push(']');
-            let encoding = if let Wire::Primus { .. } = self.wire() { self.of_value() } else { self };
-            return encoding.message(namespace, out, Message::Text(&text));
+            return match self.wire() {
+                Wire::Own(wire) => wire.json(out, &text),
+                _ => self.message(namespace, out, Message::Text(&text)),
+            };
         };
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };

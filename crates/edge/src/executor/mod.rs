@@ -536,8 +536,7 @@ impl Executor {
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
     ) -> R {
         let place = scope.service.place();
-        let prefix =
-            place.and_then(|place| self.settings.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
+        let prefix = place.and_then(|place| self.settings.options.prefix(place)).map(|(prefix, _)| prefix);
         let other = place.and_then(|place| self.apps.services.get_mut(place)?.as_mut());
         let app = other.unwrap_or(&mut self.apps.node);
         let due_before = self.hub.due();

@@ -1,4 +1,4 @@
-//! What is the same for all client sessions that outlive their connections: those of Engine.IO and of SockJS over HTTP.
+//! The common part of all client sessions that outlive their connections.
 //!
 //! ```text
 //!  messages ──────► queue ──┐                   ┌─► one answer (a poll), which ends with it
@@ -12,7 +12,7 @@
 
 use crate::app::{Message, Sent};
 use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
-use crate::identity::{ClientId, ClientKind, End, Service, Sid};
+use crate::identity::{ClientId, End, Service, Sid};
 use crate::ledger::{Held, Holding};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, Disconnect, Frame, SessionId, TimerId};
@@ -97,7 +97,7 @@ pub(crate) struct ClientState {
     /// Set by the table.
     pub(crate) id: ClientId,
     pub(crate) transport: ActiveTransport,
-    /// What waits to be sent, as records (see [`crate::encode`]): packets of Engine.IO, messages of SockJS.
+    /// Packets or messages that wait to be sent, as the encoding of the client's sessions writes them.
     pub(crate) queue: Vec<u8>,
     /// A number for the address of its first connection.
     pub(crate) source: u64,
@@ -126,7 +126,7 @@ impl ClientState {
     ) -> Self {
         Self {
             sid,
-            id: ClientId::new(ClientKind::EngineIo, 0, 0),
+            id: ClientId::NONE,
             transport,
             queue: Vec::new(),
             source,
@@ -166,6 +166,14 @@ pub(crate) trait Client {
     fn into_state(self) -> ClientState
     where
         Self: Sized;
+
+    /// Bytes that each client is counted with besides its own size.
+    fn beside() -> usize
+    where
+        Self: Sized,
+    {
+        0
+    }
 
     /// Calls `each` with each session of the client.
     fn each_session(&self, each: &mut dyn FnMut(SessionId));

@@ -1,6 +1,6 @@
-//! The clients of a core, of one protocol.
+//! The clients of a core, by kind: the list of kinds is in the table of protocols.
 
-use super::client::Client;
+use super::client::{Client, ClientTimer};
 use crate::identity::{ClientId, ClientKind, Sid, SidHasher};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -10,7 +10,7 @@ struct Slot<C> {
     client: C,
 }
 
-/// Clients by handle and by id.
+/// Clients of one kind, by handle and by id.
 pub(crate) struct ClientTable<C> {
     slots: slab::Slab<Slot<C>>,
     by_sid: HashMap<Sid, ClientId, BuildHasherDefault<SidHasher>>,
@@ -80,5 +80,70 @@ impl<C: Client> ClientTable<C> {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
         self.slots.iter().map(|(_, slot)| &slot.client)
+    }
+}
+
+macro_rules! define_clients {
+    ($($kind:ident, $table:ident, $client:ty;)*) => {
+        /// The clients of a core, by kind.
+        pub(crate) struct Clients {
+            $(pub(crate) $table: ClientTable<$client>),*
+        }
+
+        impl Default for Clients {
+            fn default() -> Self {
+                Self { $($table: ClientTable::new(ClientKind::$kind)),* }
+            }
+        }
+
+        impl Clients {
+            pub(crate) fn get(&self, id: ClientId) -> Option<&dyn Client> {
+                match id.kind() {
+                    $(ClientKind::$kind => self.$table.get(id).map(|client| client as &dyn Client)),*
+                }
+            }
+
+            #[inline]
+            pub(crate) fn get_mut(&mut self, id: ClientId) -> Option<&mut (dyn Client + 'static)> {
+                match id.kind() {
+                    $(ClientKind::$kind => self.$table.get_mut(id).map(|client| client as &mut dyn Client)),*
+                }
+            }
+
+            /// Removes a client. Returns its id and its timer.
+            pub(crate) fn remove(&mut self, id: ClientId) -> Option<(Sid, Option<ClientTimer>)> {
+                let state = match id.kind() {
+                    $(ClientKind::$kind => self.$table.remove(id)?.into_state()),*
+                };
+                Some((state.sid, state.timer))
+            }
+
+            /// The client with this id, unless it is removed.
+            pub(crate) fn find(&self, sid: Sid) -> Option<&dyn Client> {
+                self.get(None$(.or_else(|| self.$table.find(sid)))*?)
+            }
+
+            pub(crate) fn iter(&self) -> impl Iterator<Item = &dyn Client> {
+                std::iter::empty()$(.chain(self.$table.iter().map(|client| client as &dyn Client)))*
+            }
+
+            /// The number of clients of each kind, in the order of [`ClientKind::ALL`].
+            pub(crate) fn counts(&self) -> [usize; ClientKind::ALL.len()] {
+                [$(self.$table.count()),*]
+            }
+
+            /// The size of all clients.
+            pub(crate) fn bytes(&self) -> usize {
+                [$(self.$table.bytes(<$client>::beside())),*].iter().sum()
+            }
+        }
+    };
+}
+
+client_kinds!(define_clients);
+
+impl Clients {
+    pub(crate) fn ids(&self) -> Vec<ClientId> {
+        self.iter().map(|client| client.state().id).collect()
     }
 }

@@ -9,35 +9,34 @@
 //! socket. Modules use only those above them in this list:
 //!
 //! ```text
-//!  profile, query, client, clients, response, request, message    what several protocols have in common
+//!  client, clients, query, response, request, message    what several protocols have in common
 //!  token                                                 who is behind a request
-//!  primus                                                one protocol
-//!  upgrade                                               requests for a WebSocket
-//!  document, page, sse, socketio, sockjs                one protocol each
+//!  dialect                                               messages and heartbeats of WebSockets with a session of their own
+//!  upgrade                                               requests for such a WebSocket
+//!  document, page, primus, sse, socketio, sockjs         one protocol each
 //!  engineio                                              carries Socket.IO
-//!  table                                                 the clients of a core, by protocol
-//!  websocket                                             frames of plain sessions, SockJS, Primus, Engine.IO
+//!  websocket                                             frames of WebSockets
 //!  http                                                  requests, and their routes to all of the above
 //! ```
 
 pub(crate) mod client;
 pub(crate) mod clients;
+pub(crate) mod dialect;
 pub(crate) mod document;
 pub(crate) mod engineio;
 pub(crate) mod http;
 mod message;
 pub(crate) mod page;
 pub(crate) mod primus;
-pub(crate) mod profile;
 mod query;
 pub(crate) mod request;
 pub(crate) mod response;
+pub(crate) mod route;
 pub(crate) mod socketio;
 pub(crate) mod sockjs;
 pub(crate) mod sse;
-pub(crate) mod table;
 mod token;
-mod upgrade;
+pub(crate) mod upgrade;
 pub(crate) mod websocket;
 
 #[cfg(test)]

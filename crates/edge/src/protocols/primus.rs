@@ -7,41 +7,73 @@
 //! (up to version 6) is only answered.
 
 use super::client::Flow;
+use super::clients::Clients;
+use super::dialect::{Dialect, Handled, Heartbeat};
 use super::message::deliver;
-use super::profile::Pinging;
 use super::request::{RequestContext, RequestOutcome, cors};
+use super::route::{Closing, Protocol, RouteFacts};
+use super::upgrade;
 use crate::app::{HandlerScope, Message};
-use crate::encode::frame;
+use crate::encode::{Encoding, Own, OwnWire, SharedFrames, frame, raw, v1};
 use crate::executor::Executor;
-use crate::model::{Disconnect, SessionId};
+use crate::identity::Service;
+use crate::message::Envelope;
+use crate::model::{Body, Data, Disconnect, Frame};
+use crate::options::Options;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::time::Duration;
 use stentor_json as json;
-use stentor_wire::primus::{self, FromClient};
+use stentor_wire::primus::{self, FromClient, Route};
 use stentor_wire::ws::Opcode;
 
-/// Where it is served.
-pub(crate) const PATH: &str = "/primus";
+/// The path that it is served at.
+const PATH: &str = "/primus";
 
-/// A message of the protocol's own.
-fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    frame(out, Opcode::Text, 48, write);
+/// The protocol: its WebSocket, and its specification.
+pub(crate) struct Primus;
+
+fn route_of(path: &str) -> Option<Route> {
+    path.strip_prefix(PATH).and_then(primus::parse_path)
 }
 
-/// Appends what keeps a client from reconnecting, if it shouldn't.
-pub(crate) fn write_goodbye(out: &mut Vec<u8>, code: u16) {
-    let reconnects = (4500..4600).contains(&code);
-    if !reconnects {
-        write(out, primus::write_close);
+impl Protocol for Primus {
+    fn route(&self, path: &str, _options: &Options) -> Option<RouteFacts> {
+        match route_of(path)? {
+            Route::Connect => {
+                Some(RouteFacts { opens_session: true, has_socket: true, ..RouteFacts::default() })
+            }
+            Route::Spec => Some(RouteFacts::default()),
+            // Pages get it from their own build of the client.
+            Route::Library => None,
+        }
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some("/primus/")
+    }
+
+    fn closing(&self) -> Option<Closing> {
+        Some(Closing {
+            protocol: "Primus",
+            reconnect: "close frame with code and reason",
+            refused: "the message `primus::server::close`, then the close frame",
+            codes: Vec::new(),
+        })
+    }
+
+    fn handle_request(&self, cx: &mut RequestContext<'_>, _clients: &mut Clients) -> RequestOutcome {
+        match route_of(cx.request.path()) {
+            Some(Route::Connect) => {
+                upgrade::handle_request(cx, Pinging::Idle.into(), Service::default(), None)
+            }
+            _ => handle_spec_request(cx),
+        }
     }
 }
 
-/// Appends a ping. `clock` is the time since the server's start.
-pub(crate) fn write_ping(out: &mut Vec<u8>, clock: Duration) {
-    write(out, |out| primus::write_ping(out, clock));
-}
-
 /// Answers a request for what the server speaks.
-pub(crate) fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
+fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
     if !cx.reads() {
         return cx.refuse_method(Vec::new());
     }
@@ -50,46 +82,173 @@ pub(crate) fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome
     cx.answer(200, "application/json", &cors(cx.allow_origin()), &body)
 }
 
-/// Handles a message on a WebSocket.
-pub(crate) fn handle_message(
-    ex: &mut Executor,
-    scope: HandlerScope<'_>,
-    session: SessionId,
-    pinging: &mut Pinging,
-    message: Message<'_>,
-    out: &mut Vec<u8>,
-) -> Flow {
-    let Some(text) = message.text() else { return fault(ex, session) };
-    match primus::from_client(text) {
-        FromClient::Pong(_) | FromClient::Unknown => Flow::Continue,
-        FromClient::Ping(text) => {
-            write(out, |out| primus::write_pong(out, text));
-            *pinging = Pinging::Theirs;
-            Flow::Continue
+/// Appends a message of the protocol's own.
+fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    frame(out, Opcode::Text, 48, write);
+}
+
+/// The party that pings. The dialect of a connection has no other state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pinging {
+    /// The server, and its last ping has been answered.
+    Idle,
+    /// The server, and its last ping hasn't been answered.
+    Awaited,
+    /// The client.
+    Theirs,
+}
+
+impl Dialect for Pinging {
+    fn name(&self) -> &'static str {
+        "primus"
+    }
+
+    fn encoding(&self, _service: Service, envelope: Envelope, _deflates: bool) -> Encoding {
+        Encoding::own(if envelope == Envelope::V1 { Own::PrimusValue } else { Own::PrimusText }, envelope)
+    }
+
+    /// Appends the message that keeps a client from reconnecting, if it shouldn't.
+    fn close(&self, code: u16, _reason: &str, out: &mut Vec<u8>) {
+        let reconnects = (4500..4600).contains(&code);
+        if !reconnects {
+            write(out, primus::write_close);
         }
-        FromClient::AskId => {
-            let id = ex.public_id(session).to_string();
-            write(out, |out| primus::write_id(out, &id));
-            Flow::Continue
+    }
+
+    fn handle_message(
+        &mut self,
+        ex: &mut Executor,
+        scope: HandlerScope<'_>,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Handled {
+        Handled::Flow(self.handle(ex, scope, message, out))
+    }
+
+    fn heartbeat(&self, options: &Options) -> Heartbeat {
+        match self {
+            Self::Theirs => Heartbeat::OfClient,
+            Self::Idle | Self::Awaited => Heartbeat::Paced {
+                interval: options.primus.ping_interval,
+                is_awaited: *self == Self::Awaited,
+            },
         }
-        FromClient::Message(text) => {
-            if json::check(text).is_err() {
-                return fault(ex, session);
+    }
+
+    fn is_paced(&self) -> bool {
+        true
+    }
+
+    fn handle_sign_of_life(&mut self) {
+        if *self == Self::Awaited {
+            *self = Self::Idle;
+        }
+    }
+
+    fn write_ping(&mut self, clock: Duration, out: &mut Vec<u8>) {
+        *self = Self::Awaited;
+        write(out, |out| primus::write_ping(out, clock));
+    }
+}
+
+impl Pinging {
+    fn handle(
+        &mut self,
+        ex: &mut Executor,
+        scope: HandlerScope<'_>,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let Some(text) = message.text() else { return fault(ex, scope) };
+        match primus::from_client(text) {
+            FromClient::Pong(_) | FromClient::Unknown => Flow::Continue,
+            FromClient::Ping(text) => {
+                write(out, |out| primus::write_pong(out, text));
+                *self = Self::Theirs;
+                Flow::Continue
             }
-            ex.metrics().messages.add(1);
-            let value = text.trim_matches([' ', '\t', '\r', '\n']);
-            let (string, encoding) = match json::string(value) {
-                Some(string) => (string, scope.encoding),
-                None => (value.into(), scope.encoding.of_value()),
-            };
-            let scope = HandlerScope { encoding, ..scope };
-            deliver(ex, scope, Message::Text(&string), out)
+            FromClient::AskId => {
+                if let Some(session) = scope.session {
+                    let id = ex.public_id(session).to_string();
+                    write(out, |out| primus::write_id(out, &id));
+                }
+                Flow::Continue
+            }
+            FromClient::Message(text) => {
+                if json::check(text).is_err() {
+                    return fault(ex, scope);
+                }
+                ex.metrics().messages.add(1);
+                let value = text.trim_matches([' ', '\t', '\r', '\n']);
+                let (string, encoding) = match json::string(value) {
+                    Some(string) => (string, scope.encoding),
+                    None => (value.into(), Encoding::own(Own::PrimusValue, scope.encoding.envelope())),
+                };
+                let scope = HandlerScope { encoding, ..scope };
+                deliver(ex, scope, Message::Text(&string), out)
+            }
         }
     }
 }
 
-fn fault(ex: &mut Executor, session: SessionId) -> Flow {
+fn fault(ex: &mut Executor, scope: HandlerScope<'_>) -> Flow {
     ex.metrics().protocol_errors.add(1);
-    ex.close(session, Disconnect::ProtocolError);
+    if let Some(session) = scope.session {
+        ex.close(session, Disconnect::ProtocolError);
+    }
     Flow::Stop
+}
+
+/// JSON values in WebSocket messages. With `is_value`, text that is JSON is written as that value, other text as a string.
+pub(crate) struct Values {
+    pub(crate) is_value: bool,
+}
+
+/// Appends a message. It is left out if clients would take it for one of the protocol's own.
+fn write_value(out: &mut Vec<u8>, text: &str, is_json: bool) {
+    if is_json && !primus::is_reserved(text) {
+        frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
+    } else if !is_json && !text.starts_with(primus::PREFIX) {
+        frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
+    }
+}
+
+impl OwnWire for Values {
+    fn protocol(&self) -> &'static str {
+        "primus"
+    }
+
+    /// Primus has no bytes, so they are sent as base64.
+    fn message(&self, out: &mut Vec<u8>, message: Message<'_>) {
+        match message {
+            Message::Text(text) => write_value(out, text, self.is_value && json::check(text).is_ok()),
+            Message::Binary(bytes) => self.message(out, Message::Text(&STANDARD.encode(bytes))),
+        }
+    }
+
+    fn json(&self, out: &mut Vec<u8>, text: &str) {
+        write_value(out, text, json::check(text).is_ok());
+    }
+
+    fn publication(&self, frames: &SharedFrames, body: &Body, envelope: Envelope) -> Option<Frame> {
+        let (plain, is_json) = match envelope {
+            Envelope::V1 => (v1(body), true),
+            Envelope::Raw | Envelope::SocketIo => {
+                let plain = raw(body)?;
+                let is_json = match body {
+                    Body::Snapshot { document, .. } => document.json,
+                    Body::Message { event: None, data, .. } => {
+                        matches!(data, Data::Json(_) | Data::Arguments { .. })
+                    }
+                    // One string becomes text, anything else a list.
+                    Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
+                    Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => false,
+                };
+                (plain, is_json)
+            }
+        };
+        let mut bytes = Vec::new();
+        write_value(&mut bytes, &plain.text(), is_json);
+        (!bytes.is_empty()).then(|| frames.of(&[&bytes]))
+    }
 }

@@ -1,6 +1,6 @@
 //! What becomes of an HTTP request, and the answers that HTTP clients get.
 
-use super::profile::Upgraded;
+use super::dialect::Upgraded;
 use super::response::Response;
 use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::{ERROR_BYTES_MAX, Encoding};

@@ -1,36 +1,54 @@
 //! Requests for a WebSocket that has a session of its own.
 
+use super::clients::Clients;
+use super::dialect::{AnyDialect, Plain, SocketProfile, Upgraded};
 use super::message::{self, scope_of};
-use super::primus;
-use super::profile::{Framing, SocketProfile, Upgraded};
 use super::query::ConnectQuery;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, borrowed};
+use super::route::{Protocol, RouteFacts};
 use super::token::{V1_PROTOCOL, disconnect_for, subprotocol};
 use crate::app::{Connect, Envelope, Refused};
-use crate::encode::{Encoding, WINDOW_BITS, frame};
+use crate::encode::WINDOW_BITS;
 use crate::identity::Service;
 use crate::model::Key;
+use crate::options::Options;
 use crate::ports::Denial;
-use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{DeflateOptions, Opcode, encode, handshake};
+
+/// Paths of [`Options::protocols`].
+pub(crate) struct CustomProtocols;
+
+fn custom_place(path: &str, options: &Options) -> Option<usize> {
+    options.protocols.iter().position(|protocol| protocol.path == path)
+}
+
+impl Protocol for CustomProtocols {
+    fn route(&self, path: &str, options: &Options) -> Option<RouteFacts> {
+        custom_place(path, options)?;
+        Some(RouteFacts { opens_session: true, has_socket: true, ..RouteFacts::default() })
+    }
+
+    fn handle_request(&self, cx: &mut RequestContext<'_>, _clients: &mut Clients) -> RequestOutcome {
+        let place = custom_place(cx.request.path(), cx.ex.options());
+        let service = place.map(Service::of_custom).unwrap_or_default();
+        handle_request(cx, Plain.into(), service, None)
+    }
+}
 
 /// Handles a request for a WebSocket of a service. With a key, it carries the bodies of this feed, and accepts no
 /// messages.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
-    framing: Framing,
+    dialect: AnyDialect,
     service: Service,
     key: Option<Key>,
 ) -> RequestOutcome {
     let push_only = key.is_some();
-    let deflate = framing == Framing::Plain && cx.ex.options().deflate.enabled;
+    let deflate = dialect.get().allows_deflate() && cx.ex.options().deflate.enabled;
     // A window per client isn't affordable while memory is short. Browsers need none.
     let offered = DeflateOptions { allows_context: !cx.ex.is_memory_short(), ..DeflateOptions::default() };
     let accepted = match handshake::check_request(cx.request, deflate.then_some(&offered)) {
         Ok(accepted) => accepted,
-        Err(error) if service.is_sockjs() => {
-            return cx.refuse_last(400, error.headers(), sockjs::answer::NOT_WEBSOCKET);
-        }
         Err(error) => {
             // A client that meant to speak WebSocket continues in frames.
             cx.options.keep_alive &= error.status() != 400;
@@ -46,10 +64,10 @@ pub(crate) fn handle_request(
     if let Some(unavailable) = cx.unavailable_while_draining(&[]) {
         return unavailable;
     }
-    let identity = match cx.identify(framing.name()) {
+    let identity = match cx.identify(dialect.get().name()) {
         Ok(identity) => identity,
         Err(Refused::Pending) => return RequestOutcome::Admission(None),
-        Err(Refused::Denied(denial)) => return refuse(cx, &accepted, framing, &denial),
+        Err(Refused::Denied(denial)) => return refuse(cx, &accepted, dialect, &denial),
     };
     let envelope = if push_only || raw { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
     let mut headers = Vec::new();
@@ -62,17 +80,10 @@ pub(crate) fn handle_request(
         }
     }
     accepted.write_response(cx.out, &borrowed(&headers), subprotocol(cx.request));
-    if framing == Framing::SockJs {
-        frame(cx.out, Opcode::Text, 1, |out| Wrapping::WebSocket.write(out, &sockjs::Frame::Open));
-    }
+    dialect.get().open(cx.out);
     // Shared deflated frames are made with the largest window.
     let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= WINDOW_BITS);
-    let encoding = match (framing, service.custom()) {
-        (Framing::Primus(_), _) => Encoding::primus(envelope),
-        (Framing::SockJs, _) => Encoding::sockjs(Wrapping::WebSocket, envelope),
-        (Framing::Plain, Some(place)) => Encoding::custom(place, envelope),
-        (Framing::Plain, None) => Encoding::websocket(envelope, deflates),
-    };
+    let encoding = dialect.get().encoding(service, envelope, deflates);
     let session = cx.ex.open_session(encoding, cx.owner(service), cx.source);
     cx.ex.set_identity(session, identity);
     if !push_only {
@@ -81,7 +92,7 @@ pub(crate) fn handle_request(
     }
     cx.ex.subscribe_feeds(session, feeds);
     *cx.session = Some(session);
-    let profile = SocketProfile { framing, push_only, service };
+    let profile = SocketProfile { dialect, push_only, service };
     RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }
 
@@ -90,7 +101,7 @@ pub(crate) fn handle_request(
 fn refuse(
     cx: &mut RequestContext<'_>,
     accepted: &handshake::Accepted,
-    framing: Framing,
+    dialect: AnyDialect,
     denial: &Denial,
 ) -> RequestOutcome {
     if cx.request.header("origin").is_none() && subprotocol(cx.request) != Some(V1_PROTOCOL) {
@@ -102,13 +113,7 @@ fn refuse(
     cx.ex.count_disconnect(why);
     accepted.write_response(cx.out, &[], subprotocol(cx.request));
     let (code, reason) = (why.code(), why.reason());
-    match framing {
-        Framing::Plain => {}
-        Framing::SockJs => frame(cx.out, Opcode::Text, reason.len() + 10, |out| {
-            Wrapping::WebSocket.write(out, &sockjs::Frame::Close(sockjs::Close { code, reason }));
-        }),
-        Framing::Primus(_) => primus::write_goodbye(cx.out, code),
-    }
+    dialect.get().close(code, reason, cx.out);
     let payload = [&code.to_be_bytes(), reason.as_bytes()].concat();
     encode(cx.out, Opcode::Close, &payload, false, None);
     RequestOutcome::LAST

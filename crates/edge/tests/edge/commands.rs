@@ -241,7 +241,7 @@ fn sessions_and_rooms_are_listed() {
             let mut rooms: Vec<&str> = info.rooms.iter().map(|room| &**room).collect();
             rooms.sort_unstable();
             let expect: &[&str] = if client.id == clients[0].id { &["a", "b/1", "b/2"] } else { &["a"] };
-            assert_eq!((info.protocol, &*rooms), (protocol, expect));
+            assert_eq!((&*info.protocol, &*rooms), (protocol, expect));
         }
         let sockets = nobody().everybody();
         let list = server.list(sockets, 2);

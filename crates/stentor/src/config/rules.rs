@@ -37,7 +37,7 @@ pub(super) fn check(sources: &mut Sources) {
     cluster(sources);
     socketio(sources);
     rules(sources);
-    sockjs(sources);
+    super::schema::check_prefixes(sources);
     bridges(sources);
 }
 
@@ -368,13 +368,6 @@ fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
     let of_broadcast = rule.except_sender || !rule.broadcast_as.is_empty();
     (of_broadcast && rule.broadcast.is_empty())
         .then(|| "except_sender and broadcast_as have no effect without broadcast".to_owned())
-}
-
-fn sockjs(sources: &mut Sources) {
-    if let Err(text) = stentor_edge::SockJs::check(&sources.config.options().edge.sockjs) {
-        let location = sources.location("sockjs[0]", "prefix");
-        sources.problem(location, text);
-    }
 }
 
 /// Checks namespaces that are shared with Socket.IO's servers.

@@ -1,13 +1,14 @@
 //! docs/close-codes.md, generated from the tables of close codes.
 
 use std::fmt::Write;
+use stentor_edge::{Closing, closings};
 use stentor_hub::Disconnect;
-use stentor_wire::{sockjs, ws};
+use stentor_wire::ws;
 
 const HEAD: &str = "\
 # Close codes
 
-<!-- Generated from the tables in crates/hub and crates/wire, and crates/stentor/src/reference/close_codes.rs; a test compares.
+<!-- Generated from the tables in crates/hub, crates/wire and the data plane, and crates/stentor/src/reference/close_codes.rs; a test compares.
      To generate it again: cargo run -p stentor -- reference close-codes > docs/close-codes.md -->
 
 When the server ends a session, it sends a close code and a reason. The code says whether the client should reconnect:
@@ -17,8 +18,7 @@ When the server ends a session, it sends a close code and a reason. The code say
 
 `stentor_disconnects_total` counts these sessions by name. Only the server sends these codes.
 
-[Codes of Stentor](#codes-of-stentor) · [By protocol](#by-protocol) · [Codes of the WebSocket protocol](#codes-of-the-websocket-protocol) ·
-[Codes of SockJS](#codes-of-sockjs)
+[Codes of Stentor](#codes-of-stentor) · [By protocol](#by-protocol) · [Codes of the WebSocket protocol](#codes-of-the-websocket-protocol)
 
 ## Codes of Stentor
 
@@ -32,8 +32,9 @@ const PROTOCOLS: &str = "
 | client | should reconnect (45xx) | should not reconnect (44xx) |
 |---|---|---|
 | WebSocket | close frame with code and reason | close frame with code and reason |
-| Primus | close frame with code and reason | the message `primus::server::close`, then the close frame |
-| SockJS | the frame `c[CODE,\"REASON\"]`; over WebSocket, then a close frame with the same code | the same |
+";
+
+const OTHER_PROTOCOLS: &str = "\
 | Socket.IO, Engine.IO over WebSocket | the connection ends without a close frame | close frame with code and reason |
 | Socket.IO, Engine.IO over polling | the poll is answered with 503 and `Retry-After` | the poll is answered with a close packet |
 | Server-Sent Events | the response ends without its last chunk | the response ends; `retry` is one minute |
@@ -52,20 +53,11 @@ limit. `stentor_protocol_errors_total` counts these connections.
 | 1001 | client | going away | the page was closed. The server repeats the code and the reason |
 ";
 
-const SOCKJS: &str = "
-## Codes of SockJS
-
-SockJS clients also receive these codes.
-
-| code | reason | reconnect | cause |
-|---|---|---|---|
-";
-
 /// Returns the reason for which the server ends a session.
 fn cause(disconnect: Disconnect) -> &'static str {
     match disconnect {
         Disconnect::NotAccepted => {
-            "The client sent a message on `/ws/KEY` or `/sockjs/feed/KEY`, which only send."
+            "The client sent a message on `/ws/KEY`, or on a feed's path of another protocol, which only send."
         }
         Disconnect::BadRequest => {
             "In raw mode, the client sent an invalid message, or reached `limits.subscriptions_max`."
@@ -89,7 +81,7 @@ fn cause(disconnect: Disconnect) -> &'static str {
             "The client exceeded `[session_limits]` with the policy `close`, presented 100 refused tokens, or signed in as a \
              user with `user_limits.sessions_max` sessions."
         }
-        Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
+        Disconnect::ProtocolError => "The client sent an invalid or unexpected packet of its protocol.",
         Disconnect::Shutdown => "The server received SIGTERM or SIGINT, and the session's slot has come.",
         Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",
         Disconnect::Overloaded => {
@@ -120,6 +112,11 @@ fn write(page: &mut String) -> std::fmt::Result {
         )?;
     }
     page.push_str(PROTOCOLS);
+    let closings = closings();
+    for Closing { protocol, reconnect, refused, .. } in &closings {
+        writeln!(page, "| {protocol} | {reconnect} | {refused} |")?;
+    }
+    page.push_str(OTHER_PROTOCOLS);
     for (code, meaning) in [(1002, "protocol error"), (1007, "invalid data"), (1009, "message too large")] {
         // A server doesn't receive frames from servers.
         let errors = ws::Error::ALL.iter().filter(|error| **error != ws::Error::Masked);
@@ -130,20 +127,12 @@ fn write(page: &mut String) -> std::fmt::Result {
         }
         writeln!(page, "| {code} | server | {meaning} | {} |", causes.join("; "))?;
     }
-    page.push_str(SOCKJS);
-    let broken = sockjs::Close { code: sockjs::Error::CLOSE_CODE, reason: sockjs::Error::CLOSE_REASON };
-    for (close, reconnect, cause) in [
-        (sockjs::Close::NORMAL, false, "The application ended the session."),
-        (
-            sockjs::Close::INTERRUPTED,
-            true,
-            "The client asks again for a session whose receiving connection was cut off.",
-        ),
-        (sockjs::Close::ANOTHER_CONNECTION, false, "The session already has a receiving connection."),
-        (broken, false, "A message on the WebSocket is not a JSON array of strings."),
-    ] {
-        let (code, reason) = (close.code, close.reason);
-        writeln!(page, "| {code} | {reason} | {} | {cause} |", yes_or_no(reconnect))?;
+    for Closing { protocol, codes, .. } in closings.iter().filter(|closing| !closing.codes.is_empty()) {
+        write!(page, "\n## Codes of {protocol}\n\n{protocol} clients also receive these codes.\n")?;
+        write!(page, "\n| code | reason | reconnect | cause |\n|---|---|---|---|\n")?;
+        for (code, reason, reconnect, cause) in codes {
+            writeln!(page, "| {code} | {reason} | {} | {cause} |", yes_or_no(*reconnect))?;
+        }
     }
     Ok(())
 }

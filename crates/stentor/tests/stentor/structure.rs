@@ -2,6 +2,7 @@
 //! crate may use are checked with the table in ARCHITECTURE.md.
 
 mod javascript;
+mod protocols;
 
 use crate::pages::files;
 use std::collections::{BTreeMap, BTreeSet};

@@ -79,10 +79,10 @@ impl Wrapping {
 
     fn escaping(self) -> Escaping {
         match self {
-            Wrapping::WebSocket | Wrapping::Xhr => Escaping::SockJs,
-            Wrapping::EventSource => Escaping::SockJsEventStream,
-            Wrapping::HtmlFile => Escaping::SockJsHtmlScript,
-            Wrapping::Jsonp => Escaping::SockJsScript,
+            Wrapping::WebSocket | Wrapping::Xhr => Escaping::Transit,
+            Wrapping::EventSource => Escaping::TransitEventStream,
+            Wrapping::HtmlFile => Escaping::TransitHtmlScript,
+            Wrapping::Jsonp => Escaping::TransitScript,
         }
     }
 

@@ -23,6 +23,11 @@ impl client::Client for Client {
         &mut self.state
     }
 
+    /// Each client is counted as a Socket.IO client.
+    fn beside() -> usize {
+        size_of::<SocketIo>()
+    }
+
     fn into_state(self) -> ClientState {
         self.state
     }

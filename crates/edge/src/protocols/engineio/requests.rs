@@ -11,8 +11,8 @@ use crate::options::Options;
 use crate::ports::{Denial, Identity};
 use crate::protocols::client::{ActiveTransport, Client as _, Flow, TransportStatus};
 use crate::protocols::clients::ClientTable;
+use crate::protocols::dialect::Upgraded;
 use crate::protocols::message::{self, scope_of};
-use crate::protocols::profile::Upgraded;
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,

@@ -16,9 +16,9 @@ use errors::{bad_request, too_large, write_error, write_memory_short};
 pub(crate) use waiting::Waiting;
 
 use super::client::Flow;
+use super::clients::Clients;
 use super::request::{BufferedRequest, RequestOutcome};
 use super::response::Response;
-use super::table::Clients;
 use super::websocket::WebSocket;
 use crate::app::Connect;
 use crate::budget::REQUEST_BYTES;

@@ -10,15 +10,15 @@ use crate::options::Options;
 use crate::origin::{self, Origins};
 use crate::ports;
 use crate::ports::Handover;
-use crate::protocols::profile::{Framing, Pinging};
+use crate::protocols::clients::Clients;
+use crate::protocols::dialect::Plain;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
 };
-use crate::protocols::table::Clients;
-use crate::protocols::{document, engineio, page, primus, sockjs, sse, upgrade};
+use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
+use crate::protocols::{document, engineio, page, sse, upgrade};
 use crate::refusal_log::Refusal;
 use stentor_wire::http1::{self, BodyKind, Request};
-use stentor_wire::sockjs::{Resource, Transport};
 
 type Outcome = RequestOutcome;
 
@@ -27,16 +27,15 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'
      connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Where a request goes.
-enum Route<'p> {
+enum Route {
     /// `/healthz`: whether the process runs.
     Health,
     /// `/readyz`: whether it should get new clients.
     Ready,
     /// A page, by its place in the options.
     Static(usize),
-    /// A WebSocket with a session of its own. `/ws`: the application's; `/ws/KEY`: one feed, bodies only; `/primus/`; the
-    /// path of a custom protocol.
-    Socket(Framing, Service, Option<Key>),
+    /// A plain WebSocket. `/ws`: the application's; `/ws/KEY`: one feed, bodies only.
+    Socket(Option<Key>),
     /// `/feed/KEY`
     Feed(Key),
     /// `/engine.io/`, or `/socket.io/`.
@@ -45,13 +44,8 @@ enum Route<'p> {
     },
     /// `/sse`, `/sse/KEY`
     Events(Option<Key>),
-    /// `/primus/spec`
-    PrimusSpec,
-    /// A path under a prefix of SockJS.
-    SockJs {
-        service: Service,
-        route: stentor_wire::sockjs::Route<'p>,
-    },
+    /// A path of a protocol of the table.
+    Of(&'static dyn Protocol, RouteFacts),
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
     /// `/socket.io/1/…`, where clients of Socket.IO before 1.0 begin.
@@ -59,17 +53,12 @@ enum Route<'p> {
     Unknown,
 }
 
-impl Route<'_> {
+impl Route {
     /// Whether a page must be allowed to connect.
     fn connects(&self) -> bool {
         matches!(
             self,
-            Self::Socket(..)
-                | Self::Feed(_)
-                | Self::Engine { .. }
-                | Self::Events(_)
-                | Self::PrimusSpec
-                | Self::SockJs { .. }
+            Self::Socket(..) | Self::Feed(_) | Self::Engine { .. } | Self::Events(_) | Self::Of(..)
         )
     }
 
@@ -77,62 +66,40 @@ impl Route<'_> {
     fn takes_body(&self) -> bool {
         match self {
             Self::Engine { .. } => true,
-            Self::SockJs { route, .. } => matches!(
-                route.resource,
-                Resource::Session { transport: Transport::XhrSend | Transport::JsonpSend, .. }
-            ),
+            Self::Of(_, facts) => facts.takes_body,
             _ => false,
         }
     }
 }
 
-fn find<'p>(path: &'p str, options: &Options) -> Route<'p> {
+fn find(path: &str, options: &Options) -> Route {
     if let Some(page) = options.routes.iter().position(|page| page.path == path) {
         return Route::Static(page);
     }
-    let with_key = |rest: &str, then: fn(Key) -> Route<'p>| match key_of_path(rest, &options.keys) {
+    let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest, &options.keys) {
         Ok(key) => then(key),
         Err(error) => Route::BadKey(error),
     };
-    match path.strip_prefix(primus::PATH).and_then(stentor_wire::primus::parse_path) {
-        Some(stentor_wire::primus::Route::Connect) => {
-            return Route::Socket(Framing::Primus(Pinging::Idle), Service::default(), None);
-        }
-        Some(stentor_wire::primus::Route::Spec) => return Route::PrimusSpec,
-        // Pages get it from their own build of the client.
-        Some(stentor_wire::primus::Route::Library) | None => {}
-    }
     match path {
         "/healthz" => Route::Health,
         "/readyz" => Route::Ready,
-        "/ws" | "/ws/" => Route::Socket(Framing::Plain, Service::default(), None),
+        "/ws" | "/ws/" => Route::Socket(None),
         "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
         "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
         _ if path.starts_with("/socket.io/1/") => Route::OldSocketIo,
         _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
-            [Some(rest), ..] => {
-                with_key(rest, |key| Route::Socket(Framing::Plain, Service::default(), Some(key)))
-            }
+            [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
             [_, Some(rest), _] => with_key(rest, Route::Feed),
             [_, _, Some(rest)] => with_key(rest, |key| Route::Events(Some(key))),
-            _ => match options.protocols.iter().position(|protocol| protocol.path == path) {
-                Some(place) => Route::Socket(Framing::Plain, Service::of_custom(place), None),
-                None => sockjs_route(path, options).unwrap_or(Route::Unknown),
-            },
+            _ => {
+                let of = |protocol: &&'static dyn Protocol| {
+                    Some(Route::Of(*protocol, protocol.route(path, options)?))
+                };
+                PROTOCOLS.iter().find_map(of).unwrap_or(Route::Unknown)
+            }
         },
     }
-}
-
-/// A path under the longest prefix of SockJS that fits.
-fn sockjs_route<'p>(path: &'p str, options: &Options) -> Option<Route<'p>> {
-    let under =
-        |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let all = options.sockjs.iter().enumerate();
-    let fitting =
-        all.filter_map(|(place, sockjs)| Some((place, sockjs.prefix.len(), under(&sockjs.prefix)?)));
-    let (place, _, rest) = fitting.max_by_key(|(_, bytes, _)| *bytes)?;
-    Some(Route::SockJs { service: Service::of(place), route: stentor_wire::sockjs::parse_path(rest)? })
 }
 
 impl Http {
@@ -196,12 +163,13 @@ impl Http {
             _ => return,
         };
         let options = cx.ex.options();
+        let secret = PROTOCOLS.iter().find_map(|protocol| protocol.secret(request.path(), options));
         let user = cx.session.and_then(|session| cx.ex.who_is(session).0);
         let begun = cx.ex.context.now;
         let entry = Entry {
             begun,
             method: request.method().into(),
-            path: shown_path(request.path(), options.sockjs.iter().map(|sockjs| &*sockjs.prefix)),
+            path: shown_path(request.path(), secret),
             address: options.proxies.client_of(self.peer.ip(), self.is_tls, request).ip,
             user: user.map(|user| user.subject),
             status: None,
@@ -233,7 +201,7 @@ impl Http {
         // Where clients of plain WebSocket servers come that are given no path.
         let target = match find(request.path(), cx.ex.options()) {
             Route::Static(_) | Route::Unknown if cx.is_upgrade() && request.path() == "/" => {
-                Route::Socket(Framing::Plain, Service::default(), None)
+                Route::Socket(None)
             }
             target => target,
         };
@@ -244,8 +212,12 @@ impl Http {
             return cx.refuse_limit(reached);
         }
         // Sessions keep their connection while the node drains: for a new one, there may be another node.
-        cx.options.keep_alive &=
-            !cx.ex.draining || matches!(target, Route::Engine { .. } | Route::SockJs { .. });
+        let outlives_drain = match &target {
+            Route::Engine { .. } => true,
+            Route::Of(_, facts) => facts.outlives_drain,
+            _ => false,
+        };
+        cx.options.keep_alive &= !cx.ex.draining || outlives_drain;
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -277,12 +249,9 @@ impl Http {
                 document::handle_request(cx, key)
             }
             Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) => cx.refuse_method(Vec::new()),
-            Route::PrimusSpec => primus::handle_spec_request(cx),
             Route::Events(key) => sse::handle_request(cx, key),
-            Route::Socket(framing, service, key) => upgrade::handle_request(cx, framing, service, key),
-            Route::SockJs { service, route } => {
-                sockjs::handle_request(cx, &mut clients.sockjs, service, &route)
-            }
+            Route::Socket(key) => upgrade::handle_request(cx, Plain.into(), Service::default(), key),
+            Route::Of(protocol, _) => protocol.handle_request(cx, clients),
             Route::Engine { is_socketio } => {
                 engineio::handle_request(cx, &mut clients.engineio, departed, is_socketio)
             }
@@ -307,9 +276,7 @@ impl Http {
         let before = out.len();
         let (mut context, _, clients) = self.request_context(cx, request, out);
         let outcome = match find(request.path(), &settings.options) {
-            Route::SockJs { service, route } => {
-                sockjs::handle_body(&mut context, &mut clients.sockjs, service, &route, buffered)
-            }
+            Route::Of(protocol, _) => protocol.handle_body(&mut context, clients, buffered),
             _ => engineio::handle_body(&mut context, &mut clients.engineio, buffered),
         };
         if cx.ex.access.is_on {
@@ -321,10 +288,10 @@ impl Http {
 }
 
 /// Counts a request for the limits of its address: its connection, if a proxy passes it on, and the session that it opens.
-/// A SockJS session over HTTP is counted when it is known not to be there yet.
+/// A protocol counts sessions that not every one of its requests opens.
 fn count(
     cx: &mut RequestContext<'_>,
-    target: &Route<'_>,
+    target: &Route,
     slot: &mut Slot,
     is_counted: bool,
 ) -> Result<(), LimitReached> {
@@ -342,7 +309,7 @@ fn count(
     let opens = match target {
         Route::Socket(..) | Route::Events(_) => true,
         Route::Engine { .. } => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
-        Route::SockJs { route, .. } => route.resource.is_websocket(),
+        Route::Of(_, facts) => facts.opens_session,
         _ => false,
     };
     if opens { cx.ex.check_address(cx.source) } else { Ok(()) }
@@ -350,7 +317,7 @@ fn count(
 
 /// Refuses requests that no route answers: for another host, from a page of another origin, with too large a body, for
 /// a WebSocket where there is none.
-fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
+fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     let (request, options) = (cx.request, cx.ex.options());
     // Load balancers check the server's health by its address.
     if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(request.authority()) {
@@ -366,15 +333,11 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route<'_>) -> Option<Outcome> {
     {
         return Some(cx.refuse_last(413, &[], "the body is too large (limits.body_bytes_max)"));
     }
-    let has_no_socket = matches!(
-        target,
-        Route::Health
-            | Route::Ready
-            | Route::Static(_)
-            | Route::Feed(_)
-            | Route::Events(_)
-            | Route::PrimusSpec
-    );
+    let has_no_socket = match target {
+        Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) | Route::Events(_) => true,
+        Route::Of(_, facts) => !facts.has_socket,
+        _ => false,
+    };
     (has_no_socket && cx.is_upgrade())
         .then(|| cx.refuse_last(400, &[], "this path has no WebSocket; use /ws or /ws/KEY"))
 }
@@ -409,11 +372,15 @@ fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     {
         return page::handle_request(cx, page);
     }
+    let of_table: Vec<&str> = PROTOCOLS.iter().filter_map(|protocol| protocol.example()).collect();
+    let of_table = of_table.join(", ");
     cx.refuse(
         404,
         &[],
-        "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /sockjs/, /primus/, /sse/KEY, \
-         /feed/KEY, /healthz, /readyz",
+        &format!(
+            "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, {of_table}, /sse/KEY, /feed/KEY, \
+             /healthz, /readyz"
+        ),
     )
 }
 

@@ -1,5 +1,6 @@
 //! A client's messages, its heartbeats, and its end.
 
+use super::encode::wire;
 use super::messages;
 use crate::app::{Envelope, HandlerScope, Message, Sent};
 use crate::encode::Encoding;
@@ -42,7 +43,7 @@ impl Client {
 
     /// How its session is written to by a transport. Messages are records, whatever the transport.
     pub(super) fn encoding(&self, wrapping: Wrapping) -> Encoding {
-        Encoding::sockjs(wrapping, self.envelope)
+        Encoding::own(wire(wrapping), self.envelope)
     }
 
     /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the

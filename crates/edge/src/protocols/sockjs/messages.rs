@@ -9,7 +9,7 @@ use stentor_wire::sockjs::{self, Error, Limits, Messages};
 
 /// Why nothing that follows is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(super) enum Refusal {
     /// The messages can't be understood.
     Broken,
     /// The application has closed the session.
@@ -17,10 +17,10 @@ pub(crate) enum Refusal {
 }
 
 /// Text and number of the messages that remain.
-pub(crate) type Rest<T> = Option<(T, usize)>;
+pub(super) type Rest<T> = Option<(T, usize)>;
 
 /// Passes the messages of one WebSocket message to the application, until the share of the turn is used.
-pub(crate) fn handle_message(
+pub(super) fn handle_message(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
     message: Message<'_>,
@@ -38,7 +38,7 @@ pub(crate) fn handle_message(
 }
 
 /// Continues with the messages of a WebSocket message, all of which are in `text`.
-pub(crate) fn resume(
+pub(super) fn resume(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
     text: &str,

@@ -13,29 +13,34 @@
 //! under the node's seed of prefix, key and session id, all of which its client chose: so ids of any form cost the same,
 //! spread evenly, and name the core that owns the session. Requests that arrive elsewhere are handed over.
 //!
-//! This file handles requests; [`receiver`] writes the answers that carry frames; [`client`] handles messages,
-//! heartbeats and ends.
+//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the answers that carry frames; [`client`] handles messages,
+//! heartbeats and ends; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
 //!
 //! Deliberately absent: hixie-76 (see [`stentor_wire::sockjs`]).
 
 mod client;
+mod encode;
 mod messages;
 mod receiver;
+mod routes;
+mod socket;
 
 pub(crate) use client::Client;
-pub(crate) use messages::{Refusal, Rest, handle_message, resume};
+pub(crate) use encode::Frames;
 pub(crate) use receiver::Receiver;
+pub(crate) use routes::SockJs;
+pub(crate) use socket::OnWebSocket;
 
 use crate::app::{Connect, Envelope, Refused};
 use crate::executor::Feeds;
-use crate::identity::{ClientId, ClientKind, Owner, Service, Sid};
+use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
 use crate::options::{self, Options};
 use crate::ports::{Denial, Handover, Location, SessionName};
 use crate::protocols::client::{ActiveTransport, Client as _};
 use crate::protocols::clients::ClientTable;
+use crate::protocols::dialect::Plain;
 use crate::protocols::message::{self, scope_of};
-use crate::protocols::profile::Framing;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, borrowed, challenge, key_of_path, status_of, write_piece,
 };
@@ -48,11 +53,12 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use stentor_wire::http1::{self, Version};
 use stentor_wire::sockjs::answer::{
-    self, Callback, Cors, Header, push_error_headers, push_headers, push_preflight_headers,
+    self, Callback, Cors, Header, Iframe, push_error_headers, push_headers, push_preflight_headers,
 };
 use stentor_wire::sockjs::{
     Close, Error, Frame, Limits, Messages, Resource, ResponseLimit, Route, Transport, Wrapping,
 };
+use stentor_wire::ws::handshake;
 
 type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
@@ -236,7 +242,7 @@ fn exchange<'a>(
 }
 
 /// Handles the head of a request to a path under a prefix.
-pub(crate) fn handle_request(
+fn handle_request(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
     service: Service,
@@ -271,9 +277,8 @@ pub(crate) fn handle_request(
     match resource {
         Resource::Greeting => exchange.answer(cx, 200, &exchange.headers(cx), answer::GREETING.as_bytes()),
         Resource::Iframe => {
-            let Some(iframe) = service.place().and_then(|place| current.iframes.get(place)) else {
-                return Outcome::LAST;
-            };
+            let ancestors = current.options.origins.ancestors();
+            let iframe = &Iframe::new(&settings.client_url, ancestors.as_deref());
             if request.header_str("if-none-match").is_some_and(|tags| iframe.is_named_by(tags)) {
                 let mut headers = Vec::new();
                 answer::push_unchanged_headers(&mut headers, iframe);
@@ -291,9 +296,13 @@ pub(crate) fn handle_request(
             answer::write_info(&mut body, settings.websocket, settings.jsessionid, entropy);
             exchange.answer(cx, 200, &exchange.headers(cx), &body)
         }
-        Resource::RawWebSocket => upgrade::handle_request(cx, Framing::Plain, service, exchange.key),
-        Resource::Session { transport: Transport::WebSocket, .. } => {
-            upgrade::handle_request(cx, Framing::SockJs, service, exchange.key)
+        Resource::RawWebSocket | Resource::Session { transport: Transport::WebSocket, .. } => {
+            if let Err(error) = handshake::check_request(request, None) {
+                return cx.refuse_last(400, error.headers(), answer::NOT_WEBSOCKET);
+            }
+            let is_raw = matches!(resource, Resource::RawWebSocket);
+            let dialect = if is_raw { Plain.into() } else { OnWebSocket.into() };
+            upgrade::handle_request(cx, dialect, service, exchange.key)
         }
         Resource::Session { session, transport, .. } => {
             let callback = match transport {
@@ -349,8 +358,7 @@ fn receive(
             Ok((id, headers)) => (id, Some(headers)),
             Err(NotOpened::Refused(why)) => {
                 // The status of a response tells pages nothing: the client would try other transports.
-                let id = ClientId::new(ClientKind::SockJs, 0, 0);
-                let Some(mut receiver) = exchange.begin(cx, id, transport, callback, &[]) else {
+                let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, callback, &[]) else {
                     return Outcome::LAST;
                 };
                 receiver.refuse(cx.out, Close { code: why.code(), reason: why.reason() });
@@ -472,7 +480,7 @@ fn open(
 }
 
 /// Handles the body of a client's messages, or what is left of it.
-pub(crate) fn handle_body(
+fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
     service: Service,

@@ -1,6 +1,7 @@
 //! Requests of SockJS clients that wait for frames: a poll gets one, a stream gets them until it has carried enough.
 
-use crate::encode::{records, sockjs_frame, unchunked_bytes};
+use super::encode::frame_of;
+use crate::encode::{records, unchunked_bytes};
 use crate::executor::{Executor, PollAnswer, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::ClientId;
 use crate::model::Frame;
@@ -134,7 +135,7 @@ impl Receiver {
         {
             ex.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, encoded| {
                 let bytes = encoded.bytes();
-                if let Some(messages) = wrapping.messages_of(sockjs_frame(wrapping, &bytes)) {
+                if let Some(messages) = wrapping.messages_of(frame_of(wrapping, &bytes)) {
                     separate(&mut frame);
                     frame.extend_from_slice(messages);
                 }
@@ -185,7 +186,7 @@ impl Receiver {
                 if chunked {
                     frames.push(encoded.clone());
                 } else {
-                    frames.push(Frame::owned(sockjs_frame(wrapping, &encoded.bytes()).to_vec()));
+                    frames.push(Frame::owned(frame_of(wrapping, &encoded.bytes()).to_vec()));
                 }
             });
         }

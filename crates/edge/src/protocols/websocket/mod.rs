@@ -2,29 +2,24 @@
 //! heartbeats, and the end.
 
 use super::client::{Flow, TransportStatus};
-use super::message::{deliver, scope_of};
-use super::profile::{Framing, Pinging, SocketProfile, Upgraded};
-use super::table::Clients;
-use super::{primus, sockjs};
+use super::clients::Clients;
+use super::dialect::{Handled, Heartbeat, Plain, Rest, SocketProfile, Upgraded};
+use super::message::scope_of;
 use crate::app::{HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
-use crate::encode::{Encoding, frame};
+use crate::encode::Encoding;
 use crate::executor::{Effect, Executor, SMALL_INPUT_BYTES, ToClient, ToConnection};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
-use stentor_wire::sockjs::{Close, Error, Messages, Wrapping};
 use stentor_wire::ws::{self, Event, Opcode};
-
-/// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
-const PING: [u8; 2] = [0x89, 0];
 
 /// Data that was read from a WebSocket and waits.
 #[derive(Default)]
 pub(crate) struct Unread {
     bytes: Vec<u8>,
-    /// Remaining SockJS messages of the frame before that.
-    rest: sockjs::Rest<String>,
+    /// Remaining messages of the WebSocket message before that.
+    rest: Option<Rest>,
 }
 
 impl Unread {
@@ -69,8 +64,7 @@ impl WebSocket {
             profile,
             encoding,
             alive_at: now,
-            // Pings of Primus keep their pace from the beginning.
-            pinged_at: matches!(profile.framing, Framing::Primus(_)).then_some(now),
+            pinged_at: profile.dialect.is_paced().then_some(now),
             message_since: None,
             unread: None,
         }
@@ -193,14 +187,14 @@ impl WebSocket {
         }
     }
 
-    /// Handles a message. With [`Flow::Yield`] come the remaining SockJS messages of its frame.
+    /// Handles a message. With [`Flow::Yield`] come its remaining messages, if its dialect puts several into one.
     #[inline]
     fn handle_message(
         &mut self,
         cx: &mut SocketContext<'_>,
         message: Message<'_>,
         out: &mut Vec<u8>,
-    ) -> (Flow, sockjs::Rest<String>) {
+    ) -> (Flow, Option<Rest>) {
         let session = match (self.client, cx.session) {
             (Some(client), _) => {
                 return (handle_frame(cx.ex, cx.clients, cx.conn, client, message, out), None);
@@ -214,22 +208,14 @@ impl WebSocket {
             }
         };
         let scope = self.scope(session);
-        let flow = match &mut self.profile.framing {
-            Framing::Plain => {
-                cx.ex.metrics().messages.add(1);
-                deliver(cx.ex, scope, message, out)
+        match self.profile.dialect.handle_message(cx.ex, scope, message, out) {
+            Handled::Flow(flow) => (flow, None),
+            Handled::Rest(rest) => (Flow::Yield, Some(rest)),
+            Handled::Refused(code, reason) => {
+                self.refuse(cx, code, reason);
+                (Flow::Stop, None)
             }
-            Framing::SockJs => match sockjs::handle_message(cx.ex, scope, message, out) {
-                Ok(None) => Flow::Continue,
-                Ok(rest) => return (Flow::Yield, rest),
-                Err(error) => {
-                    self.refuse_sockjs(cx, error);
-                    Flow::Stop
-                }
-            },
-            Framing::Primus(pinging) => primus::handle_message(cx.ex, scope, session, pinging, message, out),
-        };
-        (flow, None)
+        }
     }
 
     /// Handles received bytes of any kind.
@@ -317,16 +303,17 @@ impl WebSocket {
     ) -> Flow {
         let Some(mut unread) = self.unread.take() else { return Flow::Continue };
         if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
-            let messages = Messages::resume(&rest.0, rest.1);
-            match sockjs::resume(cx.ex, self.scope(session), &rest.0, messages, out) {
-                Ok(None) => {}
-                Ok(rest) => {
-                    unread.rest = rest;
+            let scope = self.scope(session);
+            match self.profile.dialect.get_mut().resume(cx.ex, scope, rest, out) {
+                Handled::Flow(Flow::Continue) => {}
+                Handled::Flow(_) => return Flow::Continue,
+                Handled::Rest(rest) => {
+                    unread.rest = Some(rest);
                     self.unread = Some(unread);
                     return Flow::Yield;
                 }
-                Err(error) => {
-                    self.refuse_sockjs(cx, error);
+                Handled::Refused(code, reason) => {
+                    self.refuse(cx, code, reason);
                     return Flow::Continue;
                 }
             }
@@ -334,33 +321,24 @@ impl WebSocket {
         self.handle_input(cx, shared, &mut unread.bytes, out)
     }
 
-    /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
-    fn refuse_sockjs(&mut self, cx: &mut SocketContext<'_>, error: sockjs::Refusal) {
-        if error == sockjs::Refusal::Broken {
-            self.profile.framing = Framing::Plain;
-            let (conn, code, reason) = (cx.conn, Error::CLOSE_CODE, Error::CLOSE_REASON);
-            cx.ex.push(Effect::Connection(conn, ToConnection::Close(code, reason)));
-        }
+    /// Ends the connection after a message that can't be understood.
+    fn refuse(&mut self, cx: &mut SocketContext<'_>, code: u16, reason: &'static str) {
+        self.profile.dialect = Plain.into();
+        cx.ex.push(Effect::Connection(cx.conn, ToConnection::Close(code, reason)));
     }
 
-    /// Appends a Close frame, and before it what the frame can't say to clients of this kind.
+    /// Appends a Close frame, and before it the message by which the dialect says the same.
     pub(crate) fn close(&mut self, code: u16, reason: &str, out: &mut Vec<u8>) {
-        match self.profile.framing {
-            Framing::Plain => {}
-            Framing::SockJs => frame(out, Opcode::Text, reason.len() + 10, |out| {
-                Wrapping::WebSocket.write(out, &stentor_wire::sockjs::Frame::Close(Close { code, reason }));
-            }),
-            Framing::Primus(_) => primus::write_goodbye(out, code),
-        }
+        self.profile.dialect.get().close(code, reason, out);
         self.ws.close(code, reason, out);
     }
 
     /// Something was received: where pings are answered by anything, that was the answer.
     fn handle_sign_of_life(&mut self) {
-        match &mut self.profile.framing {
-            Framing::Primus(pinging @ Pinging::Awaited) => *pinging = Pinging::Idle,
-            Framing::Primus(_) => {}
-            Framing::Plain | Framing::SockJs => self.pinged_at = None,
+        if self.profile.dialect.is_paced() {
+            self.profile.dialect.get_mut().handle_sign_of_life();
+        } else {
+            self.pinged_at = None;
         }
     }
 
@@ -372,15 +350,13 @@ impl WebSocket {
     /// When the next ping, or the answer to the last one, is due.
     fn heartbeat_due(&self, ex: &Executor) -> Millis {
         let heartbeat = ex.options().heartbeat;
-        match (self.profile.framing, self.pinged_at) {
-            (Framing::Primus(Pinging::Theirs), _) => {
-                self.alive_at.after(heartbeat.interval + heartbeat.timeout)
+        match (self.profile.dialect.get().heartbeat(ex.options()), self.pinged_at) {
+            (Heartbeat::OfClient, _) => self.alive_at.after(heartbeat.interval + heartbeat.timeout),
+            (Heartbeat::Paced { interval, .. }, pinged_at) => {
+                pinged_at.unwrap_or(self.alive_at).after(interval)
             }
-            (Framing::Primus(_), pinged_at) => {
-                pinged_at.unwrap_or(self.alive_at).after(ex.options().primus.ping_interval)
-            }
-            (_, Some(pinged_at)) => pinged_at.after(heartbeat.timeout),
-            (_, None) => self.alive_at.after(heartbeat.interval),
+            (Heartbeat::AfterSilence, Some(pinged_at)) => pinged_at.after(heartbeat.timeout),
+            (Heartbeat::AfterSilence, None) => self.alive_at.after(heartbeat.interval),
         }
     }
 
@@ -391,7 +367,7 @@ impl WebSocket {
             return message_due;
         }
         let mut due = self.heartbeat_due(ex);
-        if self.pinged_at.is_some() && !matches!(self.profile.framing, Framing::Primus(_)) {
+        if self.pinged_at.is_some() && !self.profile.dialect.is_paced() {
             // A client that answers, however late, is pinged again after the interval, also if the timeout is longer.
             due = due.earlier(ex.millis().after(ex.options().heartbeat.interval));
         }
@@ -424,19 +400,21 @@ impl WebSocket {
         if status.progressed {
             self.alive_at = now;
         }
-        let is_primus = matches!(self.profile.framing, Framing::Primus(_));
-        if !is_primus && self.pinged_at.is_some_and(|pinged_at| pinged_at.is_before(self.alive_at)) {
+        if !self.profile.dialect.is_paced()
+            && self.pinged_at.is_some_and(|pinged_at| pinged_at.is_before(self.alive_at))
+        {
             self.pinged_at = None;
         }
         if now.is_before(self.heartbeat_due(ex)) {
             return;
         }
-        let is_silent = match self.profile.framing {
-            Framing::Plain | Framing::SockJs => self.pinged_at.is_some(),
-            Framing::Primus(Pinging::Theirs) => true,
-            // Primus is pinged at a fixed pace, so the time for the answer is counted in pings since the last sign of life.
-            Framing::Primus(Pinging::Awaited) => {
-                let (interval, pinged_at) = (ex.options().primus.ping_interval, self.pinged_at);
+        let is_silent = match self.profile.dialect.get().heartbeat(ex.options()) {
+            Heartbeat::AfterSilence => self.pinged_at.is_some(),
+            Heartbeat::OfClient => true,
+            Heartbeat::Paced { is_awaited: false, .. } => false,
+            // The pace is fixed, so the time for the answer is counted in pings since the last sign of life.
+            Heartbeat::Paced { interval, is_awaited: true } => {
+                let pinged_at = self.pinged_at;
                 pinged_at.filter(|pinged_at| !pinged_at.is_before(self.alive_at)).is_some_and(|pinged_at| {
                     let waited = pinged_at.from(self.alive_at);
                     // A timer fires late by at most a 256th of its time.
@@ -444,19 +422,13 @@ impl WebSocket {
                     interval * (pings as u32).max(1) >= ex.options().heartbeat.timeout
                 })
             }
-            Framing::Primus(Pinging::Idle) => false,
         };
         if is_silent {
             return ex.close(session, Disconnect::HeartbeatTimeout);
         }
         self.pinged_at = Some(now);
-        if let Framing::Primus(pinging) = &mut self.profile.framing {
-            *pinging = Pinging::Awaited;
-            let clock = ex.context.now.saturating_duration_since(ex.clock.start());
-            primus::write_ping(out, clock);
-        } else {
-            out.extend_from_slice(&PING);
-        }
+        let clock = ex.context.now.saturating_duration_since(ex.clock.start());
+        self.profile.dialect.get_mut().write_ping(clock, out);
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use client_limits::{AddressLimits, Proxies, ProxyProtocol, SessionLim
 pub(crate) use cluster::{Adapter, Bridge, ClassicParser, Cluster, SubscriptionMode};
 pub(crate) use feeds::{Feed, FeedsLimits};
 pub(crate) use hooks::Hook;
-pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo};
+pub(crate) use protocols::{CookieSameSite, SockJs, SocketIo, check_prefixes};
 pub(crate) use rooms::{Rooms, Rule};
 pub(crate) use server::{
     AdminLimits, App, Deflate, Driver, Heartbeat, Limits, LogFormat, LogLevel, Origins, Server,

@@ -1,6 +1,7 @@
 //! Protocols that have settings of their own.
 
 use super::{HOUR, ms, s};
+use crate::config::Sources;
 use crate::config::section::section;
 use crate::config::setting::{choice, fields};
 use crate::config::value::Bytes;
@@ -97,6 +98,14 @@ section! {
         disconnect_delay: Duration, in ms(100)..=HOUR, [restart];
         /// Messages in one request body.
         messages_max: usize, in 1..=10_000_000, [restart];
+    }
+}
+
+/// Checks the prefixes.
+pub(crate) fn check_prefixes(sources: &mut Sources) {
+    if let Err(text) = stentor_edge::SockJs::check(&sources.config.options().edge.sockjs) {
+        let location = sources.location("sockjs[0]", "prefix");
+        sources.problem(location, text);
     }
 }
 

@@ -1,30 +1,25 @@
 //! Routes by their paths.
 
 use super::*;
-use crate::options::{SockJs, StaticRoute};
+use crate::options::StaticRoute;
 
 #[test]
 fn routes() {
     fn check(path: &str, expect: &str) {
         let page = StaticRoute { path: "/".into(), content_type: "text/html".into(), body: [].into() };
-        let options = Options {
-            routes: vec![page],
-            sockjs: ["/sockjs", "/s", "/s/long"].map(SockJs::at).into(),
-            ..Options::default()
-        };
+        let options = Options { routes: vec![page], ..Options::default() };
         let got = match find(path, &options) {
             Route::Health => "health".to_owned(),
             Route::Ready => "ready".to_owned(),
             Route::Static(n) => format!("page {n}"),
-            Route::Socket(Framing::Plain, _, None) => "socket".to_owned(),
-            Route::Socket(Framing::Plain, _, Some(key)) => format!("socket {key}"),
-            Route::Socket(..) => "primus".to_owned(),
+            Route::Socket(None) => "socket".to_owned(),
+            Route::Socket(Some(key)) => format!("socket {key}"),
             Route::Feed(key) => format!("feed {key}"),
             Route::Engine { is_socketio } => format!("engine {is_socketio}"),
-            Route::PrimusSpec => "primus spec".to_owned(),
             Route::Events(key) => format!("events {key:?}"),
-            Route::SockJs { service, route } => {
-                format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
+            Route::Of(_, RouteFacts { opens_session, takes_body, has_socket, outlives_drain }) => {
+                let facts = [opens_session, takes_body, has_socket, outlives_drain].map(u8::from);
+                format!("of the table {facts:?}")
             }
             Route::BadKey(error) => format!("{error:?}"),
             Route::OldSocketIo => "old".to_owned(),
@@ -53,21 +48,16 @@ fn routes() {
     check("/socket.io", "engine true");
     check("/socket.io/socket.io.js", "unknown");
     check("/wsx", "unknown");
-    check("/primus", "primus");
-    check("/primus/", "primus");
-    check("/primus/spec", "primus spec");
+    check("/primus", "of the table [1, 0, 1, 0]");
+    check("/primus/", "of the table [1, 0, 1, 0]");
+    check("/primus/spec", "of the table [0, 0, 0, 0]");
     check("/primus/primus.js", "unknown");
     check("/primusx", "unknown");
     check("/sse", "events None");
     check("/sse/a/b", "events Some(Key(a/b))");
     check("/sse/a%2fb", "Encoding(1)");
-    check("/sockjs", "sockjs Some(0) None 200");
-    check("/sockjs/1/2/xhr_send", "sockjs Some(0) None 204");
-    check("/sockjs/feed/a/b/1/2/xhr", "sockjs Some(0) Some(\"a/b\") 200");
+    check("/sockjs", "of the table [0, 0, 1, 1]");
+    check("/sockjs/1/2/xhr_send", "of the table [0, 1, 1, 1]");
+    check("/sockjs/1/2/websocket", "of the table [1, 0, 1, 1]");
     check("/sockjsx/info", "unknown");
-    check("/sockjs/info/x", "unknown");
-    check("/s/info", "sockjs Some(1) None 200");
-    check("/s/long/info", "sockjs Some(2) None 200");
-    check("/s/long/a/b/xhr_send", "sockjs Some(2) None 204");
-    check("/s/longer/b/xhr_send", "sockjs Some(1) None 204");
 }

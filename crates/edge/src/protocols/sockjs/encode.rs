@@ -1,0 +1,92 @@
+//! Messages and publications of sessions: frames, and records that wait for a request.
+
+use crate::encode::{Own, OwnWire, SharedFrames, TEXT, content, frame, record, unchunked};
+use crate::message::{Envelope, Message};
+use crate::model::{Body, Frame};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use stentor_wire::sockjs::{self, Wrapping};
+use stentor_wire::ws::{Opcode, server_header};
+
+/// The frames of a transport. Publications for transports that stream are chunks (RFC 9112, 7.1), as HTTP/1.1 has them; polls and
+/// HTTP/1.0 unwrap them with [`frame_of`]. Messages for a transport over HTTP are records.
+pub(crate) struct Frames(Wrapping);
+
+impl Frames {
+    pub(crate) const WEBSOCKET: Self = Self(Wrapping::WebSocket);
+    pub(crate) const XHR: Self = Self(Wrapping::Xhr);
+    pub(crate) const EVENT_SOURCE: Self = Self(Wrapping::EventSource);
+    pub(crate) const HTML_FILE: Self = Self(Wrapping::HtmlFile);
+    pub(crate) const JSONP: Self = Self(Wrapping::Jsonp);
+}
+
+/// The wire of a transport.
+pub(super) fn wire(wrapping: Wrapping) -> Own {
+    match wrapping {
+        Wrapping::WebSocket => Own::SockJsWebSocket,
+        Wrapping::Xhr => Own::SockJsXhr,
+        Wrapping::EventSource => Own::SockJsEventSource,
+        Wrapping::HtmlFile => Own::SockJsHtmlFile,
+        Wrapping::Jsonp => Own::SockJsJsonp,
+    }
+}
+
+/// The frame within an encoded publication.
+pub(super) fn frame_of(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
+    match wrapping {
+        Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => unchunked(encoded),
+        Wrapping::WebSocket | Wrapping::Jsonp => encoded,
+    }
+}
+
+/// Appends a frame as a WebSocket message.
+pub(super) fn write_to_socket(out: &mut Vec<u8>, estimate: usize, what: &sockjs::Frame<'_>) {
+    frame(out, Opcode::Text, estimate, |out| Wrapping::WebSocket.write(out, what));
+}
+
+impl OwnWire for Frames {
+    fn protocol(&self) -> &'static str {
+        "sockjs"
+    }
+
+    /// SockJS has no bytes, so they are sent as base64.
+    fn message(&self, out: &mut Vec<u8>, message: Message<'_>) {
+        match (self.0, message) {
+            (Wrapping::WebSocket, Message::Text(text)) => {
+                write_to_socket(out, text.len() + 5, &sockjs::Frame::Messages(&[text]));
+            }
+            (_, Message::Text(text)) => record(out, TEXT, |out| out.extend_from_slice(text.as_bytes())),
+            (_, Message::Binary(bytes)) => self.message(out, Message::Text(&STANDARD.encode(bytes))),
+        }
+    }
+
+    /// A frame of one message.
+    fn publication(&self, frames: &SharedFrames, body: &Body, envelope: Envelope) -> Option<Frame> {
+        let plain = content(body, envelope)?;
+        let text = plain.text();
+        let mut frame = Vec::with_capacity(text.len() + text.len() / 8 + 64);
+        self.0.write(&mut frame, &sockjs::Frame::Messages(&[&text]));
+        Some(match self.0 {
+            Wrapping::WebSocket => frames.of(&[&server_header(Opcode::Text, frame.len(), false), &frame]),
+            Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => frames.chunk(&frame),
+            Wrapping::Jsonp => frames.of(&[&frame]),
+        })
+    }
+
+    /// Frames of a client over HTTP depend on the request that carries them, which may be another one by then: so they become
+    /// messages again. The frames of `xhr` are the shortest.
+    fn message_wire(&self) -> Option<Own> {
+        (self.0 != Wrapping::WebSocket).then_some(Own::SockJsXhr)
+    }
+
+    fn append_message_of(&self, encoded: &[u8], out: &mut Vec<u8>) {
+        if self.0 == Wrapping::WebSocket {
+            return out.extend_from_slice(encoded);
+        }
+        let messages = Wrapping::Xhr.messages_of(frame_of(Wrapping::Xhr, encoded));
+        let message = messages.and_then(|message| std::str::from_utf8(message).ok());
+        if let Some(text) = message.and_then(stentor_json::string) {
+            self.message(out, Message::Text(&text));
+        }
+    }
+}

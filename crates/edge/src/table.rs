@@ -1,0 +1,51 @@
+//! The table of protocols: the only file that names all of them. A protocol is a module of `crate::protocols`, and its lines here.
+//!
+//! The lists are macros, because modules that protocols import are made from them: the kinds of clients, the encodings, and the
+//! dialects. A macro that takes `$define` passes its list to a macro of that name.
+
+/// Protocols with routes, in the order in which they are asked for a path.
+macro_rules! routed_protocols {
+    () => {
+        [
+            &crate::protocols::primus::Primus,
+            &crate::protocols::upgrade::CustomProtocols,
+            &crate::protocols::sockjs::SockJs,
+        ]
+    };
+}
+
+/// Dialects of WebSocket connections that have a session of their own.
+macro_rules! dialects {
+    ($define:ident) => {
+        $define! {
+            Plain(crate::protocols::dialect::Plain),
+            SockJs(crate::protocols::sockjs::OnWebSocket),
+            Primus(crate::protocols::primus::Pinging),
+        }
+    };
+}
+
+/// Clients that outlive their connections: kind, table, type.
+macro_rules! client_kinds {
+    ($define:ident) => {
+        $define! {
+            EngineIo, engineio, crate::protocols::engineio::Client;
+            SockJs, sockjs, crate::protocols::sockjs::Client;
+        }
+    };
+}
+
+/// Wires of protocols that write their messages in a form of their own.
+macro_rules! own_wires {
+    ($define:ident) => {
+        $define! {
+            PrimusText = crate::protocols::primus::Values { is_value: false },
+            PrimusValue = crate::protocols::primus::Values { is_value: true },
+            SockJsWebSocket = crate::protocols::sockjs::Frames::WEBSOCKET,
+            SockJsXhr = crate::protocols::sockjs::Frames::XHR,
+            SockJsEventSource = crate::protocols::sockjs::Frames::EVENT_SOURCE,
+            SockJsHtmlFile = crate::protocols::sockjs::Frames::HTML_FILE,
+            SockJsJsonp = crate::protocols::sockjs::Frames::JSONP,
+        }
+    };
+}
