@@ -20,8 +20,7 @@ use crate::catalogue::{Catalogue, Running};
 use crate::doctor::examine;
 use crate::generator::{Invocation, Protocol, serve_worker};
 use crate::measure::{
-    congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by, is_in_namespace,
-    left_out, take_priority,
+    congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, left_out, take_priority,
 };
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
@@ -192,15 +191,12 @@ struct InstallArguments {
     folder: PeersFolder,
 }
 
-/// Runs the lab. `args` are the arguments after the program's name. The lab starts this program again for its generators. `exit`
-/// ends the process with a code after a signal.
+/// Runs the lab. `args` are the arguments after the program's name. The lab starts this program again for its generators.
 pub fn main(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     out: &mut (dyn Write + Send),
     progress: &mut dyn Write,
-    exit: fn(i32) -> !,
 ) -> ExitCode {
-    exit_after_signal_by(exit);
     let parsed =
         Arguments::try_parse_from(once(OsString::from(NAME)).chain(args.into_iter().map(Into::into)));
     let command = match parsed {

@@ -4,5 +4,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let (out, err) = (&mut std::io::stdout(), &mut std::io::stderr());
-    stentor_lab::cli::main(std::env::args_os().skip(1), out, err, |code| std::process::exit(code))
+    stentor_lab::cli::main(std::env::args_os().skip(1), out, err)
 }

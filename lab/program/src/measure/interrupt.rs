@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, exit};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,14 +26,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
-static EXIT: OnceLock<fn(i32) -> !> = OnceLock::new();
 static OVER: AtomicBool = AtomicBool::new(false);
-
-/// Sets the function that ends the process with a code after a signal. Without it, only the children end. Only the first call has an
-/// effect.
-pub fn exit_after_signal_by(exit: fn(i32) -> !) {
-    let _ = EXIT.set(exit);
-}
 
 /// From now on a signal ends the children and the process, after a message with `last_words`. A second call replaces these.
 pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
@@ -51,10 +44,8 @@ pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
         if let Some(last_words) = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take() {
             last_words();
         }
-        if let Some(exit) = EXIT.get() {
-            // The exit code by which shells report a death by signal.
-            exit(128 + signal);
-        }
+        // The exit code by which shells report a death by signal.
+        exit(128 + signal);
     });
 }
 

@@ -14,7 +14,7 @@ mod steal;
 
 pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
-pub use interrupt::{ChildGuard, end_children_on_signal, exit_after_signal_by, is_over};
+pub use interrupt::{ChildGuard, end_children_on_signal, is_over};
 pub use memory::{ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes, socket_bytes};
 pub use namespace::{
     bound_receive_buffers, congestion_control, enter_namespace, is_fit_for_namespaces, is_in_namespace,

@@ -27,8 +27,9 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
         .script("uninstallable", "echo no compiler here >&2; exit 1", "exit 0")
         .script("unstartable", "exit 0", "echo the port is taken >&2; exit 1")
         .script("nameless", "exit 0", "echo ready http://somewhere; exec sleep 60")
-        // It listens nowhere: every connection is refused.
-        .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; exec sleep 60")
+        // It listens nowhere: every connection is refused. A shell that becomes another program has no memory for a moment, so the
+        // lab, which reads its memory as soon as it is ready, could take it for ended.
+        .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; sleep 60 & wait")
         .script("misdescribed", "exit 0", "exit 0");
     fs::write(folder.path("peers/misdescribed/peer.toml"), "abuot = \"a fake\"\n").unwrap();
     let names = "crashing,babbling,uninstallable,misdescribed,unstartable,nameless,deaf,honest";
