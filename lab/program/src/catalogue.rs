@@ -65,27 +65,7 @@ pub(crate) struct Manifest {
     warm_up_s: u64,
     protocols: BTreeMap<Protocol, String>,
     #[serde(default)]
-    variants: Vec<Variant>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Variant {
-    name: String,
-    /// `None`: the folder's text applies.
-    about: Option<String>,
-    #[serde(default)]
-    args: Vec<String>,
-    /// `None`: the folder's protocol applies.
-    always: Option<Protocol>,
-    #[serde(default)]
-    nodes: usize,
-    #[serde(default)]
-    extra: Extra,
-    #[serde(default)]
-    cores: usize,
-    #[serde(default)]
-    documents: bool,
+    variants: Vec<Known>,
 }
 
 /// Additional feature of a server, besides the application.
@@ -194,61 +174,67 @@ pub struct Running {
     pub path: Option<String>,
 }
 
-/// A server of the catalogue.
-#[derive(Clone, Debug)]
+/// A server of the catalogue. An entry of `[[variants]]` has the fields that `serde` doesn't skip.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Known {
     /// The name for `--servers` and `--peers`.
     pub name: String,
     /// `None`: Stentor, or a server that runs already.
+    #[serde(skip)]
     pub peer: Option<Arc<Peer>>,
     /// Set if the server runs already and isn't started.
+    #[serde(skip)]
     pub running: Option<Running>,
-    /// A description in one line.
+    /// A description in one line; in an entry without one, that of the folder.
+    #[serde(default)]
     pub(crate) about: String,
     /// Additional arguments.
+    #[serde(default)]
     pub(crate) args: Vec<String>,
     /// Protocols with their paths.
+    #[serde(skip)]
     speaks: BTreeMap<Protocol, String>,
-    /// The protocol that this server always uses, also in cases of other protocols, to show the cost of that protocol.
+    /// The protocol that this server always uses, also in cases of other protocols, to show the cost of that protocol. In an entry
+    /// without one, that of the folder.
     pub(crate) always: Option<Protocol>,
     /// Number of processes. Several processes share rooms and feeds by a Redis.
+    #[serde(default)]
     pub(crate) nodes: usize,
+    #[serde(default)]
     pub(crate) extra: Extra,
     /// Number of cores of Stentor. If there are several, one of them is shared with the generator.
+    #[serde(default)]
     pub(crate) cores: usize,
     /// Sends whole documents where other servers send changes, to show what changes save.
+    #[serde(default)]
     pub(crate) documents: bool,
 }
 
 impl Known {
     pub(crate) fn running(running: &Running) -> Self {
         let path = running.path.clone().unwrap_or_else(|| running.protocol.usual_path().to_owned());
-        let always = Some(running.protocol);
-        let variant = Variant { name: TARGET.to_owned(), always, ..Variant::default() };
-        let about = "a server that was running already";
-        let speaks = BTreeMap::from([(running.protocol, path)]);
-        Self { running: Some(running.clone()), ..Self::new(variant, about, speaks, None) }
+        Self {
+            name: TARGET.to_owned(),
+            about: "a server that was running already".to_owned(),
+            always: Some(running.protocol),
+            speaks: BTreeMap::from([(running.protocol, path)]),
+            running: Some(running.clone()),
+            nodes: 1,
+            cores: 1,
+            ..Self::default()
+        }
     }
 
-    fn new(
-        variant: Variant,
-        about: &str,
-        speaks: BTreeMap<Protocol, String>,
-        peer: Option<Arc<Peer>>,
-    ) -> Self {
-        Self {
-            name: variant.name,
-            about: variant.about.unwrap_or_else(|| about.to_owned()),
-            always: variant.always.or(peer.as_ref().and_then(|peer| peer.manifest.always)),
-            peer,
-            running: None,
-            args: variant.args,
-            speaks,
-            nodes: variant.nodes.max(1),
-            extra: variant.extra,
-            cores: variant.cores.max(1),
-            documents: variant.documents,
+    /// The server of an entry: adds what the entries of a folder have in common.
+    fn completed(mut self, manifest: &Manifest, peer: Option<&Arc<Peer>>) -> Self {
+        if self.about.is_empty() {
+            self.about.clone_from(&manifest.about);
         }
+        self.always = self.always.or(manifest.always);
+        self.speaks.clone_from(&manifest.protocols);
+        (self.nodes, self.cores) = (self.nodes.max(1), self.cores.max(1));
+        Self { peer: peer.cloned(), ..self }
     }
 
     /// Whether it is Stentor.
@@ -311,8 +297,7 @@ impl Catalogue {
     pub fn read(peers: &Path) -> Result<Self, Error> {
         // A mistake in the embedded text is a mistake of this program.
         let own: Manifest = toml::from_str(STENTOR).map_err(|error| Error::Usage(error.to_string()))?;
-        let known = |variant| Known::new(variant, &own.about, own.protocols.clone(), None);
-        let servers = own.variants.iter().cloned().map(known).collect();
+        let servers = own.variants.iter().map(|entry| entry.clone().completed(&own, None)).collect();
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
             |error: std::io::Error| Error::Usage(format!("{}: {error} (--peers-dir)", peers.display()));
@@ -338,18 +323,15 @@ impl Catalogue {
     fn add(&mut self, folder: &Path) -> Result<(), String> {
         let peer = Arc::new(Peer::read(folder)?);
         let manifest = &peer.manifest;
-        let variants = match manifest.variants.is_empty() {
-            true => vec![Variant { name: peer.name(), ..Variant::default() }],
+        let entries = match manifest.variants.is_empty() {
+            true => vec![Known { name: peer.name(), ..Known::default() }],
             false => manifest.variants.clone(),
         };
         let is_there = |name: &str| self.servers.iter().any(|known| known.name == name);
-        if let Some(Variant { name, .. }) = variants.iter().find(|variant| is_there(&variant.name)) {
+        if let Some(Known { name, .. }) = entries.iter().find(|entry| is_there(&entry.name)) {
             return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
         }
-        let known = |variant| {
-            Known::new(variant, &manifest.about, manifest.protocols.clone(), Some(Arc::clone(&peer)))
-        };
-        self.servers.extend(variants.into_iter().map(known));
+        self.servers.extend(entries.into_iter().map(|entry| entry.completed(manifest, Some(&peer))));
         Ok(())
     }
 

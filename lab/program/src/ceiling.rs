@@ -3,20 +3,20 @@
 //! Both run alternately against the same server, each in its own process on the same core. The loads are an echo in a closed loop,
 //! where each message is received and sent, and a fan-out, where messages are only received.
 
-use std::fmt;
 use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::Error;
-use crate::bench::{Application, Contestant, Options, median};
+use crate::bench::{Application, Contestant, Options, grouped, median};
 use crate::catalogue::Catalogue;
-use crate::generator::{LoadSpec, Protocol, Spec, Workers};
+use crate::generator::{LoadSpec, Protocol, Publisher, Spec, Workers};
 use crate::measure::Server;
+use crate::table::Table;
 
 /// Goal for the generator's CPU, as a multiple of the bare client's.
-pub(crate) const RATIO_MAX: f64 = 1.2;
+const RATIO_MAX: f64 = 1.2;
 /// Publications per second of the fan-out.
 const RATE_HZ: f64 = 50.0;
 
@@ -36,32 +36,19 @@ pub(crate) struct Plan {
     seconds: f64,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Ceiling {
-    pub rows: Vec<Row>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub load: String,
-    /// The generator's CPU per message in the median run; microseconds.
-    pub generator_us: f64,
-    pub bare_us: f64,
-    /// The median of the ratios of runs with the same number.
-    pub ratio: f64,
-}
-
-/// Measures; writes the progress to `progress`, line by line.
-pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Ceiling, Error> {
-    let catalogue = Catalogue::read(&options.peers)?;
+/// Measures; writes the progress to `progress`, line by line. The table has the medians of the CPU per message, and the median of the
+/// ratios of runs with the same number.
+pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Table, Error> {
+    let catalogue = Catalogue::read(&options.placing.peers_dir)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;
-    let mut rows = Vec::new();
+    let mut table = Table::new(["load", "generator", "bare client", "ratio", "goal"]);
     let measure =
         Duration::try_from_secs_f64(plan.seconds).map_err(|error| Error::Usage(error.to_string()))?;
     let warm_up = measure / 5;
     let times = |span: Duration| (span.as_secs_f64() * RATE_HZ).ceil() as u64;
     let echo = LoadSpec::EchoClosed { bytes: 64, warm_up, measure };
-    let fanout = LoadSpec::to_all(1000, RATE_HZ, times(warm_up), times(measure).max(1));
+    let (before, count, publisher) = (times(warm_up), times(measure).max(1), Publisher::Own);
+    let fanout = LoadSpec::Fanout { bytes: 1000, rate_hz: RATE_HZ, warm_up: before, count, publisher };
     for (title, load, application) in [
         ("echo of 64 bytes, closed loop".to_owned(), echo, Application::Echo),
         (format!("fan-out of 1000 bytes, {RATE_HZ:.0} a second"), fanout, Application::Chat),
@@ -72,7 +59,7 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
                 let server = Server::start(&contestant.command(application, Protocol::WebSocket, None))?;
                 let path = contestant.path(application, Protocol::WebSocket);
                 let mut spec = Spec::new(server.address(), path, usize::from(plan.connections), load.clone());
-                spec.core = Some(options.generator_core);
+                spec.core = Some(options.placing.generator_core);
                 spec.bare = which == 1;
                 let lost = |error: Error| server.error(&error.to_string());
                 let outcome = Workers::connect(&options.invocation, &spec)
@@ -97,33 +84,13 @@ pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> R
         }
         let ratios: Vec<f64> = costs[0].iter().zip(&costs[1]).map(|(ours, bare)| ours / bare).collect();
         let middle = |values: &[f64]| median(values).unwrap_or_default();
-        rows.push(Row {
-            load: title,
-            generator_us: middle(&costs[0]),
-            bare_us: middle(&costs[1]),
-            ratio: middle(&ratios),
+        let [generator, bare] = [0, 1].map(|which| {
+            let each_us = middle(&costs[which]);
+            format!("{each_us:.2} µs per message, at most {}/s", grouped(1e6 / each_us, 0))
         });
+        let ratio = middle(&ratios);
+        let goal = format!("{}: ≤ {RATIO_MAX}", if ratio <= RATIO_MAX { "reached" } else { "MISSED" });
+        table.push([title, generator, bare, format!("{ratio:.2}"), goal]);
     }
-    Ok(Ceiling { rows })
-}
-
-impl fmt::Display for Ceiling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Row { load, generator_us, bare_us, ratio } in &self.rows {
-            let word = if *ratio <= RATIO_MAX { "reached" } else { "MISSED" };
-            writeln!(f, "{load}")?;
-            writeln!(
-                f,
-                "  generator    {generator_us:.2} µs per message, a core is good for {:.0} a second",
-                1e6 / generator_us
-            )?;
-            writeln!(
-                f,
-                "  bare client  {bare_us:.2} µs per message, a core is good for {:.0} a second",
-                1e6 / bare_us
-            )?;
-            writeln!(f, "  {word}: {ratio:.2} ≤ {RATIO_MAX}")?;
-        }
-        Ok(())
-    }
+    Ok(table)
 }

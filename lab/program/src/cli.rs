@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::Error;
-use crate::bench::{self, Effort};
+use crate::bench::{self, Effort, Placing};
 use crate::catalogue::{Catalogue, Running};
 use crate::doctor::examine;
 use crate::generator::{Invocation, Protocol, serve_worker};
 use crate::measure::{
-    congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, left_out, take_priority,
+    congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
 };
 use crate::scenario::{self, Record, SCENARIOS, Scenario, tell};
 
@@ -67,28 +67,6 @@ enum Command {
     Worker,
 }
 
-/// Placement of servers and generators.
-#[derive(Args)]
-struct Placing {
-    /// The `stentor` binary [default: the one beside this program].
-    #[arg(long)]
-    stentor: Option<PathBuf>,
-    #[command(flatten)]
-    folder: PeersFolder,
-    /// The congestion control of loopback, in a network namespace; `system` for the system's default.
-    #[arg(long, default_value = "cubic")]
-    congestion: String,
-    /// The core of the server.
-    #[arg(long, default_value_t = 0)]
-    server_core: usize,
-    /// The core of the generator.
-    #[arg(long, default_value_t = 1)]
-    generator_core: usize,
-    /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
-    nice: i32,
-}
-
 #[derive(Args)]
 struct RunArguments {
     /// The scenario; `scenarios` lists them.
@@ -109,9 +87,6 @@ struct RunOptions {
     /// As published, where possible; the default of `bench`.
     #[arg(long, group = "effort")]
     full: bool,
-    /// Servers that take part, Stentor's own first; NAME:PROTOCOL for a server that speaks several [default: those of the scenario].
-    #[arg(long, value_delimiter = ',', alias = "servers")]
-    peers: Vec<String>,
     /// Also measure a server that runs already, at HOST:PORT; only this one if no other is named.
     #[arg(long, value_parser = address)]
     target: Option<SocketAddr>,
@@ -124,23 +99,14 @@ struct RunOptions {
     /// The target's process id, to read its CPU and memory.
     #[arg(long, requires = "target")]
     server_pid: Option<u32>,
-    /// The cases to run [default: all].
-    #[arg(long, value_delimiter = ',')]
-    cases: Vec<String>,
-    /// Runs of each server [default: smoke 1, quick up to 6 as needed for the interval, full 6; fewer for long cases].
-    #[arg(long, value_parser = at_least_one)]
-    pairs: Option<usize>,
     /// The folder for results.
     #[arg(long, default_value = "results")]
     results: PathBuf,
     /// Continue an interrupted run: its file, or the newest one of the scenario.
     #[arg(long, num_args = 0..=1)]
     resume: Option<Option<PathBuf>>,
-    /// Messages per second of an open-loop echo, instead of 60 % of the slowest server's rate.
-    #[arg(long)]
-    echo_rate: Option<f64>,
     #[command(flatten)]
-    placing: Placing,
+    options: bench::Options,
 }
 
 fn print(out: &mut dyn Write, what: impl Display) -> Result<(), Error> {
@@ -150,10 +116,6 @@ fn print(out: &mut dyn Write, what: impl Display) -> Result<(), Error> {
 fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses = text.to_socket_addrs().map_err(|error| error.to_string())?;
     addresses.find(SocketAddr::is_ipv4).ok_or_else(|| "it has no IPv4 address".to_owned())
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it has to be a number from 1".to_owned())
 }
 
 impl RunOptions {
@@ -225,7 +187,7 @@ pub fn main(
         Command::Scenarios => done(list_scenarios(out)),
         Command::Peers(folder) => done(list_peers(&folder, out, progress)),
         Command::Install(arguments) => done(install(&arguments, progress)),
-        Command::Ceiling(arguments) => done(judge::run_ceiling(&arguments, out, progress)),
+        Command::Ceiling(arguments) => done(judge::run_ceiling(arguments, out, progress)),
         Command::Worker => done(serve_worker(&mut input, out)),
     };
     result.unwrap_or_else(|error| {
@@ -234,42 +196,21 @@ pub fn main(
     })
 }
 
-impl Placing {
-    /// The options for these arguments, with the defaults for the rest.
-    fn options(&self) -> Result<bench::Options, Error> {
-        let usual = bench::Options::new(Invocation::current()?, self.folder.peers_dir.clone());
-        Ok(bench::Options {
-            stentor: self.stentor.clone().or_else(|| usual.stentor.clone()),
-            server_core: self.server_core,
-            generator_core: self.generator_core,
-            left_out: left_out(),
-            ..usual
-        })
+/// Moves this process to the network namespace and priority of servers and generators, and sets the congestion control that they have.
+/// The names in `left_out` are passed on.
+fn enter(placing: &mut Placing, left_out: Option<&[String]>, progress: &mut dyn Write) -> Result<(), Error> {
+    placing.congestion = match placing.congestion.as_str() {
+        SYSTEM => congestion_control(),
+        wanted => enter_namespace(wanted, left_out.unwrap_or_default()).unwrap_or_else(|why| {
+            let system = congestion_control();
+            let _ = writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
+            system
+        }),
+    };
+    if placing.nice != 0 {
+        take_priority(placing.nice).map_err(Error::io("setting the priority (--nice)"))?;
     }
-
-    /// Moves this process to the network namespace and priority of servers and generators. Returns the congestion control. The names
-    /// in `left_out` are passed on.
-    fn enter(
-        &self,
-        congestion: &str,
-        left_out: Option<&[String]>,
-        progress: &mut dyn Write,
-    ) -> Result<String, Error> {
-        let congestion = if congestion == SYSTEM {
-            congestion_control()
-        } else {
-            enter_namespace(congestion, left_out.unwrap_or_default()).unwrap_or_else(|why| {
-                let system = congestion_control();
-                let _ =
-                    writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
-                system
-            })
-        };
-        if self.nice != 0 {
-            take_priority(self.nice).map_err(Error::io("setting the priority (--nice)"))?;
-        }
-        Ok(congestion)
-    }
+    Ok(())
 }
 
 fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
@@ -310,22 +251,17 @@ fn run_record(
     run: &RunOptions,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
-    let mut options = bench::Options {
-        servers: run.peers.clone(),
-        cases: run.cases.clone(),
-        pairs: run.pairs,
-        effort,
-        echo_rate_hz: run.echo_rate,
-        target: run.target(),
-        ..run.placing.options()?
-    };
+    let mut options = run.options.clone().started_by(Invocation::current()?);
+    (options.effort, options.target) = (effort, run.target());
     end_children_on_signal(|| tell("interrupted; nothing was measured yet"));
     if !is_in_namespace() {
         options.left_out = Some(scenario::install(scenario, &options, progress)?);
     }
     // A target isn't inside the lab's namespace.
-    let congestion = run.target.map_or(run.placing.congestion.as_str(), |_| SYSTEM);
-    options.congestion = run.placing.enter(congestion, options.left_out.as_deref(), progress)?;
+    if options.target.is_some() {
+        options.placing.congestion = SYSTEM.to_owned();
+    }
+    enter(&mut options.placing, options.left_out.as_deref(), progress)?;
     scenario::run(scenario, &options, &run.results, run.resume.clone(), progress)
 }
 

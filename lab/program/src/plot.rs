@@ -17,8 +17,6 @@ use self::ruler::{Ruler, short};
 use self::style::{SIGNS, Style};
 use serde::Deserialize;
 
-use crate::table::escaped;
-
 /// Width of a picture in pixels, and the left edge of the legend.
 const WIDTH: u32 = 790;
 const LEGEND: f64 = 550.0;
@@ -109,6 +107,11 @@ fn opened(label: &str, width: u32, height: usize) -> String {
          viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     )
+}
+
+/// Escapes text for SVG.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// A plot as SVG. Empty if there is nothing to draw.

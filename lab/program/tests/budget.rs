@@ -18,7 +18,7 @@ const TRIES: usize = 10;
 fn spend(spec: &Spec) -> (Outcome, Duration) {
     for _ in 0..TRIES {
         let server = Server::start(false, Fault::None);
-        let spec = Spec { target: server.address, ..spec.clone() };
+        let spec = Spec { targets: vec![server.address], ..spec.clone() };
         let begun = Instant::now();
         match run(&spec, |_| Ok(())) {
             // On a busy machine: that it says so, and gives no result, is right.

@@ -176,12 +176,13 @@ pub(crate) struct Goal {
 }
 
 /// The duration of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// A check that everything works, at most 10 seconds for two servers.
     Smoke,
     /// At most 2 minutes for a case with two servers: up to six short runs, fewer if the interval is narrow enough.
+    #[default]
     Quick,
     /// As published, where the machine allows it.
     Full,

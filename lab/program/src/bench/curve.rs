@@ -127,16 +127,10 @@ pub(super) fn curves(
 
 /// Reduces the points to the number that is drawn, and keeps the last one.
 fn thin_out(points: &mut Vec<(f64, f64)>) {
-    let every = points.len().div_ceil(POINTS_MAX);
-    if every > 1 {
-        let last = points.len() - 1;
-        let mut nth = 0;
-        points.retain(|_| {
-            let stays = nth == last || (last - nth).is_multiple_of(every);
-            nth += 1;
-            stays
-        });
-    }
+    let every = points.len().div_ceil(POINTS_MAX).max(1);
+    let kept: Vec<(f64, f64)> = points.iter().rev().step_by(every).copied().collect();
+    points.clear();
+    points.extend(kept.iter().rev());
 }
 
 /// Why the figure of a chat is invalid: the generator was late in a step that decides it. (Lateness for lack of CPU is

@@ -2,7 +2,7 @@
 //! run measures them. A disturbed run is repeated, at most twice, and in a case at most as often as it has rounds. Disturbances that
 //! remain are warnings at the top of the report, with advice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Effort, Report, Trial};
 use crate::generator::{Cause, Doubt, OWN_CPU_MAX};
@@ -36,12 +36,6 @@ pub(super) fn steal_doubt(share: f64) -> Option<Doubt> {
 pub(super) fn others_doubt(share: f64) -> Option<Doubt> {
     let what = || format!("other processes used {:.0} % of a core", share * 100.0);
     (share > OTHERS_MAX).then(|| Doubt::about_times(Cause::OtherProcesses, what()))
-}
-
-/// Whether steal or other processes invalidate the times of a run with this context.
-pub(super) fn is_disturbed(context: &BTreeMap<String, f64>) -> bool {
-    let share = |name| context.get(name).copied().unwrap_or(0.0);
-    steal_doubt(share(STEAL)).is_some() || others_doubt(share(OTHERS)).is_some()
 }
 
 /// Decides which runs of a case are repeated.

@@ -42,69 +42,90 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::{Args, value_parser};
+
 use self::disturbance::Repeats;
 use self::progress::Progress;
 use crate::Error;
 use crate::catalogue::{Catalogue, Running};
 use crate::generator::{Invocation, LoadSpec, Outcome};
-use crate::measure::{cores, is_over};
+use crate::measure::{cores, is_over, left_out};
 
-/// Selection of cases and servers, and the way in which they run.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How to start this program as a worker.
-    pub invocation: Invocation,
-    /// The servers, the baseline first. If empty, each case has its usual ones.
-    pub servers: Vec<String>,
-    /// Names of the cases. If empty, all run.
-    pub cases: Vec<String>,
-    /// The `stentor` binary.
+/// Placement of servers and generators.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Placing {
+    /// The `stentor` binary [default: the one beside this program].
+    #[arg(long)]
     pub stentor: Option<PathBuf>,
     /// The folder of the peers.
-    pub peers: PathBuf,
-    /// Runs of each server in each case; `None`: the usual number of the case.
-    pub pairs: Option<usize>,
-    /// The effort of the run.
-    pub effort: Effort,
-    /// The server's core.
-    pub server_core: usize,
-    /// The generator's core.
-    pub generator_core: usize,
-    /// The congestion control, for output.
+    #[arg(long, default_value = "lab/peers")]
+    pub peers_dir: PathBuf,
+    /// The congestion control of loopback, in a network namespace; `system` for the system's default.
+    #[arg(long, default_value = "cubic")]
     pub congestion: String,
-    /// Messages per second of an open-loop echo, instead of a share of the slowest server's saturation.
+    /// The core of the server.
+    #[arg(long, default_value_t = 0)]
+    pub server_core: usize,
+    /// The core of the generator.
+    #[arg(long, default_value_t = 1)]
+    pub generator_core: usize,
+    /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = value_parser!(i32).range(-20..=19))]
+    pub nice: i32,
+}
+
+/// Selection of cases and servers, and the way in which they run.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Options {
+    /// Servers that take part, Stentor's own first; NAME:PROTOCOL for a server that speaks several [default: those of the scenario].
+    #[arg(long = "peers", value_delimiter = ',', alias = "servers")]
+    pub servers: Vec<String>,
+    /// The cases to run [default: all].
+    #[arg(long, value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Runs of each server [default: smoke 1, quick up to 6 as needed for the interval, full 6; fewer for long cases].
+    #[arg(long, value_parser = at_least_one)]
+    pub pairs: Option<usize>,
+    /// Messages per second of an open-loop echo, instead of 60 % of the slowest server's rate.
+    #[arg(long = "echo-rate")]
     pub echo_rate_hz: Option<f64>,
-    /// Seed of the bootstrap.
-    pub seed: u64,
+    /// Where servers and generators run.
+    #[command(flatten)]
+    pub placing: Placing,
+    /// The effort of the run.
+    #[arg(skip)]
+    pub effort: Effort,
+    /// How to start this program as a worker.
+    #[arg(skip)]
+    pub invocation: Invocation,
     /// Servers that `install_for` couldn't install and has reported. `None`: it hasn't run.
+    #[arg(skip)]
     pub left_out: Option<Vec<String>>,
     /// Shows the progress of a run on a terminal.
+    #[arg(skip)]
     pub live: Option<Bar>,
     /// A server that runs already and isn't started: `catalogue::TARGET`.
+    #[arg(skip)]
     pub target: Option<Running>,
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it has to be a number from 1".to_owned())
+}
+
 impl Options {
-    /// The default options. The `stentor` binary is the one beside the lab's program, if there is one.
-    pub fn new(invocation: Invocation, peers: PathBuf) -> Self {
-        let stentor = invocation.program.with_file_name("stentor");
-        Self {
-            invocation,
-            servers: Vec::new(),
-            cases: Vec::new(),
-            stentor: stentor.exists().then_some(stentor),
-            peers,
-            pairs: None,
-            effort: Effort::Quick,
-            server_core: 0,
-            generator_core: usize::from(cores() > 1),
-            congestion: String::new(),
-            echo_rate_hz: None,
-            seed: 1,
-            left_out: None,
-            live: None,
-            target: None,
-        }
+    /// The default options, for this program.
+    pub fn new(invocation: Invocation, peers_dir: PathBuf) -> Self {
+        let generator_core = usize::from(cores() > 1);
+        let placing = Placing { peers_dir, generator_core, ..Placing::default() };
+        Self { placing, ..Self::default() }.started_by(invocation)
+    }
+
+    /// These options, for this program. The `stentor` binary is the one beside it, if there is one, unless another is named.
+    pub(crate) fn started_by(mut self, invocation: Invocation) -> Self {
+        let beside = invocation.program.with_file_name("stentor");
+        self.placing.stentor = self.placing.stentor.or(beside.exists().then_some(beside));
+        Self { invocation, left_out: left_out(), ..self }
     }
 
     /// Runs of each server in this case, and the rule for ending early. A number given by the user is fixed.
@@ -172,7 +193,7 @@ pub(crate) fn run_cases(
         |case: &Case| options.pairs_of(case).0 * (servers + usize::from(options.has_again(case, servers)));
     // If each case has its own servers, the total isn't known yet.
     progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
-    let mut report = Report { congestion: options.congestion.clone(), missing, cases: Vec::new() };
+    let mut report = Report { congestion: options.placing.congestion.clone(), missing, cases: Vec::new() };
     for mut case in chosen {
         if case.proxied && !proxy::is_installed() {
             progress.say(&format!("{}: skipped, nginx isn't installed", case.name));
@@ -258,7 +279,7 @@ fn gather(
     if let Some(twice) = names.iter().enumerate().find(|(nth, name)| names[..*nth].contains(name)) {
         return Err(Error::Usage(format!("{} is named twice", twice.1)));
     }
-    let catalogue = Catalogue::read(&options.peers)?;
+    let catalogue = Catalogue::read(&options.placing.peers_dir)?;
     let mut contestants = Vec::new();
     let mut left_out = Vec::new();
     for name in names {
@@ -351,8 +372,7 @@ fn run_case(
         let known = before.and_then(|before| before.runs(name)).map_or(&[][..], |runs| &runs.trials);
         trials.push((name.clone(), known.iter().take(pairs).cloned().collect()));
     }
-    let report =
-        |trials: &[(String, Vec<Trial>)]| CaseReport::new(case, trials.to_vec(), again, rule, options.seed);
+    let report = |trials: &[(String, Vec<Trial>)]| CaseReport::new(case, trials.to_vec(), again, rule);
     let total = names.len() * pairs;
     let measured = trials.iter().flat_map(|(_, runs)| runs).filter(|trial| trial.is_measured()).count();
     if measured > 0 {

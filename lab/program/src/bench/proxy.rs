@@ -6,6 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
+use minijinja::render;
+
 use crate::Error;
 use crate::measure::{Server, ServerCommand};
 
@@ -25,8 +27,10 @@ pub(super) fn start(
     certificate: Option<&Path>,
 ) -> Result<Server, Error> {
     let address = free_address()?;
-    fs::write(folder.join("nginx.conf"), configuration(address, upstream, certificate))
-        .map_err(Error::io("a configuration for nginx"))?;
+    let key = certificate.map(|certificate| certificate.with_file_name("key.pem"));
+    let connections = CONNECTIONS_MAX;
+    let configuration = render!(include_str!("nginx.conf"), address, upstream, certificate, key, connections);
+    fs::write(folder.join("nginx.conf"), configuration).map_err(Error::io("a configuration for nginx"))?;
     // nginx writes its process id once it listens.
     start_at(address, "nginx", folder, "[ -s nginx.pid ]", "nginx -p . -e stderr -c nginx.conf", core)
 }
@@ -57,28 +61,4 @@ pub(super) fn start_at(
         args: vec!["-c".into(), script],
         core: Some(core),
     })
-}
-
-fn configuration(address: SocketAddr, upstream: SocketAddr, certificate: Option<&Path>) -> String {
-    let tls = certificate.map_or(String::new(), |file| {
-        let key = file.with_file_name("key.pem");
-        format!("ssl_certificate {};\nssl_certificate_key {};\n", file.display(), key.display())
-    });
-    let ssl = if tls.is_empty() { "" } else { " ssl" };
-    format!(
-        "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr error;\n\
-         events {{ worker_connections {CONNECTIONS_MAX}; }}\n\
-         http {{\n\
-         access_log off;\n\
-         client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
-         map $http_upgrade $passed {{ default upgrade; '' ''; }}\n\
-         upstream server {{ server {upstream}; keepalive 64; }}\n\
-         server {{\n\
-         listen {address}{ssl} backlog=4096;\n{tls}\
-         location / {{\n\
-         proxy_pass http://server;\nproxy_http_version 1.1;\n\
-         proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection $passed;\nproxy_set_header Host $http_host;\n\
-         proxy_buffering off;\nproxy_read_timeout 75s;\n\
-         }}\n}}\n}}\n"
-    )
 }

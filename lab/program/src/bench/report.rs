@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::case::Goal;
-use super::stats::{Rule, is_difference, median, ratio_interval, ratios, resolution, suffices};
+use super::stats::{Rule, is_difference, median, range, ratios, resolution, suffices};
 use super::{Case, Curve, Interval, LAG, Metric, Trial, separated};
 use crate::table::{RATIO, Table};
 
@@ -149,13 +149,7 @@ fn lag_ms(runs: &[Trial]) -> f64 {
 
 impl CaseReport {
     /// Reports these runs. `again` means that the last server is the first one again; otherwise, no difference is marked.
-    pub(super) fn new(
-        case: &Case,
-        trials: Vec<(String, Vec<Trial>)>,
-        again: bool,
-        rule: Rule,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, again: bool, rule: Rule) -> Self {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
             trials.iter().map(|trial| trial.valid(metric)).collect()
         };
@@ -169,10 +163,10 @@ impl CaseReport {
                 let valid: Vec<f64> = theirs.iter().copied().flatten().collect();
                 medians.extend(median(&valid).map(|value| (*metric, value)));
                 let ours = figures(&trials[0].1, *metric);
-                let (true, Some(ratio)) = (index > 0, ratio_interval(&ours, &theirs, seed)) else { continue };
+                let others = ratios(&ours, &theirs);
+                let (true, Some(ratio)) = (index > 0, range(&others)) else { continue };
                 let of_itself =
                     if again { ratios(&ours, &figures(&trials[last].1, *metric)) } else { Vec::new() };
-                let others = ratios(&ours, &theirs);
                 let resolution = resolution(&others, &of_itself, rule);
                 let bound = bound(*metric, &trials[0].1, runs);
                 let direction = match bound {

@@ -166,7 +166,8 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let load = case.load_on(contestant, application);
     let document = case.document.filter(|_| application == Application::Feed);
     // This process must not run on the server's core.
-    let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
+    let _pinned =
+        pin_current(options.placing.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let (upstream, mut config) = match application {
         Application::Feed => {
             source::start(case, &load, document).map(|(upstream, config)| (Some(upstream), config))?
@@ -176,8 +177,9 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     };
     let extra = contestant.known().extra;
     let nodes = contestant.known().nodes;
-    let redis =
-        (nodes > 1).then(|| engine::start(options.generator_core, &std::env::temp_dir())).transpose()?;
+    let redis = (nodes > 1)
+        .then(|| engine::start(options.placing.generator_core, &std::env::temp_dir()))
+        .transpose()?;
     let of_stentor = redis.as_ref().filter(|_| contestant.known().is_stentor());
     config.extend(of_stentor.map(engine::config));
     let mut setup = Setup::new(contestant.known(), &config)?;
@@ -187,7 +189,9 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let mut servers = Servers::start(contestant, case, application, protocol, &setup)?;
     let proxy_certificate = setup.certificate.as_deref().filter(|_| extra == Extra::TlsByNginx);
     let proxy = (case.proxied || proxy_certificate.is_some())
-        .then(|| proxy::start(servers.addresses[0], options.server_core, &setup.folder, proxy_certificate))
+        .then(|| {
+            proxy::start(servers.addresses[0], options.placing.server_core, &setup.folder, proxy_certificate)
+        })
         .transpose()?;
     // nginx does a part of the work that other servers do themselves.
     if let (Some(proxy), Extra::TlsByNginx) = (&proxy, extra) {
@@ -212,7 +216,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let target = proxy.as_ref().map_or(servers.addresses[0], Server::address);
     let spec_of = |connections, load| Spec {
         protocol,
-        core: Some(options.generator_core),
+        core: Some(options.placing.generator_core),
         ..Spec::new(target, path, connections, load)
     };
     let mut spec = spec_of(case.connections, load.clone());
@@ -220,7 +224,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         LoadSpec::Fanout { publisher: Publisher::Own, .. } if nodes > 1 => {
             spec.entry = servers.addresses.last().copied();
         }
-        _ => spec.targets_also = servers.addresses[1..].to_vec(),
+        _ => spec.targets.extend_from_slice(&servers.addresses[1..]),
     }
     spec.document = document;
     let watches = protocol == Protocol::Rooms && matches!(load, LoadSpec::Presence { .. });
@@ -302,7 +306,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let publications = redis.as_ref().and(load.publications());
     let publications = publications.map(|publications| versions.unwrap_or(publications));
     let engine_bytes = publications.map(|publications| through_engine / (publications * nodes as u64) as f64);
-    let frequency_mhz = frequency_mhz(options.server_core);
+    let frequency_mhz = frequency_mhz(options.placing.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
     let samples = sampler.stop();

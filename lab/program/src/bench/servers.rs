@@ -67,11 +67,11 @@ impl Contestant {
             Some(peer) => peer.program(),
             None if known.running.is_some() => PathBuf::new(),
             None => {
-                let program = options.stentor.clone();
+                let program = options.placing.stentor.clone();
                 program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?
             }
         };
-        let (core, generator_core) = (options.server_core, options.generator_core);
+        let (core, generator_core) = (options.placing.server_core, options.placing.generator_core);
         Ok(Self { cores: known.cores, known, program, core, generator_core })
     }
 

@@ -2,14 +2,9 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Resamples of a bootstrap.
-const RESAMPLES: usize = 10_000;
-
-/// A ratio with its interval. With an A/A test it is the 99 % interval of `resolution`, otherwise the 95 % interval of the
-/// bootstrap.
+/// A ratio with its interval. With an A/A test it is the 99 % interval of `resolution`, otherwise the range of the ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     #[serde(deserialize_with = "number")]
@@ -45,10 +40,6 @@ pub(crate) enum Rule {
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    median_of_sorted(&sorted)
-}
-
-fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
         0 => None,
@@ -57,24 +48,11 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// The median of `ours / theirs` over the pairs, with the bootstrap interval for `seed`. Pairs with a missing value or with 0 for
-/// theirs don't count; `None` if no pair is left.
-pub(crate) fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -> Option<Interval> {
-    let ratios = ratios(ours, theirs);
-    let middle = median(&ratios)?;
-    let mut random = Rng::with_seed(seed);
-    let mut medians = Vec::with_capacity(RESAMPLES);
-    let mut resample = ratios.clone();
-    for _ in 0..RESAMPLES {
-        for value in &mut resample {
-            *value = ratios[random.usize(..ratios.len())];
-        }
-        resample.sort_by(f64::total_cmp);
-        medians.extend(median_of_sorted(&resample));
-    }
-    medians.sort_by(f64::total_cmp);
-    let at = |share: f64| medians[((medians.len() - 1) as f64 * share).round() as usize];
-    Some(Interval { median: middle, low: at(0.025), high: at(0.975) })
+/// The median of these ratios, and their range. `None` if there are none.
+pub(super) fn range(ratios: &[f64]) -> Option<Interval> {
+    let median = median(ratios)?;
+    let [low, high] = [f64::min, f64::max].map(|end| ratios.iter().copied().fold(median, end));
+    Some(Interval { median, low, high })
 }
 
 /// `ours / theirs` for each pair. Pairs with a missing value or with 0 for theirs don't count.

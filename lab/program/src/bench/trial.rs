@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
-use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, is_disturbed, others_doubt, steal_doubt};
+use super::disturbance::{FREQUENCY, GENERATOR, OTHERS, STEAL, others_doubt, steal_doubt};
 use super::report::{known_keys, known_metrics};
 use super::running::{Ran, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
@@ -68,9 +68,11 @@ impl Trial {
             return self.figures.get(&metric).copied();
         }
         // In a closed loop, a loss of CPU reduces the throughput too. A busy generator makes the throughput a bound.
-        let is_slowed = metric == Metric::Rate && is_disturbed(&self.context);
-        let doubted = is_slowed || self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
-        if doubted { None } else { self.figures.get(&metric).copied() }
+        let is_about = |doubt: &Doubt| match doubt.cause {
+            Cause::Steal | Cause::OtherProcesses if metric == Metric::Rate => true,
+            _ => !doubt.latency_only || metric.is_time(),
+        };
+        self.figures.get(&metric).copied().filter(|_| !self.doubts.iter().any(is_about))
     }
 
     /// Whether the run has results. Otherwise it counts as not measured.

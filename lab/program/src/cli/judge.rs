@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{Placing, RunOptions, print};
+use super::{RunOptions, enter, print};
 use crate::Error;
-use crate::bench::{Effort, Metric};
+use crate::bench::{Effort, Metric, Options, Placing};
 use crate::ceiling::{self, Plan};
+use crate::generator::Invocation;
 use crate::measure::end_children_on_signal;
 use crate::plot::bars;
 use crate::scenario::compare::compare;
@@ -95,12 +96,13 @@ pub(super) struct CeilingArguments {
 }
 
 pub(super) fn run_ceiling(
-    arguments: &CeilingArguments,
+    arguments: CeilingArguments,
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let mut options = arguments.placing.options()?;
-    options.congestion = arguments.placing.enter(&arguments.placing.congestion, None, progress)?;
+    let options = Options { placing: arguments.placing, ..Options::default() };
+    let mut options = options.started_by(Invocation::current()?);
+    enter(&mut options.placing, None, progress)?;
     end_children_on_signal(|| ());
     let ceiling = ceiling::run(&arguments.plan, &options, progress)?;
     print(out, &ceiling)
@@ -167,15 +169,16 @@ pub(super) fn run_gate(
         return Err(Error::Usage(format!("{path} is of {}, not of {wanted}", baseline.scenario.name)));
     }
     let run = &mut arguments.run;
-    if run.peers.is_empty() {
-        run.peers = baseline.server_names();
+    let options = &mut run.options;
+    if options.servers.is_empty() {
+        options.servers = baseline.server_names();
     }
-    if run.cases.is_empty() {
-        run.cases = baseline.case_names();
+    if options.cases.is_empty() {
+        options.cases = baseline.case_names();
     }
     let effort = run.effort().unwrap_or(baseline.effort);
     if effort != Effort::Full {
-        run.pairs = run.pairs.or(Some(PAIRS_OF_GATE));
+        run.options.pairs = run.options.pairs.or(Some(PAIRS_OF_GATE));
     }
     let (record, page) = super::run_record(scenario, effort, run, progress)?;
     let judgement = judge(&baseline, &record, arguments.tolerance / 100.0)?;

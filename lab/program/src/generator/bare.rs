@@ -40,7 +40,7 @@ pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io("epoll"))?;
     let mut streams = Vec::with_capacity(task.connections);
     for nth in 0..task.connections {
-        let stream = open(task.target).map_err(Error::io("connecting"))?;
+        let stream = open(task.target()).map_err(Error::io("connecting"))?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&poll, &stream, epoll::EventData::new_u64(nth as u64), flags).map_err(io("epoll"))?;
         streams.push(stream);

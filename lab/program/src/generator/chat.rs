@@ -2,7 +2,7 @@
 //! repaired).
 //!
 //! In each step messages are due at a fixed total rate, in turn over the clients, and each client receives all of them. The sender's
-//! own copy is timed, as in the published test, and so is the last receiver's. A step ends when all copies have arrived. The load
+//! own copy is timed, as in the published test. A step ends when all copies have arrived. The load
 //! ends after a step that was late, too slow, or lost copies. A busy generator makes copies later and fewer, so the measured
 //! deliveries are then a lower bound (unless it sends several messages at once, which its lag shows). The audit checks the number of
 //! copies of each receiver and the sum of their numbers. Messages are numbered over all senders. Servers promise no order between
@@ -55,18 +55,12 @@ impl ChatPlan {
 /// Result of one step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ChatStep {
-    /// Messages per second.
-    pub rate_hz: f64,
-    /// Copies expected per second: the rate times the number of clients.
-    pub offered_hz: f64,
     /// Copies per second until the last one arrived.
     pub delivered_hz: f64,
     /// Missing or surplus copies at the end.
     pub wrong: u64,
     /// Latency of the senders' own copies.
     pub latency: Latencies,
-    /// Latency of each message's last receiver.
-    pub last: Latencies,
     /// The time until the last copy arrived.
     pub span: Span,
     /// The generator's mean lag behind its schedule. It is the mean because the mean latency decides.
@@ -84,8 +78,8 @@ struct Room {
     /// Intended times of the sent messages of this step.
     intended_ns: Vec<u64>,
     lag: Latencies,
-    /// For each message the number of copies and the time of the last one.
-    copies: Vec<(u32, u64)>,
+    /// Number of messages of this step.
+    count: usize,
     /// For each connection the number of copies, and the sum of their numbers within the step.
     received: Vec<(u64, u64)>,
     arrived: u64,
@@ -99,7 +93,7 @@ impl Room {
             let sent = self.intended_ns.len();
             let due = self.begin + Duration::from_secs_f64(sent as f64 / self.rate_hz);
             let now = Instant::now();
-            if sent == self.copies.len() {
+            if sent == self.count {
                 return None;
             }
             if due > now {
@@ -125,8 +119,6 @@ impl Load for Room {
             pool.audit.corrupt += 1;
             return;
         };
-        let copies = &mut self.copies[nth as usize];
-        *copies = (copies.0 + 1, copies.1.max(message.at_ns));
         let received = &mut self.received[message.number];
         *received = (received.0 + 1, received.1 + nth);
         self.arrived += 1;
@@ -176,7 +168,7 @@ fn run_step(
         first: *next,
         intended_ns: Vec::with_capacity(count),
         lag: Latencies::new(),
-        copies: vec![(0, 0); count],
+        count,
         received: vec![(0, 0); pool.begun()],
         arrived: 0,
         latency: Latencies::new(),
@@ -198,20 +190,13 @@ fn run_step(
     let whole = (count as u64, (count as u64).saturating_sub(1) * count as u64 / 2);
     let wrong = clients.iter().map(|number| room.received[*number]).filter(|received| *received != whole);
     let wrong = wrong.map(|received| whole.0.abs_diff(received.0).max(1)).sum();
-    let mut last = Latencies::new();
-    for ((_, at_ns), intended_ns) in room.copies.iter().zip(&room.intended_ns) {
-        last.record_ns(at_ns.saturating_sub(*intended_ns));
-    }
     pool.outcome.latency.merge(&room.latency);
     pool.outcome.lag.merge(&room.lag);
     pool.outcome.messages += room.arrived;
     Ok(ChatStep {
-        rate_hz,
-        offered_hz: rate_hz * clients.len() as f64,
         delivered_hz: room.arrived as f64 / span.wall.as_secs_f64().max(1e-9),
         wrong,
         latency: room.latency,
-        last,
         span,
         lag: room.lag.mean(),
     })

@@ -18,8 +18,8 @@ pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 pub struct Following {
     /// Time in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
-    /// Age of the clients' documents in nanoseconds: median, 99th percentile, maximum.
-    pub age_ns: [u64; 3],
+    /// Age of the clients' documents in nanoseconds: median, 99th percentile.
+    pub age_ns: [u64; 2],
     /// Documents delivered.
     pub delivered: u64,
     /// Versions that clients skipped.
@@ -56,7 +56,7 @@ impl Clients {
         let age = |percent: usize| {
             ages.get((ages.len() * percent / 100).min(ages.len().saturating_sub(1))).copied().unwrap_or(0)
         };
-        Following { at_ns, age_ns: [50, 99, 100].map(age), ..std::mem::take(&mut self.since) }
+        Following { at_ns, age_ns: [50, 99].map(age), ..std::mem::take(&mut self.since) }
     }
 }
 

@@ -24,15 +24,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(conn: ConnId, behavior: ClientBehavior, tls: Option<Tls>) -> Self {
-        Self {
-            conn,
-            up: false,
-            in_flight: false,
-            in_pieces: behavior == ClientBehavior::Pieces,
-            outbox: Vec::new(),
-            tls,
-        }
+    pub(super) fn new(conn: ConnId, in_pieces: bool, tls: Option<Tls>) -> Self {
+        Self { conn, up: false, in_flight: false, in_pieces, outbox: Vec::new(), tls }
     }
 
     pub(super) fn write(&mut self, driver: &mut EpollDriver, bytes: &[u8]) {
@@ -87,20 +80,4 @@ impl Line {
             self.outbox.drain(..end);
         }
     }
-}
-
-/// The behaviour of a pool's clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ClientBehavior {
-    /// They follow the protocol.
-    #[default]
-    Good,
-    /// Messages are sent in segments of one to three bytes.
-    Pieces,
-    /// They read once each time their reading is resumed.
-    Sips,
-    /// They send nothing once they are open, not even heartbeats.
-    Silent,
-    /// They connect and send nothing at all.
-    Mute,
 }

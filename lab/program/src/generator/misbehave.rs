@@ -8,7 +8,6 @@
 use std::time::{Duration, Instant};
 
 use super::Outcome;
-use super::line::ClientBehavior;
 use super::opening::open_all;
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
@@ -34,7 +33,7 @@ const BURST: usize = 64;
 pub enum Misbehaviour {
     /// Never reads.
     NeverReads,
-    /// Reads at most one receive buffer of the driver (64 KiB) per interval.
+    /// Reads at most one receive buffer of the driver (64 KiB) per interval, and stops reading after it.
     ReadsSlowly {
         /// Interval between reads.
         #[serde(with = "crate::seconds")]
@@ -61,16 +60,6 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    fn behavior(self) -> ClientBehavior {
-        match self {
-            Self::NeverReads | Self::Churns { .. } | Self::Storms { .. } => ClientBehavior::Good,
-            Self::ReadsSlowly { .. } => ClientBehavior::Sips,
-            Self::Silent => ClientBehavior::Silent,
-            Self::Mute => ClientBehavior::Mute,
-            Self::Fragments => ClientBehavior::Pieces,
-        }
-    }
-
     /// Whether the server has no reason to end these connections.
     pub fn is_audited(self) -> bool {
         matches!(self, Self::Churns { .. } | Self::Storms { .. } | Self::Fragments)
@@ -134,7 +123,7 @@ pub(super) fn run(
     }
     let payload = payload::blank(PIECES_OF_BYTES);
     let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, stopped: false };
-    pool.behavior = how.behavior();
+    pool.misbehaviour = Some(how);
     match how {
         Misbehaviour::Churns { .. } => {}
         Misbehaviour::Mute => {
@@ -175,7 +164,7 @@ pub(super) fn run(
     load.stopped = true;
     match how {
         Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => {
-            pool.behavior = ClientBehavior::Good;
+            pool.misbehaviour = None;
             (0..pool.begun()).for_each(|number| pool.resume(number));
             let until = Instant::now() + LOOK;
             let mut seen = None;

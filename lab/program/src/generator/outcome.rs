@@ -52,8 +52,6 @@ fn share(part: Duration, of: Duration) -> f64 {
 /// The progress of a load at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Time since its start.
-    pub at: Duration,
     /// Open connections.
     pub connections: u64,
     /// Answered messages.

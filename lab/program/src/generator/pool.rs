@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, EpollDriver, Event, Options, Waker};
 
-use super::Spec;
-use super::line::{ClientBehavior, Line};
+use super::line::Line;
 use super::live::ProgressReporter;
 use super::outcome::{Audit, Outcome, Probe, Progress, Reading};
 use super::protocol::{Client, ClientEvent, Dialect, Lane, Out};
 use super::tls::{self, Tls};
+use super::{Misbehaviour, Spec};
 use crate::Error;
 use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
@@ -128,8 +128,8 @@ pub(super) struct ConnectionPool {
     /// Decrypted bytes.
     plain: Vec<u8>,
     out: Out,
-    /// The behaviour of the clients.
-    pub(super) behavior: ClientBehavior,
+    /// How the clients misbehave. `None`: they follow the protocol.
+    pub(super) misbehaviour: Option<Misbehaviour>,
     /// When the next pieces are due.
     next_pieces: Instant,
     /// How often clients have reconnected.
@@ -172,7 +172,7 @@ impl ConnectionPool {
             tls: spec.certificate.as_deref().map(tls::config).transpose()?,
             plain: Vec::new(),
             out: Out::default(),
-            behavior: ClientBehavior::Good,
+            misbehaviour: None,
             next_pieces: Instant::now(),
             round: 0,
             keys: crate::clock::monotonic_ns(),
@@ -217,7 +217,6 @@ impl ConnectionPool {
         let used = begun.until(&self.read_clocks());
         let pids = self.spec.server_pids.iter().chain(&self.spec.started_pids);
         Progress {
-            at: used.wall,
             connections: self.open as u64,
             messages,
             server_cpu: used.server_cpu,
@@ -241,7 +240,7 @@ impl ConnectionPool {
 
     /// Starts connection `number`.
     fn anew(&mut self, number: usize) -> Result<Connection, Error> {
-        let main = self.connect(number, self.behavior)?;
+        let main = self.connect(number, self.is_in_pieces())?;
         Ok(Connection {
             client: self.dialect.client(),
             stage: Stage::Connecting,
@@ -253,16 +252,21 @@ impl ConnectionPool {
     }
 
     /// Opens one more connection of the driver for connection `number`.
-    fn connect(&mut self, number: usize, behavior: ClientBehavior) -> Result<Line, Error> {
+    fn connect(&mut self, number: usize, in_pieces: bool) -> Result<Line, Error> {
         let source = self.spec.source(number, self.round);
         let entry = self.spec.entry.filter(|_| number + 1 == self.spec.connections);
-        let target = entry.unwrap_or(self.spec.target);
+        let target = entry.unwrap_or(self.spec.target());
         let conn = self.driver.connect(target, source).map_err(Error::io("connecting"))?;
         if self.slots.len() <= conn.index() {
             self.slots.resize(conn.index() + 1, u32::MAX);
         }
         self.slots[conn.index()] = number as u32;
-        Ok(Line::new(conn, behavior, self.tls.as_ref().map(Tls::new).transpose()?))
+        Ok(Line::new(conn, in_pieces, self.tls.as_ref().map(Tls::new).transpose()?))
+    }
+
+    /// Whether clients send piece by piece.
+    fn is_in_pieces(&self) -> bool {
+        matches!(self.misbehaviour, Some(Misbehaviour::Fragments))
     }
 
     /// Ends a [`ConnectionPool::turn`] from another thread.
@@ -281,7 +285,7 @@ impl ConnectionPool {
     /// Waits until `due` (`None`: until an event) and passes the events to `load`. Returns whether there were any.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load) -> Result<bool, Error> {
         let beat = self.heartbeats.front().map(|(at, ..)| *at);
-        let pieces = matches!(self.behavior, ClientBehavior::Pieces).then_some(self.next_pieces);
+        let pieces = self.is_in_pieces().then_some(self.next_pieces);
         let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
             left if left < POLL_BELOW => Duration::ZERO,
@@ -303,7 +307,7 @@ impl ConnectionPool {
         if let Some(error) = self.refused.take() {
             return Err(error);
         }
-        if self.behavior == ClientBehavior::Pieces && Instant::now() >= self.next_pieces {
+        if self.is_in_pieces() && Instant::now() >= self.next_pieces {
             self.next_pieces = Instant::now() + PIECE_EVERY;
             for connection in &mut self.connections {
                 if connection.stage != Stage::Lost {
@@ -448,7 +452,7 @@ impl ConnectionPool {
 
     fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load) {
         self.received_bytes += data.len() as u64;
-        if self.behavior == ClientBehavior::Sips && self.is_open(number) {
+        if matches!(self.misbehaviour, Some(Misbehaviour::ReadsSlowly { .. })) && self.is_open(number) {
             self.pause(number);
         }
         let mut plain = std::mem::take(&mut self.plain);
@@ -551,15 +555,17 @@ impl ConnectionPool {
     /// Sends a client's output.
     fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        let unheard = connection.stage == Stage::Lost
-            || self.behavior == ClientBehavior::Mute
-            || self.behavior == ClientBehavior::Silent && connection.stage == Stage::Open;
+        let unheard = match self.misbehaviour {
+            Some(Misbehaviour::Mute) => true,
+            Some(Misbehaviour::Silent) => matches!(connection.stage, Stage::Open | Stage::Lost),
+            _ => connection.stage == Stage::Lost,
+        };
         if !unheard && !self.out.main.is_empty() {
             connection.main.write(&mut self.driver, &self.out.main);
         }
         if !unheard && !self.out.side.is_empty() {
             if connection.side.is_none() {
-                match self.connect(number, ClientBehavior::Good) {
+                match self.connect(number, false) {
                     Ok(line) => self.connections[number].side = Some(Box::new(line)),
                     Err(error) => self.refused = Some(error),
                 }

@@ -19,13 +19,11 @@ const LATE: Duration = Duration::from_secs(5);
 pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 
 /// A generator's task.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Spec {
-    /// The server's address.
-    pub target: SocketAddr,
-    /// Addresses of further processes of the server, which share the connections.
-    pub targets_also: Vec<SocketAddr>,
-    /// The address for the last connection, which publishes, if it isn't `target`.
+    /// The addresses of the server's processes, at least one, which share the connections.
+    pub targets: Vec<SocketAddr>,
+    /// The address for the last connection, which publishes, if it isn't the first of `targets`.
     pub entry: Option<SocketAddr>,
     /// Protocol of the clients.
     pub protocol: Protocol,
@@ -76,36 +74,26 @@ impl Spec {
     /// A task for `target` with the default values.
     pub fn new(target: SocketAddr, path: &str, connections: usize, load: LoadSpec) -> Self {
         Self {
-            target,
-            targets_also: Vec::new(),
-            entry: None,
-            protocol: Protocol::WebSocket,
+            targets: vec![target],
             path: path.to_owned(),
-            certificate: None,
-            tokens: None,
-            deflate: false,
             connections,
-            first_source: 0,
+            load,
             connect_rate_hz: 4000.0,
-            first_message: None,
             idle: Duration::from_secs(1),
             late: LATE,
-            slices: 0,
-            document: None,
-            load,
-            server_pids: Vec::new(),
-            started_pids: Vec::new(),
-            core: None,
-            stands_back: false,
-            bare: false,
-            live: None,
+            ..Self::default()
         }
+    }
+
+    /// The address of its first process.
+    pub(crate) fn target(&self) -> SocketAddr {
+        self.targets[0]
     }
 
     /// The source address of connection `number`: spread over 127.0.0.0/8 if the target is there, and different in each `round`, so
     /// that a reconnection doesn't meet the remains of its predecessor.
     pub(crate) fn source(&self, number: usize, round: u8) -> Option<IpAddr> {
-        let loopback = matches!(self.target.ip(), IpAddr::V4(address) if address.is_loopback());
+        let loopback = matches!(self.target().ip(), IpAddr::V4(address) if address.is_loopback());
         let nth = number / CONNECTIONS_PER_SOURCE_MAX;
         // Few connections also get a chosen address: with it the kernel searches the port per pair of addresses.
         let last = (2 + usize::from(self.first_source) + nth) % 250;
@@ -119,7 +107,7 @@ impl Spec {
 }
 
 /// The load on open connections. Payloads have the layout of `crate::payload`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoadSpec {
     /// Messages at a fixed total rate over the connections in turn, independent of answers.
@@ -182,6 +170,7 @@ pub enum LoadSpec {
     /// The clients of a room take turns in sending, faster in each step.
     Chat(ChatPlan),
     /// All clients subscribe at once, and each gets one answer.
+    #[default]
     Ask,
     /// Connections stay idle.
     Idle {
@@ -218,11 +207,6 @@ pub enum LoadSpec {
 }
 
 impl LoadSpec {
-    /// A fan-out: rate, number of publications before the measurement, and number within it.
-    pub fn to_all(bytes: usize, rate_hz: f64, warm_up: u64, count: u64) -> Self {
-        Self::Fanout { bytes, rate_hz, warm_up, count, publisher: Publisher::Own }
-    }
-
     /// Its minimum duration; zero if unknown.
     pub(crate) fn lasts(&self) -> Duration {
         match self {

@@ -5,7 +5,6 @@
 //! sampled until then. It also ends if its standard input ends earlier.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -23,7 +22,7 @@ const BEGIN: &str = "begin";
 const LAST_IN_LINE: i32 = 19;
 
 /// How to start this program as a worker.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Invocation {
     /// The lab's program.
     pub program: PathBuf,
@@ -210,16 +209,14 @@ impl Worker {
 
 /// Divides `spec` into parts that one process can hold, each for one process of the server. The last part publishes.
 fn parts(spec: &Spec) -> Vec<Spec> {
-    let targets: Vec<SocketAddr> =
-        std::iter::once(spec.target).chain(spec.targets_also.iter().copied()).collect();
+    let targets = &spec.targets;
     let each = spec.connections.div_ceil(targets.len()).div_ceil(CONNECTIONS_PER_PROCESS_MAX).max(1);
     let count = (targets.len() * each).min(spec.connections.max(1));
     let mut first_source = spec.first_source;
     (0..count)
         .map(|nth| {
             let mut part = spec.clone();
-            part.target = targets[nth % targets.len()];
-            part.targets_also = Vec::new();
+            part.targets = vec![targets[nth % targets.len()]];
             part.entry = spec.entry.filter(|_| nth + 1 == count);
             part.connections = spec.connections * (nth + 1) / count - spec.connections * nth / count;
             part.first_source = first_source;

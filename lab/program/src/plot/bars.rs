@@ -4,10 +4,9 @@
 
 use std::fmt::Write;
 
-use super::opened;
 use super::style::Style;
+use super::{escaped, opened};
 use crate::bench::{CaseReport, Metric, ServerReport};
-use crate::table::escaped;
 
 /// In pixels: the whole chart, the column of names, the longest bar, and the height of a row.
 const WIDTH: u32 = 540;

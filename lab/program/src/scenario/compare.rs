@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use super::html::{boxed, page_of};
+use minijinja::context;
+
+use super::html::render;
 use super::record::Record;
 use crate::Error;
 use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution};
@@ -198,7 +200,11 @@ impl ComparedResults {
 
     /// The comparison as a page without external files.
     pub(crate) fn page(&self) -> String {
-        page_of("Two results compared", &(boxed("warning", &self.warnings) + &self.table().html()))
+        let sections = [context! { table => self.table() }];
+        render(
+            "sections.html",
+            &context! { title => "Two results compared", warnings => self.warnings, sections },
+        )
     }
 }
 

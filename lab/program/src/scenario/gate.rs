@@ -107,13 +107,13 @@ impl fmt::Display for Judgement {
         for reason in &self.reasons {
             writeln!(f, "{reason}")?;
         }
-        let code = self.gate.exit_code();
-        match self.gate {
-            Gate::Held => writeln!(f, "gate: held (exit code {code})"),
-            Gate::Slower => writeln!(f, "gate: SLOWER than the baseline (exit code {code})"),
-            Gate::Invalid => writeln!(f, "gate: INVALID, nothing follows (exit code {code})"),
-            Gate::Failed => writeln!(f, "gate: FAILED, not everybody could be measured (exit code {code})"),
-        }
+        let verdict = match self.gate {
+            Gate::Held => "held",
+            Gate::Slower => "SLOWER than the baseline",
+            Gate::Invalid => "INVALID, nothing follows",
+            Gate::Failed => "FAILED, not everybody could be measured",
+        };
+        writeln!(f, "gate: {verdict} (exit code {})", self.gate.exit_code())
     }
 }
 

@@ -4,18 +4,19 @@
 //! the ratio to the figure of that server in the same result, which removes the influence of the machine at that time. Differences
 //! are judged by [`super::compare`], so none is claimed here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
 use clap::Args;
+use minijinja::{Value, context};
 
-use super::html::{drawn, page_of};
+use super::html::{drawn, render};
 use super::record::Record;
 use crate::Error;
 use crate::bench::{CaseReport, Metric, median};
 use crate::plot::{Line, Plot, Scale};
-use crate::table::{Table, escaped};
+use crate::table::Table;
 
 #[derive(Args)]
 pub(crate) struct Question {
@@ -37,16 +38,14 @@ pub(crate) struct Question {
 pub(crate) struct History {
     server: String,
     against: Option<String>,
-    cases: Vec<Series>,
+    /// By scenario, case and figure.
+    series: BTreeMap<(String, String, Metric), Series>,
     pub unread: Vec<String>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Series {
-    scenario: String,
-    case: String,
     title: String,
-    metric: Metric,
     points: Vec<Point>,
 }
 
@@ -62,12 +61,8 @@ impl History {
     pub(crate) fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
         let (kept, unread) =
             Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
-        let mut history = Self {
-            server: question.server.clone(),
-            against: question.against.clone(),
-            cases: Vec::new(),
-            unread,
-        };
+        let (server, against) = (question.server.clone(), question.against.clone());
+        let mut history = Self { server, against, series: BTreeMap::new(), unread };
         for (file, kept) in &kept {
             if question.scenario.as_ref().is_some_and(|wanted| *wanted != kept.scenario.name) {
                 continue;
@@ -76,7 +71,7 @@ impl History {
                 history.take(file, kept, case, question);
             }
         }
-        if history.cases.is_empty() {
+        if history.series.is_empty() {
             return Err(Error::Usage(history.nothing(folder, &kept, question)));
         }
         if let Some(other) = &question.against
@@ -89,24 +84,15 @@ impl History {
 
     /// An explanation if no result matches: what the folder has instead.
     fn nothing(&self, folder: &Path, kept: &[(String, Record)], question: &Question) -> String {
-        let mut told = match kept.is_empty() {
-            true => format!("there are no results in {} (--results)", folder.display()),
-            false => {
-                let what =
-                    question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
-                let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
-                let scenarios: BTreeSet<&str> =
-                    kept.iter().map(|(_, kept)| kept.scenario.name.as_str()).collect();
-                let servers: BTreeSet<String> =
-                    kept.iter().flat_map(|(_, kept)| kept.server_names()).collect();
-                format!(
-                    "no result{of} in {} has {}{what}; there are {} of {}",
-                    folder.display(),
-                    question.server,
-                    Vec::from_iter(servers).join(", "),
-                    Vec::from_iter(scenarios).join(", ")
-                )
-            }
+        let what = question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
+        let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+        let servers = BTreeSet::from_iter(kept.iter().flat_map(|(_, kept)| kept.server_names()));
+        let scenarios = BTreeSet::from_iter(kept.iter().map(|(_, kept)| kept.scenario.name.clone()));
+        let [servers, scenarios] = [servers, scenarios].map(|names| Vec::from_iter(names).join(", "));
+        let (server, folder) = (&question.server, folder.display());
+        let mut told = match kept {
+            [] => format!("there are no results in {folder} (--results)"),
+            _ => format!("no result{of} in {folder} has {server}{what}; there are {servers} of {scenarios}"),
         };
         for unread in &self.unread {
             told += &format!("\nnot read: {unread}");
@@ -138,22 +124,10 @@ impl History {
             format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel),
             file.to_owned(),
         ];
-        let point = Point { figure, row };
-        let scenario = &kept.scenario.name;
-        let there = self
-            .cases
-            .iter_mut()
-            .find(|series| (&series.scenario, &series.case, series.metric) == (scenario, &case.name, metric));
-        match there {
-            Some(series) => series.points.push(point),
-            None => self.cases.push(Series {
-                scenario: scenario.clone(),
-                case: case.name.clone(),
-                title: case.title.clone(),
-                metric,
-                points: vec![point],
-            }),
-        }
+        let key = (kept.scenario.name.clone(), case.name.clone(), metric);
+        let series = self.series.entry(key).or_default();
+        series.title.clone_from(&case.title);
+        series.points.push(Point { figure, row });
     }
 
     fn format(&self, metric: Metric, figure: Option<f64>) -> String {
@@ -171,8 +145,8 @@ impl History {
         }
     }
 
-    fn table(&self, series: &Series) -> Table {
-        let heading = self.heading(series.metric);
+    fn table(&self, metric: Metric, series: &Series) -> Table {
+        let heading = self.heading(metric);
         let mut table =
             Table::new(["result", "version", &heading, "valid runs", "effort", "machine", "file"]);
         series.points.iter().for_each(|point| table.push(point.row.clone()));
@@ -181,19 +155,20 @@ impl History {
 
     /// A page with a plot and a table of each case, without external files.
     pub(crate) fn page(&self) -> String {
-        let of_case = |series: &Series| {
+        let section = |((scenario, _, metric), series): (&(String, String, Metric), &Series)| {
             let points = series.points.iter().enumerate();
             let points = points.filter_map(|(nth, point)| Some((nth as f64, point.figure?))).collect();
             let begun = series.points.iter().map(|point| point.row[0].get(..10).unwrap_or_default());
             let across = ("result".to_owned(), Scale::Named(begun.map(str::to_owned).collect()));
-            let up = (self.heading(series.metric), Scale::Linear);
+            let up = (self.heading(*metric), Scale::Linear);
             let line = Line { name: self.server.clone(), number: 0, points };
-            let plot = Plot::new(self.heading(series.metric), across, up, vec![line]);
-            let (scenario, title) = (escaped(&series.scenario), escaped(&series.title));
-            format!("<h2>{scenario}: {title}</h2>{}{}", drawn(vec![plot]), self.table(series).html())
+            let plot = Plot::new(self.heading(*metric), across, up, vec![line]);
+            let heading = format!("{scenario}: {}", series.title);
+            context! { heading, plots => drawn(&[plot]), table => self.table(*metric, series) }
         };
-        let body: String = self.cases.iter().map(of_case).collect();
-        page_of(&format!("{} over its versions", self.server), &body)
+        let sections: Vec<Value> = self.series.iter().map(section).collect();
+        let title = format!("{} over its versions", self.server);
+        render("sections.html", &context! { title, sections })
     }
 }
 
@@ -202,9 +177,9 @@ impl fmt::Display for History {
         for unread in &self.unread {
             writeln!(f, "skipped: {unread}")?;
         }
-        for series in &self.cases {
-            writeln!(f, "{}, {}: {}", series.scenario, series.case, self.heading(series.metric))?;
-            self.table(series).fmt(f)?;
+        for ((scenario, case, metric), series) in &self.series {
+            writeln!(f, "{scenario}, {case}: {}", self.heading(*metric))?;
+            self.table(*metric, series).fmt(f)?;
         }
         Ok(())
     }

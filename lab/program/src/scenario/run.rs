@@ -29,7 +29,7 @@ pub fn run(
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
     let options = with_servers(scenario, options);
-    let catalogue = Catalogue::read(&options.peers)?;
+    let catalogue = Catalogue::read(&options.placing.peers_dir)?;
     let cases = scenario.cases(options.effort);
     let mut servers = Vec::new();
     for name in servers_of(&cases, &options)? {
@@ -41,7 +41,7 @@ pub fn run(
         };
         let known = contestant.known();
         let peer = known.peer.as_ref();
-        let program = options.stentor.as_deref().filter(|_| known.is_stentor());
+        let program = options.placing.stentor.as_deref().filter(|_| known.is_stentor());
         let own = own_versions(program);
         servers.push(Server {
             name,
@@ -61,7 +61,7 @@ pub fn run(
         took_s: 0.0,
         machine: Machine::here(),
         servers,
-        report: Report { congestion: options.congestion.clone(), ..Report::default() },
+        report: Report { congestion: options.placing.congestion.clone(), ..Report::default() },
     };
     let resumed = resume.map(|file| file.map_or_else(|| newest(results, &scenario.name), Ok)).transpose()?;
     let json = match &resumed {
@@ -99,18 +99,11 @@ pub fn run(
 }
 
 fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
-    let nothing =
-        || Error::Usage(format!("there is no result of {scenario} in {} to resume", folder.display()));
-    let entries = fs::read_dir(folder).map_err(|_| nothing())?;
-    let is_one = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let time = name.strip_prefix(scenario).and_then(|rest| rest.strip_prefix('-'));
-        time.is_some_and(|time| {
-            time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with(".json")
-        })
-    };
-    // The names contain the time in a form that sorts.
-    entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).max().ok_or_else(nothing)
+    let (found, _) = Record::read_folder(folder).unwrap_or_default();
+    let newest = found.iter().rfind(|(_, record)| record.scenario.name == scenario);
+    newest.map(|(file, _)| folder.join(file)).ok_or_else(|| {
+        Error::Usage(format!("there is no result of {scenario} in {} to resume", folder.display()))
+    })
 }
 
 /// Whether `now`, without measurements yet, can continue `was`; the error lists the differences.
@@ -214,10 +207,8 @@ fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
             .extend(said.split_whitespace().last().map(|version| ("stentor".to_owned(), version.to_owned())));
     }
     if let Ok(bytes) = fs::read(program) {
-        // FNV-1a (Fowler, Noll, Vo): protection against forgery isn't needed.
-        let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
-        versions.insert("build".to_owned(), format!("{hash:016x}")[..8].to_owned());
+        // A checksum is enough: protection against forgery isn't needed.
+        versions.insert("build".to_owned(), format!("{:08x}", crc32fast::hash(&bytes)));
     }
     versions
 }

@@ -22,14 +22,14 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
         }
     }
     let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
-    let options = Options {
+    let mut options = Options {
         servers: servers.clone(),
         cases: vec![case.to_owned()],
-        stentor: Some(stentor),
         pairs: Some(1),
         effort: Effort::Smoke,
         ..Options::new(invocation, peers)
     };
+    options.placing.stentor = Some(stentor);
     let goals = SCENARIOS.iter().find(|scenario| scenario.name == "goals").unwrap();
     let results = std::env::temp_dir().join(format!("stentor-lab-goals-{case}-{}", std::process::id()));
     let (record, page) = run(goals, &options, &results, None, &mut Vec::new()).unwrap();

@@ -237,7 +237,7 @@ fn several_servers_share_the_connections_out() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
     let invocation = Invocation { program };
     let mut spec = patient(&servers[0], echo());
-    spec.targets_also = vec![servers[1].address];
+    spec.targets.push(servers[1].address);
     let outcome = Workers::connect(&invocation, &spec).unwrap().run().unwrap();
     let audit = &outcome.audit;
     assert!(audit.expected > 350 && audit.delivered == audit.expected, "{audit:?}");
@@ -410,9 +410,8 @@ fn a_chat_gets_faster_step_by_step() {
     // A generator that is too busy ends it early.
     assert!(!steps.is_empty() && steps.len() <= 2, "{steps:?}");
     for (step, messages) in steps.iter().zip([20, 40]) {
-        assert_eq!((step.wrong, step.latency.len(), step.last.len()), (0, messages, messages), "{step:?}");
-        assert_eq!(step.offered_hz, step.rate_hz * CONNECTIONS as f64);
-        assert!(step.delivered_hz > 0.0 && step.last.max() >= step.latency.percentile(0.0), "{step:?}");
+        assert_eq!((step.wrong, step.latency.len()), (0, messages), "{step:?}");
+        assert!(step.delivered_hz > 0.0, "{step:?}");
     }
 }
 

@@ -16,7 +16,9 @@ const CONNECTIONS: usize = 12;
 fn options() -> Options {
     let invocation = Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) };
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
-    Options { generator_core: 0, ..Options::new(invocation, peers) }
+    let mut options = Options::new(invocation, peers);
+    options.placing.generator_core = 0;
+    options
 }
 
 /// All messages of a load, so many if it is known, arrive intact and in order.
@@ -46,11 +48,11 @@ fn check_load(
 
 fn check(name: &str, protocols: &[Protocol]) {
     let options = options();
-    let catalogue = Catalogue::read(&options.peers).unwrap();
+    let catalogue = Catalogue::read(&options.placing.peers_dir).unwrap();
     let known = catalogue.find(name).unwrap();
     let there = match &known.peer {
         Some(peer) => peer.is_installed(),
-        None => options.stentor.is_some(),
+        None => options.placing.stentor.is_some(),
     };
     if !there {
         eprintln!("skipped: {name} isn't there");
@@ -144,7 +146,7 @@ fn every_server_passes_messages_on() {
 /// All that speak plain WebSocket or lines over TCP.
 #[test]
 fn plain() {
-    let catalogue = Catalogue::read(&options().peers).unwrap();
+    let catalogue = Catalogue::read(&options().placing.peers_dir).unwrap();
     for known in &catalogue.servers {
         // The bare loops pass over a receiver that is behind, so that what arrives depends on the machine.
         if known.peer.is_none() || known.name.starts_with("bare-") {

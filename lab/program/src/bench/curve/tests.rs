@@ -6,9 +6,8 @@ fn a_budget_is_taken_apart() {
     let point = |seconds: u64| {
         let (connections, messages) = (seconds * 1000, seconds * seconds * 500);
         let cpu = 0.01 + 80e-6 * connections as f64 + 11e-6 * messages as f64;
-        let at = Duration::from_secs(seconds);
         let server_cpu = Duration::from_secs_f64(cpu);
-        Progress { at, connections, messages, server_cpu, server_bytes: 0, kernel_bytes: 0 }
+        Progress { connections, messages, server_cpu, server_bytes: 0, kernel_bytes: 0 }
     };
     let points: Vec<Progress> = (1..20).map(point).collect();
     let (connect, echo) = fitted(&points).unwrap();
@@ -20,7 +19,6 @@ fn a_budget_is_taken_apart() {
 #[test]
 fn what_was_seen_becomes_curves() {
     let point = |connections: u64, server_bytes, kernel_bytes| Progress {
-        at: Duration::ZERO,
         connections,
         messages: 0,
         server_cpu: Duration::from_millis(connections),
@@ -57,8 +55,7 @@ fn curves_are_bounded() {
 fn step(delivered_hz: f64, mean_ms: u64, wrong: u64) -> ChatStep {
     let mut latency = Latencies::new();
     latency.record_ns(mean_ms * 1_000_000);
-    let (last, span, lag) = (Latencies::new(), Span::default(), Duration::ZERO);
-    ChatStep { rate_hz: 1.0, offered_hz: 1.0, delivered_hz, wrong, latency, last, span, lag }
+    ChatStep { delivered_hz, wrong, latency, span: Span::default(), lag: Duration::ZERO }
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn a_phase_is_read_in_its_steady_state() {
     let second = 1_000_000_000;
     let sample = |nth: u64, age_ms: u64, delivered, skipped| Following {
         at_ns: nth * second / 4,
-        age_ns: [age_ms * 1_000_000; 3],
+        age_ns: [age_ms * 1_000_000; 2],
         delivered,
         skipped,
     };

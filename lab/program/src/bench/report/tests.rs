@@ -24,7 +24,6 @@ fn a_difference_is_claimed_only_beyond_the_noise() {
             ],
             true,
             Rule::Fixed,
-            1,
         );
         let comparison = report.servers[1].comparisons[&Metric::CpuPerMessage];
         assert_eq!(comparison.differs, differs, "{comparison:?}");

@@ -26,7 +26,7 @@ fn said(ours: Vec<Trial>, theirs: Vec<Trial>, goals: Vec<Goal>) -> (Vec<String>,
     let case = Case { goals, ..case };
     let again = ours.iter().map(|trial| Trial { bounds: Default::default(), ..trial.clone() }).collect();
     let trials = vec![("stentor".into(), ours), ("ws8".into(), theirs), ("stentor again".into(), again)];
-    let report = CaseReport::new(&case, trials, true, Rule::Fixed, 1);
+    let report = CaseReport::new(&case, trials, true, Rule::Fixed);
     (report.sentences(), report.goals())
 }
 

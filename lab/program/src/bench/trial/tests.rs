@@ -72,9 +72,8 @@ fn a_doubt_about_times_leaves_the_rest() {
     // A process that takes CPU makes a throughput meaningless.
     trial.figures.insert(Metric::Rate, 1000.0);
     assert_eq!(trial.valid(Metric::Rate), Some(1000.0));
-    trial.context.insert(OTHERS.to_owned(), 1.5);
+    trial.doubts.extend(others_doubt(1.5));
     assert_eq!((trial.valid(Metric::Rate), trial.valid(Metric::CpuPerMessage)), (None, Some(4.0)));
-    trial.context.clear();
     trial.doubts[0].latency_only = false;
     trial.figures.insert(Metric::Undelivered, 1.0);
     assert_eq!(trial.valid(Metric::Undelivered), Some(1.0));

@@ -52,7 +52,6 @@ fn the_last_of_all_processes_is_the_last() {
 #[test]
 fn connections_of_processes_stand_on_each_other() {
     let point = |connections, cpu_ms, server_bytes| Progress {
-        at: Duration::ZERO,
         connections,
         messages: 0,
         server_cpu: Duration::from_millis(cpu_ms),

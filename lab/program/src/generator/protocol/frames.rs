@@ -27,13 +27,8 @@ pub(super) enum Piece<'a> {
         bytes: &'a [u8],
         /// Whether they are the last of this message.
         ends: bool,
-    },
-    /// The same for a compressed message (RFC 7692 section 6).
-    Compressed {
-        /// The bytes.
-        bytes: &'a [u8],
-        /// Whether they are the last of this message.
-        ends: bool,
+        /// Whether the message is compressed (RFC 7692 section 6).
+        compressed: bool,
     },
     /// A complete control frame.
     Control {
@@ -101,10 +96,7 @@ impl FrameReader {
             let opcode = self.header[0] & 0x0f;
             if opcode < 8 {
                 if ends || here > 0 {
-                    each(match self.header[0] & COMPRESSED {
-                        0 => Piece::Data { bytes, ends },
-                        _ => Piece::Compressed { bytes, ends },
-                    })?;
+                    each(Piece::Data { bytes, ends, compressed: self.header[0] & COMPRESSED != 0 })?;
                 }
             } else if let Some(payload) = self.take_control(bytes, ends) {
                 each(Piece::Control { opcode, payload })?;

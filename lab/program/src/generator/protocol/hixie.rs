@@ -122,10 +122,10 @@ impl HixieReader {
                 Stage::Text => match memchr(END, data) {
                     Some(end) => {
                         self.stage = Stage::Between;
-                        each(Piece::Data { bytes: &data[..end], ends: true })?;
+                        each(Piece::Data { bytes: &data[..end], ends: true, compressed: false })?;
                         data = &data[end + 1..];
                     }
-                    None => return each(Piece::Data { bytes: data, ends: false }),
+                    None => return each(Piece::Data { bytes: data, ends: false, compressed: false }),
                 },
             }
         }

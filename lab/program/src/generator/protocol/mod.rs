@@ -251,7 +251,7 @@ impl Dialect {
             protocol: spec.protocol,
             outbound,
             inbound,
-            host: spec.target.to_string(),
+            host: spec.target().to_string(),
             path,
             tokens: Vec::new(),
             deflate: spec.deflate,

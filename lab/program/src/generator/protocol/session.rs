@@ -23,7 +23,7 @@ pub(super) struct Session {
     protocol: Protocol,
     /// How often the client sends heartbeats, if it must.
     heartbeat_interval: Option<Duration>,
-    /// For Socket.IO 0.6, whose first message has no other mark, and for NATS.
+    /// Whether a message has opened the session. Used by Socket.IO 0.6, whose first message has no other mark, and by NATS.
     is_open: bool,
     /// For Bayeux.
     client_id: String,
@@ -80,32 +80,24 @@ impl Session {
 
     /// Handles a message, or a line of a stream, that doesn't belong to the load.
     pub(super) fn react_to_message(&mut self, message: &[u8]) -> Result<Reaction, Fault> {
-        match self.protocol {
+        let reaction = match self.protocol {
             // Without an envelope all messages are payloads; lines of events may be comments and other fields.
             Protocol::WebSocket
             | Protocol::Tcp
             | Protocol::Sse
             | Protocol::StentorV1
             | Protocol::Rooms
-            | Protocol::PublishApi => Ok(Reaction::NOTHING),
-            Protocol::SockJs | Protocol::SockJsStreaming => react_to_frame(message),
+            | Protocol::PublishApi => Reaction::NOTHING,
+            Protocol::SockJs | Protocol::SockJsStreaming => react_to_frame(message)?,
             Protocol::SocketIo07 | Protocol::SocketIo09 | Protocol::SocketIo09Polling => {
-                socketio09::react(message)
+                socketio09::react(message)?
             }
-            Protocol::SocketIo06 => {
-                let reaction = socketio06::react(message, self.is_open);
-                self.is_open |= reaction.opened;
-                Ok(reaction)
-            }
-            Protocol::Primus | Protocol::Primus6 => react_to_primus(self.protocol, message),
-            Protocol::Bayeux => bayeux::react(message, &mut self.client_id),
-            Protocol::Centrifuge => centrifuge::react(message),
-            Protocol::Nats => {
-                let reaction = nats::react(message, self.is_open)?;
-                self.is_open |= reaction.opened;
-                Ok(reaction)
-            }
-            Protocol::Mqtt => mqtt::react(message),
+            Protocol::SocketIo06 => socketio06::react(message, self.is_open),
+            Protocol::Primus | Protocol::Primus6 => react_to_primus(self.protocol, message)?,
+            Protocol::Bayeux => bayeux::react(message, &mut self.client_id)?,
+            Protocol::Centrifuge => centrifuge::react(message)?,
+            Protocol::Nats => nats::react(message, self.is_open)?,
+            Protocol::Mqtt => mqtt::react(message)?,
             Protocol::EngineIo
             | Protocol::EngineIo3
             | Protocol::SocketIo
@@ -115,9 +107,11 @@ impl Session {
                 let version = self.protocol.engine().unwrap_or(engineio::Version::V4);
                 let mut scratch = Vec::new();
                 let message = ws::Kind::Text.message(message).ok_or(engineio::Error::BadUtf8)?;
-                self.react_to_packet(engineio::decode_message(version, message, &mut scratch)?)
+                self.react_to_packet(engineio::decode_message(version, message, &mut scratch)?)?
             }
-        }
+        };
+        self.is_open |= reaction.opened;
+        Ok(reaction)
     }
 
     /// Handles an Engine.IO packet that doesn't belong to the load.

@@ -154,8 +154,8 @@ impl WebSocketClient {
         let Self { frames, cutter, compressed, messages, session, .. } = self;
         let mut receiver = Receiver { dialect, messages, session, out };
         let each = |piece: Piece<'_>| match piece {
-            Piece::Data { bytes, ends } => cutter.take(bytes, ends, &mut receiver),
-            Piece::Compressed { bytes, ends } => match compressed.take(bytes, ends)? {
+            Piece::Data { bytes, ends, compressed: false } => cutter.take(bytes, ends, &mut receiver),
+            Piece::Data { bytes, ends, .. } => match compressed.take(bytes, ends)? {
                 Some(message) => receiver.inflate(&message, cutter),
                 None => Ok(()),
             },

@@ -1,3 +1,5 @@
+use std::net::SocketAddr;
+
 use super::*;
 
 #[test]
@@ -7,12 +9,12 @@ fn a_task_is_cut_without_loss() {
         let publisher = Publisher::Own;
         let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publisher };
         let mut spec = Spec::new(address(1), "/", connections, load);
-        spec.targets_also = (2..=servers).map(address).collect();
+        spec.targets.extend((2..=servers).map(address));
         let got: Vec<_> = parts(&spec)
             .iter()
             .map(|part| {
                 let publishes = matches!(part.load, LoadSpec::Fanout { publisher: Publisher::Own, .. });
-                (part.connections, part.target.port(), part.first_source, publishes)
+                (part.connections, part.target().port(), part.first_source, publishes)
             })
             .collect();
         assert_eq!(got, expect);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::scenario::compare::tests::raw;
+use crate::table::RATIO;
 
 #[test]
 fn the_verdict_comes_first_and_nothing_is_loaded() {
@@ -23,4 +24,16 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
     assert!(order.map(at).is_sorted(), "{page}");
     assert_eq!(page.matches("<svg").count(), 2, "{page}");
     assert!(!page.contains("http") && page.ends_with("</html>"), "{page}");
+}
+
+#[test]
+fn cells_are_escaped_and_a_ratio_stands_below_its_figure() {
+    let mut table = Table::new(["server", "p99", RATIO]);
+    table.push(["<ws>", "2 µs", "<2×"]);
+    table.push(["a longer name", "", ""]);
+    let sections = [context! { table }];
+    let page = render("sections.html", &context! { title => "<one>", sections });
+    let cell = "<th scope=\"row\">&lt;ws&gt;<td class=\"figure\">2 µs<small>&lt;2×</small>";
+    assert!(page.contains(cell) && !page.contains("<th scope=\"col\">ratio"), "{page}");
+    assert!(page.contains("<h1>&lt;one&gt;</h1>") && page.contains("a longer name<td>\n"), "{page}");
 }

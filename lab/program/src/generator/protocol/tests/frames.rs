@@ -13,7 +13,7 @@ fn read(pieces: &[&[u8]]) -> (Vec<Seen>, Result<(), Violation>) {
         let fed = reader.feed::<Violation>(piece, |piece| {
             match piece {
                 Piece::Control { opcode, payload } => seen.push((opcode, payload.to_vec())),
-                Piece::Data { bytes, ends } | Piece::Compressed { bytes, ends } => {
+                Piece::Data { bytes, ends, .. } => {
                     message.extend_from_slice(bytes);
                     if ends {
                         seen.push((0, std::mem::take(&mut message)));

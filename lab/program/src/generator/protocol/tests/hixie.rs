@@ -13,8 +13,8 @@ fn read(pieces: &[&[u8]]) -> (Vec<Option<Vec<u8>>>, Result<(), Fault>) {
                     assert_eq!(opcode, 8);
                     seen.push(None);
                 }
-                Piece::Compressed { .. } => unreachable!("hixie-76 has no extensions"),
-                Piece::Data { bytes, ends } => {
+                Piece::Data { bytes, ends, compressed } => {
+                    assert!(!compressed, "hixie-76 has no extensions");
                     text.extend_from_slice(bytes);
                     if ends {
                         seen.push(Some(std::mem::take(&mut text)));
