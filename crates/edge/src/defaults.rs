@@ -1,6 +1,6 @@
-//! Options that know their defaults.
+//! Options with defaults.
 
-/// Declares options, each with its default.
+/// Declares a struct of options, each with its default.
 macro_rules! with_defaults {
     ($(#[$about:meta])* pub struct $name:ident {
         $($(#[$doc:meta])* pub $field:ident: $type:ty = $default:expr,)+

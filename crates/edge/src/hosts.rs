@@ -1,4 +1,4 @@
-//! The host names of the server: the list that a request's `Host` is compared with (RFC 9110, section 7.4).
+//! The host names of the server, which are compared with a request's `Host` (RFC 9110, section 7.4).
 //!
 //! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin`
 //! that equals their `Host`, so they look like requests of the server's own pages. A list of names refuses them.
@@ -6,14 +6,14 @@
 use crate::origin::{is_name, split_port};
 use std::fmt;
 
-/// The names of the server. Empty: any name.
+/// The names of the server. If empty, any name is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hosts(Vec<Host>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Host {
     name: String,
-    /// `None`: any port.
+    /// The port. `None` allows any port.
     port: Option<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! The time in responses.
+//! The `Date` header of responses.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -11,7 +11,7 @@ const BYTES: usize = 29;
 pub(crate) struct HttpDate([u8; BYTES]);
 
 impl HttpDate {
-    /// A time in milliseconds since 1970, before the year 10000.
+    /// The date of a time in milliseconds since 1970, before the year 10000.
     fn of(unix_millis: u64) -> Self {
         let time = UNIX_EPOCH + Duration::from_millis(unix_millis);
         let text = httpdate::fmt_http_date(time);
@@ -23,9 +23,9 @@ impl HttpDate {
     }
 }
 
-/// The date of a core, written anew once a second.
+/// The date of a core, formatted once per second.
 pub(crate) struct DateClock {
-    /// The date, and when the next second begins.
+    /// The date, and the time at which the next second begins.
     shown: Cell<(HttpDate, Instant)>,
 }
 
@@ -35,7 +35,7 @@ impl DateClock {
         Self { shown: Cell::new(shown(now, unix_millis)) }
     }
 
-    /// The date at `now`, which is never before the last `now`. `unix_millis` is asked once a second.
+    /// The date at `now`, which must not be before the previous `now`. `unix_millis` is called once per second.
     pub(crate) fn at(&self, now: Instant, unix_millis: impl Fn(Instant) -> u64) -> HttpDate {
         if now >= self.shown.get().1 {
             self.shown.set(shown(now, unix_millis(now)));
@@ -44,7 +44,7 @@ impl DateClock {
     }
 }
 
-/// The date at `now`, and when the next second begins.
+/// The date at `now`, and the time at which the next second begins.
 fn shown(now: Instant, unix_millis: u64) -> (HttpDate, Instant) {
     (HttpDate::of(unix_millis), now + Duration::from_millis(1000 - unix_millis % 1000))
 }

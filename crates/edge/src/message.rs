@@ -1,8 +1,8 @@
-//! What applications and clients say to each other, before it is framed.
+//! Messages between applications and clients, before they are framed.
 
 pub use stentor_ports::Arguments;
 
-/// How publications are written for the plain sessions of an application.
+/// The form in which publications are written for the plain sessions of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
     /// `stentor.v1` messages.
@@ -13,5 +13,5 @@ pub enum Envelope {
     SocketIo,
 }
 
-/// A message as it came from a client, or goes to one.
+/// A message from a client or for one.
 pub use stentor_wire::ws::Message;

@@ -1,10 +1,10 @@
-//! Which pages may connect: one list for all protocols.
+//! The list of pages that may connect, for all protocols.
 //!
-//! A browser sends the `Origin` of the page with each WebSocket handshake and cross-origin request; other
-//! clients send none. Allowed are: no `Origin`, the same host and port as the request's own, and what the
-//! list names. Pages that have no host send `null` (sandboxed frames), `file://` (Android's WebView) or the address of an
-//! application (`app://`, `capacitor://localhost`), and are allowed only where the list names exactly that. Names are compared whole or by label, never by text within them, so that
-//! `https://evilexample.com` is not `https://*.example.com` (CVE-2022-42975).
+//! A browser sends the `Origin` of the page with each WebSocket handshake and cross-origin request; other clients send none. A
+//! request is allowed if it has no `Origin`, if its origin has the same host and port as the request, or if the list names its
+//! origin. Pages without a host send `null` (sandboxed frames), `file://` (Android's WebView) or the address of an application
+//! (`app://`, `capacitor://localhost`). They are allowed only if the list names exactly this origin. Names are compared whole or
+//! by label, never by text within them, so `https://evilexample.com` does not match `https://*.example.com` (CVE-2022-42975).
 
 use std::fmt;
 use stentor_wire::http1::Request;
@@ -19,13 +19,13 @@ pub struct Origins {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pattern {
     scheme: String,
-    /// Whether the host begins with `*.`: any number of labels before it, at least one.
+    /// `true` if the host begins with `*.`, which stands for one or more labels.
     wildcard: bool,
     host: String,
     port: Option<u16>,
 }
 
-/// Why a text is no pattern for origins.
+/// The reason why a text isn't a pattern of origins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(String);
 
@@ -42,11 +42,11 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// The origin of pages that hide theirs, and of those without one.
+/// The origin of pages that hide their origin, and of pages without one.
 const OPAQUE: &str = "null";
 
-/// An origin, taken apart: `scheme://host[:port]`, `scheme://` where the scheme isn't of the web, or [`OPAQUE`], which is
-/// only a scheme.
+/// A parsed origin: `scheme://host[:port]`, or `scheme://` for a scheme that isn't of the web, or [`OPAQUE`], which consists of a
+/// scheme only.
 struct Parsed<'a> {
     scheme: &'a str,
     host: &'a str,
@@ -87,7 +87,7 @@ pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Whether this is a name, or an address of version 4, or one of version 6 in brackets.
+/// Whether a text is a host name, an IPv4 address, or an IPv6 address in brackets.
 pub(crate) fn is_name(name: &str) -> bool {
     match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -99,8 +99,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 }
 
 impl Origins {
-    /// Reads a list of patterns: `scheme://host[:port]`, the host with `*.` in front for all hosts below
-    /// it, `file://`, `null`, or `*` for any origin at all.
+    /// Reads a list of patterns: `scheme://host[:port]`, where the host may begin with `*.` to match all hosts below it,
+    /// `file://`, `null`, or `*` for any origin.
     ///
     /// # Errors
     /// A pattern is not of this form.
@@ -126,9 +126,9 @@ impl Origins {
         Ok(origins)
     }
 
-    /// The same list as sources of Content Security Policy, for pages that may be in a frame of those of allowed origins:
-    /// `'self' https://*.example.com`. `None` for any. Addresses of version 6 and origins without a host can't be written
-    /// so: they are left out.
+    /// The list as sources of Content Security Policy, for pages that pages of allowed origins may frame: `'self'
+    /// https://*.example.com`. `None` if any origin is allowed. IPv6 addresses and origins without a host can't be written in
+    /// this form, and are left out.
     pub(crate) fn ancestors(&self) -> Option<String> {
         if self.any {
             return None;
@@ -171,8 +171,9 @@ impl Origins {
 }
 
 impl Origins {
-    /// Whether a request comes from a page of the server's own origin, or of one that the list names: not from any page at all,
-    /// and not from a program. A same-origin request may have no `Origin`; then its browser must say so (Fetch Metadata).
+    /// Whether a request comes from a page of the server's own origin, or of an origin that the list names. Requests of programs,
+    /// which have no page, don't count. A same-origin request may have no `Origin`; then the browser must state that it is
+    /// same-origin (Fetch Metadata).
     pub(crate) fn vouches_for(&self, request: &Request<'_>, is_secure: bool) -> bool {
         match request.header("origin") {
             Some(origin) => {
@@ -184,11 +185,11 @@ impl Origins {
     }
 }
 
-/// The origin of the page that a request comes from: `None` for programs that are no browser, and for the server's own
-/// pages where their browser says so; empty where it can't be told.
+/// The origin of the page that sent a request. `None` for programs that aren't browsers, and for the server's own pages if the
+/// browser states so. Empty if the origin is unknown.
 ///
-/// Scripts are loaded from anywhere without an `Origin`, which is what JSONP lives on. Browsers have told since 2023
-/// (Fetch Metadata) that a script is for a page of another origin; which one, the `Referer` says, unless the page hides it.
+/// Browsers load scripts from any origin without an `Origin` header, which JSONP depends on. Since 2023, browsers state that a
+/// script is for a page of another origin (Fetch Metadata). The `Referer` names this origin, unless the page hides it.
 pub(crate) fn of_page<'a>(request: &'a Request<'_>) -> Option<&'a str> {
     if let Some(origin) = request.header("origin") {
         return Some(std::str::from_utf8(origin).unwrap_or(""));

@@ -1,4 +1,4 @@
-//! Subscribe options, in the words that messages of `stentor.v1`, events of Socket.IO and queries have in common (docs/protocol.md).
+//! Subscribe options, with the names that messages of `stentor.v1`, events of Socket.IO and queries share (docs/protocol.md).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,10 +11,10 @@ pub(crate) const TOO_MANY_TOPICS: &str =
 /// The error text for too many feeds that were never fetched.
 pub(crate) const TOO_MANY_COLD_KEYS: &str =
     "the maximum of new feeds is reached (limits.cold_keys_max, feeds_limits.keys_max); try again later";
-/// The least and the greatest rate, in versions a second. A greater one makes no difference to who reads.
+/// The minimum and maximum rate, in versions per second. No reader would notice a greater rate.
 const RATES: RangeInclusive<f64> = 0.001..=1000.0;
 
-/// What a client says of a subscription.
+/// The options of a subscription that a client requests.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RequestedOptions<'a> {
     pub(crate) policy: Option<&'a str>,
@@ -22,19 +22,19 @@ pub(crate) struct RequestedOptions<'a> {
     pub(crate) rate: Option<f64>,
 }
 
-/// Why subscribe options are invalid. Always the fault of whoever wrote them.
+/// The reason why subscribe options are invalid. The client is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OptionsError {
-    /// No such policy, or not for this.
+    /// The policy doesn't exist, or isn't allowed for this kind of topic.
     Policy(String),
-    /// A rate for something that isn't the latest of a feed.
+    /// A rate was given for a subscription that isn't a feed with policy `latest`.
     RateOfAll,
-    /// No such rate.
+    /// The rate is out of range.
     Rate,
 }
 
 impl OptionsError {
-    /// The code of a message of type `error`.
+    /// The code for a message of type `error`.
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Policy(_) => "bad_policy",
@@ -59,7 +59,7 @@ impl fmt::Display for OptionsError {
 }
 
 impl RequestedOptions<'_> {
-    /// The options for a feed. `deltas`: whether it comes as deltas by default.
+    /// The options for a feed. `deltas`: whether deltas are sent by default.
     pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, OptionsError> {
         let policy = match self.policy {
             None | Some("latest") => Policy::Latest,
@@ -88,7 +88,7 @@ fn policy(name: Option<&str>) -> Result<Policy, OptionsError> {
     match name {
         None | Some("queue") => Ok(Policy::Queue),
         Some("drop_oldest") => Ok(Policy::DropOldest),
-        // No more of it than is of use to whoever reads the answer.
+        // The answer repeats only the beginning of the text.
         Some(other) => Err(OptionsError::Policy(other.chars().take(40).collect())),
     }
 }

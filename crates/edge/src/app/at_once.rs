@@ -1,10 +1,10 @@
-//! Pending deliveries that leave a session's queue at once, to be sent with what is written to its client now.
+//! Takes pending deliveries out of a session's queue, to send them together with an answer to its client.
 
 use crate::encode::{Encoding, Encodings, OwnWire, Wire};
 use stentor_hub::{Hub, SessionId, Topic};
 
-/// Pending deliveries up to this size are sent together with the answers to the client, so that no answer overtakes
-/// them. A session with more is a slow consumer: its deliveries are sent step by step.
+/// Maximum size of pending deliveries that are sent together with the answers to the client, so that no answer overtakes them. A
+/// session with more is a slow consumer, and receives its deliveries step by step.
 pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// Appends all pending deliveries of a session to `out`, as [`Encoding::message`] would write them.
@@ -15,13 +15,13 @@ pub(crate) fn take_at_once(hub: &mut Hub<Encodings>, session: SessionId, out: &m
         Wire::Own(wire) => take_messages(hub, session, (encoding, wire), out),
         _ => hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes())),
     }
-    // The kernel reports what was in flight before, and this with it.
+    // The event for the bytes that are already in flight covers these deliveries, too.
     if !is_in_flight {
         hub.handle_sent(session);
     }
 }
 
-/// The same if something of this room waits, and not much in all.
+/// As [`take_at_once`], if a message of this room is pending, and the pending deliveries are small.
 pub(crate) fn take_before_leave(
     hub: &mut Hub<Encodings>,
     session: SessionId,

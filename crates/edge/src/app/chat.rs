@@ -1,13 +1,13 @@
-//! `--app chat`: what a client sends goes to all_members, the sender included; joined at open. A Socket.IO client's
-//! event goes to all_members in its namespace, and plain clients are in the main one. An event that can't be published
-//! isn't acknowledged.
+//! `--app chat`: sends each message to all clients, including the sender. Sessions join when they open. An event of a Socket.IO
+//! client goes to all sockets of its namespace; plain clients are in the main namespace. An event that can't be published isn't
+//! acknowledged.
 
 use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
 use crate::ports::Denial;
 use bytes::Bytes;
 use stentor_hub::{Data, Disconnect, Emit, Policy, Room, SessionId};
 
-/// One room for all_members.
+/// One room for all clients.
 #[derive(Debug)]
 pub struct Chat {
     room: Room,

@@ -1,4 +1,5 @@
-//! `--app echo`: the same bytes back, no envelope; the same event and arguments over Socket.IO, acknowledged if asked.
+//! `--app echo`: returns each message unchanged. Over Socket.IO, it returns the event with its arguments, and acknowledges it if
+//! requested.
 
 use super::{Application, Context, Event, Message};
 use stentor_hub::SessionId;

@@ -1,10 +1,10 @@
-//! Applications: what a server does with its sessions.
+//! Applications: the behaviour of a server for its sessions.
 //!
-//! One value of an [`Application`] lives on each core; its handlers run on that core's thread and return at
-//! once (no futures, no locks). It acts through a [`Context`].
+//! Each core has one value of an [`Application`]. Its handlers run on that core's thread and return at once (no futures, no
+//! locks). It acts through a [`Context`].
 //!
-//! A *plain* session sends and gets messages: over WebSocket, Engine.IO or SockJS. A Socket.IO client has a session in each
-//! namespace that it is connected to, which sends and gets events.
+//! A *plain* session sends and receives messages over WebSocket, Engine.IO or SockJS. A Socket.IO client has a session in each
+//! namespace to which it is connected, and the session sends and receives events.
 
 mod actions;
 mod at_once;
@@ -50,49 +50,49 @@ use stentor_frame::ConnId;
 use stentor_hub::{Notice, SessionId};
 use stentor_wire::http1::Request;
 
-/// Where the acknowledgement of an event goes.
+/// The destination of an event's acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack(pub(crate) u64);
 
-/// An event as it came from a Socket.IO client.
+/// An event of a Socket.IO client.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
-    /// Its name.
+    /// The event's name.
     pub name: &'a str,
-    /// What came with it.
+    /// The event's arguments.
     pub arguments: Arguments<'a>,
-    /// The client wants to hear that it was dealt with: [`Context::ack`].
+    /// The acknowledgement that the client requested, for [`Context::ack`].
     pub ack: Option<Ack>,
 }
 
-/// A Socket.IO client that wants to connect to a namespace.
+/// The request of a Socket.IO client to connect to a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct Hello<'a> {
-    /// The Engine.IO session's id: the same as in [`Context::client`] when its request was accepted.
+    /// The id of the Engine.IO session, as in [`Context::client`] when its request was accepted.
     pub client: &'a str,
-    /// Which namespace, `/` or what begins with it.
+    /// The namespace: `/`, or a name that begins with it.
     pub namespace: &'a str,
-    /// What the client says of itself: the text of a JSON object.
+    /// The client's authentication data: the text of a JSON object.
     pub auth: &'a str,
     /// The namespace's own query (clients of Engine.IO 3 only).
     pub query: &'a str,
-    /// The client has come back, has its rooms, and has been sent what it missed.
+    /// `true` if the client has reconnected, has its rooms, and has been sent its missed messages.
     pub recovered: bool,
 }
 
 /// The answer to [`Hello`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
-    /// Welcome.
+    /// The client is accepted.
     #[default]
     Accept,
-    /// There is no such namespace.
+    /// The namespace doesn't exist.
     Unknown,
-    /// Not welcome.
+    /// The client is refused.
     Refuse {
-        /// Why.
+        /// The reason.
         message: String,
-        /// More of it: the text of a JSON value.
+        /// Further data: the text of a JSON value.
         data: Option<String>,
     },
 }
@@ -101,26 +101,26 @@ pub enum Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub(crate) ConnId);
 
-/// The answer to a client that wants to connect.
+/// The answer to a client that connects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connect {
-    /// Welcome.
+    /// The client is accepted.
     #[default]
     Accept,
-    /// Welcome, with these headers in the first answer.
+    /// The client is accepted, with these headers in the first answer.
     AcceptWith(Vec<(String, String)>),
-    /// [`Context::admit`] will say it, within `limits.request_timeout`.
+    /// The answer follows by [`Context::admit`], within `limits.request_timeout`.
     Pending,
-    /// Not welcome.
+    /// The client is refused.
     Refuse {
         /// An HTTP status, 400–599.
         status: u16,
-        /// Why, for people.
+        /// The reason, for people.
         message: String,
     },
 }
 
-/// An answer of the application's own to a request.
+/// The application's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// An HTTP status.
@@ -129,45 +129,45 @@ pub struct Page {
     pub content_type: String,
     /// Other headers.
     pub headers: Vec<(String, String)>,
-    /// The content, or what of it there is at once.
+    /// The content, or the part of it that is available at once.
     pub body: Bytes,
-    /// More of it, each piece so long after the one before. The answer is chunked then.
+    /// Further pieces, each with its delay after the previous one. The answer is then chunked.
     pub later: Vec<(Duration, Bytes)>,
 }
 
-/// What a server does with its sessions. All handlers run on the core that owns the session.
+/// The behaviour of a server for its sessions. All handlers run on the core that owns the session.
 pub trait Application {
-    /// How publications reach plain sessions that don't ask for something else.
+    /// The form in which publications reach plain sessions that don't request another one.
     fn envelope(&self) -> Envelope {
         Envelope::Raw
     }
 
-    /// Somebody asks (GET) for a path that is none of the server's own. Without an answer it is 404.
+    /// Answers a GET request for a path that isn't one of the server's own. Without an answer, the status is 404.
     fn page(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Option<Page> {
         None
     }
 
-    /// A client wants to connect.
+    /// Decides whether a client may connect.
     fn connect(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Connect {
         Connect::Accept
     }
 
-    /// A Socket.IO client wants to connect to a namespace. There is only the main one unless the application says so.
-    /// One that comes back to a node of several cores may have been moved to this one after another one's `connect` and
-    /// that one's [`Application::client_disconnected`]. One that comes back before its loss was noticed is asked about before `closed` and
-    /// `client_disconnected` are said of its connection of before.
+    /// Decides whether a Socket.IO client may connect to a namespace. By default, only the main namespace exists. On a node with
+    /// several cores, a client that reconnects may be moved to this core after `connect` and [`Application::client_disconnected`]
+    /// were called on another core. If a client reconnects before the loss of its previous connection was noticed, this is called
+    /// before `closed` and `client_disconnected` for the previous connection.
     fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
 
-    /// A Socket.IO client has connected to a namespace, and been notified; `id` is its socket's. One that is `recovered` is in the
-    /// rooms that it was in, whatever it says of itself now.
+    /// A Socket.IO client has connected to a namespace and was notified. `id` is its socket's. A client that is `recovered` is
+    /// still in its rooms, whatever its authentication data is now.
     fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
 
-    /// A Socket.IO client has sent an event. It is called again as [`Self::message`] is.
+    /// Handles an event of a Socket.IO client. It may be called again, like [`Self::message`].
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
-    /// A client has answered an event of [`Context::emit_with_ack`], or not in time.
+    /// A client has acknowledged an event of [`Context::emit_with_ack`], or hasn't in time.
     fn acked(
         &mut self,
         _ctx: &mut Context<'_>,
@@ -177,17 +177,17 @@ pub trait Application {
     ) {
     }
 
-    /// An Engine.IO client has gone, with all of its sessions.
+    /// An Engine.IO client has disconnected, with all of its sessions.
     fn client_disconnected(&mut self, _ctx: &mut Context<'_>, _client: &str) {}
 
     /// A plain session has begun.
     fn opened(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _envelope: Envelope) {}
 
-    /// A client has sent a message. If it waits for a permission ([`Context::awaits_decision`]), this is called again with
-    /// the same message when the decision is there: ask before you act, and don't answer before you know.
+    /// Handles a message of a client. If the message waits for a decision ([`Context::awaits_decision`]), this is called again
+    /// with the same message when the decision arrives. So ask before you act, and don't answer before the decision.
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>);
 
-    /// A message is above one of the limits of its session (`[session_limits]`), and isn't handled: its client is to be told.
+    /// Notifies a client that its message exceeds a limit of its session (`[session_limits]`) and isn't handled.
     fn refuse_message(
         &mut self,
         _ctx: &mut Context<'_>,
@@ -197,7 +197,8 @@ pub trait Application {
     ) {
     }
 
-    /// The same of an event. By default, the acknowledgement that it asks for says so.
+    /// Notifies a client that its event exceeds a limit. By default, the acknowledgement has the error, if the client requested
+    /// one.
     fn refuse_event(
         &mut self,
         ctx: &mut Context<'_>,
@@ -210,13 +211,13 @@ pub trait Application {
         }
     }
 
-    /// Something has happened to a subscription of a session.
+    /// Handles a notice about a subscription of a session.
     fn notice(&mut self, _ctx: &mut Context<'_>, _notice: &Notice) {}
 
     /// A session has ended.
     fn closed(&mut self, _ctx: &mut Context<'_>, _session: SessionId) {}
 
-    /// The options have changed; these are those of rooms.
+    /// The options have changed. `_rooms` are the new options of rooms.
     fn configure(&mut self, _rooms: &Rooms) {}
 
     /// A timer of [`Context::after`] has fired.

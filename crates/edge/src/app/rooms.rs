@@ -1,7 +1,7 @@
-//! `--app rooms`: `stentor.v1`, the JSON messages by which plain clients subscribe and publish.
+//! `--app rooms`: `stentor.v1`, the JSON messages with which plain clients subscribe and publish.
 //!
-//! docs/protocol.md is the definition. Unknown fields are ignored; what can't be understood is answered
-//! with `error` and changes nothing.
+//! docs/protocol.md is the definition. Unknown fields are ignored. A message that can't be parsed is answered with `error` and
+//! has no other effect.
 
 use super::presence::{PresenceQuery, answer_text};
 use super::publish::Answer;
@@ -24,7 +24,7 @@ use stentor_hub::{
     Data, Disconnect, Emit, Epoch, Key, KeyRule, Notice, Policy, Position, Room, SessionId, Topic,
 };
 
-/// The event by which Socket.IO clients present a newer token.
+/// The event with which Socket.IO clients present a newer token.
 const AUTH_EVENT: &str = "stentor:auth";
 
 /// The application behind `stentor.v1`.
@@ -34,13 +34,13 @@ pub struct RoomsApp {
 }
 
 impl RoomsApp {
-    /// With what clients may do.
+    /// Makes the application with these options.
     pub fn new(options: Rooms) -> Self {
         Self { options }
     }
 }
 
-/// What can be said of a message that isn't one of `stentor.v1`: which one it is.
+/// The identification of a message that isn't a valid `stentor.v1` message, for the error.
 #[derive(Deserialize)]
 struct Identified<'a> {
     #[serde(borrow, default)]
@@ -95,7 +95,7 @@ fn options_refusal(error: OptionsError) -> Refusal {
 }
 
 impl RoomsApp {
-    /// Returns whether the client is still to be answered.
+    /// Handles a message. Returns whether the caller answers the client.
     fn handle(
         &mut self,
         ctx: &mut Context<'_>,
@@ -125,7 +125,7 @@ impl RoomsApp {
                 let options = options.map_err(options_refusal)?;
                 let watches =
                     incoming.presence.zip(if let Topic::Room(room) = &topic { Some(room) } else { None });
-                // Nothing is done unless all of it is allowed.
+                // All parts of the request must be allowed before any of them is carried out.
                 if let Some((true, room)) = watches {
                     ctx.may_watch(session, room)?;
                 }
@@ -136,7 +136,7 @@ impl RoomsApp {
             }
             "unsubscribe" => {
                 let topic = topic(&ctx.core.keys, incoming)?;
-                // Otherwise what waits behind a gap in another room would be dropped.
+                // Otherwise, pending messages after a gap in another room would be dropped.
                 while let Some(gap) = ctx.hub.take_gap(session) {
                     self.notice(ctx, &gap);
                 }
@@ -160,7 +160,7 @@ impl RoomsApp {
                 let Some(room) = incoming.room.as_deref() else {
                     return Err(refusal("bad_request", "publish needs \"room\""));
                 };
-                // Permissions say it, where there are some.
+                // Permissions decide, if there are any.
                 if !self.options.publish && !ctx.has_permissions() {
                     return Err(refusal(
                         "not_allowed",
@@ -193,7 +193,7 @@ impl RoomsApp {
         Ok(true)
     }
 
-    /// Hands an event to the application behind the server.
+    /// Passes an event to the application behind the server.
     fn hand_over(
         &mut self,
         ctx: &mut Context<'_>,
@@ -249,7 +249,7 @@ fn subscribe_event(
     }
     let key = first_key(&ctx.core.keys, arguments)?;
     let topic = Topic::Feed(key);
-    // Anything else than an object is the event's own argument, and says nothing.
+    // A second argument that isn't an object belongs to the event itself, and has no options.
     let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
     let options: Wishes<'_> = serde_json::from_str(options)
         .map_err(|error| refusal("bad_request", format!("the second argument: {error}")))?;
@@ -259,7 +259,7 @@ fn subscribe_event(
     };
     let asked =
         RequestedOptions { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
-    // Clients that know nothing of deltas go on getting documents.
+    // Clients that don't request deltas receive documents.
     let options = asked.of_feed(false).map_err(options_refusal)?;
     ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
 }
@@ -271,7 +271,7 @@ fn auth_event(ctx: &mut Context<'_>, session: SessionId, arguments: Arguments<'_
     ctx.renew_token(session, &token).map_err(NotSubscribed::into_denial)
 }
 
-/// Acknowledges an event, if its client wants that and it doesn't wait.
+/// Acknowledges an event, if its client requested that and the event doesn't wait.
 fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, result: Result<(), Refusal>) {
     if let Some(ack) = ack
         && !ctx.awaits_decision()
@@ -284,7 +284,7 @@ fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, resu
     }
 }
 
-/// What a Socket.IO client says of a subscription.
+/// The subscription options of a Socket.IO client.
 #[derive(Deserialize)]
 struct Wishes<'a> {
     #[serde(default, deserialize_with = "scalar")]
@@ -315,7 +315,7 @@ fn topic(keys: &KeyRule, incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     }
 }
 
-/// Answers a message; `false`: its client isn't answered now. A client that receives bodies only gets no answers either.
+/// Answers a message. Returns `false` if its client isn't answered now. Clients in raw mode receive no answers.
 fn answer_message(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -369,7 +369,7 @@ impl Application for RoomsApp {
 
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
         let (id, parsed) = match message {
-            // Without a name for each field it is no message, though serde would take a list for one.
+            // A message must be an object, although serde would accept a list for one.
             Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
                 (None, Err(refusal("bad_json", "not a message of stentor.v1: it is no JSON object")))
             }
@@ -416,7 +416,7 @@ impl Application for RoomsApp {
         if hello.recovered {
             return;
         }
-        // So that the namespace as a whole can be published to.
+        // Joins the room of all sockets, so that messages can be published to the whole namespace.
         let everybody = Room::all_members(hello.namespace);
         if everybody.is_ok_and(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
             ctx.close(session, Disconnect::Overloaded);
@@ -456,7 +456,7 @@ impl Application for RoomsApp {
             "unsubscribe" => first_key(&ctx.core.keys, event.arguments).map(|key| {
                 ctx.unsubscribe(session, &Topic::Feed(key));
             }),
-            // As in Socket.IO, an event that means nothing is passed over, and not acknowledged.
+            // As in Socket.IO, an unknown event is ignored and not acknowledged.
             _ => return,
         };
         acknowledge(ctx, session, event.ack, result);
@@ -472,7 +472,7 @@ impl Application for RoomsApp {
         };
         let mut about = String::new();
         let (session, refusal) = match notice {
-            // Told with `state`.
+            // The message `state` reports this.
             Notice::NotFound { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);

@@ -1,5 +1,5 @@
-//! Follows rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
-//! value, nothing of the rule is done, and the client is notified if it asked for an acknowledgement.
+//! Carries out rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
+//! value, the rule has no effect, and the client is notified if it requested an acknowledgement.
 
 use super::publish::Answer;
 use super::{Ack, Context, Event};
@@ -9,7 +9,7 @@ use crate::ports::Denial;
 use crate::rule::{Rule, Template};
 use stentor_hub::{Policy, Room, RoomError, SessionId};
 
-/// Why a rule wasn't followed.
+/// The reason why a rule wasn't carried out.
 enum Failure {
     /// No template had a value.
     NoRoom,
@@ -27,23 +27,23 @@ impl Failure {
     }
 }
 
-/// The argument of an acknowledgement that says why not.
+/// The argument of an acknowledgement of a rule that wasn't carried out.
 pub(super) fn failed(denial: &Denial) -> String {
     let [code, message] = [&denial.code, &denial.message].map(|text| json_error_text(text));
     let retry = if denial.retry { r#","retry":true"# } else { "" };
     format!(r#"{{"ok":false,"code":{code},"message":{message}{retry}}}"#)
 }
 
-/// The argument of an acknowledgement that says that it was done.
+/// The argument of an acknowledgement of a rule that was carried out.
 pub(super) const DONE: &str = r#"{"ok":true}"#;
 
 impl Rule {
-    /// Whether the rule is for an event.
+    /// Whether the rule applies to an event.
     pub(super) fn is_for(&self, event: &str, namespace: &str) -> bool {
         self.event == event && self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
-    /// Does what the rule says.
+    /// Carries out the rule.
     pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/").to_owned();
         let result = self.try_follow(ctx, session, event, &namespace).map_err(|failure| failure.answer());
@@ -54,7 +54,7 @@ impl Rule {
         finish(ctx, session, echo, event.ack.filter(|_| self.ack), result.map(|_| ()));
     }
 
-    /// The echo and the acknowledgement, for later.
+    /// The continuation that sends the echo and the acknowledgement.
     fn answer(&self, event: &Event<'_>) -> Answer {
         let ack = event.ack.filter(|_| self.ack);
         let Event { name, arguments: Arguments { json, attachments }, .. } = *event;
@@ -66,7 +66,7 @@ impl Rule {
         })
     }
 
-    /// Returns `false` if the client isn't answered now.
+    /// Carries out the rule. Returns `false` if the client isn't answered now.
     fn try_follow(
         &self,
         ctx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl Rule {
         }
         if !self.leave.is_empty() {
             let room = room(&self.leave)?.into();
-            // The acknowledgement follows.
+            // Pending messages of the room precede the acknowledgement.
             ctx.send_pending_of(session, &room);
             ctx.unsubscribe(session, &room);
         }

@@ -1,7 +1,8 @@
 //! New connections and the limits of their addresses.
 //!
-//! A connection above a limit isn't closed at once: its first request is answered with 429, so that its client knows why and
-//! when to return. Only so many wait for their request at a time, and not for long; others are closed.
+//! A connection above a limit isn't closed at once. Its first request is answered with 429, so that its client learns the reason
+//! and when to return. The number of connections that wait for this request is bounded, and so is the time. Others are closed at
+//! once.
 
 use super::{Connections, Incoming, Mail, Protocols, Upkeep, eviction, handover, input};
 use crate::executor::Executor;
@@ -16,25 +17,25 @@ use stentor_driver::{ConnId, Driver};
 
 /// Connections above a limit that wait for their request, per core.
 const REFUSED_MAX: usize = 256;
-/// How long they do.
+/// Time for which such a connection waits for its request.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(2);
-/// Sessions of a core below which the share of an address means nothing.
+/// Minimum number of a core's sessions for judging the share of one address.
 const SHARE_SESSIONS_MIN: usize = 100;
-/// Sessions that are looked at for it.
+/// Maximum number of sessions that are sampled for this.
 const SHARE_SAMPLES_MAX: usize = 1_024;
-/// Time between two warnings about it.
+/// Minimum time between two warnings about one address with most sessions.
 const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Whether one more connection may be served.
+/// Whether the node can serve one more connection.
 pub(super) fn has_room(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) -> bool {
-    // One that was accepted counts already.
+    // The accepted connection is already counted.
     let has_room = protocols.ex.shared.connections() <= conns.connections_max(&protocols.ex);
     let is_refused =
         protocols.ex.shared.kernel_is_full() || protocols.ex.shared.ledger.pressure() > Pressure::None;
     !is_refused && (has_room || eviction::evict(conns, protocols))
 }
 
-/// The driver has accepted a connection.
+/// Handles a connection that the driver has accepted.
 pub(super) fn accepted(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -58,7 +59,7 @@ pub(super) fn accepted(
     admitted(conns, protocols, mail, conn, peer, listener, MovedRequest::default());
 }
 
-/// A connection of this client begins, with what was read of it, unless its address or the node has reached a limit.
+/// Begins a client's connection with the bytes that were read from it, unless its address or the node has reached a limit.
 pub(super) fn admitted(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -82,7 +83,7 @@ pub(super) fn admitted(
 }
 
 impl Upkeep {
-    /// Looks whether most sessions come from one address: a proxy, probably, that isn't known to be one.
+    /// Warns if most sessions come from one address, which is probably a proxy that isn't configured as one.
     pub(super) fn mind_addresses(&mut self, ex: &mut Executor) {
         let is_many = ex.hub.sessions() >= SHARE_SESSIONS_MIN;
         let most = if is_many { ex.hub.majority_source(SHARE_SAMPLES_MAX) } else { None };
@@ -117,7 +118,7 @@ fn refuse_connection(
     while conns.refused.front().is_some_and(|until| !now.is_before(*until)) {
         conns.refused.pop_front();
     }
-    // A handshake would cost more than the refusal saves.
+    // A TLS handshake would cost more than the refusal saves.
     if incoming.begins_tls || conns.refused.len() >= REFUSED_MAX {
         return conns.driver.close(incoming.conn);
     }

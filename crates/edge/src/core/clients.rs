@@ -22,7 +22,7 @@ impl Protocols {
     }
 }
 
-/// Sets the client's timer, if it isn't set to an earlier time.
+/// Sets the client's timer, unless it is set to an earlier time.
 #[inline]
 pub(super) fn arm_client(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, id: ClientId) {
     let Some(client) = protocols.clients.get_mut(id) else { return };
@@ -56,7 +56,7 @@ fn transport_status(
     }
 }
 
-/// The timer of a client has fired.
+/// Handles the timer of a client.
 pub(super) fn client_due(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, id: ClientId) {
     let status = transport_status(conns, protocols, id);
     let Some(client) = protocols.clients.get_mut(id) else { return };
@@ -65,7 +65,7 @@ pub(super) fn client_due(conns: &mut Connections<impl Driver>, protocols: &mut P
     arm_client(conns, protocols, id);
 }
 
-/// Sends what waits for a client, if a connection is there for it.
+/// Sends a client's pending messages, if it has a connection that can take them.
 pub(super) fn flush_client(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, id: ClientId) {
     let Some(transport) = protocols.client_state(id).map(|state| state.transport) else { return };
     let index = transport.conn().and_then(|conn| conns.table.index_of(conn));
@@ -80,7 +80,7 @@ pub(super) fn flush_client(conns: &mut Connections<impl Driver>, protocols: &mut
     }
 }
 
-/// Removes a client, and notifies the core that its id names, if that is another one.
+/// Removes a client. If its id names another core, that core is notified.
 pub(super) fn remove_client(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -100,7 +100,7 @@ pub(super) fn remove_client(
     }
 }
 
-/// Writes to the response that waits on a connection, and sends what was written.
+/// Writes to the waiting response of a connection, and sends the bytes.
 pub(super) fn answer_client(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

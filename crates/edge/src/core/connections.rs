@@ -1,10 +1,10 @@
-//! The connections of a core, and the driver that carries them. Functions of one connection are here: its timer, its pauses, its
+//! The connections of a core, and their driver. Functions that concern one connection are here: its timer, its pauses, its
 //! answers, its end.
 //!
-//! **Invariants.** At most one send is in flight per connection. `replies` is there only while a send is in flight (but for moments
-//! within a function). A connection with [`Held::INPUT`] has unhandled input, and [`Connections::resume_deferred`] or the release of
-//! another reason puts it into a queue, so it never waits for bytes that don't come. A connection in the table has a timer from its
-//! beginning to its end.
+//! **Invariants.** At most one send is in flight per connection. `replies` exists only while a send is in flight, except for
+//! moments within a function. A connection with [`Held::INPUT`] has unhandled input, and [`Connections::resume_deferred`] or the
+//! release of another reason puts it into a queue, so it never depends on further bytes from its client. A connection in the
+//! table has a timer at all times.
 
 use super::TICK;
 use super::table::{Conn, Held, Machine, Table};
@@ -21,25 +21,25 @@ use std::time::Duration;
 use stentor_driver::{Capacity, ConnId, Driver, Frame};
 use stentor_wire::ws;
 
-/// Time that a peer has to close its side while the node drains. Browsers keep connections that could have been used again, such
-/// as the connection of a stream of events.
+/// Time for a peer to close its side while the node drains. Browsers keep connections that can be used again, such as the
+/// connection of an SSE stream.
 const DRAINING_LINGER: Duration = Duration::from_secs(1);
 
-/// The same time while the number of connections is near the maximum.
+/// Time for a peer to close its side while the number of connections is near the maximum.
 const FULL_LINGER: Duration = Duration::from_millis(100);
 
-/// Initial size of the cork.
+/// Initial size of the cork, in bytes.
 pub(super) const CORK_BYTES: usize = 16 * 1024;
 
-/// See the module's documentation.
+/// The connections of a core.
 pub(super) struct Connections<D: Driver> {
     pub(super) driver: TlsLayer<D>,
     pub(super) table: Table,
-    /// Bytes that leave with the event being handled: one buffer for all connections.
+    /// Bytes to send when the current event has been handled. One buffer serves all connections.
     pub(super) cork: Vec<u8>,
     /// Frames of the send being prepared.
     pub(super) frames: Vec<Frame>,
-    /// Deadlines of the connections above a limit that wait for the request to be refused, the oldest first.
+    /// Deadlines of connections above a limit that wait for a request to refuse, the oldest first.
     pub(super) refused: VecDeque<Millis>,
     /// Memory of this core as last reported to the ledger.
     pub(super) report: Report,
@@ -74,7 +74,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
+    /// Sets the connection's timer to `at`, unless it is set to an earlier time.
     pub(super) fn arm(&mut self, ex: &Executor, index: usize, at: Millis) {
         let now = ex.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
@@ -90,7 +90,7 @@ impl<D: Driver> Connections<D> {
         conn.timer_at = at;
     }
 
-    /// Appends to what waits to be sent.
+    /// Appends bytes to the connection's waiting replies.
     pub(super) fn append_replies(&mut self, ex: &mut Executor, index: usize, out: &mut Vec<u8>) {
         if ex.access.is_on {
             self.log_sent(ex, index, out);
@@ -103,7 +103,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Appends the cork to what waits to be sent.
+    /// Appends the cork to the connection's waiting replies.
     pub(super) fn append_cork(&mut self, ex: &mut Executor, index: usize) {
         let mut out = std::mem::take(&mut self.cork);
         self.append_replies(ex, index, &mut out);
@@ -123,18 +123,18 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// A connection sends this, for the access log.
+    /// Notes sent bytes for the access log.
     pub(super) fn log_sent(&self, ex: &mut Executor, index: usize, sent: &[u8]) {
         let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
         let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);
         ex.access.sent(index, ex.context.now, sent, is_whole);
     }
 
-    /// Continues with what waited until nothing was in flight.
+    /// Continues work that waited until no send was in flight.
     #[inline]
     pub(super) fn resume_deferred(&mut self, ex: &mut Executor, index: usize) {
         let Some(conn) = self.table.get(index) else { return };
-        // On a WebSocket that is read from, nothing waits.
+        // A WebSocket that the core reads from has no deferred work.
         let is_settled = conn.held.is_none() && matches!(conn.machine, Machine::WebSocket(_));
         if !(is_settled || conn.in_flight || conn.replies.is_some()) {
             self.resume_what_waits(ex, index);
@@ -157,7 +157,7 @@ impl<D: Driver> Connections<D> {
                 self.driver.finish(id, linger);
                 return;
             }
-            // It is queued already, or will be.
+            // The connection is in a queue, or its decision will put it there.
             _ if held.has(Held::TURN) || held.has(Held::DECISION) => {}
             Machine::Http(connection) => {
                 let http = &connection.http;
@@ -181,17 +181,17 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Doesn't read from a connection, for this reason as well.
+    /// Adds a reason for not reading from a connection.
     pub(super) fn hold(&mut self, index: usize, reason: Held) {
         let Some(conn) = self.table.get_mut(index) else { return };
-        // Each decision asks anew whether its client has gone meanwhile.
+        // For each decision, the driver is asked again to report a client that disconnects.
         if conn.held.is_none() || reason == Held::DECISION {
             self.driver.pause(conn.id);
         }
         conn.held.set(reason);
     }
 
-    /// Reads from a connection again, if this was the last reason not to.
+    /// Removes a reason for not reading from a connection. Reading resumes when none is left.
     pub(super) fn release(&mut self, index: usize, reason: Held) {
         let Some(conn) = self.table.get_mut(index) else { return };
         let was_held = !conn.held.is_none();
@@ -201,7 +201,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Whether something is in flight, and then whether the kernel has taken some of it since the last look.
+    /// Whether the kernel has accepted bytes since the last call. `None` if no send is in flight.
     pub(super) fn progress(&mut self, index: usize) -> Option<bool> {
         let conn = self.table.get_mut(index)?;
         if !conn.in_flight {
@@ -225,7 +225,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// A connection has used its share. It continues in the next turn.
+    /// Queues a connection that has used its share of the turn for the next turn.
     pub(super) fn leave(&mut self, ex: &Executor, index: usize) {
         let Some(conn) = self.table.get(index) else { return };
         if conn.held.has(Held::TURN) {
@@ -243,7 +243,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Starts a turn: connections left by the last one may continue.
+    /// Starts a turn: connections that the last turn left may continue.
     pub(super) fn resume_left(&mut self, ws: &ws::Shared) {
         if !self.next_turn.is_empty() {
             self.left.extend(self.next_turn.drain(..));
@@ -259,12 +259,12 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Whether work waits for the next turn.
+    /// Whether connections wait for the next turn.
     pub(super) fn has_left(&self) -> bool {
         !self.left.is_empty() || !self.next_turn.is_empty() || !self.waiting_to_inflate.is_empty()
     }
 
-    /// Maximum connections of the process: by its options and its file descriptors.
+    /// Maximum number of connections of the process, by its options and its limit of file descriptors.
     pub(super) fn connections_max(&self, ex: &Executor) -> usize {
         let Capacity { shared, own } = self.driver.capacity();
         let descriptors = shared.saturating_add(own.saturating_mul(ex.shared.cores));
@@ -276,7 +276,7 @@ impl<D: Driver> Connections<D> {
         ex.shared.connections() > self.connections_max(ex) / 8 * 7
     }
 
-    /// Tells the other cores how many connections there are here, those that are being finished included.
+    /// Publishes the number of connections on this core, including those that are closing, for the other cores.
     pub(super) fn record_load(&self, ex: &Executor) {
         ex.shared.loads[ex.context.core].store(self.driver.connections(), Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! How a node drains: its sessions end one after another, so that their clients don't all reconnect at once.
+//! Drains a node: ends its sessions one after another, so that their clients don't all reconnect at once.
 //!
 //! ```text
 //!  drain ──► delay: served as usual ──► window: no new sessions ──► finish: the rest ends ──► the time is over
@@ -6,22 +6,22 @@
 //!             that it isn't ready)       a slot of its own)          get their response)       connections are cut)
 //! ```
 //!
-//! At the start of the window the sessions of a core are put into a random order, and each gets a slot of the same
-//! length, in which it ends at a random time; if there are none left, the core finishes early. So the closes are even for any number of sessions; times drawn
-//! independently wouldn't be for few. A session with pending deliveries ends when they have left, at the latest with the
-//! window.
+//! At the start of the window, the sessions of a core are put into a random order, and each gets a slot of the same length. It
+//! ends at a random time in its slot; if no session is left, the core finishes early. So closes are evenly distributed for any
+//! number of sessions, which independent random times don't achieve for a small number. A session with pending deliveries ends
+//! when they have been sent, at the latest with the window.
 //!
-//! A connection that this node passes through to another one over TLS has a slot as well: it ends with its TLS, and its client
-//! reaches the other node directly.
+//! A connection that this node relays to another node over TLS has a slot as well. It ends because its TLS ends here, and its
+//! client reaches the other node directly.
 //!
-//! Event streams end in the last second of the window. Their `retry` lets each browser's `EventSource` come back when the next
+//! SSE streams end in the last second of the window. Their `retry` makes each browser's `EventSource` reconnect when the next
 //! process listens.
 //!
-//! In a cluster, a node waits after the window for the Socket.IO clients that can be recovered: the node that they reconnect to fetches
-//! their sockets from here.
+//! In a cluster, a node waits after the window for Socket.IO clients that can be recovered, because the nodes to which they
+//! reconnect fetch their sockets from here.
 //!
-//! **Invariants.** What begins after the start of the window, or is moved here, has no slot and ends with the
-//! window. A second drain replaces the times of the first.
+//! **Invariants.** A session or connection that begins after the start of the window, or is moved here, has no slot and ends with
+//! the window. A second drain replaces the times of the first.
 
 use super::table::{Conn, Machine};
 use super::timer::Timer;
@@ -35,28 +35,28 @@ use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
 
-/// How often a session is looked at whose pending deliveries haven't left.
+/// Interval between checks of a session whose pending deliveries haven't been sent.
 const PENDING_RETRY: Duration = Duration::from_millis(100);
 
-/// How long a node of a cluster waits for clients that can be recovered: socket.io-client's `reconnectionDelayMax`, whose first
-/// attempt comes after 0.5 to 1.5 s.
+/// Time for which a node of a cluster waits for clients that can be recovered: socket.io-client's `reconnectionDelayMax`. A
+/// client's first attempt follows after 0.5 to 1.5 s.
 const RECOVERY_TIME: Duration = Duration::from_secs(5);
 
-/// Time that a restart may take without a browser's `EventSource` noticing: Firefox gives up where nobody listens.
+/// Time that a restart may take without an error in a browser's `EventSource`: Firefox gives up if the port is closed.
 const RESTART_TIME: Duration = Duration::from_millis(1500);
 
 /// Time at the end of the window in which event streams end; half of a window that is shorter than twice this.
 const STREAMS_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Clients of `stentor.v1` reconnect after a time from zero to this, drawn for each.
+/// Maximum reconnect delay of `stentor.v1` clients. Each gets a random one.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// What ends in a slot.
+/// A session or connection that ends in a slot.
 #[derive(Clone, Copy)]
 enum Target {
     Client(ClientId),
     Connection(ConnId),
-    /// A connection for another node, whose TLS is here.
+    /// A connection that is relayed to another node and whose TLS ends here.
     Relayed(ConnId),
 }
 
@@ -65,28 +65,28 @@ pub(super) struct Draining {
     window_begins: Instant,
     window_ends: Instant,
     ends: Instant,
-    /// Until when clients can be recovered by other nodes.
+    /// The time until which other nodes can recover clients.
     recovery_ends: Instant,
-    /// Whether nothing is left on this core, which the other cores know.
+    /// `true` if this core has no work left. The other cores can see it.
     is_idle: bool,
-    /// In the order of their slots, the next one last.
+    /// Targets in the order of their slots, the next one last.
     targets: Vec<Target>,
-    /// The number of slots, and of those among them that event streams have: the last ones.
+    /// The number of slots, and the number of slots at their end that belong to SSE streams.
     slots: usize,
     streams: usize,
-    /// When the next target ends.
+    /// The time at which the next target ends.
     next_at: Instant,
-    /// Their slot has come, and their deliveries are pending.
+    /// Targets whose slot has come, but whose deliveries are still pending.
     postponed: Vec<Target>,
-    /// When those are looked at again.
+    /// The time of the next check of these targets.
     retry_at: Instant,
-    /// When the connections for other nodes end that are left.
+    /// The time at which the remaining relayed connections end.
     relayed_end: Instant,
     random: fastrand::Rng,
 }
 
 impl Draining {
-    /// Sets when the next target ends: at a random time in its slot.
+    /// Sets the time at which the next target ends: a random time in its slot.
     fn set_next(&mut self) {
         let window = self.window_ends - self.window_begins;
         let streams_time = if self.streams > 0 { STREAMS_TIME_MAX.min(window / 2) } else { Duration::ZERO };
@@ -101,12 +101,12 @@ impl Draining {
         self.next_at = begin + time.mul_f64(slot / slots.max(1) as f64);
     }
 
-    /// Whether no session is left that has a slot.
+    /// Whether no target is left.
     fn is_empty(&self) -> bool {
         self.targets.is_empty() && self.postponed.is_empty()
     }
 
-    /// When something happens next.
+    /// The time of the next step.
     fn next_timeout(&self) -> Instant {
         let next = if self.targets.is_empty() { self.window_ends } else { self.next_at };
         if self.postponed.is_empty() { next } else { next.min(self.retry_at) }
@@ -114,7 +114,7 @@ impl Draining {
 }
 
 impl Upkeep {
-    /// The node has been told to drain.
+    /// Begins a drain.
     pub(super) fn begin_drain(
         &mut self,
         conns: &mut Connections<impl Driver>,
@@ -147,16 +147,16 @@ impl Upkeep {
             relayed_end: window_ends,
             random: fastrand::Rng::with_seed(seed),
         }));
-        // Without the listening sockets, another process has them.
+        // If this process doesn't keep the listening sockets, another process has them already.
         let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
         protocols.ex.replaced_at = Some(replaced_at);
-        // A window that had begun begins anew, with the sessions that are left.
+        // A window that was already open starts again with the remaining sessions.
         protocols.ex.draining = false;
         self.continue_drain(conns, protocols, mail);
     }
 
-    /// Whether the node is drained, or the time for it is over. A core goes on while others aren't: they wait for it when a socket
-    /// moves to another node.
+    /// Whether all cores are drained, or the time is over. A core continues until all are drained, because the others need it
+    /// when a socket moves to another node.
     pub(super) fn is_drained(
         &mut self,
         conns: &Connections<impl Driver>,
@@ -175,7 +175,7 @@ impl Upkeep {
         protocols.ex.shared.is_idle() || now >= drain.ends
     }
 
-    /// Does what is due of a drain.
+    /// Carries out the steps of the drain that are due.
     pub(super) fn continue_drain(
         &mut self,
         conns: &mut Connections<impl Driver>,
@@ -207,11 +207,11 @@ impl Upkeep {
                 }
                 drain.set_next();
             }
-            // If nothing is left, the rest ends now.
+            // Without remaining targets, the drain finishes now.
             let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
             conns.driver.timer_set(next, Timer::Drain.token());
         } else if !protocols.ex.finishing || !protocols.ex.draining {
-            // A slot may end with the window, and the timer be a little late.
+            // The last slot may end with the window, and the timer may be a little late.
             for target in std::mem::take(&mut drain.targets) {
                 end_target(conns, protocols, target, &mut drain.random);
             }
@@ -234,7 +234,7 @@ impl Upkeep {
     }
 }
 
-/// Gives each session its slot.
+/// Assigns a slot to each session.
 fn begin_window(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, drain: &mut Draining) {
     let clients = protocols.clients.ids().into_iter().map(Target::Client);
     let mut others: Vec<Target> = clients.collect();
@@ -258,7 +258,7 @@ fn begin_window(conns: &mut Connections<impl Driver>, protocols: &mut Protocols,
     drain.set_next();
 }
 
-/// Ends a session whose slot has come. Returns false if it has pending deliveries, and stays.
+/// Ends a session whose slot has come. Returns `false` if the session has pending deliveries and stays.
 fn end_target(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -285,7 +285,7 @@ fn end_target(
     true
 }
 
-/// Whether something waits for a client that it can still get.
+/// Whether a client has pending messages that it can still receive.
 fn client_has_pending(conns: &Connections<impl Driver>, protocols: &Protocols, id: ClientId) -> bool {
     let Some(state) = protocols.client_state(id).filter(|state| !state.ended) else { return false };
     if !state.queue.is_empty() {
@@ -305,7 +305,7 @@ fn client_has_pending(conns: &Connections<impl Driver>, protocols: &Protocols, i
         })
 }
 
-/// Ends a WebSocket or a stream of events. Clients of `stentor.v1` receive the time after which to reconnect.
+/// Ends a WebSocket or an SSE stream. Clients of `stentor.v1` receive a reconnect delay.
 fn end_connection(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -332,7 +332,7 @@ fn end_connection(
     }
 }
 
-/// The window is over: what is left ends. Requests that wait for something get half of the time that is left, then an
+/// Ends the remaining sessions and connections after the window. Waiting requests get half of the remaining time, and then an
 /// answer.
 fn finish_drain(
     conns: &mut Connections<impl Driver>,
@@ -349,7 +349,7 @@ fn finish_drain(
     for id in protocols.clients.ids() {
         protocols.end_client(id, End::Because(Disconnect::Shutdown));
     }
-    // Polls are answered before their connections are looked at.
+    // Answers polls before the loop over the connections below.
     actions::carry_out_effects(conns, protocols, mail);
     for index in conns.table.indices() {
         let Some(conn) = conns.table.get_mut(index) else { continue };
@@ -359,8 +359,8 @@ fn finish_drain(
             continue;
         }
         match &mut conn.machine {
-            // An idle connection is closed without waiting for the peer, since browsers
-            // close their side of an idle connection when they want it the next time.
+            // An idle connection is closed without waiting for the peer, because browsers close their side of an idle connection
+            // only when they use it next.
             Machine::Http(connection) if connection.http.is_idle() => end::abort(conns, protocols, index),
             Machine::Http(connection) => {
                 connection.http.handle_drain(last_responses);
@@ -373,7 +373,7 @@ fn finish_drain(
     }
 }
 
-/// Whether a connection is a session of its own that would otherwise last.
+/// Whether a connection is itself a session that would last.
 fn has_slot(conn: &Conn) -> bool {
     match &conn.machine {
         Machine::WebSocket(_) => conn.session.is_some(),
@@ -386,7 +386,7 @@ fn has_slot(conn: &Conn) -> bool {
 
 /// The last message of `stentor.v1` to a client that should reconnect.
 fn goodbye(why: Disconnect, delay: Duration) -> String {
-    // No reason has a character that JSON escapes.
+    // No reason contains a character that JSON escapes.
     let (code, reason, ms) = (why.code(), why.reason(), delay.as_millis());
     format!(r#"{{"type":"disconnect","code":{code},"reason":"{reason}","reconnect_after_ms":{ms}}}"#)
 }

@@ -1,5 +1,5 @@
-//! Events of connections: of the driver, of timers, of the queues. An event is passed to the connection's machine, whose outcome is
-//! carried out.
+//! Events of connections: from the driver, from timers and from queues. An event is passed to the connection's machine, and the
+//! machine's outcome is carried out.
 
 use super::input::Ran;
 use super::table::{Held, Machine};
@@ -60,7 +60,7 @@ pub(super) fn handle(
     true
 }
 
-/// Handles what arrived on a connection. Returns whether anything but answering a message has happened.
+/// Handles received bytes of a connection. Returns whether anything but answering a message has happened.
 #[inline]
 pub(super) fn received(
     conns: &mut Connections<impl Driver>,
@@ -84,7 +84,7 @@ pub(super) fn received(
     true
 }
 
-/// The peer has finished sending.
+/// Handles that the peer has finished sending.
 pub(super) fn finished(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -93,7 +93,7 @@ pub(super) fn finished(
 ) {
     let Some(conn) = conns.table.get_mut(index) else { return };
     match &mut conn.machine {
-        // A client that polls reads the answer before it finishes sending.
+        // A polling client reads the answer before it finishes sending.
         Machine::Http(connection)
             if connection.http.waiting.as_ref().is_some_and(Waiting::ends_with_input) =>
         {
@@ -103,7 +103,7 @@ pub(super) fn finished(
             connection.http.finished = true;
             input::serve(conns, protocols, mail, index, &mut []);
         }
-        // Without a close frame before, it is gone.
+        // A peer that finishes sending without a close frame has disconnected.
         Machine::WebSocket(_) if conn.in_flight => end::abort(conns, protocols, index),
         Machine::WebSocket(_) => end::end(conns, protocols, index),
         Machine::Preface(_) => {
@@ -113,7 +113,7 @@ pub(super) fn finished(
     }
 }
 
-/// Continues a connection for which something had to happen first, with what was read and waits.
+/// Continues a connection that waited, with its buffered input.
 pub(super) fn resume_input(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -165,7 +165,7 @@ pub(super) fn move_connection(
     index: usize,
     destination: Destination,
 ) {
-    // The next core knows no reason not to read.
+    // The next core starts without a reason to pause reading.
     conns.release(index, Held::INPUT);
     conns.release(index, Held::CORES);
     conns.release(index, Held::TURN);
@@ -181,7 +181,7 @@ pub(super) fn move_connection(
     }
 }
 
-/// A connection's timer has fired: something may be overdue, or only moved.
+/// Handles a connection's timer. A deadline may have passed, or may only have moved.
 pub(super) fn due(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     let now = protocols.ex.millis();
     let Some(conn) = conns.table.get_mut(index) else { return };
@@ -212,7 +212,7 @@ pub(super) fn due(conns: &mut Connections<impl Driver>, protocols: &mut Protocol
             if conns.progress(index) != Some(true) {
                 return end::abort(conns, protocols, index);
             }
-            // Slow is not dead.
+            // A slow peer gets more time as long as it makes progress.
             let deadline = now.after(protocols.ex.options().limits.close_timeout);
             if let Some(conn) = conns.table.get_mut(index) {
                 conn.machine = Machine::Closing { deadline };

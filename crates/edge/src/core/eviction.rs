@@ -1,20 +1,20 @@
 //! Makes room for a new connection at the limit: closes the connection that has waited longest without a complete
 //! request.
 //!
-//! A client that opens silent connections thus evicts its own. Active connections stay: WebSockets, SSE streams, and
-//! requests that are being answered. At worst a client loses an idle connection, and tries again.
+//! A client that opens silent connections thus evicts its own. Active connections stay: WebSockets, SSE streams, and requests
+//! that are being answered. At worst, a client loses an idle connection and reconnects.
 //!
-//! Connections that speak HTTP are in a list, ordered by the time of their last complete request, or of the
-//! connection itself. Its links are in [`super::table::HttpConnection`], which an upgrade frees. **Invariant:** a connection is
-//! in the list exactly while its machine is [`Machine::Http`] or [`Machine::Preface`]; only [`Table::insert`], [`Table::set_machine`] and
+//! Connections that speak HTTP are in a list, ordered by the time of their last complete request, or of the connect if there was
+//! none. The links are in [`super::table::HttpConnection`], which an upgrade frees. **Invariant:** a connection is in the list
+//! exactly while its machine is [`Machine::Http`] or [`Machine::Preface`]; only [`Table::insert`], [`Table::set_machine`] and
 //! [`Table::remove`] change that.
 
 use super::table::{Conn, Links, Machine, NONE, Table};
 use super::{Connections, Protocols, end};
 use stentor_driver::Driver;
 
-/// Connections to examine for one without a request. Few suffice, because connections with a request move to the
-/// list's end.
+/// Maximum number of connections to examine for one without a request. A small number suffices, because connections with a
+/// request move to the end of the list.
 const LOOKS_MAX: usize = 16;
 
 impl Table {
@@ -26,7 +26,7 @@ impl Table {
         }
     }
 
-    /// Adds a connection that speaks HTTP and isn't in the list. Ignores others.
+    /// Adds a connection that speaks HTTP and isn't in the list. Other connections are ignored.
     pub(super) fn link(&mut self, index: usize) {
         let (index, newest) = (index as u32, self.ends.newest);
         let Some(links) = self.links(index) else { return };
@@ -52,7 +52,7 @@ impl Table {
         }
     }
 
-    /// A complete request has arrived on this connection.
+    /// Moves a connection to the end of the list, because a complete request has arrived.
     pub(super) fn requested(&mut self, index: usize) {
         if self.ends.newest != index as u32 {
             self.unlink(index);

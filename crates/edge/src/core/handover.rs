@@ -5,7 +5,7 @@ use super::{Connections, Incoming, Mail, Protocols, input, migration};
 use stentor_driver::Driver;
 use stentor_hub::CoreId;
 
-/// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
+/// Moves a connection to another core. If that isn't possible, the connection begins anew on this core and stays here.
 pub(super) fn hand_over(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -31,7 +31,7 @@ pub(super) fn hand_over(
     protocols.ex.metrics().handed_over.add(1);
 }
 
-/// A connection has come from another core, or come back.
+/// Receives a connection that another core has sent, or has sent back.
 pub(super) fn arrived(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -1,6 +1,6 @@
 //! Measures the memory that connections and clients hold besides their fixed size, and charges it to the ledger.
 //!
-//! **Invariant.** After each change from outside, and after each input, the charge of a connection is what it holds
+//! **Invariant.** After each change from outside and after each input, the charge of a connection equals the memory that it holds
 //! ([`check_holdings`], in debug builds).
 
 use super::table::{Conn, Machine};
@@ -16,7 +16,7 @@ use stentor_driver::Driver;
 const DRIVER_BYTES: usize = 96;
 
 impl Conn {
-    /// Bytes held besides the connection itself, by [`ledger::HOLDING_CLASSES`].
+    /// Bytes that the connection holds besides its fixed size, by [`ledger::HOLDING_CLASSES`].
     fn held(&self) -> ledger::Held {
         let replies = self.replies.get().map_or(0, Vec::capacity);
         let (received, messages, bodies) = match &self.machine {
@@ -95,8 +95,8 @@ pub(super) fn report_memory(conns: &mut Connections<impl Driver>, protocols: &mu
     protocols.charge_presence();
 }
 
-/// Checks that everything held is charged, in a debug build once per tick: tests that count instructions must not count
-/// this. Not with many connections, which would take too long.
+/// Checks, in debug builds and once per tick, that all held memory is charged. Tests that count instructions must not count this
+/// check. It is skipped with many connections, because it would take too long.
 #[cfg(debug_assertions)]
 pub(super) fn check_holdings(conns: &Connections<impl Driver>, protocols: &Protocols) {
     const CONNECTIONS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! Input: from the driver to the machine of a connection, and what follows from its outcome.
+//! Input of connections: passes it to the machines and carries out their outcomes.
 
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Incoming, Mail, Protocols, end, send};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 use stentor_wire::ws;
 
-/// Begins with a connection, and with the bytes of it that were read already.
+/// Begins a connection with the bytes that were already read from it.
 pub(super) fn begin(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -20,7 +20,7 @@ pub(super) fn begin(
 ) {
     let Incoming { conn, peer, mut moved, slot, begins_tls, stays, refusal } = incoming;
     let limits = &protocols.ex.options().limits;
-    // A handshake has a time of its own.
+    // A TLS handshake has a timeout of its own.
     let handshake = if begins_tls { limits.tls_handshake_timeout } else { Duration::ZERO };
     let deadline = protocols.ex.millis().after(limits.header_timeout + handshake);
     let deadline = refusal.map_or(deadline, |(_, deadline)| deadline);
@@ -49,13 +49,13 @@ pub(super) fn begin(
 pub(super) enum Ran {
     /// The connection isn't a WebSocket, or has ended.
     NotASocket,
-    /// Whole messages were answered, and the answers have left.
+    /// Whole messages were answered, and the answers have been sent.
     Answered,
     /// Anything else may have happened.
     Changed,
 }
 
-/// Runs the machine of a connection and does what follows from the outcome, if it is a WebSocket.
+/// Runs the machine of a WebSocket and carries out the outcome.
 #[inline]
 pub(super) fn run_socket(
     conns: &mut Connections<impl Driver>,
@@ -72,8 +72,7 @@ pub(super) fn run_socket(
         let mut cx = SocketContext { ex, clients, conn: id, session: conn.session };
         run(socket, &mut cx, ws, &mut conns.cork)
     });
-    // Most messages are whole, and their answers leave at once. Without this shorter way, an echo takes 9 % more
-    // instructions.
+    // Most messages are whole, and their answers are sent at once. Without this shortcut, an echo takes 9 % more
     let is_usual = flow == Flow::Continue
         && protocols.ex.dispatches() == dispatches
         && !protocols.ex.questions.is_waiting(id)
@@ -90,7 +89,7 @@ pub(super) fn run_socket(
     if conn.in_flight { Ran::Changed } else { Ran::Answered }
 }
 
-/// Does what follows from the input of a WebSocket.
+/// Carries out the outcome of a WebSocket's input.
 fn after_socket_input(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -129,7 +128,7 @@ fn after_socket_input(
     send::answer(conns, protocols, mail, index);
 }
 
-/// Handles what has been read of an HTTP connection: what was kept, and `received`.
+/// Handles the input of an HTTP connection: buffered bytes, then `received`.
 pub(super) fn serve(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -140,7 +139,7 @@ pub(super) fn serve(
     run_http(conns, protocols, mail, index, |http, cx, out| http.handle_input(cx, received, out));
 }
 
-/// Runs the machine of an HTTP connection, and does what follows from the outcome.
+/// Runs the machine of an HTTP connection, and carries out the outcome.
 pub(super) fn run_http(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -209,7 +208,7 @@ fn after_http_input(
     }
 }
 
-/// A connection speaks WebSocket from now on; `rest` is what followed its handshake.
+/// Upgrades a connection to WebSocket. `rest` is the input that followed its handshake.
 fn begin_socket(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -233,14 +232,14 @@ fn begin_socket(
             socket.handle_input(cx, shared, &mut rest, out)
         });
     }
-    // A client that finished sending while it waited for admission is gone, and nothing more will tell.
+    // A client that finished sending while it waited for admission has disconnected. No later event reports this.
     if is_finished {
         end::close_socket_of(conns, protocols, id, 1000, "");
     }
 }
 
 impl<D: Driver> Connections<D> {
-    /// The application has decided about a request that waited for it.
+    /// Continues a request whose admission the application has decided.
     pub(super) fn admit(&mut self, index: usize, decision: Connect) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
         if http.handle_admission(decision) {
@@ -248,7 +247,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// The permission that something on a connection waited for is there.
+    /// Continues a connection whose pending decision has arrived.
     pub(super) fn resume_decided(&mut self, ex: &mut Executor, conn: ConnId) {
         let Some(index) = self.table.index_of(conn) else { return };
         ex.resume_kept(conn);

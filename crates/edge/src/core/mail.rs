@@ -1,4 +1,4 @@
-//! What cores send each other.
+//! Messages between cores.
 
 use super::Connections;
 use super::table::Held;
@@ -16,19 +16,19 @@ use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{DetachedConnection, Driver, Frame};
 use stentor_hub::{CoreId, Dispatch};
 
-/// One message from core to core.
+/// A message from one core to another.
 pub(crate) enum CoreMessage {
-    /// From shard to shard.
+    /// A message from one shard of the hub to another.
     Dispatch(Dispatch<Frame>),
-    /// A connection moves, at a request boundary with nothing in flight.
+    /// A connection that moves, at a request boundary with no bytes in flight.
     Connection(Box<Arrival>),
-    /// A client moves, before the connections that name it.
+    /// A client that moves. It is sent before the connections that name it.
     Client(Box<Migration>),
-    /// To the core that a client's id names: it has ended where it was moved to.
+    /// The end of a client that was moved, for the core that its id names.
     Ended(Sid),
 }
 
-/// A connection on its way.
+/// A connection that moves to another core.
 pub(crate) struct Arrival {
     pub(super) detached: DetachedConnection,
     pub(super) peer: SocketAddr,
@@ -37,17 +37,17 @@ pub(crate) struct Arrival {
     pub(super) begins_tls: bool,
 }
 
-/// A core's ends of the rings to and from each other core; its own places are empty.
+/// A core's ends of the rings to and from each other core. The entries for the core itself are empty.
 pub(crate) struct Mailboxes {
     pub(crate) to: Vec<Option<Sender<CoreMessage>>>,
     pub(crate) from: Vec<Option<Receiver<CoreMessage>>>,
-    /// What isn't the shards' and found no room in a ring, by core: connections and clients of this core, so that
-    /// there are never more than those.
+    /// Connections and clients that found no room in a ring, by core. They are bounded by the number of connections and clients
+    /// of this core.
     pub(super) waiting: Vec<VecDeque<CoreMessage>>,
 }
 
 impl Mailboxes {
-    /// Of one of so many cores, connected to none.
+    /// Mailboxes of one of `cores` cores, connected to none yet.
     pub(crate) fn new(cores: usize) -> Self {
         Self {
             to: (0..cores).map(|_| None).collect(),
@@ -56,8 +56,8 @@ impl Mailboxes {
         }
     }
 
-    /// Sends `mail` to `core` after all that went before it, and says whether it has left; what hasn't leaves as soon
-    /// as there is room. Not for a core itself.
+    /// Sends `mail` to another core after all earlier messages to it. Returns whether it has been sent. Otherwise it is sent as
+    /// soon as the ring has room.
     fn post(&mut self, core: CoreId, mail: CoreMessage) -> bool {
         let (Some(sender), waiting) = (&mut self.to[core], &mut self.waiting[core]) else { return true };
         if waiting.is_empty() {
@@ -81,9 +81,9 @@ impl Mailboxes {
 /// **Invariant.** Messages to a core arrive in the order in which they were posted.
 pub(super) struct Mail {
     pub(super) mailboxes: Mailboxes,
-    /// Something for another core didn't fit into its ring.
+    /// `true` if a message for another core didn't fit into its ring.
     pub(super) waits: bool,
-    /// [`Executor::dispatches`] when they were last passed on.
+    /// Value of [`Executor::dispatches`] when messages were last sent.
     pub(super) dispatches_sent: u64,
 }
 
@@ -92,8 +92,8 @@ impl Mail {
         Self { mailboxes, waits: false, dispatches_sent: 0 }
     }
 
-    /// Sends new messages to other cores. Called before clients are answered: a client that reads that it is subscribed may have
-    /// something published on another core at once.
+    /// Sends new messages to other cores. Called before clients are answered: a client that reads `ok` may cause a publication on
+    /// another core at once.
     #[inline]
     pub(super) fn send_new(&mut self, ex: &mut Executor) {
         if ex.dispatches() != self.dispatches_sent {
@@ -107,8 +107,8 @@ impl Mail {
         self.waits || ex.dispatches() != self.dispatches_sent
     }
 
-    /// Sends the shard's messages to other cores and to the broker. Messages that don't fit stay here, and connections that publish
-    /// aren't read from until they have left.
+    /// Sends the shard's messages to other cores and to the broker. Messages that don't fit stay here, and the core doesn't read
+    /// from publishing connections until they have been sent.
     pub(super) fn send(&mut self, ex: &mut Executor) {
         let has_changed = ex.outlet.retry();
         let for_broker = ex.outlet.waiting();
@@ -126,7 +126,7 @@ impl Mail {
             let outgoing = ex.hub.outgoing(core);
             let others = &mut self.mailboxes.waiting[core];
             if sender.is_disconnected() {
-                // That core is drained: nobody is left there.
+                // The other core is drained and has no subscribers left.
                 outgoing.clear();
                 others.clear();
             }
@@ -146,7 +146,7 @@ impl Mail {
                 && let Some(dispatch) = outgoing.pop_front()
             {
                 let bytes = dispatch.weight_bytes();
-                // Before the other core takes it out.
+                // The bytes are added before the other core can subtract them.
                 ring_bytes = in_ring_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 match sender.try_send(CoreMessage::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
@@ -173,14 +173,14 @@ impl Mail {
         self.post(core, CoreMessage::Client(Box::new(migration)));
     }
 
-    /// Sends something to another core after all that was sent there before.
+    /// Sends a message to another core after all earlier messages to it.
     pub(super) fn post(&mut self, core: CoreId, mail: CoreMessage) {
         self.waits |= !self.mailboxes.post(core, mail);
     }
 }
 
 impl<D: Driver> Connections<D> {
-    /// Reads from connections that publish again, if other cores and the broker have room.
+    /// Resumes reading from publishing connections, if other cores and the broker have room.
     pub(super) fn resume_publishers(&mut self, ex: &mut Executor) {
         if self.waiting_for_cores.is_empty() || is_congested(ex) {
             return;
@@ -192,13 +192,13 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Stops reading from a connection that produces more messages for other cores than they receive.
+    /// Stops reading from a connection that produces messages faster than other cores receive them.
     pub(super) fn hold_if_congested(&mut self, ex: &mut Executor, index: usize) {
         if is_congested(ex)
             && let Some(conn) = self.table.get(index)
             && !conn.held.has(Held::CORES)
         {
-            // Those that have gone meanwhile are left out now and then, not each at its end.
+            // Closed connections are removed from the list now and then, not each when it closes.
             if self.waiting_for_cores.len() > 2 * self.table.count() {
                 let table = &self.table;
                 self.waiting_for_cores.retain(|waiting| table.index_of(*waiting).is_some());
@@ -209,7 +209,7 @@ impl<D: Driver> Connections<D> {
     }
 }
 
-/// Whether connections that publish have to wait: for another core, or for the broker.
+/// Whether publishing connections must wait for another core or for the broker.
 fn is_congested(ex: &mut Executor) -> bool {
     ex.outlet.waiting() > 0 || are_cores_behind(ex)
 }
@@ -224,7 +224,7 @@ pub(super) fn are_cores_behind(ex: &mut Executor) -> bool {
     })
 }
 
-/// A client on its way.
+/// A client that moves to another core.
 pub(crate) struct Migration {
     pub(super) client: MigratedClient,
     pub(super) carrier: Option<TransferredSocket>,
@@ -233,7 +233,7 @@ pub(crate) struct Migration {
     pub(super) handshake: Option<Box<str>>,
 }
 
-/// A WebSocket on its way.
+/// A WebSocket that moves to another core.
 pub(super) struct TransferredSocket {
     pub(super) detached: DetachedConnection,
     pub(super) socket: WebSocket,

@@ -1,5 +1,5 @@
-//! What a proxy sends before the first byte of a client: the header of the PROXY protocol ([`stentor_wire::proxy`]), on
-//! listeners that demand it.
+//! The header of the PROXY protocol ([`stentor_wire::proxy`]), which a proxy sends before the first byte of a client, on
+//! listeners that require it.
 //!
 //! ```text
 //!  accepted ── peer not trusted ──────────────────────────────────────► closed
@@ -7,7 +7,7 @@
 //!                 └── malformed, late, the end of the stream ─────────► closed
 //! ```
 //!
-//! No answer is sent: it would tell a scanner what is behind the port.
+//! No answer is sent, because it would tell a scanner which service is behind the port.
 
 use super::table::{Conn, Links, Machine, Preface};
 use super::{Connections, Mail, Protocols, admission, end};
@@ -22,7 +22,7 @@ use stentor_wire::proxy;
 const HEADER_BYTES_MAX: usize = 4_096;
 
 impl<D: Driver> Connections<D> {
-    /// A connection begins on a listener that demands a header.
+    /// Begins a connection of a listener that requires a header.
     pub(super) fn begin_preface(&mut self, ex: &mut Executor, conn: ConnId, peer: SocketAddr, listener: u8) {
         let options = ex.options();
         if !options.proxies.trusted.contains(peer.ip()) {
@@ -36,7 +36,7 @@ impl<D: Driver> Connections<D> {
     }
 }
 
-/// Handles what arrived on a connection whose header hasn't all arrived. Returns whether it is one.
+/// Handles received bytes of a connection whose header is incomplete. Returns whether this is such a connection.
 pub(super) fn receive_preface(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -1,4 +1,4 @@
-//! Connections that leave for another node, and those that come from one ([`crate::ports::Relay`]).
+//! Connections that are relayed to another node, and connections that arrive from one ([`crate::ports::Relay`]).
 
 use super::table::Conn;
 use super::{Connections, Incoming, Mail, Protocols, admission, input};
@@ -7,7 +7,7 @@ use crate::protocols::http::MovedRequest;
 use std::net::TcpStream;
 use stentor_driver::{ConnId, DetachedConnection, Driver};
 
-/// Passes a connection through to another node. If that can't be, it begins anew on this core, to stay.
+/// Relays a connection to another node. If that isn't possible, the connection begins anew on this core and stays here.
 pub(super) fn relay(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -27,9 +27,9 @@ pub(super) fn relay(
     let Some(detached) = conns.driver.detach_plain(incoming.conn) else {
         return input::begin(conns, protocols, mail, incoming);
     };
-    // It counts on the node that serves it.
+    // The node that serves the connection counts it.
     protocols.ex.release_connection(&mut incoming.slot);
-    // One of a simulated network can't leave it.
+    // A simulated connection has no file descriptor.
     let Ok(fd) = detached.into_fd() else { return };
     protocols.ex.metrics().relayed.add(1);
     let MovedRequest { buffer: input, is_tls, .. } = incoming.moved;
@@ -39,7 +39,7 @@ pub(super) fn relay(
     relay.relay(node, connection, permit);
 }
 
-/// A connection has come from another node, or come back.
+/// Receives a connection that another node has relayed, or that couldn't be relayed.
 pub(super) fn adopt(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -66,7 +66,7 @@ pub(super) fn adopt(
 }
 
 impl<D: Driver> Connections<D> {
-    /// It is known which node has the session that a waiting request names.
+    /// Continues a waiting request whose session's node is now known.
     pub(super) fn located(&mut self, conn: ConnId, location: Location) {
         let Some(index) = self.table.index_of(conn) else { return };
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };

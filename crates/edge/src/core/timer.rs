@@ -1,27 +1,27 @@
-//! What the timers of a core are for, as the number that the driver keeps with each.
+//! Purposes of a core's timers, encoded in the number that the driver keeps with each timer.
 
 use crate::identity::ClientId;
 
-/// What a timer is for.
+/// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Timer {
-    /// Limits that no event guards.
+    /// Checks limits that no event triggers.
     Tick,
     /// The next step of a drain.
     Drain,
-    /// Messages that sessions receive at a rate of their own.
+    /// Sends messages to sessions with a rate of their own.
     Rates,
-    /// Questions whose answers are late.
+    /// Ends questions whose answers are late.
     Decisions,
-    /// Tokens that expire.
+    /// Handles tokens that expire.
     Identities,
-    /// Notices of who joined and left rooms, and what else presence has to do.
+    /// Sends notices of joins and leaves, and other messages of presence.
     Presence,
-    /// The next round of making room. The timer only ends a wait.
+    /// Frees memory in the next round. The timer only ends a wait.
     Relief,
-    /// Handshakes whose time is over: the layer's.
+    /// Ends TLS handshakes that take too long. The TLS layer handles this timer.
     Tls,
-    /// What the application waits for, by its slot.
+    /// A timer of the application, by its slot.
     App(usize),
     Client(ClientId),
     /// A connection, by its index (31 bits) and serial number.
@@ -32,7 +32,7 @@ pub(super) enum Timer {
 }
 
 const APP: u64 = 1 << 61;
-/// Above the 61 bits of a client's number.
+/// A bit above the 61 bits of a client's number.
 const CLIENT: u64 = 1 << 62;
 const CONNECTION: u64 = 1 << 63;
 const INDEX_BITS: u32 = 31;
@@ -54,7 +54,7 @@ impl Timer {
         }
     }
 
-    /// The timer with this token. Only for tokens of [`Self::token`].
+    /// The timer with this token, which [`Self::token`] has made.
     pub(super) fn of(token: u64) -> Self {
         match token {
             0 => Self::Tick,
@@ -75,8 +75,7 @@ impl Timer {
     }
 }
 
-/// Earliest time for which one of the core's timers is set. The timer of a later time that was overtaken still fires, which does no
-/// harm.
+/// Earliest time for which one of the core's timers is set. A timer for a later time still fires, without an effect.
 pub(super) struct Earliest<T>(Option<T>);
 
 impl<T> Default for Earliest<T> {
@@ -86,7 +85,7 @@ impl<T> Default for Earliest<T> {
 }
 
 impl<T: Ord + Copy> Earliest<T> {
-    /// Moves it to `at`. Returns whether a timer has to be set: not if it is set to that time or an earlier one.
+    /// Moves the time to `at`. Returns whether a timer must be set: not if one is set to that time or an earlier one.
     #[must_use]
     pub(super) fn set(&mut self, at: T) -> bool {
         let is_earlier = self.0.is_none_or(|due| at < due);
@@ -96,7 +95,7 @@ impl<T: Ord + Copy> Earliest<T> {
         is_earlier
     }
 
-    /// A timer has fired.
+    /// Notes that the timer has fired.
     pub(super) fn fired(&mut self) {
         self.0 = None;
     }

@@ -10,7 +10,7 @@ use super::{Connections, Mail, Protocols, Work, actions, clients, end, send, tas
 use crate::identity::Owner;
 use stentor_driver::Driver;
 
-/// Whether something waits that no event announces. Connections left by the last turn may continue.
+/// Whether there is work that no event announces. Connections that the last turn left may continue.
 pub(super) fn is_busy(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -26,7 +26,7 @@ pub(super) fn is_busy(
         || protocols.ex.questions.has_unverified()
 }
 
-/// Does what handlers asked for, and sends pending deliveries and messages to other cores. Returns whether there was anything.
+/// Carries out the effects of handlers, and sends pending deliveries and messages to other cores. Returns whether there were any.
 // A call takes 20 of the 1,283 instructions of an echo.
 #[inline(always)]
 pub(super) fn pump(
@@ -51,7 +51,7 @@ pub(super) fn pump(
     has_changed
 }
 
-/// Whether there is nothing to work off, as in most turns that only answer.
+/// Whether there are no effects, deliveries and messages, as in most turns that only answer.
 #[inline]
 fn is_quiet(conns: &Connections<impl Driver>, protocols: &Protocols) -> bool {
     (!protocols.ex.hub.has_changed() || protocols.ex.hub.is_quiet())
@@ -61,7 +61,7 @@ fn is_quiet(conns: &Connections<impl Driver>, protocols: &Protocols) -> bool {
         && conns.left.is_empty()
 }
 
-// Not inlined: a turn that only answers doesn't come here.
+// Not inlined, because turns that only answer don't call it.
 #[inline(never)]
 fn carry_out_all(
     conns: &mut Connections<impl Driver>,
@@ -73,7 +73,7 @@ fn carry_out_all(
         mail.send_new(&mut protocols.ex);
         if let Some(notice) = protocols.ex.poll_notice() {
             actions::handle_notice(conns, protocols, &notice);
-            // Deliveries that follow a gap go on when the next notice is polled.
+            // Deliveries after a gap continue when the next notice is polled.
             actions::carry_out_effects(conns, protocols, mail);
         } else if let Some((session, _, why)) = protocols.ex.hub.poll_terminating() {
             end::disconnect(conns, protocols, session, why);
@@ -100,8 +100,8 @@ fn carry_out_all(
             }
             work.cpu.resume();
         } else if work.revisited_bytes <= protocols.ex.published_bytes_max {
-            // Last, because it may publish more. With io_uring, sends reach the kernel when the next turn begins. Until
-            // then, no more is published than outboxes hold.
+            // This comes last, because it may publish more. With io_uring, sends reach the kernel when the next turn begins.
+            // Until then, no more is published than outboxes hold.
             protocols.ex.published_bytes = 0;
             if !work::resume_revisited(conns, protocols, mail)
                 && !work::resume_one_left(conns, protocols, mail)
@@ -117,7 +117,7 @@ fn carry_out_all(
     protocols.tell_wanted();
 }
 
-/// Sends pending deliveries before they are so many that sessions seem to be slow consumers. Returns whether it did anything.
+/// Sends pending deliveries before there are so many that sessions would count as slow consumers. Returns whether any were sent.
 pub(super) fn pump_if_much_was_published(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

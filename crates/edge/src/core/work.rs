@@ -1,18 +1,17 @@
-//! Work that is left for a core to do, and the limits of one turn: the share of each connection, and the rest that waits for the
-//! next turn.
+//! Unfinished work of a core, and the limits of one turn: the share of each connection, and the rest that waits for the next
+//! turn.
 //!
-//! Work is counted in bytes: received, inflated, passed to the application, plus a constant for each message,
-//! request and delivery that it causes. A connection that has used its share isn't read from. It continues in the next turn, after newly arrived
-//! data, so clients that send little never wait for clients that send much.
+//! Work is counted in bytes: received, inflated, and passed to the application, plus a constant for each resulting message,
+//! request and delivery. The core doesn't read from a connection that has used its share. Such a connection continues in the next
+//! turn, after newly arrived data, so clients that send little never wait for clients that send much.
 //!
 //! ```text
 //!  a turn:  what has arrived, each its share ──► what earlier turns left, as much as fits ──► pending deliveries
 //!                 └─ next_turn ◄───────────────────────┘
 //! ```
 //!
-//! **Invariants.** In each turn, at least one connection left by an earlier turn continues. A message is never
-//! divided between turns once it has been passed to the application. A message larger than a share has a turn of its
-//! own.
+//! **Invariants.** In each turn, at least one connection that an earlier turn left continues. A message is never divided between
+//! turns once it has been passed to the application. A message larger than a share has a turn of its own.
 
 use super::table::Held;
 use super::{CORES_RETRY, Connections, Mail, Protocols, events, tasks};
@@ -20,14 +19,14 @@ use crate::budget::MESSAGE_BYTES;
 use std::time::Duration;
 use stentor_driver::{Driver, thread_cpu_time};
 
-/// Work that a core has taken on and not finished.
+/// Work that a core has begun and not finished.
 ///
 /// **Invariant.** A core whose work is settled has nothing to do before the next event.
 pub(super) struct Work {
     pub(super) tasks: tasks::Tasks,
-    /// Messages or commands may wait: this core was woken, or left some for the next turn.
+    /// `true` if messages or commands may wait: this core was woken, or left some for the next turn.
     pub(super) has_mail: bool,
-    /// No work waited when a turn began, and messages have only been answered since then.
+    /// `true` if no work waited when the turn began, and only messages have been answered since then.
     pub(super) is_settled: bool,
     /// Bytes published by connections that were revisited in this turn.
     pub(super) revisited_bytes: usize,
@@ -51,7 +50,7 @@ impl Work {
         self.cpu.begin_turn();
     }
 
-    /// Maximum time that a turn may wait for events. The work is settled if there is no reason for one.
+    /// The maximum time for which a turn may wait for events. The work is settled if nothing limits this time.
     pub(super) fn limit_wait(
         &mut self,
         timeout: Option<Duration>,
@@ -76,7 +75,7 @@ const SAMPLED: u32 = 64;
 #[derive(Default)]
 pub(super) struct CpuSampler {
     turns: u32,
-    /// The thread's CPU time at the start of a measured turn, plus the time that doesn't count.
+    /// The thread's CPU time at the start of a measured turn, plus excluded time.
     begun: Option<Duration>,
     paused: Option<Duration>,
 }
@@ -95,7 +94,7 @@ impl CpuSampler {
         self.begun.is_some()
     }
 
-    /// Excludes the time from now on.
+    /// Excludes CPU time from now on.
     #[inline]
     pub(super) fn pause(&mut self) {
         if self.is_sampled() {
@@ -103,7 +102,7 @@ impl CpuSampler {
         }
     }
 
-    /// Includes the time from now on.
+    /// Includes CPU time from now on.
     #[inline]
     pub(super) fn resume(&mut self) {
         if let (Some(begun), Some(paused)) = (&mut self.begun, self.paused.take()) {
@@ -116,7 +115,7 @@ impl CpuSampler {
     }
 }
 
-/// Continues with a connection that can be handled now, if this turn has room. Returns whether there was one.
+/// Continues a connection that can be handled now, if this turn has room. Returns whether there was one.
 pub(super) fn resume_revisited(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -133,7 +132,7 @@ pub(super) fn resume_revisited(
     true
 }
 
-/// Continues with a connection left by an earlier turn, if this one has room. Returns whether there was one.
+/// Continues a connection that an earlier turn left, if this one has room. Returns whether there was one.
 pub(super) fn resume_one_left(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -147,14 +146,14 @@ pub(super) fn resume_one_left(
     protocols.ex.budget.begin_left();
     conns.release(index, Held::TURN);
     events::resume_input(conns, protocols, mail, index);
-    // The work took some time.
+    // Even work without bytes took some time.
     protocols.ex.budget.left_bytes += (protocols.ex.budget.done_bytes - before).max(MESSAGE_BYTES);
     true
 }
 
-/// Lets the next connection whose token waits to be verified continue, if this turn has work left for a signature. Returns whether
+/// Continues the next connection whose token waits for verification, if this turn has time left for a signature. Returns whether
 /// there was one.
 pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
-    // One at a time: what it takes isn't known before.
+    // One at a time, because the cost isn't known in advance.
     conns.revisit.is_empty() && protocols.ex.questions.poll_unverified(&protocols.ex.budget.signatures)
 }

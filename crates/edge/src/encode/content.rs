@@ -1,4 +1,4 @@
-//! What a publication says to plain sessions, before it is framed.
+//! The content of publications for plain sessions, before framing.
 
 use super::json::{json_string, json_value, push_string};
 use crate::message::{Envelope, Message};
@@ -21,7 +21,7 @@ pub(crate) struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// Data alone.
+    /// The data without an envelope.
     pub(super) fn of(data: &'a Data) -> Self {
         let (opcode, data) = match data {
             Data::Binary(bytes) => (Opcode::Binary, Cow::Borrowed(&bytes[..])),
@@ -43,7 +43,7 @@ impl<'a> Plain<'a> {
         if self.head.is_empty() && self.tail.is_empty() {
             return String::from_utf8_lossy(&self.data);
         }
-        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        // The server's own text is UTF-8, and published text was checked when it arrived.
         String::from_utf8([&self.head, &self.data[..], self.tail].concat()).unwrap_or_default().into()
     }
 }
@@ -55,7 +55,7 @@ impl<'a> From<Message<'a>> for Plain<'a> {
     }
 }
 
-/// What a plain session receives; `None` for nothing.
+/// The content for a plain session. `None` if it doesn't receive the publication.
 pub(crate) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
     match envelope {
         Envelope::V1 => Some(v1(body)),
@@ -63,7 +63,7 @@ pub(crate) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
     }
 }
 
-/// A publication's body alone; nothing where it has none.
+/// A publication's body without an envelope. `None` if it has no body.
 pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
     let plain = |opcode, data| Some(Plain { opcode, head: Vec::new(), data, tail: b"" });
     match body {
@@ -74,7 +74,7 @@ pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
         }
         Body::Message { event: None, data, .. } => Some(Plain::of(data)),
         Body::Message { event: Some(event), data, .. } => {
-            // An event `message` with one string is what a plain client's text becomes, and the other way round.
+            // A plain client's text corresponds to an event `message` with one string.
             if &**event == "message"
                 && let Data::Arguments { json, attachments } = data
                 && attachments.is_empty()
@@ -93,7 +93,7 @@ pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
             }
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
-        // A session that receives documents only receives them whole.
+        // A session in raw mode receives documents as a whole.
         Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => None,
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn v1(body: &Body) -> Plain<'_> {
     match body {
         Body::Message { room, event, data, position } => {
             head.extend_from_slice(br#"{"type":"message""#);
-            // A message to the session alone has no room.
+            // A message to this session only has no room.
             if !room.is_all_members() {
                 push_string(&mut head, r#","room":"#, room.name());
             }
@@ -119,7 +119,7 @@ pub(crate) fn v1(body: &Body) -> Plain<'_> {
                 head.extend_from_slice(BASE64);
             }
             head.extend_from_slice(br#","data":"#);
-            // Of several arguments a list, of one that one.
+            // Several arguments become a list; a single one stands for itself.
             let data = match data {
                 Data::Arguments { json, .. }
                     if std::str::from_utf8(json)

@@ -6,7 +6,8 @@ use stentor_hub::{Body, FeedState, Key, Position};
 use stentor_wire::sse;
 use stentor_wire::ws::Opcode;
 
-/// An event; after a document perhaps others that say why it comes whole, and that it isn't as new as it could be.
+/// Returns a publication as an event. Further events after a document report why it is sent as a whole, and that it may be out of
+/// date.
 pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() + 128);
     let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
@@ -29,10 +30,11 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
         Body::Snapshot { key, position, state, snapshot_reason, .. } => {
             write_id(&mut out, key, *position);
             let data = raw(body)?;
-            // A page would take bytes in base64 for a text.
+            // A page would take base64 for text, so bytes have an event of their own.
             let name = if data.opcode == Opcode::Text { "snapshot" } else { "snapshot-base64" };
             sse::write_event(&mut out, &sse::Event { id: None, event: Some(name), data: &data.text() });
-            // After the document: a client that is disconnected in between must not know its id.
+            // The reason follows the document. Otherwise, a client that is disconnected in between would know the id without
+            // having the document.
             if let Some(snapshot_reason) = snapshot_reason {
                 let mut data = Vec::new();
                 push_string(&mut data, r#"{"feed":"#, key.as_str());

@@ -1,4 +1,4 @@
-//! What the sessions of a core hold in the tables of the node: eight bytes beside a session, if one of its limits is on.
+//! The counts of a core's sessions in the tables of the node: eight bytes beside a session, if one of its limits is on.
 
 use crate::limits::Slot;
 use crate::model::SessionId;
@@ -17,13 +17,13 @@ struct Held {
     user: Slot,
 }
 
-/// A user, as the table of users knows it.
+/// The key of a user in the table of users.
 pub(crate) fn key_of(user: &Principal) -> (&str, &str) {
     (&user.issuer, &user.subject)
 }
 
 impl SessionHolds {
-    /// `None` if nothing is counted.
+    /// Makes the counts. `None` if no limit is on.
     pub(crate) fn new(shared: &SharedLimits) -> Option<Self> {
         (shared.sessions.is_some() || shared.users.is_some()).then(Self::default)
     }
@@ -36,15 +36,15 @@ impl SessionHolds {
         &mut self.0[index]
     }
 
-    /// A session of an address has opened.
+    /// Counts a new session of an address.
     pub(crate) fn open(&mut self, shared: &SharedLimits, session: SessionId, source: u64, now: Instant) {
         if let Some(sessions) = &shared.sessions {
             self.at(session).address = sessions.hold(source, now);
         }
     }
 
-    /// A session has got its identity, or a newer one of the same user. `user` is a number for it. Anonymous clients aren't
-    /// counted.
+    /// Counts a session for the user of its identity. A newer identity of the same user changes nothing. `user` is a number for
+    /// the user. Anonymous clients aren't counted.
     pub(crate) fn identify(
         &mut self,
         shared: &SharedLimits,
@@ -59,7 +59,7 @@ impl SessionHolds {
         }
     }
 
-    /// A session has closed. Does nothing for one that has before.
+    /// Ends the counts of a session that has closed. A second call has no effect.
     pub(crate) fn close(&mut self, shared: &SharedLimits, session: SessionId) {
         let held = std::mem::take(self.at(session));
         for (table, slot) in [(&shared.sessions, held.address), (&shared.users, held.user)] {

@@ -1,14 +1,14 @@
-//! The limits' options. Zero: no limit.
+//! Options of the limits. Zero means no limit.
 
 use crate::defaults::with_defaults;
 use std::time::Duration;
 
-/// What happens to a message above a session's limit.
+/// The action on a message above a session's limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitPolicy {
-    /// It is dropped, and nobody is told.
+    /// The message is dropped without a notice.
     Drop,
-    /// It is dropped, and its client told: by an error, or the event's acknowledgement.
+    /// The message is dropped, and its client receives an error, or a negative acknowledgement of the event.
     #[default]
     Error,
     /// The session ends.
@@ -16,51 +16,51 @@ pub enum LimitPolicy {
 }
 
 with_defaults! {
-    /// What one address may take: that of version 4, or the /64 of version 6.
+    /// Limits per client address (IPv4 address or IPv6 /64 prefix).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct AddressLimits {
-        /// Open connections.
+        /// Maximum number of open connections.
         pub connections_max: u32 = 0,
-        /// New connections per second.
+        /// Maximum number of new connections per second.
         pub connections_per_second: u32 = 0,
-        /// Open sessions.
+        /// Maximum number of open sessions.
         pub sessions_max: u32 = 0,
-        /// New sessions per second.
+        /// Maximum number of new sessions per second.
         pub sessions_per_second: u32 = 0,
-        /// Addresses that are counted.
+        /// Maximum number of addresses that are counted.
         pub addresses_max: usize = 65_536,
     }
 }
 
 with_defaults! {
-    /// What one user may take: an issuer and a subject.
+    /// Limits per user, which is an issuer and a subject.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct UserLimits {
-        /// Open sessions.
+        /// Maximum number of open sessions.
         pub sessions_max: u32 = 0,
-        /// Users that are counted.
+        /// Maximum number of users that are counted.
         pub users_max: usize = 65_536,
     }
 }
 
 with_defaults! {
-    /// What one session may send.
+    /// Limits for the messages of one session.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SessionLimits {
-        /// Messages and events.
+        /// Maximum number of messages and events per second.
         pub messages_per_second: u32 = 0,
-        /// Publications to rooms.
+        /// Maximum number of publications to rooms per second.
         pub publications_per_second: u32 = 0,
-        /// Bytes of messages and events.
+        /// Maximum size of messages and events per second, in bytes.
         pub bytes_per_second: usize = 0,
-        /// So much of a rate may be sent at once.
+        /// The part of a rate that may be sent at once, as a time.
         pub burst: Duration = Duration::from_secs(1),
-        /// What happens to what is above.
+        /// The action on messages above a limit.
         pub policy: LimitPolicy = LimitPolicy::default(),
     }
 }
 
-// Tables and buckets are there if one of their limits was on at the start. A reload changes such limits.
+// Tables and buckets exist if one of their limits was on at the start. A reload can change only such limits.
 impl AddressLimits {
     pub(crate) fn reloaded(self, next: Self) -> Self {
         let mut limits = self;
@@ -98,7 +98,7 @@ impl SessionLimits {
         if self.is_on() == next.is_on() { next } else { self }
     }
 
-    /// Whether there is any. Only a restart changes that.
+    /// Whether any limit is on. Only a restart changes this.
     pub fn is_on(&self) -> bool {
         self.messages_per_second > 0 || self.publications_per_second > 0 || self.bytes_per_second > 0
     }

@@ -1,16 +1,16 @@
 //! A rate: a token bucket as one number (the generic cell rate algorithm, ITU-T I.371).
 //!
-//! The number is the time at which the bucket is full again. What is sent moves it on by its share of a second; further than
-//! the bucket's size ahead of now, it is refused, and moves nothing.
+//! The number is the time at which the bucket is full again. Each message moves this time by its share of a second. A message is
+//! refused, and moves nothing, if the time would then lead the clock by more than the bucket's size.
 
 use std::time::Duration;
 
-/// So many per second, and so much at once.
+/// A rate per second, and the size of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// Nanoseconds that one takes, times 1,024: rates in bytes take parts of a nanosecond.
+    /// Nanoseconds per unit, times 1,024: a byte takes fractions of a nanosecond.
     one: u64,
-    /// How far ahead the bucket may be, in nanoseconds.
+    /// Maximum lead of the bucket's time over the clock, in nanoseconds.
     ahead_max: u64,
 }
 
@@ -18,21 +18,21 @@ pub(crate) struct Rate {
 const PARTS: u64 = 1_024;
 
 impl Rate {
-    /// `per_second`, and as many at once as there are in `burst`, but at least one. `None` for zero: there is no limit.
+    /// A rate of `per_second` with a bucket for the time `burst`, but for at least one unit. `None` for zero: there is no limit.
     pub(crate) fn new(per_second: u32, burst: Duration) -> Option<Self> {
         let one = (1_000_000_000 * PARTS).checked_div(u64::from(per_second))?;
         let burst = u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX);
         Some(Self { one, ahead_max: burst.max(one / PARTS) })
     }
 
-    /// The bucket after `amount` more, sent at `now` (nanoseconds since any start).
+    /// The bucket after taking `amount` at `now` (nanoseconds since any start).
     ///
     /// # Errors
-    /// After how long so much may be sent.
+    /// The time after which the amount is available.
     pub(crate) fn take(self, full_at: u64, now: u64, amount: u64) -> Result<u64, Duration> {
         let cost = self.one.saturating_mul(amount) / PARTS;
         let next = full_at.max(now).saturating_add(cost);
-        // What is larger than the bucket passes if the bucket is full: else it never would.
+        // An amount larger than the bucket passes if the bucket is full. Otherwise it never would.
         let ahead_max = self.ahead_max.max(cost);
         match (next - now).checked_sub(ahead_max) {
             None | Some(0) => Ok(next),
@@ -60,7 +60,7 @@ mod tests {
         }
         assert_eq!(taken, [0, 10, 20, 30, 40, 200, 400, 600, 800, 1_000, 1_200, 1_400, 1_600, 1_800]);
         assert_eq!(rate.take(full_at, 2 * SECOND, 2), Err(Duration::from_millis(200)));
-        // Silence fills it, and no further.
+        // A pause fills the bucket up to its size.
         assert!(rate.take(full_at, 60 * SECOND, 5).is_ok());
         assert!(rate.take(full_at, 60 * SECOND, 6).is_ok(), "more than the bucket holds, from a full one");
     }
@@ -68,16 +68,16 @@ mod tests {
     #[test]
     fn rates_of_bytes_and_slow_ones() {
         assert_eq!(Rate::new(0, Duration::from_secs(1)), None);
-        // 4 GB a second: a quarter of a nanosecond each.
+        // 4 GB per second: a quarter of a nanosecond per byte.
         let rate = Rate::new(4_000_000_000, Duration::from_secs(1)).unwrap();
         assert_eq!(rate.take(0, 0, 4_000_000_000), Ok(SECOND));
         assert_eq!(rate.take(SECOND, 0, 400), Err(Duration::from_nanos(100)));
-        // One at once, however short the burst is.
+        // One unit fits, however short the burst is.
         let rate = Rate::new(1, Duration::from_millis(100)).unwrap();
         let full_at = rate.take(0, 0, 1).unwrap();
         assert_eq!(rate.take(full_at, SECOND / 2, 1), Err(Duration::from_millis(500)));
         assert!(rate.take(full_at, SECOND, 1).is_ok());
-        // Nothing overflows.
+        // Extreme values don't overflow.
         let _ = rate.take(u64::MAX, 0, u64::MAX);
     }
 }

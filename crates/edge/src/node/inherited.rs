@@ -1,19 +1,19 @@
-//! Listening sockets of a service manager or of another process, shared out among the cores.
+//! Listening sockets of a service manager or of another process, divided among the cores.
 //!
-//! A core listens in rounds: once at each listener, in the order of their numbers, then once more if there are more sockets than
-//! cores. So the number of a socket, modulo the listeners, is that of its listener. With fewer sockets than cores, several cores
-//! accept from one.
+//! A core listens in rounds: once at each listener, in the order of their numbers, and then once more if there are more sockets
+//! than cores. So the number of a socket, modulo the number of listeners, is the number of its listener. With fewer sockets than
+//! cores, several cores accept from one socket.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use stentor_hub::CoreId;
 
-/// The sockets of each listener, by its number; none where the cores open their own.
+/// The sockets of each listener, by its number. Empty if the cores open their own.
 #[derive(Clone, Default)]
 pub(super) struct Inherited(pub(super) Vec<Vec<Arc<OwnedFd>>>);
 
 impl Inherited {
-    /// How often each core listens, so that every socket has a core.
+    /// The number of rounds, so that each socket has a core.
     pub(super) fn rounds(&self, cores: usize) -> usize {
         self.0.iter().map(|sockets| sockets.len().div_ceil(cores)).max().unwrap_or(0).max(1)
     }

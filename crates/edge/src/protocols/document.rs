@@ -1,4 +1,6 @@
-//! `/feed/KEY`: a document over HTTP, at once or when it has changed.
+//! `/feed/KEY`: a document over HTTP, at once or after its next change.
+//! The request is answered on the home core of the key, which already has the document, so that no other core subscribes for one
+//! request.
 
 use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
@@ -12,8 +14,8 @@ use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, Session
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use stentor_wire::http1;
 
-/// A document is content of its upstream, not of this server. With this header, a browser that opens it gives it a
-/// separate origin and runs no script in it (CSP 3, section 6.3.2).
+/// A document is content of its upstream, not of this server. With this header, a browser that opens it gives it a separate
+/// origin and runs no script in it (CSP 3, section 6.3.2).
 const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
 const EXPIRED: (&str, &str) =
@@ -26,14 +28,14 @@ const VERSION: &str = "Stentor-Version";
 pub(crate) struct Awaited {
     head_only: bool,
     state: ResponseState,
-    /// The document is for this client only, as far as shared caches are concerned.
+    /// `true` if shared caches must not store the document, because it is for this client only.
     is_private: bool,
-    /// Request headers that decide who gets it, beside `Origin`.
+    /// Request headers besides `Origin` that the answer depends on.
     varies: Option<&'static str>,
     if_none_match: Option<String>,
-    /// The `Origin` to answer with.
+    /// The `Origin` for the answer.
     origin: Option<String>,
-    /// The client has the version with one of these tags and waits for another (`?wait=`).
+    /// The entity tags of the client's version. It waits for another version (`?wait=`).
     known: Option<String>,
     /// The client's version, once it is known to be the newest.
     unchanged: Option<Position>,
@@ -44,7 +46,7 @@ fn etag(position: Position) -> String {
     format!("\"{}-{}\"", position.epoch.0, position.offset)
 }
 
-/// The version that an entity tag names, with or without its quotes. Proxies that compress append `-gzip`, `;gzip` or the like to
+/// The version that an entity tag names, with or without quotes. Proxies that compress append `-gzip`, `;gzip` or the like to
 /// tags (Apache), or make them weak (nginx).
 fn parse_tag(tag: &str) -> Option<Position> {
     let (epoch, rest) = tag.trim_start_matches("W/").trim_matches('"').split_once('-')?;
@@ -115,7 +117,7 @@ impl Response for Awaited {
 }
 
 impl Awaited {
-    /// Sends the pending deliveries of the session, if one is an answer. Returns whether it is an error.
+    /// Sends the pending deliveries of the session, if one of them is an answer. Returns whether the answer is an error.
     fn send(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
         let mut failed = false;
         let options = self.options(ex);
@@ -166,12 +168,12 @@ impl Awaited {
         failed
     }
 
-    /// Whether the request is for another version than this only (`If-None-Match`).
+    /// Whether the request's condition (`If-None-Match`) excludes this version.
     fn is_condition_false(&self, position: Position) -> bool {
         self.if_none_match.as_deref().is_some_and(|list| names(list, position))
     }
 
-    /// `Cache-Control` of a document: caches ask each time whether it is the newest.
+    /// `Cache-Control` of a document: caches must revalidate it for each request.
     fn revalidated(&self) -> &'static str {
         if self.is_private { "private, no-cache" } else { "no-cache" }
     }
@@ -187,13 +189,13 @@ impl Awaited {
     /// Appends an error.
     fn write_error(&self, options: ResponseOptions, status: u16, reason: &str, out: &mut Vec<u8>) {
         let mut extra = self.headers(None, "no-store");
-        // The only reason for which a request that waits isn't authenticated any more.
+        // 401 has only one cause for a waiting request: its token has expired.
         extra.extend((status == 401).then_some(EXPIRED));
         text(out, options, status, &extra, reason);
     }
 
-    /// Appends the answer that the document is unchanged. A cache may only take 304 as an answer to the condition of its request
-    /// (RFC 9110, 15.4.5): Varnish, which removes conditions, turned it into an error.
+    /// Appends the answer for an unchanged document. A cache accepts 304 only as an answer to a condition of its own request (RFC
+    /// 9110, 15.4.5): Varnish, which removes conditions, turned it into an error.
     fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
         let tag = etag(position);
         let (status, cache_control) =
@@ -210,7 +212,7 @@ impl Awaited {
     }
 }
 
-/// Answers a request for a document, at once or when it is there.
+/// Answers a request for a document, at once or when the document arrives.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOutcome {
     let wait = http1::query_pairs(cx.request.query()).find(|(name, _)| name == "wait");
     let options = cx.ex.options();

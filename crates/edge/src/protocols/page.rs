@@ -1,4 +1,4 @@
-//! Pages of the application's own, perhaps in pieces that come one after the other.
+//! Pages of the application, whose pieces may be sent one after the other.
 
 use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, borrowed, write_piece, write_stream_head};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use stentor_wire::http1;
 
-/// What is still to come of a page.
+/// The remaining pieces of a page.
 pub(crate) struct DelayedBody {
     pieces: VecDeque<(Duration, Bytes)>,
     chunked: bool,
@@ -50,7 +50,7 @@ impl Response for DelayedBody {
     }
 }
 
-/// Answers with a page, or with the beginning of one.
+/// Answers with a page, or with its first piece.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, page: Page) -> RequestOutcome {
     let Page { status, content_type, headers, body, later } = page;
     let extra = borrowed(&headers);

@@ -1,10 +1,10 @@
-//! Primus: its messages and heartbeats on a WebSocket, and what else there is under `/primus` (see
-//! [`stentor_wire::primus`] for the protocol).
+//! Primus: its messages and heartbeats on a WebSocket, and the other resources under `/primus` (see [`stentor_wire::primus`] for
+//! the protocol).
 //!
-//! A session lives and ends with its connection, as a plain one does. What a client sends is a JSON value: a string is
-//! passed to the application as text, any other value as the text of its JSON, and the answer to it is written as a
-//! value again. Pings leave at a fixed pace, whatever else is sent: clients count on that. A client that pings itself
-//! (up to version 6) is only answered.
+//! A session ends with its connection, like a plain one. A client's message is a JSON value: a string is passed to the
+//! application as text, any other value as its JSON text, and the answer to it is written as a value again. Pings are sent at a
+//! fixed interval, even while other messages are sent, because clients depend on it. A client that sends pings itself (up to
+//! version 6) only receives answers.
 
 use super::client::Flow;
 use super::clients::Clients;
@@ -44,7 +44,7 @@ impl Protocol for Primus {
                 Some(RouteFacts { opens_session: true, has_socket: true, ..RouteFacts::default() })
             }
             Route::Spec => Some(RouteFacts::default()),
-            // Pages get it from their own build of the client.
+            // Pages load the library from their own build of the client.
             Route::Library => None,
         }
     }
@@ -72,7 +72,7 @@ impl Protocol for Primus {
     }
 }
 
-/// Answers a request for what the server speaks.
+/// Answers a request for the server's specification.
 fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
     if !cx.reads() {
         return cx.refuse_method(Vec::new());
@@ -94,7 +94,7 @@ pub(crate) enum Pinging {
     Idle,
     /// The server, and its last ping hasn't been answered.
     Awaited,
-    /// The client.
+    /// The client sends pings.
     Theirs,
 }
 
@@ -240,7 +240,7 @@ impl OwnWire for Values {
                     Body::Message { event: None, data, .. } => {
                         matches!(data, Data::Json(_) | Data::Arguments { .. })
                     }
-                    // One string becomes text, anything else a list.
+                    // A single string becomes text, and other arguments become a list.
                     Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
                     Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => false,
                 };

@@ -1,4 +1,4 @@
-//! Where a client's token comes from, and how a refusal is answered.
+//! Sources of a client's token, and the answer to a refused one.
 //!
 //! | source | form | who |
 //! |---|---|---|
@@ -7,9 +7,9 @@
 //! | query | `?token=TOKEN` | every route: SSE, SockJS, Engine.IO 3, Primus |
 //! | cookie | [`Tokens::cookie`](crate::Tokens::cookie), from pages of the server's own origin or of one that is listed by name | browsers |
 //!
-//! Different tokens in the first three refuse the request. A cookie, which a browser sends unasked, counts only if there is none of
-//! them. Socket.IO's `auth.token` and messages of `stentor.v1` and of Socket.IO's clients carry tokens, too: those are newer than the
-//! request's.
+//! A request with different tokens in the first three sources is refused. A cookie, which a browser sends automatically, counts
+//! only without a token in these sources. Socket.IO's `auth.token`, and messages of `stentor.v1` and of Socket.IO clients, also
+//! carry tokens, which are newer than the request's.
 
 use super::request::RequestContext;
 use crate::app::{ClientIdentity, Refused, renews};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use stentor_wire::http1::{self, Request};
 use stentor_wire::ws::handshake;
 
-/// What a subprotocol that carries a token begins with.
+/// The prefix of a subprotocol that carries a token.
 const BEARER_PROTOCOL: &str = "stentor.bearer.";
 /// The subprotocol of `stentor.v1`.
 pub(crate) const V1_PROTOCOL: &str = "stentor.v1";
@@ -53,14 +53,14 @@ fn in_cookie<'r>(request: &Request<'r>, name: &str) -> Option<&'r str> {
     Some(token.trim().trim_matches('"')).filter(|token| !token.is_empty())
 }
 
-/// The subprotocols that a client offers and that carry no token.
+/// The offered subprotocols that carry no token.
 pub(crate) fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'b str> + use<'b> {
     handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL))
 }
 
-/// The subprotocol that a handshake is answered with: one that the client offers and that carries no token.
+/// The subprotocol for the answer to a handshake: an offered one that carries no token.
 pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
-    // Most offer none.
+    // Most clients offer no subprotocol.
     request.header("sec-websocket-protocol")?;
     let carries_token =
         handshake::subprotocols(request).any(|protocol| protocol.starts_with(BEARER_PROTOCOL));
@@ -68,7 +68,7 @@ pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
     if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }
 }
 
-/// The token of a request, if it is needed later: only Socket.IO has namespaces.
+/// The token of a request, if it is needed later. Only Socket.IO has namespaces.
 fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
     (protocol == "socketio").then(|| token.into())
 }
@@ -100,15 +100,15 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Whether the request has a token. Without an authenticator, nobody looks for one.
+    /// Whether the request has a token. Always `false` without an authenticator.
     pub(crate) fn has_token(&self) -> bool {
         self.ex.questions.identities.is_on() && !matches!(self.token(), Ok(None))
     }
 
-    /// Who the client is. `None`: clients have no identities.
+    /// Verifies the client's identity. `None` if clients have no identities.
     ///
     /// # Errors
-    /// Its token is refused, or it isn't known yet.
+    /// The token is refused, or the decision is pending.
     pub(crate) fn identify(&mut self, protocol: &'static str) -> Result<Option<Arc<Identity>>, Refused> {
         if !self.ex.questions.identities.is_on() {
             return Ok(None);
@@ -116,7 +116,7 @@ impl<'a> RequestContext<'a> {
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
         let identity = self.ex.identify(&credentials)?;
-        // A document isn't worth a session; those of Socket.IO begin, or are recovered, with a CONNECT.
+        // A document has no session that lasts. Sessions of Socket.IO begin, or are recovered, with a CONNECT.
         if !matches!(protocol, "http" | "socketio") {
             let checked = self.ex.check_user(identity.as_deref());
             checked.map_err(|reached| Refused::Denied(reached.denial()))?;
@@ -124,7 +124,7 @@ impl<'a> RequestContext<'a> {
         Ok(identity)
     }
 
-    /// Remembers the token with which a client has begun, and who it was then.
+    /// Keeps the token of a client's first request, and the verified identity.
     pub(crate) fn remember_client(
         &mut self,
         id: ClientId,
@@ -142,11 +142,11 @@ impl<'a> RequestContext<'a> {
         identities.set_client(id, ClientIdentity { identity, token, request_token, address });
     }
 
-    /// Checks the token of a later request of a client, if it has one: the session's id alone is not enough then. A newer token of the
-    /// same principal renews its sessions.
+    /// Checks the token of a later request of a client, if it has one: in this case, the session's id alone isn't sufficient. A
+    /// newer token of the same principal renews the client's sessions.
     ///
     /// # Errors
-    /// The token is refused or another principal's, or it isn't known yet.
+    /// The token is refused or belongs to another principal, or the decision is pending.
     pub(crate) fn check_token(
         &mut self,
         id: ClientId,
@@ -166,7 +166,7 @@ impl<'a> RequestContext<'a> {
         let Some(new) = self.ex.identify(&credentials)? else { return Ok(()) };
         let identities = &mut self.ex.questions.identities;
         let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
-        // In other namespaces, a hook may have named the client otherwise.
+        // In other namespaces, a hook may have assigned another identity.
         let of_sessions = sessions.iter().filter(|_| of_handshake.is_none());
         for current in of_sessions.filter_map(|session| identities.get(*session)).chain(&of_handshake) {
             renews(current, &new).map_err(Refused::Denied)?;

@@ -35,7 +35,7 @@ impl Protocol for CustomProtocols {
     }
 }
 
-/// Handles a request for a WebSocket of a service. With a key, it carries the bodies of this feed, and accepts no
+/// Handles a request for a WebSocket of a service. With a key, the WebSocket carries the bodies of this feed, and accepts no
 /// messages.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
@@ -45,12 +45,12 @@ pub(crate) fn handle_request(
 ) -> RequestOutcome {
     let push_only = key.is_some();
     let deflate = dialect.get().allows_deflate() && cx.ex.options().deflate.enabled;
-    // A window per client isn't affordable while memory is short. Browsers need none.
+    // A compression window per client takes too much while memory is short. Browsers need none.
     let offered = DeflateOptions { allows_context: !cx.ex.is_memory_short(), ..DeflateOptions::default() };
     let accepted = match handshake::check_request(cx.request, deflate.then_some(&offered)) {
         Ok(accepted) => accepted,
         Err(error) => {
-            // A client that meant to speak WebSocket continues in frames.
+            // A client that expects a WebSocket continues in frames.
             cx.options.keep_alive &= error.status() != 400;
             return cx.refuse(error.status(), error.headers(), &error.to_string());
         }
@@ -81,7 +81,7 @@ pub(crate) fn handle_request(
     }
     accepted.write_response(cx.out, &borrowed(&headers), subprotocol(cx.request));
     dialect.get().open(cx.out);
-    // Shared deflated frames are made with the largest window.
+    // Shared compressed frames use the largest window.
     let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= WINDOW_BITS);
     let encoding = dialect.get().encoding(service, envelope, deflates);
     let session = cx.ex.open_session(encoding, cx.owner(service), cx.source);
@@ -96,8 +96,9 @@ pub(crate) fn handle_request(
     RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }
 
-/// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake: theirs is accepted and closed
-/// with a code, and so is that of a client which says that it knows these codes. Other clients get a status.
+/// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake, so a page's handshake is
+/// accepted, and the WebSocket is closed with a code. Clients that declare knowledge of these codes are treated alike. Other
+/// clients receive a status.
 fn refuse(
     cx: &mut RequestContext<'_>,
     accepted: &handshake::Accepted,

@@ -1,21 +1,21 @@
-//! Who is in rooms.
+//! Presence of rooms, for all cores.
 
 use super::{ControlCommand, Shared};
 use crate::ports::Busy;
 use std::time::Duration;
 use stentor_hub::{PresenceMessage, PresenceOptions, Room, Topic, core_of};
 
-/// The least time between two notices about who joins and leaves a room.
+/// Minimum time between two notices about joins and leaves of a room.
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Whether there are rooms with presence.
+    /// Whether any rooms have presence.
     #[inline]
     pub(crate) fn has_presence(&self) -> bool {
         !self.initial.options.rooms.presence.rooms.is_empty()
     }
 
-    /// What shards know of it.
+    /// The options for the hub's shards.
     pub(super) fn presence_options(&self) -> Option<PresenceOptions> {
         let crate::rule::Presence { rooms, members_max, grace, .. } = &self.initial.options.rooms.presence;
         self.has_presence().then(|| PresenceOptions {
@@ -27,7 +27,7 @@ impl Shared {
         })
     }
 
-    /// Another node has sent a message about a room.
+    /// Delivers another node's message about a room.
     pub(super) fn put_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
         if !self.has_presence() {
             return Ok(());
@@ -36,7 +36,7 @@ impl Shared {
         self.inboxes[core].put(ControlCommand::Presence(room.clone(), node, message)).map_err(|_| Busy)
     }
 
-    /// Another node is dead.
+    /// Reports that another node is dead.
     pub(super) fn put_lost_node(&self, node: u64) -> Result<(), Busy> {
         if !self.has_presence() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Certificates and their keys: read from files, chosen by the name that a client asks for (SNI, RFC 6066), replaced while
-//! the server runs.
+//! Certificates and their keys. They are read from files, chosen by the name that a client requests (SNI, RFC 6066), and replaced
+//! while the server runs.
 
 use super::der::{self, Facts};
 use super::tickets::{SECRET_BYTES_MIN, Tickets};
@@ -17,33 +17,33 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_json::without_byte_order_mark;
 
-/// The largest file that is read.
+/// Maximum size of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The files of a certificate, in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate and those that lead to a root, in this order.
+    /// The certificate and the chain to a root, in this order.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
 }
 
-/// What the server needs for TLS.
+/// The options of TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Certificates. A client gets the first one that has the name it asks for, or else the first of all.
+    /// Certificates. A client receives the first one with the name that it requests, or otherwise the first of all.
     pub certificates: Vec<CertificateFiles>,
-    /// A file with the secret from which the keys of session tickets follow. `None`: a random one.
+    /// A file with the secret from which the keys of session tickets are derived. `None` for a random secret.
     pub ticket_secret_file: Option<PathBuf>,
 }
 
-/// Why TLS can't be had with these files.
+/// The reason why TLS can't be used with these files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     /// The file.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// The mistake.
     pub reason: String,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// The TLS of a server: certificates and keys of tickets, shared by all cores. A clone is the same.
+/// The TLS state of a server: certificates and keys of tickets, shared by all cores. A clone shares it too.
 #[derive(Clone, Debug)]
 pub struct TlsHandle {
     store: Arc<Store>,
@@ -66,7 +66,7 @@ impl TlsHandle {
     /// Reads the files. Also returns warnings for the operator.
     ///
     /// # Errors
-    /// A file can't be read or is not what it should be, or a key is not that of its certificate.
+    /// A file can't be read or has the wrong contents, or a key doesn't belong to its certificate.
     pub fn load(options: &TlsOptions) -> Result<(Self, Vec<String>), TlsError> {
         let (certificates, warnings) = Certificates::load(&options.certificates)?;
         let no_random = || TlsError { file: PathBuf::new(), reason: "the system has no random bytes".into() };
@@ -77,13 +77,13 @@ impl TlsHandle {
         let builder = builder.with_safe_default_protocol_versions().map_err(unsupported)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(store.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // Tickets hold the sessions.
+        // Sessions are stored in tickets only.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = store.tickets.clone();
         Ok((Self { store, config: Arc::new(config) }, warnings))
     }
 
-    /// Reads the files again, or others, for [`TlsHandle::commit`].
+    /// Reads files for [`TlsHandle::commit`].
     ///
     /// # Errors
     /// As [`TlsHandle::load`].
@@ -92,9 +92,9 @@ impl TlsHandle {
         Ok(PreparedTls { certificates, secret: secret(options)?, warnings })
     }
 
-    /// Replaces what was read. New handshakes use it from now on; connections that are open stay.
+    /// Replaces certificates and secret. New handshakes use them from now on; open connections stay.
     ///
-    /// A ticket secret that is no longer configured stays until the server ends.
+    /// If no ticket secret is configured any more, the previous one stays in use until the server ends.
     pub fn commit(&self, PreparedTls { certificates, secret, .. }: PreparedTls) {
         *self.store.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
         if let Some(secret) = secret {
@@ -102,7 +102,7 @@ impl TlsHandle {
         }
     }
 
-    /// Both at once. Also returns warnings for the operator. After an error nothing has changed.
+    /// Prepares and commits. Also returns warnings for the operator. After an error, all stays as it was.
     ///
     /// # Errors
     /// As [`TlsHandle::load`].
@@ -113,17 +113,17 @@ impl TlsHandle {
         Ok(warnings)
     }
 
-    /// The certificates' files, and when they expire, since 1970.
+    /// The certificates' files, with their expiry since 1970.
     pub fn expiries(&self) -> Vec<(PathBuf, Duration)> {
         self.store.current().expiries.clone()
     }
 
-    /// CPU time that a signature by the slowest of the keys takes, approximately.
+    /// Approximate CPU time of a signature by the slowest key.
     pub(super) fn signing_time(&self) -> Duration {
         self.store.current().signing_time
     }
 
-    /// The configuration of rustls, for servers that use it by themselves.
+    /// The configuration of rustls, for other servers of the process.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.clone()
     }
@@ -158,10 +158,10 @@ impl ResolvesServerCert for Store {
 #[derive(Debug)]
 struct Certificates {
     first: Arc<CertifiedKey>,
-    /// By name; `*.example.com` as such.
+    /// Certificates by name, including names such as `*.example.com`.
     by_name: HashMap<String, Arc<CertifiedKey>>,
     expiries: Vec<(PathBuf, Duration)>,
-    /// Of the slowest key.
+    /// Approximate CPU time of a signature by the slowest key.
     signing_time: Duration,
 }
 
@@ -201,7 +201,7 @@ impl Certificates {
     }
 }
 
-/// CPU time that a signature by a key takes, approximately.
+/// Approximate CPU time of a signature by a key.
 fn signing_time(key: &CertifiedKey) -> Duration {
     let bytes = key.key.public_key().map_or(usize::MAX, |key| key.len());
     signing_time_of(key.key.algorithm(), bytes)
@@ -220,7 +220,7 @@ fn signing_time_of(algorithm: SignatureAlgorithm, bytes: usize) -> Duration {
     })
 }
 
-/// The bytes of a file, after a byte order mark.
+/// Returns the bytes of a file, without a byte order mark.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let error = |reason: String| TlsError { file: path.to_owned(), reason };
     let file = File::open(path).map_err(|e| error(format!("can't be read: {e}")))?;

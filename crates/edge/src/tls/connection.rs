@@ -1,13 +1,13 @@
-//! A connection that speaks TLS, as the layer keeps it.
+//! The layer's state of a connection that speaks TLS.
 
 use super::session::Session;
 use std::collections::VecDeque;
 use std::time::Instant;
 use stentor_frame::{ConnId, Frame};
 
-/// How far a connection is.
+/// The stage of a connection.
 pub(super) enum Stage {
-    /// Nothing has been received.
+    /// No data has been received.
     New,
     Handshake(Session),
     Open(Session),
@@ -16,31 +16,32 @@ pub(super) enum Stage {
 pub(super) struct Connection {
     pub(super) id: ConnId,
     pub(super) stage: Stage,
-    /// When it began.
+    /// The time at which the connection began.
     pub(super) begun: Instant,
-    /// Received bytes without the rest of their record.
+    /// Received bytes of an incomplete record.
     pub(super) unread: Vec<u8>,
-    /// What is ours waits for the send in flight: ciphertext.
+    /// Ciphertext of the layer that waits for the send in flight.
     pub(super) pending: Vec<u8>,
-    /// What is the core's and isn't encrypted yet, behind `pending`.
+    /// Frames of the core that aren't encrypted yet. They follow `pending`.
     pub(super) backlog: Option<Box<Backlog>>,
-    /// A send of the driver is in flight.
+    /// `true` while a send of the driver is in flight.
     pub(super) driver_sends: bool,
-    /// A send of the core is in flight.
+    /// `true` while a send of the core is in flight.
     pub(super) core_sends: bool,
-    /// The core doesn't read from it.
+    /// `true` if the core has paused the connection.
     pub(super) is_paused: bool,
-    /// Its handshake waits for a later turn. It isn't read from.
+    /// `true` if the handshake waits for a later turn. The connection isn't read from.
     pub(super) is_waiting: bool,
-    /// It has got the answer of its handshake that takes long: the first one, unless that asks for another hello.
+    /// `true` if the connection has received the expensive answer of its handshake: the first one, unless that requests another
+    /// ClientHello.
     pub(super) is_answered: bool,
-    /// It has been asked for another hello.
+    /// `true` if another ClientHello was requested.
     pub(super) asked_again: bool,
-    /// The core knows that the peer has finished.
+    /// `true` if the core was notified that the peer has finished.
     pub(super) has_finished: bool,
-    /// The near end of its pair, if it has left the core.
+    /// The near end of the connection's socket pair, if the connection has left the core.
     pub(super) pump: Option<ConnId>,
-    /// What it holds beyond its fixed size, in bytes, as the ledger has it.
+    /// Charged bytes that the connection holds besides its fixed size.
     pub(super) charged: usize,
 }
 
@@ -69,36 +70,36 @@ impl Connection {
         matches!(self.stage, Stage::Open(_))
     }
 
-    /// Bytes of the core that the driver hasn't got, and of ours.
+    /// Bytes that the driver hasn't received yet: of the core and of the layer.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.pending.len() + self.backlog.as_ref().map_or(0, |backlog| backlog.bytes)
     }
 
-    /// Bytes held beyond its fixed size.
+    /// Bytes that the connection holds besides its fixed size.
     pub(super) fn held_bytes(&self) -> usize {
         let owned = self.backlog.as_ref().map_or(0, |backlog| backlog.owned_bytes());
         self.unread.capacity() + self.pending.capacity() + owned
     }
 }
 
-/// Frames of which a part isn't encrypted yet.
+/// Frames that aren't completely encrypted.
 pub(super) struct Backlog {
     frames: VecDeque<Frame>,
-    /// Bytes of the first frame that are encrypted.
+    /// Number of encrypted bytes of the first frame.
     offset: usize,
-    /// Bytes that aren't.
+    /// Number of bytes that aren't encrypted.
     pub(super) bytes: usize,
 }
 
 impl Backlog {
-    /// The vector is left empty, its capacity kept.
+    /// Takes the frames out of a vector, which keeps its capacity.
     pub(super) fn of(frames: &mut Vec<Frame>) -> Self {
         let frames: VecDeque<Frame> = frames.drain(..).collect();
         let bytes = frames.iter().map(Frame::len).sum();
         Self { frames, offset: 0, bytes }
     }
 
-    /// Moves up to `bytes_max` bytes into `out`. False: a frame can't be read.
+    /// Moves up to `bytes_max` bytes into `out`. Returns `false` if a frame can't be read.
     pub(super) fn take(&mut self, bytes_max: usize, out: &mut Vec<u8>) -> bool {
         while out.len() < bytes_max
             && let Some(frame) = self.frames.front()

@@ -1,14 +1,14 @@
-//! The connections of a core that speak TLS: what the layer does with each event and each send.
+//! The TLS connections of a core. Handles events of the driver and sends of the core.
 //!
-//! One answer of a handshake, most often the first, takes about a millisecond of CPU, or several with a long RSA key. So a turn spends
-//! [`HANDSHAKES_PER_TURN`] on answers; further handshakes wait for the next turns and aren't read from. Unfinished handshakes have a
-//! deadline, and at their maximum the oldest one ends.
+//! One answer of a handshake, most often the first, takes about a millisecond of CPU, or several with a long RSA key. So a turn
+//! spends [`HANDSHAKES_PER_TURN`] on answers. Further handshakes wait for the next turns and aren't read from. Unfinished
+//! handshakes have a deadline; at their maximum number, the oldest one ends.
 //!
-//! Encrypted frames belong to one connection, so frames are encrypted in pieces (`sending`), each when the kernel has taken the
-//! one before: a client that doesn't read holds one piece, and references to shared frames.
+//! Encrypted frames belong to one connection, so frames are encrypted in pieces (`sending`), each when the kernel has accepted
+//! the previous one. A client that doesn't read thus holds one piece, and references to shared frames.
 //!
-//! **Invariants.** At most one send of the driver is in flight per connection, the layer's own included: `driver_sends`. What follows
-//! waits in `pending` and `backlog`, in this order, and they are empty while nothing is in flight.
+//! **Invariants.** At most one send of the driver is in flight per connection, including sends of the layer itself
+//! (`driver_sends`). Further data waits in `pending` and `backlog`, in this order, and both are empty while no send is in flight.
 
 use super::TlsHandle;
 use super::connection::{Connection, Stage};
@@ -30,13 +30,13 @@ const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(4);
 const KEY_EXCHANGE: Duration = Duration::from_micros(500);
 /// CPU time of the last answer in TLS 1.3.
 const LAST_ANSWER: Duration = Duration::from_micros(100);
-/// The longest that a record, or the records of one handshake message, can be without the rest.
+/// Maximum size of an incomplete record, or of the records of an incomplete handshake message.
 const UNREAD_BYTES_MAX: usize = 32 * 1024;
-/// Room for the plaintext of what is received at once, with what was unread before.
+/// Size of the buffer for the plaintext of one read and of the bytes that were unread before.
 const PLAIN_BYTES: usize = UNREAD_BYTES_MAX + 64 * 1024;
-/// What may wait of the layer's own: answers to key updates.
+/// Maximum size of the layer's own pending data: answers to key updates.
 const PENDING_BYTES_MAX: usize = 16 * 1024;
-/// How long a peer is waited for that gets an alert.
+/// Time that a peer has to close after it was sent an alert.
 const ALERT_LINGER: Duration = Duration::from_secs(1);
 /// The fixed size of a connection with rustls' state, as measured by `tests/tls_memory.rs`.
 const CONNECTION_BYTES: usize = 2_900;
@@ -45,16 +45,16 @@ const CONNECTION_BYTES: usize = 2_900;
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 45\r\nConnection: close\r\n\r\n\
     Plain HTTP was sent to a port that uses TLS.\n";
 
-/// What the layer needs to know.
+/// The layer's options.
 pub(crate) struct TlsSettings {
     pub(crate) handle: TlsHandle,
-    /// From the begin of a connection to the end of its handshake.
+    /// Maximum time from the start of a connection to the end of its handshake.
     pub(crate) timeout: Duration,
     /// Unfinished handshakes.
     pub(crate) handshakes_max: usize,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) metrics: Arc<CoreMetrics>,
-    /// The token of the layer's timer, which the core never gets.
+    /// The token of the layer's timer. The core doesn't receive its events.
     pub(crate) timer: u64,
 }
 
@@ -62,24 +62,24 @@ pub(super) struct Tls {
     handle: TlsHandle,
     config: Arc<ServerConfig>,
     connections: Chunks<Option<Box<Connection>>>,
-    /// What the core gets before what the driver has.
+    /// Events that the core receives before those of the driver.
     events: VecDeque<Event>,
     /// Connections whose handshakes wait for a later turn.
     waiting: VecDeque<ConnId>,
-    /// When handshakes must be done, in this order. Those that are done are left out when their time comes.
+    /// Deadlines of handshakes, in order. Entries of completed handshakes are ignored.
     deadlines: VecDeque<(Instant, ConnId)>,
     has_timer: bool,
-    /// Work for handshakes that this turn has left.
+    /// Time for handshakes that this turn has left.
     work: SignatureWork,
-    /// Connections that have left the core, by the near ends of their pairs.
+    /// Connections that have left the core, by the near ends of their socket pairs.
     pub(super) pumps: HashMap<ConnId, ConnId>,
     /// Unfinished handshakes.
     handshakes: usize,
-    /// Spare plaintext buffer.
+    /// A spare buffer for plaintext.
     plain: Option<ReceiveBuffer>,
-    /// Ciphertext that is being made.
+    /// Buffer for ciphertext.
     out: Vec<u8>,
-    /// Plaintext of several frames.
+    /// Buffer for the plaintext of several frames.
     gathered: Vec<u8>,
     charge: Charge,
     metrics: Arc<CoreMetrics>,
@@ -121,12 +121,12 @@ impl Tls {
         self.connections.get_mut(conn.index())?.as_deref_mut().filter(|connection| connection.id == conn)
     }
 
-    /// Takes a connection out while it is worked on.
+    /// Takes a connection out of the table while it is handled.
     pub(super) fn take(&mut self, conn: ConnId) -> Option<Box<Connection>> {
         self.connections.get_mut(conn.index())?.take_if(|connection| connection.id == conn)
     }
 
-    /// Puts a connection back, or in.
+    /// Puts a connection into the table.
     fn put(&mut self, mut connection: Box<Connection>) {
         let held = connection.held_bytes();
         if held != connection.charged {
@@ -146,7 +146,7 @@ impl Tls {
         self.put(connection);
     }
 
-    /// A connection that was taken out doesn't come back.
+    /// Removes a connection that was taken out of the table.
     pub(super) fn remove<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         self.end_pump(driver, connection);
         self.charge.subtract(CONNECTION_BYTES + connection.charged);
@@ -175,7 +175,7 @@ impl Tls {
     }
 
     fn set_timer<D: Driver>(&mut self, driver: &mut D) {
-        // Those that are done needn't be waited for.
+        // Completed handshakes have no deadline.
         while let Some((_, conn)) = self.deadlines.front()
             && self.get(*conn).is_none_or(Connection::is_open)
         {
@@ -199,7 +199,7 @@ impl Tls {
         self.set_timer(driver);
     }
 
-    /// Ends a handshake unless it is done.
+    /// Ends a handshake unless it is complete.
     fn end_unfinished<D: Driver>(&mut self, driver: &mut D, conn: ConnId, why: HandshakeFailure) {
         if self.get(conn).is_some_and(|connection| !connection.is_open())
             && let Some(connection) = self.take(conn)
@@ -209,7 +209,7 @@ impl Tls {
         }
     }
 
-    /// Ends a connection, after the peer has got `last`.
+    /// Ends a connection after sending `last`.
     fn end<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>, last: &[u8]) {
         let conn = connection.id;
         self.remove(driver, &mut connection);
@@ -245,7 +245,7 @@ impl Tls {
         }
     }
 
-    /// What the core gets of an event of the driver.
+    /// Handles an event of the driver. Returns the resulting event for the core.
     fn handle<D: Driver>(&mut self, driver: &mut D, event: Event) -> Option<Event> {
         match event {
             Event::Received { conn, data, at } => match self.take(conn) {
@@ -261,7 +261,7 @@ impl Tls {
                 self.finish(driver, connection, Duration::ZERO);
                 None
             }
-            // The core gets the event only while the core, and not the layer alone, has paused the connection.
+            // The core receives this event only if the core, and not only the layer, has paused the connection.
             Event::EndPending(conn) => {
                 let is_cores = |c: &Connection| c.is_paused && c.pump.is_none();
                 self.get(conn).is_none_or(is_cores).then_some(event)
@@ -287,12 +287,12 @@ impl Tls {
         }
     }
 
-    /// What is unread is handled when this turn, or a later one, has time for it.
+    /// Leaves the unread bytes for a later turn, if this turn has no time left for them.
     fn wait_for_turn<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         connection.is_waiting = true;
         driver.pause(connection.id);
         if connection.is_answered {
-            // It has waited for its turn before.
+            // The connection has already waited for its turn, so it goes to the front.
             self.waiting.push_front(connection.id);
         } else {
             self.waiting.push_back(connection.id);
@@ -323,7 +323,7 @@ impl Tls {
             if let (false, Ok(session)) = (first.is_ascii_uppercase(), session) {
                 connection.stage = Stage::Handshake(session);
             } else {
-                // The first letter of a method; no record of TLS begins with one.
+                // The first letter of an HTTP method. No TLS record begins with one.
                 self.metrics.tls.fail(HandshakeFailure::PlainHttp);
                 data.into_iter().for_each(|data| driver.recycle(data));
                 self.end(driver, connection, PLAIN_HTTP);
@@ -366,7 +366,7 @@ impl Tls {
         if let (Stage::Handshake(session), false, false) =
             (&connection.stage, connection.is_answered, self.out.is_empty())
         {
-            // To a client that has to say hello again, the answer that takes long is the next one.
+            // If another ClientHello is requested, the next answer is the expensive one.
             let asks_again =
                 session.has_asked_again() && !std::mem::replace(&mut connection.asked_again, true);
             connection.is_answered = !asks_again;
@@ -410,7 +410,7 @@ impl Tls {
         None
     }
 
-    /// CPU time that an answer has taken, approximately.
+    /// Approximate CPU time of an answer.
     fn answer_time(&self, is_answered: bool, session: &Session) -> Duration {
         match is_answered {
             false => KEY_EXCHANGE + self.handle.signing_time(),
@@ -419,7 +419,7 @@ impl Tls {
         }
     }
 
-    /// A handshake is done.
+    /// Handles the end of a handshake.
     fn open(&mut self, connection: &mut Connection, at: Instant) {
         if let Stage::Handshake(session) = std::mem::replace(&mut connection.stage, Stage::New) {
             let Agreed { is_version_13, is_resumed } = session.agreed();
@@ -433,7 +433,7 @@ impl Tls {
         }
     }
 
-    /// Sends ciphertext of the layer's own, now or when the send in flight is done.
+    /// Sends ciphertext of the layer itself, now or after the send in flight.
     fn write<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, out: &[u8]) {
         if connection.driver_sends {
             connection.pending.extend_from_slice(out);
@@ -442,7 +442,7 @@ impl Tls {
         }
     }
 
-    /// The driver has nothing in flight on a connection.
+    /// Handles that the driver has no bytes of a connection in flight any more.
     fn sent<D: Driver>(&mut self, driver: &mut D, mut connection: Box<Connection>) -> Option<Event> {
         let conn = connection.id;
         connection.driver_sends = false;
@@ -464,7 +464,7 @@ impl Tls {
         }
     }
 
-    /// Tells the peer that nothing follows, where that can be sent at once.
+    /// Sends close_notify to the peer, if it can be sent at once.
     pub(super) fn finish<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -474,7 +474,7 @@ impl Tls {
         let conn = connection.id;
         self.remove(driver, &mut connection);
         if connection.waiting_bytes() > 0 {
-            // The peer doesn't read; and what it has would be a part.
+            // The peer doesn't read, and has an incomplete record.
             return driver.close(conn);
         }
         if let (Stage::Open(session), false) = (&mut connection.stage, connection.driver_sends) {
@@ -485,7 +485,7 @@ impl Tls {
         driver.finish(conn, linger);
     }
 
-    /// Whether a connection is open, and neither side waits for anything of ours.
+    /// Whether a connection is open and has no pending data of the layer.
     pub(super) fn is_idle(&self, conn: ConnId) -> bool {
         let has_event = |event: &Event| matches!(event, Event::PeerFinished(other) if *other == conn);
         let is_still = |connection: &Connection| connection.is_open() && !connection.driver_sends;
@@ -503,13 +503,13 @@ impl Tls {
         Some(detached)
     }
 
-    /// A turn begins. Returns whether there is something to do without an event of the driver.
+    /// Begins a turn. Returns whether there is work that no event of the driver announces.
     pub(super) fn begin_turn(&mut self) -> bool {
         self.work = SignatureWork::new(HANDSHAKES_PER_TURN);
         !self.waiting.is_empty() || !self.events.is_empty()
     }
 
-    /// Takes a buffer back that it has handed out; else returns it.
+    /// Takes back a buffer of the layer. Returns other buffers.
     pub(super) fn recycle(&mut self, mut buffer: ReceiveBuffer) -> Option<ReceiveBuffer> {
         if buffer.capacity() < PLAIN_BYTES {
             return Some(buffer);

@@ -1,6 +1,6 @@
-//! The few fields of a certificate that the server shows or chooses by (X.509, RFC 5280): its end and its DNS names.
+//! Reads the few fields of a certificate that the server shows or uses for its choice (X.509, RFC 5280): expiry and DNS names.
 //!
-//! Reads what an operator configured, but never panics: what it can't read is `None`.
+//! The input comes from an operator's configuration, but no input causes a panic. A field that can't be read is `None`.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ const DNS_NAME: u8 = 0x82;
 /// 2.5.29.17, the extension with the alternative names.
 const ALTERNATIVE_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// What is read of a certificate.
+/// The fields of a certificate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// Begin of its validity, since 1970.
+    /// Start of the certificate's validity, since 1970.
     pub(super) not_before: Duration,
-    /// End of its validity, since 1970.
+    /// End of the certificate's validity, since 1970.
     pub(super) not_after: Duration,
-    /// Its DNS names, in lower case.
+    /// DNS names of the certificate, in lower case.
     pub(super) names: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ fn alternative_names(extensions: &[u8]) -> Option<Vec<String>> {
         if extension.expect(OID)? != ALTERNATIVE_NAMES {
             continue;
         }
-        // Whether it is critical may come in between.
+        // The flag `critical` may precede it.
         let (_, value) = std::iter::from_fn(|| extension.next()).find(|(tag, _)| *tag == OCTET_STRING)?;
         let mut names = Reader(Reader(value).expect(SEQUENCE)?);
         let names = std::iter::from_fn(|| names.next()).filter(|(tag, _)| *tag == DNS_NAME);
@@ -128,7 +128,7 @@ fn time((tag, text): (u8, &[u8])) -> Option<Duration> {
         + (month * 153 + 2) / 5
         + day
         - 719_469;
-    // One that begins before 1970 has begun.
+    // A validity that begins before 1970 has begun.
     Some(Duration::from_secs(u64::try_from(days * 86_400 + seconds).unwrap_or_default()))
 }
 

@@ -1,8 +1,9 @@
-//! A driver upon a driver, which encrypts what the core sends on connections that speak TLS, and hands out plaintext.
+//! A driver on top of a driver. It encrypts data that the core sends on TLS connections, and delivers plaintext to the core.
 //!
-//! For the core, such a connection is like any other: it sends frames, gets [`Event::Received`] with plaintext, and the contract of
-//! [`Driver`] holds. A connection speaks TLS from [`TlsLayer::begin`] on; the core gets nothing of it before its handshake is done.
-//! What it sends until then is dropped, as nobody could read it. What is done with each connection is in [`super::connections`].
+//! For the core, such a connection is like any other: the core sends frames and receives [`Event::Received`] with plaintext, and
+//! the contract of [`Driver`] holds. A connection speaks TLS from [`TlsLayer::begin`] on. The core receives none of its events
+//! before the handshake is complete. Data that the core sends until then is dropped, because it can't be encrypted.
+//! [`super::connections`] handles the connections.
 
 use super::connection::Connection;
 use super::connections::{Tls, TlsSettings};
@@ -25,7 +26,7 @@ impl<D: Driver> TlsLayer<D> {
         Self { driver, tls: settings.map(|settings| Box::new(Tls::new(settings))) }
     }
 
-    /// What has been received of a connection, and what follows, is TLS. Nothing has been sent on it.
+    /// Begins TLS on a connection on which nothing has been sent. `received` is its first ciphertext.
     pub(crate) fn begin(&mut self, conn: ConnId, received: Vec<u8>) {
         match &mut self.tls {
             Some(tls) => tls.begin(&mut self.driver, conn, received),
@@ -43,12 +44,12 @@ impl<D: Driver> TlsLayer<D> {
         }
     }
 
-    /// The connections that left so and are open.
+    /// The open connections that left through [`Self::detach_plain`].
     pub(crate) fn relayed(&self) -> Vec<ConnId> {
         self.tls.iter().flat_map(|tls| tls.pumps.values().copied()).collect()
     }
 
-    /// Ends one of them. Returns false if something for its client is in flight, unless it is the last time.
+    /// Ends a relayed connection. Returns `false` if data for its client is in flight, unless `is_last` is set.
     pub(crate) fn end_relayed(&mut self, conn: ConnId, is_last: bool) -> bool {
         self.tls.as_mut().is_none_or(|tls| tls.end_relayed(&mut self.driver, conn, is_last))
     }

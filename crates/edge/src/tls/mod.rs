@@ -5,9 +5,9 @@
 //!         ◄── ciphertext ──       ◄── encrypt ── frames ──────
 //! ```
 //!
-//! The layer is a driver upon a driver ([`layer`]), so that neither the core nor the protocols know whether a connection is
-//! encrypted. [`session`] is the only file that names rustls' connection: bytes in, plaintext and bytes out, in buffers of the
-//! caller's. [`certificates`] and [`tickets`] are shared by all cores and can be replaced while the server runs.
+//! The layer is a driver on top of a driver ([`layer`]), so neither the core nor the protocols know whether a connection is
+//! encrypted. [`session`] is the only file that names rustls' connection: it takes bytes, and writes plaintext and bytes into
+//! buffers of the caller. [`certificates`] and [`tickets`] are shared by all cores and can be replaced while the server runs.
 //!
 //! Deliberately left out: client certificates, early data (a request could be replayed), HTTP/2, the kernel's TLS, versions
 //! below 1.2, and renegotiation, which rustls refuses.

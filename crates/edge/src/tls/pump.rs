@@ -1,9 +1,9 @@
-//! Connections that leave the data plane for another node ([`crate::ports::Relay`]), and keep their TLS here.
+//! Connections that leave the data plane for another node ([`crate::ports::Relay`]) while their TLS stays here.
 //!
-//! A connection leaves as a descriptor, and the keys can't go with it. So it leaves as one end of a pair of sockets, whose other end is
-//! a connection of the driver: what arrives there is encrypted for the client, and what the client sends is written there.
-//! Flow control is that of the sockets: where one side can't be sent to, the other isn't read from. If the other node can't be
-//! reached, the end comes back and is served as a plain connection.
+//! A connection leaves as a file descriptor, without its keys. So it leaves as one end of a socket pair, whose other end is a
+//! connection of the driver. Data that arrives there is encrypted for the client, and data of the client is written there. The
+//! sockets provide flow control: while one side can't be written to, the other isn't read from. If the other node can't be
+//! reached, the end of the pair returns and is served as a plain connection.
 
 use super::connection::Connection;
 use super::connections::Tls;
@@ -12,11 +12,12 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use stentor_driver::{ConnId, DetachedConnection, Driver, Event, Sending};
 
-/// How long either side is waited for when the other one has ended.
+/// Time that either side has to end after the other one has ended.
 const LINGER: Duration = Duration::from_secs(5);
 
 impl Tls {
-    /// The other end of a connection whose TLS stays here. The core forgets the connection. `None`: it can't be had.
+    /// Returns the far end of the socket pair of a connection whose TLS stays here. The core forgets the connection. `None` if
+    /// the system refuses a pair.
     pub(super) fn detach_plain<D: Driver>(
         &mut self,
         driver: &mut D,
@@ -27,14 +28,14 @@ impl Tls {
         }
         let (near, far) = UnixStream::pair().ok()?;
         near.set_nonblocking(true).and_then(|()| far.set_nonblocking(true)).ok()?;
-        // A simulated driver takes no descriptor.
+        // A simulated driver takes no file descriptor.
         let near = driver.attach(DetachedConnection::from(OwnedFd::from(near))).ok()?;
         self.get_mut(conn)?.pump = Some(near);
         self.pumps.insert(near, conn);
         Some(DetachedConnection::from(OwnedFd::from(far)))
     }
 
-    /// Passes on an event of a pair. What isn't of one is returned.
+    /// Handles an event of a socket pair. Other events are returned.
     pub(super) fn pump<D: Driver>(&mut self, driver: &mut D, event: Event) -> Option<Event> {
         let (Event::Received { conn: near, .. }
         | Event::Sent(near)
@@ -56,7 +57,7 @@ impl Tls {
             }
             Event::Sent(_) => driver.resume(conn),
             Event::EndPending(_) => {}
-            // While something is in flight it isn't read from, so the client has it all.
+            // A side isn't read from while bytes are in flight to the other one, so the client has received all of them.
             _ => {
                 if let Some(connection) = self.take(conn) {
                     self.finish(driver, connection, LINGER);
@@ -66,15 +67,14 @@ impl Tls {
         None
     }
 
-    /// Writes what a client has sent.
+    /// Writes plaintext of a client to the near end of its pair.
     pub(super) fn pump_plain<D: Driver>(&mut self, driver: &mut D, conn: ConnId, near: ConnId, plain: &[u8]) {
         if driver.send_bytes(near, plain) == Sending::InFlight {
             driver.pause(conn);
         }
     }
 
-    /// Ends a connection that has left the core. Returns false if something for its client is in flight, unless it is the last
-    /// time.
+    /// Ends a connection that has left the core. Returns `false` if data for its client is in flight, unless `is_last` is set.
     pub(super) fn end_relayed<D: Driver>(&mut self, driver: &mut D, conn: ConnId, is_last: bool) -> bool {
         let waits = |connection: &Connection| connection.driver_sends && !is_last;
         if self.get(conn).is_some_and(waits) {
@@ -86,7 +86,7 @@ impl Tls {
         true
     }
 
-    /// A connection ends: so does its pair.
+    /// Ends the socket pair of a connection that ends.
     pub(super) fn end_pump<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) {
         if let Some(near) = connection.pump.take() {
             self.pumps.remove(&near);

@@ -1,7 +1,7 @@
-//! One connection's TLS: bytes in, plaintext and bytes out, all in buffers of the caller's.
+//! TLS of one connection: takes bytes, and writes plaintext and bytes into buffers of the caller.
 //!
-//! The only file that names rustls' connection. It is the unbuffered one, because a connection that keeps no buffers
-//! takes 4 kB less; its interface changes with rustls 0.24.
+//! This is the only file that names rustls' connection. It uses the unbuffered one, because a connection without buffers takes 4
+//! kB less. Its interface changes with rustls 0.24.
 
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{
@@ -10,25 +10,25 @@ use rustls::unbuffered::{
 use rustls::{Error, HandshakeKind, ProtocolVersion, ServerConfig};
 use std::sync::Arc;
 
-/// The bytes that a record has besides its content: at most 5 before it, an explicit nonce of 8, the type and a tag of 16.
+/// Size of a record besides its content: a header of 5 bytes, an explicit nonce of 8, the type, and a tag of 16.
 const RECORD_OVERHEAD_BYTES: usize = 32;
-/// The content of a record (RFC 8446, section 5.1).
+/// Maximum size of a record's content (RFC 8446, section 5.1).
 pub(super) const RECORD_BYTES_MAX: usize = 1 << 14;
-/// Room for a flight of a handshake without a certificate chain.
+/// Size of a flight of a handshake without a certificate chain.
 const FLIGHT_BYTES: usize = 512;
 
 /// The result of input.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// How much of the input isn't needed any more. The rest comes again, with what follows.
+    /// Number of input bytes that were consumed. The caller passes the rest again, with the bytes that follow.
     pub(super) consumed: usize,
-    /// The peer has said that nothing follows.
+    /// `true` if the peer has sent close_notify.
     pub(super) peer_finished: bool,
-    /// Why the connection ends. What was written tells the peer.
+    /// Reason for closing. The TLS alert has already been written.
     pub(super) error: Option<Error>,
 }
 
-/// What a completed handshake agreed on.
+/// Results of a completed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
     pub(super) is_version_13: bool,
@@ -46,13 +46,12 @@ impl Session {
         self.0.is_handshaking()
     }
 
-    /// Whether the client was asked for another hello (HelloRetryRequest, RFC 8446, section 4.1.4), and no session was resumed
-    /// since.
+    /// Whether another ClientHello was requested (HelloRetryRequest, RFC 8446, section 4.1.4), and no session was resumed since.
     pub(super) fn has_asked_again(&self) -> bool {
         self.0.handshake_kind() == Some(HandshakeKind::FullWithHelloRetryRequest)
     }
 
-    /// What the handshake agreed on, once it is complete.
+    /// The results of the handshake, once it is complete.
     pub(super) fn agreed(&self) -> Agreed {
         Agreed {
             is_version_13: self.0.protocol_version() == Some(ProtocolVersion::TLSv1_3),
@@ -60,7 +59,7 @@ impl Session {
         }
     }
 
-    /// Handles input. Plaintext goes to `plain`, what the peer is to get to `out`.
+    /// Handles input. Appends plaintext to `plain`, and bytes for the peer to `out`.
     pub(super) fn receive(
         &mut self,
         input: &mut [u8],
@@ -102,14 +101,14 @@ impl Session {
         }
     }
 
-    /// Encrypts `plain` to `out`. `unread`: what the last input left. Returns whether the connection can still send.
+    /// Encrypts `plain` to `out`. `unread` is the rest of the last input. Returns whether the connection can still send.
     pub(super) fn encrypt(&mut self, plain: &[u8], unread: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
         let records = plain.len().div_ceil(RECORD_BYTES_MAX).max(1);
         let room = plain.len() + records * RECORD_OVERHEAD_BYTES;
         self.write(room, unread, out, |traffic, out| traffic.encrypt(plain, out))
     }
 
-    /// Writes to `out` that nothing follows.
+    /// Writes close_notify to `out`.
     pub(super) fn close(&mut self, unread: &mut Vec<u8>, out: &mut Vec<u8>) {
         self.write(RECORD_OVERHEAD_BYTES, unread, out, |traffic, out| traffic.queue_close_notify(out));
     }
@@ -123,7 +122,7 @@ impl Session {
     ) -> bool {
         let begin = out.len();
         loop {
-            // rustls remembers which part of a message it has seen in what is unread.
+            // rustls tracks which part of a message it has seen in `unread`.
             let UnbufferedStatus { discard, state } = self.0.process_tls_records(unread);
             match state {
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, out),
@@ -156,7 +155,7 @@ impl Session {
         }
     }
 
-    /// Writes an alert, after an error. What the input has can't be handled again.
+    /// Writes an alert after an error. The input can't be handled again.
     fn write_alert(&mut self, mut input: &mut [u8], out: &mut Vec<u8>) {
         while self.0.wants_write() {
             let UnbufferedStatus { discard, state } = self.0.process_tls_records(input);

@@ -1,8 +1,8 @@
-//! Session tickets: what a client presents to continue an earlier session without a full handshake (RFC 8446, section 4.6.1).
+//! Session tickets, with which a client continues an earlier session without a full handshake (RFC 8446, section 4.6.1).
 //!
-//! The state is in the ticket, encrypted, so that the server keeps nothing. All keys follow from one secret and the time:
-//! each key is used for [`KEY_LIFETIME`] and understood for as long again. Nodes with the same secret therefore
-//! understand each other's tickets, and rotate together, without speaking with each other. A secret that nobody configured is random.
+//! The encrypted state is in the ticket, so the server stores nothing. All keys are derived from one secret and the time: each
+//! key encrypts for [`KEY_LIFETIME`] and decrypts for as long again. Nodes with the same secret therefore accept each other's
+//! tickets, and rotate keys together, without communication. Without a configured secret, a random one is used.
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
@@ -12,9 +12,9 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a key encrypts tickets.
+/// Time during which a key encrypts tickets.
 const KEY_LIFETIME: Duration = Duration::from_secs(6 * 3600);
-/// The number of the key, in clear.
+/// Size of the key's number, which isn't encrypted.
 const PERIOD_BYTES: usize = size_of::<u64>();
 
 /// The minimum length of a configured secret.
@@ -32,7 +32,7 @@ impl fmt::Debug for Tickets {
 }
 
 impl Tickets {
-    /// With this secret, or a random one. `None`: the system has no random bytes.
+    /// Makes tickets with this secret, or with a random one. `None` if the system has no random bytes.
     pub(super) fn new(secret: Option<Vec<u8>>) -> Option<Self> {
         let random = SystemRandom::new();
         let secret = match secret {
@@ -87,7 +87,7 @@ impl Tickets {
     }
 }
 
-/// The number of the key of this moment.
+/// The number of the current key.
 fn period() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_secs() / KEY_LIFETIME.as_secs()

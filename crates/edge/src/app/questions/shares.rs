@@ -1,4 +1,4 @@
-//! Open questions by address: when too many are open, the address with the most makes room for others.
+//! Open questions by address. When too many are open, the address with the most makes room for others.
 
 use super::Questions;
 use std::collections::{BTreeSet, HashMap};
@@ -34,7 +34,7 @@ impl Shares {
         self.changed(source, before);
     }
 
-    /// Takes a question out, if it is there.
+    /// Removes a question, if it exists.
     pub(super) fn remove(&mut self, number: u64) {
         let Some(source) = self.sources.remove(&number) else { return };
         let before = self.len_of(source);
@@ -42,7 +42,7 @@ impl Shares {
         self.changed(source, before);
     }
 
-    /// The last question of the address with the most, if these are more than `len`.
+    /// The last question of the address with the most, if it has more than `len`.
     fn last_of_longest(&self, len: usize) -> Option<u64> {
         let (longest, source) = self.by_len.last()?;
         self.numbers.get(source)?.last().copied().filter(|_| *longest > len)

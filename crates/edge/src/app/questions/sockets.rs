@@ -5,10 +5,10 @@ use crate::ports::{SocketName, SocketQuestion, Ticket};
 use std::time::Instant;
 
 impl Questions {
-    /// Looks for a socket on other nodes, by `find`. Returns the number under which it has come; `None` if it hasn't.
+    /// Looks for a socket on other nodes, by `find`. Returns the number under which it has arrived. `None` if no node has it.
     ///
     /// # Errors
-    /// It isn't known yet.
+    /// The answer is pending.
     pub(crate) fn find_socket(
         &mut self,
         now: Instant,

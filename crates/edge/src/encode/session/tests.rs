@@ -1,4 +1,4 @@
-//! Packets to one session, as frames and as records.
+//! Packets for one session, as frames and as records.
 
 use super::*;
 use crate::encode::records;

@@ -1,4 +1,4 @@
-//! A client of Engine.IO as the core sees it.
+//! The interface of an Engine.IO client to the core.
 
 use super::heartbeat::HELD_UP;
 use super::packets::RELEASE_INTERVAL;
@@ -71,7 +71,7 @@ impl client::Client for Client {
     }
 
     fn end_session(&mut self, ex: &mut Executor, session: SessionId, why: Disconnect) {
-        // If the client may reconnect, it ends as a whole, so that it does.
+        // A client that may reconnect ends as a whole, so that it does.
         let Some(io) = self.socketio_mut().filter(|_| !why.reconnect()) else {
             return self.end(ex, End::Because(why));
         };
@@ -108,7 +108,7 @@ impl client::Client for Client {
         }
         match (&mut self.probe, packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
-                // It is a text in either version.
+                // The packet is a text in both versions.
                 EngineFraming::V4.text(out, "3probe");
                 probe.answered = true;
                 probe.release_at = now.after(RELEASE_INTERVAL);
@@ -120,7 +120,7 @@ impl client::Client for Client {
                 self.upgrade(ex, conn, out);
                 Flow::Continue
             }
-            // Before the probe it isn't known what this is: only this connection ends.
+            // Before the probe, the connection may not be the client's, so only this connection ends.
             _ => {
                 ex.metrics().protocol_errors.add(1);
                 ex.close_socket(conn);
@@ -158,7 +158,7 @@ impl client::Client for Client {
                 return self.end(ex, End::Because(Disconnect::NotConnected));
             }
             if status.paused_by_server {
-                // The client's input can't be seen.
+                // The server doesn't read the client's input now.
                 io.extend_packet(now.after(message_timeout));
             } else if io.is_packet_overdue(now) {
                 return self.end(ex, End::Because(Disconnect::MessageTimeout));
@@ -179,14 +179,14 @@ impl client::Client for Client {
                     self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
                 }
             }
-            // A slow client isn't dead. But it waits for pings, whatever else it gets.
+            // Progress counts as a sign of life, but the client waits for pings, whatever else it receives.
             (Version::V4, Some(pinged_at)) if !pinged_at.is_before(alive_at) => {
                 self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
             }
             (Version::V4, _) => {
                 self.pinged_at = Some(now);
-                // Counted from when it was due, so that clients can rely on the sum of both intervals. But a server
-                // that was held up has to be patient.
+                // The interval starts at the due time, so that clients can rely on the sum of both intervals. But a server that
+                // was delayed itself must be patient.
                 let due_at = self.state.due_at;
                 let from = if now.from(due_at) > HELD_UP { now } else { due_at };
                 self.state.due_at = from.after(heartbeat.timeout);
@@ -217,7 +217,7 @@ impl client::Client for Client {
         });
     }
 
-    /// Ends the client: first its sessions, then the connection that carries it, or else the next one.
+    /// Ends the client: first its sessions, then the connection that carries it, or otherwise the next one.
     ///
     /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
     /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
@@ -246,15 +246,14 @@ impl client::Client for Client {
         self.end_transport(ex, end, last_words);
     }
 
-    /// Ends the client and its connection because the application wants it so. Its sockets are disconnected first, so
-    /// that it doesn't reconnect.
+    /// Ends the client and its connection for the application. Its sockets are disconnected first, so that it doesn't reconnect.
     fn close(&mut self, ex: &mut Executor) {
         let framing = self.framing();
         let mut packets = Vec::new();
         if let Some(io) = self.socketio_mut() {
             io.disconnect_all(ex, framing, &mut packets);
         }
-        // In the answer to one poll. The close packet is in that to the next.
+        // The packets are in the answer to one poll, and the close packet is in the next one.
         self.state.queue.append(&mut packets);
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
     }

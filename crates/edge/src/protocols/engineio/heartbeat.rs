@@ -1,4 +1,4 @@
-//! What is due of a client, and its end.
+//! Timeouts of a client, and its end.
 
 use super::packets::RELEASE_INTERVAL;
 use super::{Client, payload};
@@ -9,7 +9,7 @@ use crate::protocols::client::{ActiveTransport, Client as _};
 use std::time::Duration;
 use stentor_wire::engineio::Version;
 
-/// A timer that is later than this was held up by a busy server.
+/// Delay of a timer above which the server itself was busy.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
 impl Client {
@@ -47,7 +47,7 @@ impl Client {
     pub(super) fn end_transport(&mut self, ex: &mut Executor, end: End, mut last_words: Vec<u8>) {
         if let Some(probe) = self.probe.take() {
             ex.push(if end.may_reconnect() {
-                // The client may have moved there already while its announcement is still in flight.
+                // The client may already use the WebSocket while its upgrade packet is still in flight.
                 Effect::Connection(probe.conn, ToConnection::End)
             } else {
                 Effect::Connection(probe.conn, ToConnection::Close(1000, ""))
@@ -68,7 +68,7 @@ impl Client {
                 };
                 ex.push(Effect::Connection(conn, ToConnection::Close(code, reason)));
             }
-            // socket.io-client 4 handles packets after those of Engine.IO that came with them: a close packet would
+            // socket.io-client 4 handles Socket.IO packets after Engine.IO packets of the same payload: a close packet would
             // overtake them.
             ActiveTransport::Poll(conn) if !last_words.is_empty() => {
                 let answer = PollAnswer::Records(std::mem::take(&mut last_words));
@@ -86,7 +86,7 @@ impl Client {
                     ex.push(Effect::Connection(conn, ToConnection::Answer(answer)));
                 }
             }
-            // The next poll is told. A client that didn't answer a ping is gone.
+            // The next poll is answered with the end. A client that didn't answer a ping has disconnected.
             ActiveTransport::None if matches!(end, End::Because(why) if why != Disconnect::HeartbeatTimeout) =>
             {
                 self.state.queue = last_words;
@@ -98,7 +98,7 @@ impl Client {
         self.remove(ex);
     }
 
-    /// The client is kept until its next poll, which is told of the end.
+    /// Keeps the client until its next poll, which receives the close reason.
     fn linger(&mut self, ex: &mut Executor) {
         self.state.due_at = ex.millis().after(ex.options().limits.close_timeout);
         ex.arm_client(self.state.id);

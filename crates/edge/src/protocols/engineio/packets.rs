@@ -1,4 +1,4 @@
-//! The packets of a client, and what is written to it.
+//! Packets of a client: input and output.
 
 use super::{ApplicationProtocol, Client, payload};
 use crate::app::Message;
@@ -14,15 +14,15 @@ use std::time::Duration;
 use stentor_wire::engineio::{Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
 
-/// How often polls are released while a client moves to a WebSocket. Engine.IO does it as often.
+/// Interval at which polls are released during an upgrade, as in Engine.IO.
 pub(super) const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Client {
-    /// The client moves to a WebSocket.
+    /// Completes the client's upgrade to a WebSocket.
     pub(super) fn upgrade(&mut self, ex: &mut Executor, conn: ConnId, out: &mut Vec<u8>) {
         self.probe = None;
         if let ActiveTransport::Poll(poll) = self.state.transport {
-            // The poll that waits gets what there is; the next packets leave on the WebSocket.
+            // The waiting poll receives the queue. Later packets are sent on the WebSocket.
             self.state.queue.extend_from_slice(&payload::NOOP);
             let records = self.take_records(ex);
             ex.push(Effect::Connection(poll, ToConnection::Answer(PollAnswer::Records(records))));
@@ -44,7 +44,7 @@ impl Client {
         ex.flush_client(self.state.id);
     }
 
-    /// Handles one packet. Its answers are appended to `out`.
+    /// Handles one packet. Answers are appended to `out`.
     #[inline]
     pub(super) fn handle_packet(
         &mut self,
@@ -65,7 +65,7 @@ impl Client {
                 self.state.due_at = ex.millis().after(ex.options().heartbeat.interval);
                 self.pinged_at = None;
             }
-            // In each version only one side pings.
+            // In each version, only one side sends pings.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
                 ex.metrics().protocol_errors.add(1);
                 ex.end_client(self.state.id, End::Fault);

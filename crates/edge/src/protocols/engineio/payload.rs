@@ -11,7 +11,7 @@ use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat};
 pub(super) const NOOP: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'6'];
 /// A record that ends the session.
 pub(super) const CLOSE: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'1'];
-/// What the first poll after the end of a session gets: a noop and the end.
+/// Payload for the first poll of a closed session: a NOOP packet and a CLOSE packet.
 pub(super) const END: [u8; 2 * (RECORD_HEAD_BYTES + 1)] = [TEXT, 1, 0, 0, 0, b'6', TEXT, 1, 0, 0, 0, b'1'];
 
 /// Appends the whole answer to a poll. `queue` holds at least one record.
@@ -45,8 +45,8 @@ pub(super) fn write_answer(
     answer(out, options_of(poll, date), 200, content_type, &headers, &body);
 }
 
-/// Appends the response to a poll of a session that has ended and whose client should reconnect by itself. A close
-/// packet doesn't work: python-engineio and rust_socketio don't reconnect after it.
+/// Appends the response to a poll of a closed session whose client should reconnect by itself. A close packet doesn't achieve
+/// this: python-engineio and rust_socketio don't reconnect after it.
 pub(super) fn write_unavailable(out: &mut Vec<u8>, date: HttpDate, poll: &Poll) {
     let mut headers = cors_of(poll);
     headers.push(("Retry-After", "1"));

@@ -31,7 +31,7 @@ use stentor_wire::ws::handshake;
 type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
 
-/// Handles the head of a request.
+/// Handles the headers of a request.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -60,7 +60,7 @@ pub(crate) fn handle_request(
     }
     let Some(id) = found else { return handshake(cx, clients, &query, is_socketio) };
     let Some(client) = clients.get_mut(id) else { return refuse(cx, RequestError::UnknownSession, None) };
-    // Another version or protocol on the same id isn't its client's doing (CVE-2026-102599).
+    // Another version or protocol with the same id doesn't come from its client (CVE-2026-102599).
     if client.version != query.version || client.is_socketio != is_socketio {
         return refuse(cx, RequestError::BadRequest, None);
     }
@@ -72,7 +72,7 @@ pub(crate) fn handle_request(
     }
     match (query.transport, method) {
         (Transport::WebSocket, _) => probe(cx, client),
-        // CVE-2026-59725: answered, and the connection goes on.
+        // The request is answered, and the connection continues (CVE-2026-59725).
         (_, "POST") if !client.is_polling() || payload_format(cx, &query).is_none() => {
             refuse(cx, RequestError::BadRequest, None)
         }
@@ -81,7 +81,7 @@ pub(crate) fn handle_request(
     }
 }
 
-/// Handles the body of a client's POST, or what is left of it: as much as may be published at once.
+/// Handles the body of a client's POST, or the rest of it: as much as may be published at once.
 pub(crate) fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -91,7 +91,7 @@ pub(crate) fn handle_body(
         return refuse(cx, RequestError::BadRequest, None);
     };
     let id = query.sid.as_deref().and_then(Sid::parse).and_then(|sid| clients.find(sid));
-    // It may have ended, or moved on, while the body was on its way.
+    // The client may have ended, or completed its upgrade, while the body was arriving.
     let client = id.and_then(|id| clients.get_mut(id)).filter(|client| client.is_polling());
     let Some(client) = client else { return refuse(cx, RequestError::UnknownSession, None) };
     packets(cx, client, &query, buffered)
@@ -139,7 +139,7 @@ fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str
     cx.answer(error.status(), "application/json", &cors_of(cx), &body)
 }
 
-/// Refuses a client that isn't let in, as Engine.IO's own servers do.
+/// Refuses a client in the way of Engine.IO's own servers.
 fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
     cx.count_error();
     let mut body = Vec::with_capacity(64);
@@ -166,7 +166,7 @@ fn handshake(
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
         return unavailable;
     }
-    // Clients of Socket.IO expect whole documents unless they say otherwise.
+    // Socket.IO clients receive whole documents unless they request deltas.
     let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys).and_then(|mut query| {
         let feeds = query.feeds(None, !is_socketio)?;
         Ok((feeds, query.raw))
@@ -177,13 +177,13 @@ fn handshake(
     };
     let accepted = match query.transport {
         Transport::Polling => None,
-        // Compression is off for these, as in their own server: a frame is shared with polls' records.
+        // Compression is off, as in Engine.IO's own server: frames and records of polls share their bytes.
         Transport::WebSocket => match handshake::check_request(cx.request, None) {
             Ok(accepted) => Some(accepted),
             Err(_) => return refuse(cx, RequestError::BadRequest, None),
         },
     };
-    // Clients of Socket.IO 5 present their token in a CONNECT. One in the handshake counts as well.
+    // Clients of protocol 5 of Socket.IO present their token in a CONNECT. A token in the handshake counts as well.
     let identity = match is_socketio && query.version == Version::V4 && !cx.has_token() {
         true => Ok(None),
         false => match cx.identify(protocol_name(is_socketio)) {
@@ -192,7 +192,7 @@ fn handshake(
             Ok(identity) => Ok(identity),
         },
     };
-    // Those of Socket.IO 4 are told in a packet.
+    // Clients of protocol 4 of Socket.IO are refused by a packet.
     let identity = match identity {
         Err(denial) if !(is_socketio && query.version == Version::V3) => return refuse_denied(cx, &denial),
         identity => identity,
@@ -285,7 +285,7 @@ fn open_session(
     let ex = &mut *cx.ex;
     if let ApplicationProtocol::SocketIo(io) = &mut client.application {
         io.set_feeds(feeds);
-        // Clients of protocol 4 are connected to the main namespace unasked.
+        // Clients of protocol 4 are connected to the main namespace without a CONNECT.
         if client.version == Version::V3 {
             io.connect_unasked(ex, carrier, cx.request, identity, out);
         }
@@ -302,16 +302,16 @@ fn open_session(
     ex.subscribe_feeds(session, feeds);
 }
 
-/// A client polls.
+/// Handles a poll.
 fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> Outcome {
     let mut poll = new_poll(cx, client, query);
     poll.base64 |= client.base64;
     let ex = &mut *cx.ex;
     client.state.alive_at = ex.millis();
     match client.state.transport {
-        // It has moved on.
+        // The client has completed its upgrade.
         ActiveTransport::WebSocket(_) => return refuse(cx, RequestError::BadRequest, None),
-        // Two at once: whoever polls doesn't know what it does, or isn't the client.
+        // A second poll at the same time is a client's mistake, or comes from another client.
         ActiveTransport::Poll(_) => {
             client.end(ex, End::Fault);
             return refuse(cx, RequestError::BadRequest, None);
@@ -327,7 +327,7 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
             payload::write_answer(cx.out, cx.options.date, &poll, &payload::END, &[]);
             client.remove(ex);
         } else {
-            // The next poll is told of the end.
+            // The answer to the next poll has the end.
             payload::write_answer(cx.out, cx.options.date, &poll, &last_words, &[]);
         }
         return cx.answered();
@@ -428,19 +428,19 @@ fn bad_payload(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
     refuse(cx, RequestError::BadRequest, None)
 }
 
-/// A polling client opens a WebSocket, to move there.
+/// Handles a WebSocket request of a polling client that upgrades.
 fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
     let Ok(accepted) = handshake::check_request(cx.request, None) else {
         return refuse(cx, RequestError::BadRequest, None);
     };
-    // Nothing would watch over a connection of a client that is no longer there.
+    // A connection of a client that has ended would have no timeouts.
     if client.state.ended {
         return refuse(cx, RequestError::UnknownSession, None);
     }
     let (ex, conn) = (&mut *cx.ex, cx.conn);
     accepted.write_response(cx.out, &[], subprotocols(cx.request).next());
     if matches!(client.state.transport, ActiveTransport::WebSocket(_)) || client.probe.is_some() {
-        // One is enough, and it isn't clear whose this is.
+        // A client may have one such WebSocket. The server can't tell which one is genuine.
         ex.close_socket(conn);
     } else {
         let until = ex.millis().after(ex.options().engine.upgrade_timeout);
@@ -462,7 +462,7 @@ fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'_>) -> Poll
     }
 }
 
-/// Lets a page of another origin read the response, and send cookies if its origin is listed.
+/// The headers with which a page of another origin may read the response, and send cookies if its origin is listed.
 fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     let origin = cx.allow_origin();
     let mut extra = cors(origin);

@@ -1,4 +1,4 @@
-//! Connecting to a namespace.
+//! Connects clients to namespaces.
 
 use super::{Carrier, Flow, Input, Socket, SocketIo};
 use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
@@ -15,13 +15,13 @@ use stentor_wire::engineio::Version;
 use stentor_wire::http1::{self, Request};
 use stentor_wire::socketio;
 
-/// Maximum number of CONNECTs of a client that are refused for good.
+/// Maximum number of permanently refused CONNECTs of a client.
 const REFUSED_MAX: u8 = 100;
 /// Maximum number of parameters in a namespace's query, as in Node.
 const QUERY_PAIRS_MAX: usize = 1_000;
 
 impl SocketIo {
-    /// Connects a client of protocol 4 to the main namespace, unasked.
+    /// Connects a client of protocol 4 to the main namespace, without a CONNECT.
     pub(crate) fn connect_unasked(
         &mut self,
         ex: &mut Executor,
@@ -38,8 +38,8 @@ impl SocketIo {
         self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
     }
 
-    /// Who a client is in a namespace, by its token there or by that of its handshake. The handshake itself has been about the
-    /// main namespace.
+    /// Verifies a client's identity in a namespace, by its token there or by the token of its handshake. The handshake has
+    /// verified the identity in the main namespace.
     fn identify(
         ex: &mut Executor,
         carrier: Carrier,
@@ -70,7 +70,7 @@ impl SocketIo {
         Ok(identity)
     }
 
-    /// A client wants to connect to a namespace.
+    /// Handles a CONNECT.
     pub(super) fn handle_connect(
         &mut self,
         ex: &mut Executor,
@@ -84,7 +84,7 @@ impl SocketIo {
         if self.sockets.len() >= ex.options().engine.namespaces_max {
             return refuse(carrier, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
         }
-        // Longer ones can't have rooms.
+        // A namespace with a longer name can't have rooms.
         let Ok(room) = Room::all_members(namespace) else {
             return refuse(carrier, namespace, "Invalid namespace", None, out);
         };
@@ -157,11 +157,11 @@ impl SocketIo {
         let pid = slot.and_then(|slot| ex.recovery.get(slot)).map(|socket| socket.pid.to_string());
         let socket_id = match version {
             Version::V3 => id_of_version_3(&name, namespace),
-            // A session that is recovered has the id that it had.
+            // A recovered session keeps its id.
             Version::V4 => ex.public_id(session).to_string(),
         };
         if hello.recovered {
-            // What it missed comes before the answer.
+            // Missed messages precede the answer.
             ex.take_at_once(session, out);
         }
         framing.packet(out, 80, |out| {
@@ -181,8 +181,7 @@ impl SocketIo {
         Flow::if_continues(!ex.effects.closes_since(asked, session))
     }
 
-    /// The other core that keeps what a client missed, if the client shows it before anything has happened and can go
-    /// there.
+    /// The other core that has a client's missed messages. `None` if the client has already done something else, or can't move.
     fn kept_elsewhere(&self, ex: &Executor, sid: Sid, pid: Sid) -> Option<CoreId> {
         let (core, cores) = (ex.context.core, ex.shared.cores);
         if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.draining {
@@ -200,17 +199,17 @@ fn denial_data(denial: &Denial) -> String {
     format!(r#"{{"code":{code},"retry":{}}}"#, denial.retry)
 }
 
-/// The id that a client of Engine.IO 3 gives its socket in a namespace.
+/// The id that a client of Engine.IO 3 uses for its socket in a namespace.
 pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
     if namespace == "/" { sid.to_owned() } else { format!("{namespace}#{sid}") }
 }
 
-/// Tells a client that it may not connect to a namespace, and why.
+/// Notifies a client that it may not connect to a namespace, with the reason.
 fn refuse_denied(carrier: Carrier, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Flow {
     refuse(carrier, namespace, &denial.message, Some(&denial_data(denial)), out)
 }
 
-/// Tells a client that it isn't connected to a namespace.
+/// Notifies a client that it isn't connected to a namespace.
 fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) -> Flow {
     carrier.framing.packet(out, namespace.len() + message.len() + 32, |out| {
         out.push(b'4');
@@ -219,7 +218,7 @@ fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, 
     Flow::Continue
 }
 
-/// A query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.
+/// Returns a query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.
 pub(super) fn object_of_query(query: &str) -> String {
     let mut names: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let mut members: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>)> = Vec::new();

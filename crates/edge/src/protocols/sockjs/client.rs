@@ -1,4 +1,4 @@
-//! A client's messages, its heartbeats, and its end.
+//! Messages, heartbeats and the end of a client.
 
 use super::encode::wire;
 use super::messages;
@@ -21,11 +21,11 @@ pub(crate) struct Client {
     pub(crate) service: Service,
     pub(crate) envelope: Envelope,
     pub(crate) session: Option<SessionId>,
-    /// There is only a feed: the application isn't asked, and the client may send nothing.
+    /// `true` if the session is for a feed only: the application isn't called, and the client may send no messages.
     pub(super) push_only: bool,
-    /// How it was closed, if the application has said so or the client is to be told.
+    /// Close code and reason, if the application has set them or the client is to be notified.
     pub(super) closed: Option<Box<(u16, Box<str>)>>,
-    /// Keeps its name for this node, in a cluster.
+    /// The claim of the session's name for this node, in a cluster.
     pub(super) claim: Option<Arc<dyn SessionClaim>>,
 }
 
@@ -41,13 +41,13 @@ impl Client {
         Self { state, service, envelope, session: None, push_only, closed: None, claim: None }
     }
 
-    /// How its session is written to by a transport. Messages are records, whatever the transport.
+    /// The encoding of the session on a transport. Messages are records on each transport.
     pub(super) fn encoding(&self, wrapping: Wrapping) -> Encoding {
         Encoding::own(wire(wrapping), self.envelope)
     }
 
-    /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the
-    /// number of remaining bytes at the end of the body, and of remaining messages.
+    /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the number of
+    /// remaining bytes at the end of the body, and of remaining messages.
     pub(super) fn handle_messages(
         &mut self,
         ex: &mut Executor,
@@ -69,7 +69,7 @@ impl Client {
         }
         self.state.queue = queue;
         self.weigh(ex);
-        // Nobody has come for so much.
+        // No receiver has fetched this much.
         if self.state.transport == ActiveTransport::None
             && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max
         {
@@ -114,7 +114,7 @@ impl client::Client for Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
-    /// Closes the connection: only clients over HTTP are in the table.
+    /// Closes the connection, because only clients over HTTP are in the table.
     fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
         ex.close_socket(conn);
         Flow::Stop
@@ -133,7 +133,7 @@ impl client::Client for Client {
             _ if self.state.ended => self.remove(ex),
             ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
                 self.state.due_at = now.after(service_options(ex, self.service, |options| options.heartbeat));
-                // What is on its way is sign of life enough.
+                // Bytes in flight already show that the server is alive.
                 if !status.in_flight {
                     ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
                 }
@@ -145,7 +145,7 @@ impl client::Client for Client {
         }
     }
 
-    /// The client is to come again soon.
+    /// Waits for the client's next request.
     fn handle_response_end(&mut self, ex: &mut Executor) {
         self.state.transport = ActiveTransport::None;
         self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
@@ -161,7 +161,7 @@ impl client::Client for Client {
         ex.flush_client(self.state.id);
     }
 
-    /// The next receiver gets them before the reason of the end.
+    /// The next receiver gets these messages before the reason of the end.
     fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
         self.state.queue.extend_from_slice(encoded);
         self.charge(ex);
@@ -173,7 +173,7 @@ impl client::Client for Client {
         }
     }
 
-    /// Each receiver gets the close code, also later ones.
+    /// Each later receiver gets the close code as well.
     fn end(&mut self, ex: &mut Executor, end: End) {
         if !self.state.begin_end(ex, end) {
             return;
@@ -189,7 +189,7 @@ impl client::Client for Client {
         }
         let Some(session) = self.session else { return };
         ex.close_session(session);
-        // The application doesn't know of a client that may send nothing.
+        // The application doesn't know clients that may send no messages.
         if !self.push_only {
             let scope = HandlerScope { service: self.service, ..HandlerScope::default() };
             ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
@@ -214,7 +214,7 @@ fn service_options<T: Default>(
     service.place().and_then(|place| ex.options().sockjs.get(place)).map(get).unwrap_or_default()
 }
 
-/// How long a client may be without a receiver.
+/// Time for which a client may be without a receiver.
 pub(super) fn disconnect_delay(ex: &Executor, service: Service) -> std::time::Duration {
     service_options(ex, service, |options| options.disconnect_delay)
 }

@@ -1,4 +1,4 @@
-//! Messages of SockJS clients: those of a body, and of a WebSocket message.
+//! Messages of SockJS clients, in a body or in a WebSocket message.
 
 use crate::app::{HandlerScope, Message};
 use crate::budget::MESSAGE_BYTES;
@@ -7,19 +7,19 @@ use crate::protocols::client::Flow;
 use crate::protocols::message;
 use stentor_wire::sockjs::{self, Error, Limits, Messages};
 
-/// Why nothing that follows is handled.
+/// The reason why further messages aren't handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The messages can't be understood.
+    /// The messages can't be parsed.
     Broken,
     /// The application has closed the session.
     Closed,
 }
 
-/// Text and number of the messages that remain.
+/// Text and number of the remaining messages.
 pub(super) type Rest<T> = Option<(T, usize)>;
 
-/// Passes the messages of one WebSocket message to the application, until the share of the turn is used.
+/// Passes the messages of one WebSocket message to the application, until the connection's share of the turn is used.
 pub(super) fn handle_message(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
@@ -37,7 +37,7 @@ pub(super) fn handle_message(
     resume(ex, scope, text, messages, out)
 }
 
-/// Continues with the messages of a WebSocket message, all of which are in `text`.
+/// Continues with the messages of a WebSocket message. All of them are in `text`.
 pub(super) fn resume(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
@@ -50,8 +50,8 @@ pub(super) fn resume(
     Ok(rest.map(|(rest, messages)| (rest.unwrap_or(text).to_owned(), messages)))
 }
 
-/// Passes messages to the application, until the share of the turn is used, `out` is longer than this, or one waits for a
-/// permission. The rest is `None` if that is the first one.
+/// Passes messages to the application, until the connection's share of the turn is used, `out` is longer than this, or a message
+/// waits for a decision. The rest is `None` if that is the first one.
 pub(super) fn deliver<'m>(
     ex: &mut Executor,
     scope: HandlerScope<'_>,

@@ -1,4 +1,4 @@
-//! Requests of SockJS clients that wait for frames: a poll gets one, a stream gets them until it has carried enough.
+//! Requests of SockJS clients that wait for frames. A poll gets one frame, and a stream gets frames until it has carried enough.
 
 use super::encode::frame_of;
 use crate::encode::{records, unchunked_bytes};
@@ -16,18 +16,18 @@ pub(crate) struct Receiver {
     pub(super) client: ClientId,
     pub(super) state: ResponseState,
     pub(super) wrapping: Wrapping,
-    /// Each frame is a chunk (HTTP/1.1).
+    /// `true` if each frame is a chunk (HTTP/1.1).
     pub(super) chunked: bool,
     pub(super) limit: ResponseLimit,
-    /// What a poll's answer begins with; a stream's has left already.
+    /// The beginning of a poll's answer. That of a stream has already been sent.
     pub(super) poll: Option<Box<PollStart>>,
 }
 
-/// What a poll's answer begins with.
+/// The beginning of a poll's answer.
 pub(super) struct PollStart {
-    /// The head, but for the length and the empty line.
+    /// The headers, without the length and the empty line.
     pub(super) head: Vec<u8>,
-    /// The call that a script makes with the frame.
+    /// The JSONP callback.
     pub(super) callback: Vec<u8>,
 }
 
@@ -102,20 +102,21 @@ impl Receiver {
         self.state.is_whole = true;
     }
 
-    /// Appends a frame that isn't messages.
+    /// Appends a frame without messages.
     pub(super) fn say(&mut self, out: &mut Vec<u8>, what: &sockjs::Frame<'_>) {
         let mut frame = Vec::with_capacity(64);
         self.wrapping.write(&mut frame, what);
         self.write(out, &frame);
     }
 
-    /// Ends the answer with this.
+    /// Ends the answer with a close frame.
     pub(super) fn refuse(&mut self, out: &mut Vec<u8>, close: sockjs::Close<'_>) {
         self.say(out, &sockjs::Frame::Close(close));
         self.finish(out);
     }
 
-    /// Appends a frame of what waits for the client, where something does: for a poll what its topics owe it as well.
+    /// Appends a frame with the client's pending messages, if there are any. For a poll, it includes the session's pending
+    /// deliveries.
     pub(super) fn messages(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         let wrapping = self.wrapping;
         let mut frame = wrapping.head().as_bytes().to_vec();
@@ -127,7 +128,7 @@ impl Receiver {
         };
         for (_, text) in records(&client.take_queue()) {
             separate(&mut frame);
-            // Records are what applications wrote as text.
+            // Records contain text of applications.
             wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());
         }
         if self.poll.is_some()
@@ -147,7 +148,7 @@ impl Receiver {
         }
     }
 
-    /// Appends what a client gets that has ended: what waited for it, or else how it ended; a stream both.
+    /// Appends the last frames of a client that has ended: its pending messages, or else the close frame. A stream gets both.
     pub(super) fn last_words(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         self.messages(client, ex, out);
         if !self.state.is_whole
@@ -158,7 +159,7 @@ impl Receiver {
         self.finish(out);
     }
 
-    /// Moves what waits for the client of a stream into `frames`, as much as one send takes. Says whether the answer has
+    /// Moves pending messages of a stream's client into `frames`, up to the size of one send. Returns whether the answer has
     /// ended with it.
     pub(crate) fn stream(
         &mut self,

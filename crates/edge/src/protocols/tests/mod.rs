@@ -1,5 +1,5 @@
-//! Machines of connections on a virtual clock, without a socket, a driver or a core: situations that clients can't bring
-//! about alone. Each protocol as its clients see it is tested in `tests/edge`, on a virtual clock as well.
+//! Machines of connections on a virtual clock, without a socket, a driver or a core, in situations that clients can't cause
+//! alone. `tests/edge` tests each protocol from its clients' side, on a virtual clock as well.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -19,7 +19,7 @@ use stentor_hub::{HistoryLimits, Policy, Room};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// A WebSocket that is open.
+/// Opens a WebSocket.
 fn socket(rig: &mut Rig, target: &str) -> (Conn, String) {
     let mut conn = rig.connect();
     let response = rig.receive(&mut conn, upgrade(target));
@@ -29,7 +29,7 @@ fn socket(rig: &mut Rig, target: &str) -> (Conn, String) {
     (conn, first)
 }
 
-/// A thousand deliveries for each short message: the publisher's share of a turn is used long before its input is.
+/// Each short message causes a thousand deliveries, so the publisher's share of a turn is used long before its input is.
 #[test]
 fn deliveries_count_as_work_of_the_connection_that_publishes() {
     let rooms = Rooms { publish: true, ..Rooms::default() };
@@ -48,7 +48,7 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     assert!(socket.has_unread());
 }
 
-/// The core's shorter way needs this of every protocol: an echo leaves no effect, and nothing for other cores.
+/// The core's shortcut requires this of every protocol: an echo leaves no effect, and no message for other cores.
 #[test]
 fn an_echo_causes_nothing_but_its_answer() {
     let check = |target: &str, first: &[&str], message: &str, answer: &str| {
@@ -72,8 +72,8 @@ fn an_echo_causes_nothing_but_its_answer() {
     check("/socket.io/?EIO=4&transport=websocket", &["40"], r#"42["a",1]"#, r#"42["a",1]"#);
 }
 
-/// In one input, a client names a position that is too old, publishes to that room and to another one, and leaves the other one. The core
-/// has had no time for notices.
+/// In one input, a client names a position that is too old, publishes to that room and to another one, and leaves the other one.
+/// The core hasn't handled the notices yet.
 #[test]
 fn a_leave_after_a_gap_in_another_room_loses_nothing() {
     let limits = HistoryLimits { publications_max: 9, bytes_max: 1_000, age_max: Duration::from_secs(300) };

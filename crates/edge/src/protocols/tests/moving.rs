@@ -16,11 +16,11 @@ use stentor_hub::{Data, Emit, Key, MissedMessage, Policy, Room, Topic};
 
 const HERE: u32 = 0x0101_0101;
 const URL: &str = "/socket.io/?EIO=4&transport=websocket";
-/// Of another node.
+/// The `pid` of a socket on another node.
 const PID: &str = "BAgICAgHBwcHBwcHBwcH";
 const ID: &str = "aaaaaaaaaaaaaaaaaaaa";
 
-/// Other nodes.
+/// A broker to other nodes, which records questions.
 #[derive(Debug, Default)]
 struct Others(Mutex<Vec<SocketQuestion>>);
 
@@ -87,7 +87,7 @@ fn missed(id: u64) -> MissedMessage {
     MissedMessage { id, is_direct: false, event: Some("news".into()), data }
 }
 
-/// Publishes what other nodes know by this id.
+/// Publishes a message that other nodes know by this id.
 fn publish(rig: &mut Rig, id: u64) {
     let now = rig.ex.context.now;
     let MissedMessage { event, data, .. } = missed(id);
@@ -98,7 +98,7 @@ fn news(id: u64) -> String {
     frame(&format!(r#"42["news",{id},"{id:016x}"]"#))
 }
 
-/// A client that waits with what it has sent since, and the number of its question.
+/// Returns a client that waits, with its later input, and the number of its question.
 fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
     let (mut conn, _) = socket(rig, URL);
     assert_eq!(rig.receive(&mut conn, [&connect(PID, "0000000000000003"), then].concat()), "");
@@ -107,7 +107,7 @@ fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
     (conn, question.ticket.number)
 }
 
-/// A new session has begun.
+/// Whether a new session has begun.
 fn begins_anew(answer: &str) -> bool {
     answer.contains(r#"40{"sid":""#) && !answer.contains(ID) && !answer.contains(PID)
 }
@@ -121,7 +121,7 @@ fn a_client_gets_its_socket_of_another_node() {
     for id in [5, 6, 7] {
         publish(&mut rig, id);
     }
-    // 5 was missed there, 6 was received there.
+    // The other node missed 5 and received 6.
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4), missed(5)], vec![4, 5, 6])));
     let answer = rig.resume_decided(&mut conn).unwrap();
     let connected = frame(&format!(r#"40{{"sid":"{ID}","pid":"{PID}"}}"#));
@@ -132,7 +132,7 @@ fn a_client_gets_its_socket_of_another_node() {
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
     assert_eq!(rig.deliveries(session), news(8));
 
-    // It is found by its id, and goes on to another node.
+    // The socket is found by its id, and moves on to another node.
     assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), Some((0, session)));
     let pid = Pid::parse(PID).unwrap();
     let name = SocketName { pid, namespace: "/".into(), last: Some(5) };
@@ -152,7 +152,7 @@ fn a_client_gets_its_socket_of_another_node() {
 fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
     let (mut rig, others) = node();
     let timeout = rig.ex.options().limits.decision_timeout;
-    // Nothing comes; its rooms are joined; it is refused; it comes without having been expected.
+    // The steps: no answer; rooms joined; refused; delivered without having been expected.
     for step in 0..4 {
         let (mut conn, number) = waiting(&mut rig, &others, b"");
         match step {
@@ -168,7 +168,7 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
         }
         let answer = rig.resume_decided(&mut conn).unwrap();
         assert!(begins_anew(&answer), "{step}: {answer}");
-        // Too late.
+        // The answer is too late.
         assert!(!rig.ex.expect_socket(number, &moving(vec![], vec![])));
         rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
         rig.ex.end_unclaimed_arrivals();
@@ -186,7 +186,7 @@ fn what_is_not_the_clients_does_not_come() {
     let foreign = MovingSocket { subscriptions: vec![room("/"), room("/chat")], ..moving(vec![], vec![]) };
     assert!(!rig.ex.expect_socket(number, &foreign));
     assert!(!rig.ex.expect_socket(number + 1, &moving(vec![], vec![])));
-    // An id of a session of this node.
+    // The id is that of a session of this node.
     rig.ex.deliver_socket(number, None);
     assert!(begins_anew(&rig.resume_decided(&mut conn).unwrap()));
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
@@ -209,13 +209,13 @@ fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
     rig.ex.end_unclaimed_arrivals();
     assert_eq!(rig.ex.hub.sessions(), 1);
-    // Offsets and pids that nobody gave out aren't looked for.
+    // Invented offsets and pids aren't looked up.
     let (mut other, _) = socket(&mut rig, URL);
     assert!(begins_anew(&rig.receive(&mut other, connect(PID, "nowhere"))));
     assert!(others.0.lock().unwrap().is_empty());
 }
 
-/// A token names its user, who may subscribe to all rooms but those that are closed.
+/// An authenticator whose tokens name their users. They may subscribe to all rooms but the closed ones.
 #[derive(Clone, Debug, Default)]
 struct Issuer(Arc<Mutex<Vec<&'static str>>>);
 
@@ -263,7 +263,7 @@ fn what_a_client_asked_for_on_the_other_node_must_be_allowed_here() {
         ],
         ..moving(vec![missed(4)], vec![])
     };
-    // The application gave it the green room.
+    // The application added the socket to the green room.
     for (closed, is_recovered) in [(vec!["red"], false), (vec!["green"], true)] {
         *issuer.0.lock().unwrap() = closed;
         let (mut conn, number) = waiting(&mut rig, &others, b"");
@@ -273,7 +273,7 @@ fn what_a_client_asked_for_on_the_other_node_must_be_allowed_here() {
         assert_eq!(answer.contains(&news(4)), is_recovered, "{answer}");
         assert_eq!(begins_anew(&answer), !is_recovered, "{answer}");
     }
-    // What it asked for is still known, here and on the next node.
+    // The subscriptions that the client requested are still known, here and on the next node.
     let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
     let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: Some(5) };
     let mut moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;

@@ -1,4 +1,4 @@
-//! A message that is published later has been handled when its client is answered.
+//! Messages that are published later: the handler has run once when the client is answered.
 
 use super::rig::{Rig, text};
 use super::socket;

@@ -1,4 +1,4 @@
-//! Requests of sessions that other nodes have.
+//! Requests for sessions on other nodes.
 
 use super::rig::{Conn, Machine, Rig, get, post};
 use crate::app::Echo;
@@ -16,7 +16,7 @@ const OWN: NodeTag = NodeTag(1);
 const OTHER: NodeTag = NodeTag(2);
 const DEAD: NodeTag = NodeTag(3);
 
-/// Knows one other node, and notes what is asked for.
+/// A relay that knows one other node and records requests.
 #[derive(Debug, Default)]
 struct Notes {
     located: Mutex<Vec<String>>,
@@ -96,10 +96,10 @@ fn a_node_that_is_not_known_is_looked_for() {
     assert_eq!(notes.located.lock().unwrap()[..], ["NodeTag(3)"]);
     let answer = rig.locate(&mut conn, Location::Unknown);
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.ends_with(UNKNOWN), "{answer}");
-    // The next request of the connection begins with nothing.
+    // The next request of the connection starts with empty state.
     assert_eq!(rig.receive(&mut conn, poll_of(sid_of(OTHER))), "");
     assert_eq!(destination(&conn), Some(Destination::Node(OTHER)));
-    // This node's own isn't anywhere else.
+    // A session of this node isn't looked up elsewhere.
     let mut conn = rig.connect();
     assert!(rig.receive(&mut conn, poll_of(sid_of(OWN))).ends_with(UNKNOWN));
 }
@@ -125,7 +125,7 @@ fn a_connection_that_came_back_has_one_request_answered_here() {
     assert!(answer.contains("\r\nConnection: keep-alive\r\n") && answer.ends_with(UNKNOWN), "{answer}");
     assert_eq!(rig.receive(&mut conn, poll_of(sid_of(OTHER))), "");
     assert_eq!(destination(&conn), Some(Destination::Node(OTHER)));
-    // A SockJS session begins anew.
+    // A new SockJS session begins.
     let mut conn = rig.connect_by(Some(Handover::Returned));
     let answer = rig.receive(&mut conn, post("/sockjs/000/name/xhr", ""));
     assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
@@ -145,7 +145,7 @@ fn a_sockjs_session_that_is_not_here_is_looked_for() {
     let mut conn = waiting(&mut rig, "/sockjs/000/name/xhr");
     rig.locate(&mut conn, Location::Node(OTHER));
     assert_eq!(destination(&conn), Some(Destination::Node(OTHER)));
-    // To send, a session has to be there already: nothing is claimed.
+    // Sending requires an existing session, so the name isn't claimed.
     let mut conn = waiting(&mut rig, "/sockjs/000/name/xhr_send");
     assert!(rig.locate(&mut conn, Location::Unknown).starts_with("HTTP/1.1 404 "));
     let mut conn = waiting(&mut rig, "/sockjs/feed/KEY/000/name/xhr_streaming");
@@ -161,7 +161,7 @@ fn a_sockjs_session_holds_its_claim_until_it_is_gone() {
     let mut conn = waiting(&mut rig, "/sockjs/000/name/xhr");
     assert!(rig.locate(&mut conn, Location::Here(claim.clone())).ends_with("\r\n\r\no\n"));
     assert_eq!(Arc::strong_count(&claim), 2);
-    // It is here: nobody is asked.
+    // The session is on this node, so no other node is asked.
     let mut send = rig.connect();
     let answer = rig.receive(&mut send, post("/sockjs/000/name/xhr_send", r#"["hello"]"#));
     assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");

@@ -26,7 +26,7 @@ impl ControlPlane for NoControl {
     fn space(&self) {}
 }
 
-/// What a connection speaks.
+/// The machine of a connection.
 pub(super) enum Machine {
     Http(Box<Http>),
     WebSocket(Box<WebSocket>),
@@ -73,7 +73,7 @@ impl Rig {
         self.connect_by(None)
     }
 
-    /// A connection that came in another way than from its client.
+    /// Makes a connection that doesn't come directly from its client.
     pub(super) fn connect_by(&mut self, handover: Option<Handover>) -> Conn {
         self.connections += 1;
         let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
@@ -83,13 +83,13 @@ impl Rig {
         Conn { id, machine: Machine::Http(Box::new(http)), session: None }
     }
 
-    /// Time passes.
+    /// Advances the clock.
     pub(super) fn wait(&mut self, time: Duration) {
         self.now += time;
         self.ex.begin_turn(self.now);
     }
 
-    /// What an HTTP connection answers.
+    /// Returns the answer of an HTTP connection.
     fn run_http(
         &mut self,
         conn: &mut Conn,
@@ -113,21 +113,21 @@ impl Rig {
         }
     }
 
-    /// What a connection answers when what it waited for has happened.
+    /// Returns the answer of a connection whose wait is over.
     pub(super) fn resume(&mut self, conn: &mut Conn) -> String {
         let mut out = Vec::new();
         self.run_http(conn, &mut out, |http, cx, out| http.handle_ready(cx, out));
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// What a connection answers when it is known where the session is that its request names.
+    /// Returns the answer of a connection when the location of the session that its request names is known.
     pub(super) fn locate(&mut self, conn: &mut Conn, location: Location) -> String {
         let Machine::Http(http) = &mut conn.machine else { panic!("it speaks HTTP no more") };
         assert!(http.handle_location(location));
         self.resume(conn)
     }
 
-    /// What a connection answers to some bytes.
+    /// Returns the answer of a connection to some bytes.
     pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
         let mut out = Vec::new();
         let mut bytes = bytes.as_ref().to_vec();
@@ -153,7 +153,7 @@ impl Rig {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// What a WebSocket answers to what has waited for a decision, if it is decided.
+    /// Returns the answer of a WebSocket to its waiting input, if a decision has arrived.
     pub(super) fn resume_decided(&mut self, conn: &mut Conn) -> Option<String> {
         self.ex.questions.expire(self.now);
         let decided = self.ex.questions.poll_decided()?;
@@ -172,7 +172,7 @@ impl Rig {
         Some(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// What a connection sends by itself when its time has come.
+    /// Returns the output of a connection at its next timeout.
     pub(super) fn time_out(&mut self, conn: &mut Conn) -> String {
         let mut out = Vec::new();
         match &mut conn.machine {
@@ -190,7 +190,7 @@ impl Rig {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Sets the timers of clients that have asked for it, and drops other effects.
+    /// Sets the timers of clients that have requested it, and drops other effects.
     pub(super) fn arm_clients(&mut self) {
         while let Some(effect) = self.ex.effects.pop() {
             if let Effect::Client(id, ToClient::Arm) = effect

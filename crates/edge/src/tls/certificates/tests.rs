@@ -1,10 +1,10 @@
-//! Files that an operator writes, and the certificate for a name.
+//! Certificate files, and the choice of the certificate for a name.
 
 use super::*;
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;
 
-/// Writes a certificate and its key, and names the files.
+/// Writes a certificate and its key, and returns the names of the files.
 fn write(folder: &Path, name: &str, names: &[&str], until: i32) -> CertificateFiles {
     let mut params =
         CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();
@@ -46,7 +46,7 @@ fn the_certificate_is_chosen_by_name_and_the_first_is_the_default() {
     check(Some(""), 0);
 }
 
-/// Some editors write one.
+/// Some editors write a byte order mark.
 #[test]
 fn files_may_begin_with_a_byte_order_mark() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,16 +1,16 @@
-//! Encrypts and sends what the core sends.
+//! Encrypts and sends data of the core.
 
 use super::Tls;
 use crate::tls::connection::{Backlog, Connection, Stage};
 use stentor_driver::{Driver, Frame, Sending};
 
-/// Plaintext that is encrypted at once.
+/// Maximum size of plaintext that is encrypted at once.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Capacity that the scratch buffers keep after an unusually large send.
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;
 
 impl Tls {
-    /// Encrypts and sends frames of the core until something is in flight. False: the connection can't send any more.
+    /// Encrypts and sends frames of the core until a send is in flight. Returns `false` if the connection can't send any more.
     pub(super) fn encrypt_backlog<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection) -> bool {
         while !connection.driver_sends
             && let Some(backlog) = &mut connection.backlog
@@ -30,7 +30,7 @@ impl Tls {
         true
     }
 
-    /// Encrypts and sends plaintext. Requires that no send is in flight. Returns false if the connection can't send any more.
+    /// Encrypts and sends plaintext. No send may be in flight. Returns `false` if the connection can't send any more.
     fn encrypt<D: Driver>(&mut self, driver: &mut D, connection: &mut Connection, plain: &[u8]) -> bool {
         let Stage::Open(session) = &mut connection.stage else { return false };
         self.out.clear();
@@ -58,7 +58,7 @@ impl Tls {
             return Sending::Done;
         }
         let is_able = match &frames[..] {
-            // Most sends.
+            // The usual case.
             [frame] if !connection.driver_sends && frame.len() <= PIECE_BYTES && !frame.is_file() => {
                 let is_able = frame.is_empty() || self.encrypt(driver, &mut connection, &frame.bytes());
                 frames.clear();
@@ -98,7 +98,7 @@ impl Tls {
         is_able: bool,
     ) -> Sending {
         if !is_able {
-            // `Closed` follows.
+            // The event `Closed` follows.
             self.end(driver, connection, &[]);
             return Sending::InFlight;
         }

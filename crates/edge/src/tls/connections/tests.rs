@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Event, ListenOptions, Options};
 
-/// Answers with a P-256 key that a turn has time for, and the one that exceeds it.
+/// Number of answers with a P-256 key for which a turn has time, including the one that exceeds it.
 const ANSWERS_MAX: usize = (HANDSHAKES_PER_TURN.as_micros() / KEY_EXCHANGE.as_micros()) as usize;
 const CLIENTS: usize = 5 * ANSWERS_MAX;
 
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Whether the server has sent something, which is handled.
+    /// Handles data from the server. Returns whether there was any.
     fn receive(&mut self) -> bool {
         let mut bytes = vec![0; 1 << 16];
         match self.tcp.read(&mut bytes) {
@@ -80,7 +80,7 @@ impl Client {
     }
 }
 
-/// One turn of the server. Returns which clients have received something in it.
+/// Runs one turn of the server. Returns the clients that received data in it.
 fn turn(layer: &mut TlsLayer<EpollDriver>, clients: &mut [Client]) -> Vec<usize> {
     layer.wait(Some(Duration::from_millis(10))).unwrap();
     while let Some(event) = layer.next_event() {
@@ -94,10 +94,10 @@ fn turn(layer: &mut TlsLayer<EpollDriver>, clients: &mut [Client]) -> Vec<usize>
     received.collect()
 }
 
-/// Each client's first and second messages come at once, and both are answered.
+/// Each client's first and second messages arrive at the same time, and both are answered.
 #[test]
 fn a_turn_answers_few_clients() {
-    // The server asks for another hello.
+    // The server requests another ClientHello.
     check(&rustls::version::TLS13, vec![&Unknown, ring::kx_group::X25519]);
     // The key exchange is part of the second answer.
     check(&rustls::version::TLS12, vec![ring::kx_group::SECP384R1]);
