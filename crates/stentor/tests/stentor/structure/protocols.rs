@@ -5,7 +5,7 @@ use crate::pages::files;
 use std::collections::BTreeSet;
 
 /// Protocols, and how many files of production code may name each: all files, and files outside of the protocol's own.
-const NAMED_MAX: [(&str, usize, usize); 2] = [("primus", 5, 3), ("sockjs", 17, 10)];
+const NAMED_MAX: [(&str, usize, usize); 2] = [("primus", 5, 3), ("sockjs", 18, 10)];
 
 /// Whether a file belongs to a protocol: it has the protocol's name, or is in a folder that has it.
 fn is_own(path: &str, name: &str) -> bool {
