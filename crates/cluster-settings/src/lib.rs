@@ -104,7 +104,7 @@ impl Address {
     /// Checks the scheme of a URL; an engine checks the rest when it connects.
     ///
     /// # Errors
-    /// What is wrong, for people, without the password.
+    /// A message for people that doesn't contain the password.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("expected a URL such as `redis://127.0.0.1:6379` or `nats://127.0.0.1:4222`".into());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stentor_hub::Data;
 
-/// The arguments of a Socket.IO event or acknowledgement, as they travel.
+/// The arguments of a Socket.IO event or acknowledgement, in the form in which they are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arguments<'a> {
     /// JSON texts joined by commas, perhaps none.
@@ -13,13 +13,13 @@ pub struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// The same, to be published.
+    /// A copy that can be published.
     pub fn to_data(&self) -> Data {
         let json = Bytes::copy_from_slice(self.json.as_bytes());
         Data::Arguments { json, attachments: self.attachments.into() }
     }
 
-    /// One after the other: the text of a JSON value each.
+    /// Iterates over the arguments: the text of one JSON value each.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         stentor_json::elements(self.json)
     }

@@ -1,25 +1,25 @@
-//! Figures, as Prometheus understands them.
+//! Metrics in Prometheus's data model.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Whether a figure only grows.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only grows.
+    /// A value that only grows.
     Counter,
-    /// It goes up and down.
+    /// A value that goes up and down.
     Gauge,
 }
 
-/// One figure, as Prometheus understands it.
+/// A counter or gauge in Prometheus's data model.
 #[derive(Clone, Debug)]
 pub struct Metric {
     /// Name with the unit last, without the prefix `stentor_` and without a counter's `_total`.
     pub name: &'static str,
     /// One sentence.
     pub help: &'static str,
-    /// Counter or gauge.
+    /// The type.
     pub kind: MetricKind,
     /// Values by label sets, e.g. `([("core", "0")], 17)`.
     pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
@@ -52,7 +52,7 @@ pub struct HistogramSample {
 /// The name of the metric with the expiry of certificates, to which servers of the process with other certificates add theirs.
 pub const CERTIFICATE_EXPIRY: &str = "tls_certificate_expiry_timestamp_seconds";
 
-/// When certificates expire, in Unix time, by their files.
+/// Returns the metric with the expiry of each certificate, in Unix time, by its file.
 pub fn expiries(certificates: impl IntoIterator<Item = (PathBuf, Duration)>) -> Metric {
     let sample =
         |(file, at): (PathBuf, Duration)| (vec![("certificate", file.display().to_string())], at.as_secs());

@@ -5,9 +5,9 @@
 //! subtracts it when its owner is dropped. Each core reports memory that is counted by number, such as sessions and
 //! rooms, once per turn in its [`Report`]. A queue with a bound of its own has one [`Charge`] for the bound and the ledger.
 //!
-//! Byte counts elsewhere bound something else than held memory: the pace of a turn (`published_bytes` and
-//! `revisited_bytes` of the core, `budget` of the data plane), the backlog of one core with another (`mail_bytes`, whose
-//! publications count themselves), and the length of one answer (`SessionList::bytes`).
+//! Byte counts elsewhere don't measure held memory. They bound the pace of a turn (`published_bytes` and `revisited_bytes` of the
+//! core, `budget` of the data plane), the backlog of one core with another (`mail_bytes`, whose publications count themselves),
+//! and the length of one answer (`SessionList::bytes`).
 //!
 //! **Invariant.** The bytes of a class are the sum over all live holdings and reports.
 
@@ -28,7 +28,7 @@ pub enum Class {
     Connections,
     /// Sessions of the hub.
     Sessions,
-    /// Their subscriptions.
+    /// Subscriptions of sessions.
     Subscriptions,
     /// Rooms and feeds that cores know of.
     Rooms,
@@ -52,17 +52,17 @@ pub enum Class {
     Broker,
     /// Open questions to the authorizer.
     Decisions,
-    /// Who clients are, by their tokens.
+    /// Identities of clients.
     Identities,
-    /// Who is in rooms with presence.
+    /// Members of rooms with presence.
     Presence,
-    /// What waits for the cluster's engine, and what arrived from it and waits for this node.
+    /// Messages that wait for the cluster's engine, and messages of the engine that wait for this node.
     Cluster,
-    /// Connections that are passed through to other nodes, what waits in them, and claimed names of sessions.
+    /// Connections that are passed through to other nodes, with their buffers, and claimed names of sessions.
     Relays,
-    /// Tokens that were verified, and the list of revocations.
+    /// Verified tokens, and the list of revocations.
     Tokens,
-    /// TLS of connections, at its fixed size, and what waits in it.
+    /// TLS state of connections, at its fixed size, and its buffers.
     Tls,
     /// Questions to hooks, and their answers.
     Hooks,
@@ -145,7 +145,7 @@ pub struct Ledger {
     /// Publications, which include documents, messages in outboxes, history and the recovery log.
     pub publications: LiveBytes,
     bytes_max: AtomicUsize,
-    /// The pressure is [`Pressure::None`] up to here.
+    /// Bytes up to which the pressure is [`Pressure::None`].
     relaxed_bytes_max: AtomicUsize,
 }
 
@@ -168,12 +168,12 @@ impl Ledger {
         self.counted.load(Ordering::Relaxed) + self.frames.bytes() + self.publications.bytes()
     }
 
-    /// Whether the budget has room for so many bytes more.
+    /// Whether the budget has room for `bytes` more.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.bytes().saturating_add(bytes) <= self.bytes_max()
     }
 
-    /// Whether the server stays without pressure if it holds so many bytes more: large inputs are refused otherwise.
+    /// Whether the server stays without pressure if it holds `bytes` more. If not, it refuses large inputs.
     pub fn has_room_for_input(&self, bytes: usize) -> bool {
         self.bytes().saturating_add(bytes) <= self.relaxed_bytes_max.load(Ordering::Relaxed)
     }
@@ -210,12 +210,12 @@ impl Ledger {
         }
     }
 
-    /// The bytes to free until there is room again, or 0.
+    /// The number of bytes to free until there is room again, or 0.
     pub fn excess_bytes(&self) -> usize {
         self.bytes().saturating_sub(percent(self.bytes_max(), RELIEVED_PERCENT))
     }
 
-    /// Replaces the previous amount of a class.
+    /// Replaces `before` by `now` in the sum of a class.
     #[inline]
     pub fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
@@ -240,18 +240,18 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Nothing yet, of one class.
+    /// A charge of 0 bytes to one class.
     pub fn new(ledger: Arc<Ledger>, class: Class) -> Self {
         Self { ledger, class, bytes: AtomicUsize::new(0) }
     }
 
-    /// The queue holds so many bytes more.
+    /// Adds bytes that the queue holds.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.adjust(self.class, 0, bytes);
     }
 
-    /// The queue holds so many bytes less.
+    /// Subtracts bytes that the queue no longer holds.
     pub fn subtract(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.ledger.adjust(self.class, bytes, 0);
@@ -285,7 +285,7 @@ pub const HOLDING_CLASSES: [Class; 6] = [
     Class::PollRecords,
 ];
 
-/// Bytes by [`HOLDING_CLASSES`].
+/// Bytes held of each of the [`HOLDING_CLASSES`].
 pub type Held = [usize; HOLDING_CLASSES.len()];
 
 /// The memory that one connection or client holds besides its fixed size. Empty while it holds none.
@@ -299,7 +299,7 @@ struct HeldBytes {
 }
 
 impl Holding {
-    /// Sets the amount held now. Returns the increase in bytes.
+    /// Sets the number of bytes held. Returns the increase in bytes.
     pub fn set(&mut self, ledger: &Arc<Ledger>, held: Held) -> usize {
         if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
             return 0;
@@ -316,7 +316,7 @@ impl Holding {
         now.saturating_sub(before)
     }
 
-    /// Sets the amount after a decrease.
+    /// Sets the number of bytes held after a decrease.
     pub fn lower(&mut self, held: Held) {
         let Some(entry) = &mut self.0 else { return };
         entry.replace(held);
@@ -330,7 +330,7 @@ impl Holding {
         self.0.as_ref().map_or(0, |entry| entry.held.iter().sum())
     }
 
-    /// Whether nothing is held.
+    /// Whether no bytes are held.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -370,12 +370,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// A report of nothing yet.
+    /// A report of 0 bytes.
     pub fn new(ledger: Arc<Ledger>) -> Self {
         Self { ledger, held: Default::default() }
     }
 
-    /// Sets the amounts held now: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
+    /// Sets the bytes held: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
     #[inline]
     pub fn set(&mut self, held: [usize; REPORT_CLASSES.len()]) {
         if held != self.held {

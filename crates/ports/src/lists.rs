@@ -12,12 +12,12 @@ pub const ROOMS_LISTED_MAX: usize = 1_000;
 /// Maximum size of the names in a [`SessionList`].
 pub const LIST_BYTES_MAX: usize = 1 << 20;
 
-/// Sessions of a target.
+/// A list of sessions of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionList {
     /// Some of the sessions, in no particular order.
     pub sessions: Vec<SessionInfo>,
-    /// How many there are.
+    /// The number of sessions of the target.
     pub count: usize,
     /// Names of nodes that didn't answer in time: their sessions are neither listed nor counted.
     pub missing_nodes: Vec<String>,
@@ -33,7 +33,7 @@ impl SessionList {
         list
     }
 
-    /// Adds another core's or node's part of a list of at most `limit` sessions.
+    /// Adds the part of another core or node to a list of at most `limit` sessions.
     pub fn merge(&mut self, other: Self, limit: usize) {
         self.count += other.count;
         for info in other.sessions {
@@ -56,30 +56,30 @@ impl SessionList {
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its public id. For clients of Socket.IO protocol 4, `socket.id` as they know it.
+    /// Its public id. For clients of Socket.IO protocol 4, this is `socket.id`.
     pub id: String,
     /// The name of its protocol, as in the label `protocol` of the metrics.
     pub protocol: Cow<'static, str>,
     /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
     pub rooms: Vec<String>,
-    /// For clients of Socket.IO, if the node keeps handshakes: how they have connected, as JSON.
+    /// The handshake of a Socket.IO client as JSON, if the node keeps handshakes.
     pub handshake: Option<Box<str>>,
-    /// What is known of it besides.
+    /// Further details.
     pub details: SessionDetails,
 }
 
-/// What is known of a session. Nothing is, if it is on a server of another kind.
+/// Details of a session. All are absent if the session is on a Socket.IO server that isn't Stentor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionDetails {
-    /// Whose it is. `None`: anonymous.
+    /// The user. `None` if the client is anonymous.
     pub user: Option<Principal>,
-    /// What others may know of its client: JSON.
+    /// Public information about the client: JSON.
     pub info: Option<Arc<str>>,
-    /// The address of its client; of IPv6 the /64 network.
+    /// The client's IPv4 address or IPv6 /64 network.
     pub address: Option<String>,
-    /// When it opened, in seconds since 1970.
+    /// The Unix time when the session opened, in seconds.
     pub since: Option<u64>,
-    /// Bytes that wait in its send buffer.
+    /// Bytes in the session's send buffer.
     pub send_buffer_bytes: usize,
 }
 
@@ -90,32 +90,32 @@ impl SessionDetails {
     }
 }
 
-/// Which rooms to list.
+/// Selects rooms to list.
 #[derive(Clone, Debug)]
 pub struct RoomsQuery {
-    /// Rooms of this namespace,
+    /// The namespace of the rooms.
     pub namespace: String,
-    /// whose names begin with this text,
+    /// The prefix of the rooms' names.
     pub prefix: String,
-    /// and are greater than this one, in the order of their bytes.
+    /// Lists names after this one, in the order of their bytes.
     pub after: String,
-    /// How many to list: at most [`ROOMS_LISTED_MAX`].
+    /// Maximum number to list: at most [`ROOMS_LISTED_MAX`].
     pub limit: usize,
 }
 
 /// Rooms that have members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoomList {
-    /// The first rooms in the order of the bytes of their names, and how many sessions are members of each.
+    /// The first rooms in the order of the bytes of their names, with the number of members of each.
     pub rooms: Vec<(String, usize)>,
-    /// Whether there are more: continue after the last one.
+    /// `true` if more rooms follow: continue after the last one.
     pub truncated: bool,
     /// Names of nodes that didn't answer in time: their members aren't counted.
     pub missing_nodes: Vec<String>,
 }
 
 impl RoomList {
-    /// Adds another node's part of a list of at most `limit` rooms.
+    /// Adds the part of another node to a list of at most `limit` rooms.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let mut rooms: BTreeMap<String, usize> = std::mem::take(&mut self.rooms).into_iter().collect();
         for (name, members) in other.rooms {

@@ -1,48 +1,48 @@
-//! Who is in a room.
+//! Lists of a room's members.
 
 use super::PublicId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{MEMBERS_LISTED_MAX, MemberId, Room, RoomMember};
 
-/// Which members of a room to list.
+/// Selects members of a room to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MembersQuery {
     /// The room.
     pub room: Room,
-    /// Members whose sessions follow this one, in the order of their ids.
+    /// Lists members whose session ids follow this one.
     pub after: Option<PublicId>,
-    /// How many to list: at most [`MEMBERS_LISTED_MAX`].
+    /// Maximum number to list: at most [`MEMBERS_LISTED_MAX`].
     pub limit: usize,
 }
 
-/// Members of a room. Only rooms with presence (`rooms.presence.rooms`) list theirs.
+/// Members of a room. Only rooms with presence (`rooms.presence.rooms`) have such a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberList {
     /// The members, in the order of their ids.
     pub members: Vec<Arc<RoomMember>>,
-    /// Whether more follow.
+    /// `true` if more members follow.
     pub has_more: bool,
-    /// How many sessions are members.
+    /// The number of sessions that are members.
     pub count: usize,
-    /// The version of the last notice that it includes, if it is for a session that gets notices.
+    /// The version of the last presence notice that the list includes, if the list is for a session that receives notices.
     pub version: Option<u64>,
     /// Names of nodes that didn't answer in time: their members are neither listed nor counted.
     pub missing_nodes: Vec<String>,
 }
 
 impl MemberList {
-    /// Adds another core's or node's part of a list of at most `limit` members.
+    /// Adds the part of another core or node to a list of at most `limit` members.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let limit = limit.min(MEMBERS_LISTED_MAX);
-        // Of a part that goes on, further members follow its last one, whose place is before those of other parts.
+        // A part with `has_more` has further members after its last one. They precede members of other parts that are greater.
         let end = |part: &Self| part.members.last().filter(|_| part.has_more).map(|member| member.id);
         let end = [end(self), end(&other)].into_iter().flatten().min();
         if self.members.is_empty() {
             self.members = other.members;
         } else if !other.members.is_empty() {
             let all = std::mem::take(&mut self.members).into_iter().chain(other.members);
-            // A session that moves is on two nodes for a moment.
+            // A session that moves between nodes is on both for a moment.
             let all: BTreeMap<MemberId, Arc<RoomMember>> = all.map(|member| (member.id, member)).collect();
             self.members = all.into_values().collect();
         }
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// A part ends early if its members are large. What follows there is in the next page.
+    /// A part ends early if its members are large. The rest is in the next page.
     #[test]
     fn a_page_ends_where_the_first_of_its_parts_does() {
         let mut list = part(&[1, 4, 9], false);

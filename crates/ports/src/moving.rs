@@ -16,22 +16,22 @@ use crate::{NodeTag, Sid};
 use std::fmt;
 use stentor_hub::{MissedMessage, Position, SubscribeOptions, Topic};
 
-/// The private id of a Socket.IO socket that can be recovered. Only its client and its server know it.
+/// The private id of a Socket.IO socket that can be recovered. It is a secret of its client and its server.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pid(pub Sid);
 
 impl Pid {
-    /// Parses an id as clients know it.
+    /// Parses an id in the form that clients use.
     pub fn parse(text: &str) -> Option<Self> {
         Sid::parse(text).map(Self)
     }
 
-    /// The id as clients know it.
+    /// The id in the form that clients use.
     pub fn to_text(self) -> String {
         self.0.to_string()
     }
 
-    /// The node that drew it.
+    /// The node that created it.
     pub fn node(self) -> NodeTag {
         self.0.node()
     }
@@ -55,7 +55,7 @@ pub struct SocketName {
     pub last: Option<u64>,
 }
 
-/// A client waits for its socket.
+/// A request for a socket that a client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketQuestion {
     /// Names the question.
@@ -64,14 +64,14 @@ pub struct SocketQuestion {
     pub name: SocketName,
 }
 
-/// What another node asks for.
+/// A request of another node for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketRequest {
-    /// Its id and its rooms. Its connection goes on.
+    /// Requests the socket's id and rooms. The socket's connection continues.
     Look,
-    /// Its id and its rooms. A connection that it still has ends, as if it had been lost.
+    /// Requests the socket's id and rooms. If the socket is still connected, its connection ends as if it had been lost.
     Describe,
-    /// Everything, and it ends here.
+    /// Requests the complete socket, which is removed from this node.
     Take,
 }
 
@@ -82,31 +82,32 @@ pub const MOVING_MESSAGES_MAX: usize = 16_384;
 /// Maximum size of their contents.
 pub const MOVING_BYTES_MAX: usize = 4 << 20;
 
-/// What a socket on its way is subscribed to.
+/// A subscription of a socket that moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovingSubscription {
-    /// A room or a feed.
+    /// The room or feed.
     pub topic: Topic,
-    /// How.
+    /// Options of the subscription.
     pub options: SubscribeOptions,
-    /// The newest version of a feed that the client may have. `None`: none is known, or it is a room.
+    /// The newest version of a feed that the client may have. `None` if none is known, or the topic is a room.
     pub position: Option<Position>,
-    /// Its client has asked for it, so it must be allowed. Rooms that the application or a backend put it into needn't be.
+    /// `true` if the client requested the subscription, so it must be authorized. `false` for rooms to which the application or a
+    /// backend added the socket.
     pub is_granted: bool,
 }
 
-/// A socket on its way to another node.
+/// A socket that moves to another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovingSocket {
-    /// The id that its client and others know it by.
+    /// The socket's public id.
     pub id: PublicId,
-    /// Who its client is. `None`: anonymous.
+    /// The user. `None` if the client is anonymous.
     pub principal: Option<Principal>,
     /// Its rooms and feeds.
     pub subscriptions: Vec<MovingSubscription>,
-    /// What it missed, in order. Empty if it is only described.
+    /// Messages that the client missed, in order. Empty in an answer to `Look` or `Describe`.
     pub missed: Vec<MissedMessage>,
-    /// The ids of messages of its rooms that the node has had: they mustn't be sent again.
+    /// Ids of messages of the socket's rooms that the first node has received. They must not be sent to the client again.
     pub known: Vec<u64>,
 }
 

@@ -54,7 +54,7 @@ impl Network {
         };
         let prefix_bits = before + length;
         let network = Self { address: bits_of(address), prefix_bits };
-        // Bits after the prefix are a mistake: which of the two was meant?
+        // Bits after the prefix are a mistake: either the address or the prefix is wrong.
         (length <= bits && network.address & !network.mask() == 0).then_some(network)
     }
 
@@ -67,18 +67,18 @@ impl Networks {
     /// Reads a list of addresses and networks.
     ///
     /// # Errors
-    /// The first text that is neither.
+    /// The first text that is neither an address nor a network.
     pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self, NetworkError> {
         let network = |text: &str| Network::parse(text).ok_or_else(|| NetworkError(text.to_owned()));
         texts.iter().map(|text| network(text.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an address is in one of them.
+    /// Whether an address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = bits_of(address);
         self.0.iter().any(|network| bits & network.mask() == network.address)

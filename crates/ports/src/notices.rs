@@ -1,23 +1,23 @@
-//! Notices for the application behind the server: the port through which the data plane says what has happened to sessions and topics.
+//! Notices for the application behind the server: the port through which the data plane reports events of sessions and topics.
 
 use super::{Identity, PublicId};
 use std::fmt;
 use stentor_hub::Topic;
 
-/// What has happened.
+/// An event of a session or topic.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice<'a> {
-    /// A session has begun on this node: of a client that has connected, or that was connected to another node.
+    /// A session has begun on this node. Its client has just connected, or was connected to another node before.
     Connected {
         /// The session.
         session: PublicId,
-        /// Who its client is. `None`: the node has no [`Authenticator`](super::Authenticator).
+        /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
         identity: Option<&'a Identity>,
         /// The name of its protocol.
         protocol: &'static str,
         /// Its namespace; `/` for plain sessions.
         namespace: &'a str,
-        /// The address of its client; of IPv6 the /64 network.
+        /// The client's IPv4 address or IPv6 /64 network.
         address: Option<&'a str>,
     },
     /// A session that was connected has ended, and doesn't continue on another node.
@@ -26,14 +26,14 @@ pub enum Notice<'a> {
         session: PublicId,
         /// Its namespace.
         namespace: &'a str,
-        /// Who its client was.
+        /// The client's identity.
         identity: Option<&'a Identity>,
     },
-    /// A session has subscribed to a room or feed, or has been put there.
+    /// A session has subscribed to a room or feed, or was added to a room by a backend or the application.
     Subscribed {
         /// The session.
         session: PublicId,
-        /// Who its client is.
+        /// The client's identity.
         identity: Option<&'a Identity>,
         /// The room or feed.
         topic: &'a Topic,
@@ -44,13 +44,13 @@ pub enum Notice<'a> {
     Vacated(&'a Topic),
 }
 
-/// Takes notices. It is called on the threads of the cores, so it must not block.
+/// Receives notices. It is called on the threads of the cores, so it must not block.
 pub trait NoticeSink: fmt::Debug + Send + Sync {
-    /// Whether it wants to know about subscriptions and topics.
+    /// Whether it needs notices about subscriptions and topics.
     fn wants_topics(&self) -> bool {
         true
     }
 
-    /// Takes a notice.
+    /// Receives a notice.
     fn notify(&self, notice: &Notice<'_>);
 }

@@ -3,51 +3,51 @@
 use super::Done;
 use stentor_hub::{Document, Key, Patch};
 
-/// Where the documents of a feed come from.
+/// The source of a feed's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedSource {
     /// An upstream.
     Fetched,
-    /// Backends push them, as the configuration says: subscribers wait for the first one.
+    /// Backends push them, according to the configuration. Subscribers wait for the first document.
     Pushed,
-    /// The configuration doesn't say. Backends may push them all the same.
+    /// The configuration doesn't name the source. Backends may push documents.
     Unknown,
 }
 
 /// A document that a backend pushes into a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushedFeed {
-    /// The document. `None`: it is deleted.
+    /// The document. `None` deletes it.
     pub document: Option<Document>,
-    /// What leads to it from the document that was read.
+    /// The patch from the previous document to this one.
     pub patch: Option<Patch>,
-    /// Refused if a push with a greater number came before.
+    /// The backend's sequence number. The push is refused if a push with a greater number arrived before.
     pub sequence: Option<u64>,
 }
 
-/// Why the nodes don't have a document that was pushed.
+/// The reason why a push was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushDenied {
-    /// Its sequence number is lower than that of an earlier one.
+    /// The push has a lower sequence number than an earlier push.
     OldSequence {
-        /// The greatest one.
+        /// The greatest sequence number.
         last: u64,
     },
     /// There is no document to delete.
     NotFound,
     /// The engine doesn't answer, or too many pushes wait.
     Unavailable {
-        /// Whether the document may be stored all the same.
+        /// `true` if the document may have been stored nevertheless.
         is_unknown: bool,
     },
 }
 
-/// Whether the document differs from the one before.
+/// Whether the document differs from the previous one.
 pub type PushResult = Result<bool, PushDenied>;
 /// The document of a feed, if it has one.
 pub type ReadResult = Result<Option<Document>, PushDenied>;
 
-/// Documents of feeds that all nodes have, whichever they were pushed to.
+/// Pushed documents, which all nodes share, whichever node received the push.
 pub trait PushedFeeds: Send + Sync {
     /// Reads the document of a feed. It may be replaced at any time.
     fn read(&self, key: &Key, done: Done<ReadResult>);

@@ -1,12 +1,12 @@
-//! The public id of a session: what its client knows it by, and what commands name it by.
+//! The public id of a session, for its client and for commands.
 //!
-//! An id is decoded, not looked up, so that ids take no memory. It has 15 bytes, as 20 characters of base64url: a tag,
-//! which is a keyed hash of core and session, then core and session, encrypted with a keystream that the tag selects (a
-//! synthetic IV, as in RFC 5297). The key is the seed of the node. Without it, an id says nothing about the node, and
-//! nobody can make one up (48 bits).
+//! An id is decoded, not looked up, so ids take no memory. It has 15 bytes, as 20 characters of base64url: a tag, which is a
+//! keyed hash of core and session, then core and session, encrypted with a keystream that the tag selects (a synthetic IV, as in
+//! RFC 5297). The key is the seed of the node. Without the key, an id reveals nothing about the node and can't be forged (48
+//! bits).
 //!
-//! An id is no secret: whoever knows it can't act as the session. (The `sid` of Engine.IO is one, because requests of
-//! polling clients carry nothing else.)
+//! An id is not a secret: it doesn't allow a client to act as the session. (The `sid` of Engine.IO is a secret, because requests
+//! of polling clients carry nothing else.)
 
 use crate::sid::write_id;
 use base64::Engine as _;
@@ -20,9 +20,9 @@ const ID_CHARS: usize = 20;
 const TAG_BYTES: usize = 6;
 const PAYLOAD_BYTES: usize = ID_BYTES - TAG_BYTES;
 
-/// The public id of a session: `session` in `stentor.v1`'s `welcome`, `socket.id` in Socket.IO (protocol 5), the spark's id
-/// in Primus. Clients of Engine.IO 3 know their sessions by the `sid` of Engine.IO instead; commands accept it, and it is
-/// parsed as a `PublicId` as well.
+/// The public id of a session: `session` in `stentor.v1`'s `welcome`, `socket.id` in Socket.IO (protocol 5), the spark's id in
+/// Primus. Clients of Engine.IO 3 use the `sid` of Engine.IO instead; commands accept it, and it is parsed as a `PublicId` as
+/// well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PublicId([u8; ID_BYTES]);
 
@@ -30,7 +30,7 @@ impl PublicId {
     /// Parses an id. A namespace before it, as in the socket ids of protocol 4 (`/chat#ID`), is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let id = text.rsplit_once('#').map_or(text, |(_namespace, id)| id);
-        // The decoder wants room for a whole number of groups.
+        // The decoder needs space for a whole number of groups.
         let mut bytes = [0; ID_BYTES + 3];
         (id.len() == ID_CHARS).then_some(())?;
         let len = URL_SAFE_NO_PAD.decode_slice(id, &mut bytes).ok()?;
@@ -50,7 +50,7 @@ impl PublicId {
         Self(bytes)
     }
 
-    /// The session that the id names, and its core. `None` if the id is none of this node's. The session may have ended.
+    /// The session that the id names, and its core. `None` if the id is not from this node. The session may have ended.
     pub fn decode(self, seed: [u64; 2]) -> Option<(CoreId, SessionId)> {
         let tag = *self.0.first_chunk()?;
         let payload = encrypt(seed, tag, *self.0.last_chunk()?);
@@ -64,7 +64,7 @@ impl PublicId {
         Self(bytes)
     }
 
-    /// The bytes, as of the `sid` of an Engine.IO client.
+    /// The bytes, like those of the `sid` of an Engine.IO client.
     pub fn bytes(self) -> [u8; ID_BYTES] {
         self.0
     }
@@ -76,7 +76,7 @@ impl fmt::Display for PublicId {
     }
 }
 
-/// What a keyed hash is for: the same input must not have the same hash for two purposes.
+/// The purpose of a keyed hash. The same input has a different hash for each purpose.
 #[derive(Clone, Copy)]
 enum Purpose {
     Tag,

@@ -20,10 +20,10 @@ pub(crate) fn write_id(f: &mut fmt::Formatter<'_>, bytes: &[u8; Sid::BYTES]) -> 
     f.write_str(std::str::from_utf8(&text).unwrap_or_default())
 }
 
-/// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
-/// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
-/// modulo the number of cores is the core that owns the client. In a cluster, the four bytes after it of a drawn id are the
-/// tag of its node; 80 random bits are left.
+/// The id of a client, which is also its secret. Ids of Engine.IO clients are drawn from the system's random source and sent as
+/// 20 characters. Ids of SockJS clients are digests, under a secret seed, of the names that the clients chose. The first byte
+/// modulo the number of cores is the core that owns the client. In a cluster, the next four bytes of a drawn id are the tag of
+/// its node, and 80 random bits are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sid([u8; Sid::BYTES]);
 
@@ -44,7 +44,7 @@ impl Sid {
     /// Reads an id as a client sent it.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; Self::BYTES + 3];
-        // 20 characters are 15 bytes; any other length isn't ours.
+        // 20 characters are 15 bytes. An id of another length is not ours.
         (text.len() == 20).then_some(())?;
         let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
         bytes[..len].try_into().ok().map(Self)
@@ -59,7 +59,7 @@ impl Sid {
         Self(bytes)
     }
 
-    /// The node that drew the id, if it was one of a cluster.
+    /// The node that drew the id, if the node was in a cluster.
     pub fn node(self) -> NodeTag {
         let [_, a, b, c, d, ..] = self.0;
         NodeTag(u32::from_le_bytes([a, b, c, d]))

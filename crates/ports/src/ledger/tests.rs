@@ -1,4 +1,4 @@
-//! What is charged, and given back.
+//! Charges to the ledger and their end.
 
 use super::*;
 
