@@ -1,4 +1,5 @@
-//! Commands of the control plane for sessions of a shared namespace: this node carries them out first, then the other servers do.
+//! Commands of the control plane for sessions of a shared namespace. This node carries them out first, and then the other
+//! servers.
 
 use super::Bridge;
 use super::namespace::{Namespace, event};
@@ -17,26 +18,26 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// Questions that nobody has begun to ask.
+/// Maximum number of waiting questions.
 pub(super) const QUESTIONS_MAX: usize = 1_024;
 /// Maximum number of servers to wait for. Redis counts all subscribers.
 const SERVERS_MAX: usize = 1_024;
-/// Sessions, and rooms of these, that the answers to a question may have.
+/// Maximum number of sessions, and rooms of sessions, in the answers to a question.
 const NAMES_MAX: usize = 10 * LIST_MAX;
-/// Stands for servers that didn't answer, which have no names.
+/// Name for servers that didn't answer, which have no names of their own.
 const MISSING: &str = "socketio";
 
-/// Which sessions other servers have.
+/// A question about the sessions of other servers.
 pub(super) struct Question {
     namespace: Arc<Namespace>,
     selection: Selection,
-    /// Takes the sessions, and how many servers haven't answered.
+    /// Receives the sessions, and the number of servers that haven't answered.
     finish: Box<dyn FnOnce(Vec<SessionInfo>, usize) + Send>,
 }
 
 impl Bridge {
-    /// The command for this node alone, which asks the other servers when it has been carried out. If it is refused, no server
-    /// does anything.
+    /// Returns the command for this node alone. When it has been carried out, it asks the other servers. If it is refused, no
+    /// server does anything.
     pub(super) fn then_ask(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -45,7 +46,7 @@ impl Bridge {
     ) -> Command {
         let (bridge, namespace) = (self.clone(), namespace.clone());
         match command {
-            // The broker has those for the members of rooms.
+            // The broker sends messages for the members of rooms.
             Command::Emit { event: name, data, volatile, done } => {
                 let Some(selection) = sessions_only(target) else {
                     return Command::Emit { event: name, data, volatile, done };
@@ -53,7 +54,7 @@ impl Bridge {
                 let event = event(name.clone(), &data);
                 let done = Done::new(move |result| {
                     if result.is_ok() && bridge.emit(&namespace, selection, event, volatile).is_err() {
-                        // The caller doesn't wait until there is room.
+                        // The message is dropped, because the caller doesn't wait for room.
                         count(&bridge.counters.not_sent);
                     }
                     done.answer(result);
@@ -100,7 +101,7 @@ impl Bridge {
         }
     }
 
-    /// The answer to a list of rooms for this node alone, with the rooms of the sessions that other servers have.
+    /// Returns a callback for a list of this node's rooms, which adds the rooms of sessions on other servers.
     pub(super) fn then_list_rooms(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -121,7 +122,7 @@ impl Bridge {
         })
     }
 
-    /// Tells the other servers to do the same, when this node has done it.
+    /// Requests the same action from the other servers when this node has carried it out.
     fn then_tell(
         self: Arc<Self>,
         namespace: Arc<Namespace>,
@@ -154,7 +155,7 @@ impl Bridge {
 
     fn publish_all_now(&self, published: Result<Vec<Published>, WireError>) -> bool {
         match published {
-            // Each, whether there is room for another one or not.
+            // Publishes each message, even if there is no room for another one.
             Ok(messages) => {
                 let unsent = messages.into_iter().filter(|message| !self.publish_now(Ok(message.clone())));
                 unsent.count() == 0
@@ -163,7 +164,7 @@ impl Bridge {
         }
     }
 
-    /// Asks the other servers which sessions they have.
+    /// Asks the other servers for their sessions.
     fn ask(
         &self,
         namespace: Arc<Namespace>,
@@ -232,13 +233,13 @@ impl Bridge {
         (sessions, servers)
     }
 
-    /// How many other servers there are, as Redis says.
+    /// The number of other servers, according to Redis.
     async fn other_servers(&self, namespace: &Namespace) -> Option<usize> {
         let [command, of, channel] = namespace.protocol.count_servers()?;
         let mut pipeline = Pipeline::new();
         pipeline.cmd(command).arg(of).arg(channel);
         if self.server.is_cluster() && !self.is_spread() {
-            // Each of its nodes counts its own.
+            // Each node of Redis counts its own subscribers.
             return servers_besides_this(self.server.ask_each(&pipeline).await.ok()?);
         }
         let link = self.shards.of(channel)?.sender()?;
@@ -253,7 +254,7 @@ fn names(rooms: &Rooms) -> Vec<Arc<str>> {
     rooms.iter().map(|room| room.name().into()).collect()
 }
 
-/// The sessions of a target. `None`: there are none, which a selection can't say.
+/// The selection of a target's sessions. `None` if there are none, which a selection can't express.
 fn selection(target: &Target) -> Option<Selection> {
     let name = |room: &Room| Arc::from(room.name());
     if target.except_rooms().contains(target.all_members()) {
@@ -292,7 +293,7 @@ fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     }
 }
 
-/// How many servers there are without this one, as the nodes of Redis say. A node that doesn't answer may have one.
+/// The number of servers without this one, according to the nodes of Redis. A node that doesn't answer may have one.
 fn servers_besides_this(replies: impl IntoIterator<Item = Option<Value>>) -> Option<usize> {
     let mut servers = 0_usize;
     for reply in replies {
@@ -318,7 +319,7 @@ fn add_sessions(sessions: &mut Vec<SessionInfo>, names_left: &mut usize, found: 
     true
 }
 
-/// The rooms of sessions that a query asks for.
+/// The rooms of sessions that a query selects.
 fn rooms_of(sessions: Vec<SessionInfo>, query: &RoomsQuery) -> RoomList {
     let mut rooms: BTreeMap<String, usize> = BTreeMap::new();
     for room in sessions.into_iter().flat_map(|session| session.rooms) {
@@ -338,7 +339,7 @@ mod tests {
         names.iter().map(|name| Arc::from(*name)).collect()
     }
 
-    /// In the servers' protocol, no room means all sockets.
+    /// In the servers' protocol, a selection without rooms stands for all sockets.
     #[test]
     fn a_target_without_sessions_is_never_all_of_them() -> Result<(), Box<dyn std::error::Error>> {
         let id = PublicId::parse("AAAAAAAAAAAAAAAAAAAA").ok_or("not an id")?;
@@ -357,7 +358,7 @@ mod tests {
         let several = none.room("a")?.session(id).except_room("b")?;
         let expected = Selection { rooms: names(&["a", "AAAAAAAAAAAAAAAAAAAA"]), except: names(&["b"]) };
         assert_eq!(selection(&several), Some(expected));
-        // The members of the room receive a message by the room.
+        // The members of the room receive the message through the room.
         let expected = Selection { rooms: names(&["AAAAAAAAAAAAAAAAAAAA"]), except: names(&["b", "a"]) };
         assert_eq!(sessions_only(&several), Some(expected));
         assert_eq!(sessions_only(&all.session(id)), None);

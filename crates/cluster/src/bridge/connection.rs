@@ -18,7 +18,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Takes what arrives on one connection.
+/// Receives the messages of one connection.
 pub(super) struct Pushes {
     bridge: Arc<Bridge>,
     shard: Arc<Shard>,
@@ -70,15 +70,15 @@ impl AsyncPushSender for Pushes {
 }
 
 impl Bridge {
-    /// The kind of a message. `None`: no session of this node needs it, or this node sent it.
+    /// The kind of a message. `None` if no session of this node needs it, or this node sent it.
     ///
-    /// Whether a room has members is asked later: a request before the message may have sessions join it.
+    /// The members of its room are checked later, because an earlier request may make sessions join it.
     fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
         let mut namespaces = self.namespaces.iter().enumerate();
         let found = namespaces.find_map(|(index, namespace)| {
             Some((index, namespace.protocol.kind_of(pattern, channel, payload)?))
         });
-        // It is for others, if this node has asked nothing.
+        // A response is for another server if this node has asked no question.
         found.filter(|(_, kind)| *kind != Kind::Response || self.pending.is_waiting())
     }
 
@@ -159,7 +159,7 @@ impl Bridge {
                 }
                 _ = probe.tick() => {
                     let sent = async {
-                        // A message to a channel without shards would go to all nodes of a cluster.
+                        // A message to an unsharded channel would go to all nodes of a cluster.
                         if shard.endpoint.is_none() {
                             pushes.probe.begin()?;
                             let mut pipeline = Pipeline::new();
@@ -194,7 +194,7 @@ impl Bridge {
         self.subscribe_changed(link, shard).await
     }
 
-    /// Subscribes to the sharded channels of a shard that have changed, or not any more.
+    /// Subscribes to, or unsubscribes from, the changed sharded channels of a shard.
     async fn subscribe_changed(&self, link: &Link, shard: &Arc<Shard>) -> Result<(), String> {
         if self.adapter != Adapter::Sharded {
             shard.take_changes();
@@ -258,5 +258,5 @@ impl Bridge {
     }
 }
 
-/// Channels of one batch.
+/// Maximum number of channels per batch.
 const BATCH_MAX: usize = 500;

@@ -1,24 +1,24 @@
-//! Rooms that other servers have told sessions to join, until the data plane has had time to say which of them have members.
+//! Rooms that sessions join at the request of other servers, until the data plane has reported which of them have members.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{ShrinkingMap, pop_front};
 
-/// The data plane says within this time which rooms have members, also when it is busy.
+/// Maximum time for the data plane to report which rooms have members.
 const EXPECTED_TIME: Duration = Duration::from_secs(10);
-/// Maximum number of rooms that are remembered for it.
+/// Maximum number of such rooms.
 const EXPECTED_MAX: usize = 16_384;
 
 #[derive(Default)]
 pub(super) struct Expected {
-    /// When each room was last expected to gain members.
+    /// The last time at which each room was expected to gain members.
     rooms: ShrinkingMap<Arc<str>, Instant>,
     order: VecDeque<(Instant, Arc<str>)>,
 }
 
 impl Expected {
-    /// Sessions may join these rooms now.
+    /// Adds rooms that sessions may join now.
     pub(super) fn add(&mut self, now: Instant, rooms: impl IntoIterator<Item = Arc<str>>) {
         self.expire(now);
         for room in rooms {
@@ -30,7 +30,7 @@ impl Expected {
         }
     }
 
-    /// Forgets rooms whose time is over.
+    /// Removes rooms whose time is over.
     pub(super) fn expire(&mut self, now: Instant) {
         while self.order.front().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= EXPECTED_TIME)
             && let Some((at, room)) = pop_front(&mut self.order)

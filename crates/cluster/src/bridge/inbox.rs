@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::Notify;
 
-/// A message that takes no more than this decoded is handled also when the memory budget is used up: one at a time.
+/// Maximum decoded size of a message that is handled even if the memory budget is used up, one at a time.
 const SMALL_BYTES: usize = 1 << 20;
 
-/// Which channel of a namespace a message arrived on.
+/// The channel of a namespace on which a message arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With the room, if it is to exactly one.
+    /// A broadcast, with its room if it is for exactly one.
     Broadcast(Option<Box<str>>),
     Request,
     Response,
@@ -33,9 +33,9 @@ pub(super) struct Arrived {
 
 pub(super) struct Inbox {
     queue: Mutex<VecDeque<Arrived>>,
-    /// The size of what waits or is handled.
+    /// The size of the messages that wait or are being handled.
     charge: Charge,
-    /// The size of what is decoded.
+    /// The size of the decoded messages.
     decoded: Charge,
     ledger: Arc<Ledger>,
     messages_max: usize,
@@ -44,14 +44,14 @@ pub(super) struct Inbox {
     dropped: AtomicU64,
 }
 
-/// A message that is handled, one at a time. It counts until it is dropped.
+/// The message that is being handled, one at a time. It counts until it is dropped.
 pub(super) struct Taken<'a> {
     pub(super) message: Arrived,
     inbox: &'a Inbox,
 }
 
 impl Taken<'_> {
-    /// Counts what decoding the message takes, before it is done. Returns whether there is room.
+    /// Counts the memory for decoding the message in advance. Returns whether there is room.
     pub(super) fn count_decoded(&self) -> bool {
         let bytes = decoded_bytes_max(&self.message.payload);
         let fits = bytes <= SMALL_BYTES || self.inbox.ledger.has_room(bytes);
@@ -137,7 +137,7 @@ mod tests {
         let limits = Limits { events_max: 3, events_bytes_max: 1_000, ..Limits::default() };
         let ledger = Arc::new(Ledger::new(1 << 20));
         let inbox = Inbox::new(&limits, ledger.clone());
-        // A single one fits, however large it is.
+        // A single message fits, however large it is.
         inbox.push(message(2_000));
         inbox.push(message(1));
         assert!(inbox.bytes() > 2_000 && !ledger.has_room((1 << 20) - 2_000));

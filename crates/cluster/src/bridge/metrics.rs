@@ -17,10 +17,10 @@ pub(super) struct Counters {
     refused: [AtomicU64; LABELS.len()],
 }
 
-/// Figures of one bridge at one moment, by its prefix and its Redis.
+/// Metrics of one bridge, by its prefix and its Redis.
 pub(super) struct Figures<'a> {
     pub(super) prefix: &'a str,
-    /// Without the password.
+    /// The address of Redis, without the password.
     pub(super) redis: String,
     pub(super) is_up: bool,
     pub(super) counters: &'a Counters,
@@ -37,7 +37,7 @@ impl Counters {
     }
 }
 
-/// The figures of all bridges.
+/// The metrics of all bridges.
 pub(super) fn metrics(bridges: &[Figures<'_>]) -> Vec<Metric> {
     let labels =
         |figures: &Figures<'_>| vec![("prefix", figures.prefix.to_owned()), ("redis", figures.redis.clone())];

@@ -5,8 +5,8 @@
 //!  cores ◄── CommandInbox::receive ── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
 //! ```
 //!
-//! A shared namespace travels by this way only, between nodes of Stentor as well: they are servers among others. Messages from
-//! other servers are bounded and reach only the configured namespaces. Refused ones are counted by reason.
+//! Messages of a shared namespace take only this way, also between nodes of Stentor, which are servers among others. Messages
+//! from other servers are bounded and reach only the configured namespaces. Refused messages are counted by reason.
 //!
 //! [`crate::socketio`] has the formats.
 
@@ -52,28 +52,28 @@ use stentor_hub::Room;
 use stentor_ports::{Broadcast as Message, Busy, Ledger};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-/// How to share namespaces.
+/// Options for sharing namespaces.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The Redis that Socket.IO's servers use.
     pub address: Address,
-    /// Certificates to trust, in PEM, if it speaks TLS. `None`: those of the system.
+    /// Certificates to trust, in PEM, if Redis speaks TLS. `None` for those of the system.
     pub ca_file: Option<PathBuf>,
     /// The node's certificate for TLS, if Redis asks for one.
     pub identity: Option<Identity>,
-    /// Whether to wait until Redis can be reached, instead of failing.
+    /// `true` to wait until Redis can be reached, instead of failing.
     pub wait: bool,
-    /// Bounds of what is held.
+    /// Limits of the queues.
     pub limits: Limits,
-    /// How channels begin.
+    /// The prefix of the channels.
     pub prefix: String,
     /// The namespaces, each with its slash.
     pub namespaces: Vec<String>,
-    /// How the other servers speak.
+    /// The protocol of the other servers.
     pub adapter: Adapter,
-    /// Of the sharded adapter: which rooms have channels.
+    /// Rooms with channels of their own, for the sharded adapter.
     pub mode: SubscriptionMode,
-    /// Of the classic adapter: how messages are written.
+    /// The encoding of messages, for the classic adapter.
     pub parser: Parser,
 }
 
@@ -82,7 +82,7 @@ pub struct Bridge {
     prefix: String,
     address: Address,
     server: Arc<Server>,
-    /// Whether the node starts without it.
+    /// `true` if the node starts before Redis can be reached.
     waits: bool,
     adapter: Adapter,
     namespaces: Vec<Arc<Namespace>>,
@@ -95,23 +95,23 @@ pub struct Bridge {
     questions: Questions,
     shards: Shards,
     allowance: Allowance,
-    /// Answers that are made at the same time.
+    /// Permits for answers that are made at the same time.
     answers: Arc<Semaphore>,
-    /// Rooms have gained their first member, or lost the last one.
+    /// Notified when rooms have gained their first member or lost the last one.
     interest_changed: Notify,
     counters: Counters,
     space: Arc<Space>,
     has_reported_refusal: AtomicBool,
-    /// The connection that publishes is there.
+    /// `true` while the publishing connection exists.
     publishes: AtomicBool,
-    /// Messages to rooms were delivered after the last command for sessions.
+    /// `true` if messages to rooms were delivered after the last command for sessions.
     has_delivered: AtomicBool,
-    /// A room that nobody knows.
+    /// A room with a random name and without members.
     nobody: Room,
 }
 
 impl Bridge {
-    /// `is_only`: whether a namespace is shared in no other way.
+    /// Makes a bridge. `is_only`: whether a namespace is shared in no other way.
     fn new(
         options: &Options,
         is_only: impl Fn(&String) -> bool,
@@ -153,12 +153,12 @@ impl Bridge {
         }))
     }
 
-    /// Whether its channels are spread over the primaries of a Redis Cluster.
+    /// Whether the channels are distributed over the primaries of a Redis Cluster.
     fn is_spread(&self) -> bool {
         self.adapter == Adapter::Sharded && self.server.is_cluster()
     }
 
-    /// A message of this node leaves it.
+    /// Publishes a message of this node.
     fn publish(&self, namespace: &Namespace, message: &Message) -> Result<(), Busy> {
         match namespace.outgoing(message) {
             Some((selection, event)) => self.emit(namespace, selection, event, message.volatile),
@@ -180,11 +180,11 @@ impl Bridge {
                 } else if self.publishes.load(Ordering::Relaxed) {
                     return Err(Busy);
                 } else {
-                    // Clients of this node don't wait for a Redis that is away.
+                    // Clients of this node don't wait for a Redis that can't be reached.
                     count(&self.counters.not_sent);
                 }
             }
-            // It is lost for the other servers.
+            // The other servers don't receive the message.
             Err(error) => _ = self.publish_now(Err(error)),
         }
         Ok(())

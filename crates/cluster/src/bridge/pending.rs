@@ -1,19 +1,19 @@
-//! This node's own requests, until the other servers have answered.
+//! Requests of this node that wait for answers of other servers.
 
 use crate::socketio::{Response, ResponseBody};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// Requests that wait for answers.
+/// Maximum number of requests that wait for answers.
 const REQUESTS_MAX: usize = 1_024;
-/// Answers to one request that wait to be added up.
+/// Maximum number of unhandled answers to one request.
 const ANSWERS_MAX: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Pending(Mutex<HashMap<Arc<str>, mpsc::Sender<ResponseBody>>>);
 
-/// A request that waits for answers. It doesn't any more when it is dropped.
+/// A request that waits for answers until this is dropped.
 pub(super) struct Waiting<'a> {
     pending: &'a Pending,
     pub(super) id: Arc<str>,
@@ -35,7 +35,7 @@ impl Pending {
         !self.requests().is_empty()
     }
 
-    /// Waits for answers to a new request. `None`: too many wait.
+    /// Begins to wait for answers to a new request. `None` if too many requests wait.
     pub(super) fn begin(&self) -> Option<Waiting<'_>> {
         let id: Arc<str> = format!("{:016x}", fastrand::u64(..)).into();
         let (sender, answers) = mpsc::channel(ANSWERS_MAX);
@@ -48,10 +48,10 @@ impl Pending {
         Some(Waiting { pending: self, id, answers })
     }
 
-    /// A server has answered.
+    /// Handles a server's answer.
     pub(super) fn handle(&self, response: Response) {
         if let Some(sender) = self.requests().get(&response.id) {
-            // Where there is no room, the server counts as one that didn't answer.
+            // Without room for the answer, the server counts as one that didn't answer.
             let _ = sender.try_send(response.body);
         }
     }

@@ -1,4 +1,4 @@
-//! How a namespace's messages are carried: from channel and payload to their meaning, and back.
+//! The protocol of a namespace's messages: decodes channel and payload, and encodes messages.
 
 use super::inbox::Kind;
 use super::refused::Refused;
@@ -14,7 +14,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_ports::PublicId;
 
-/// How the hosts of nodes of Stentor begin on python-socketio's channel. There, they ignore each other: they have another way.
+/// Prefix of the host names of Stentor's nodes on python-socketio's channel. The nodes ignore each other there, because they have
+/// another way.
 const PYTHON_HOST: &str = "stentor-";
 
 /// A message of another server.
@@ -36,7 +37,7 @@ pub(super) type Published = (String, Bytes);
 /// The protocol of the other servers, in one namespace.
 pub(super) struct Protocol {
     namespace: Arc<str>,
-    /// Names this node. Messages with this uid are its own.
+    /// The uid of this node. Messages with this uid are its own.
     uid: Arc<str>,
     wire: Wire,
 }
@@ -48,7 +49,7 @@ enum Wire {
 }
 
 impl Protocol {
-    /// `is_only`: the namespace is shared in no other way.
+    /// Makes the protocol. `is_only`: the namespace is shared in no other way.
     pub(super) fn new(options: &Options, namespace: &Arc<str>, is_only: bool) -> Self {
         let Options { adapter, prefix, mode, parser, .. } = options;
         let (mode, parser) = (*mode, *parser);
@@ -72,7 +73,7 @@ impl Protocol {
         Self { namespace: namespace.clone(), uid: uid.into(), wire }
     }
 
-    /// The channels that it receives whatever rooms have members.
+    /// The channels that are always subscribed, whichever rooms have members.
     pub(super) fn channels(&self) -> Vec<Arc<str>> {
         match &self.wire {
             Wire::Classic { channels, .. } => {
@@ -89,7 +90,7 @@ impl Protocol {
         if let Wire::Classic { pattern, .. } = &self.wire { Some(pattern) } else { None }
     }
 
-    /// The channel of a room, if it is to be subscribed to when the room has members.
+    /// The channel of a room, if it is subscribed while the room has members.
     pub(super) fn channel_of(&self, room: &str) -> Option<String> {
         match &self.wire {
             Wire::Sharded { all, mode, .. } if mode.has_channel(room) => Some(format!("{all}{room}#")),
@@ -102,7 +103,7 @@ impl Protocol {
         matches!(&self.wire, Wire::Sharded { mode: Mode::DynamicPrivate, .. })
     }
 
-    /// The kind of a message on a channel. `None`: it isn't one of this namespace, or this node sent it.
+    /// The kind of a message on a channel. `None` if it isn't one of this namespace, or this node sent it.
     pub(super) fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<Kind> {
         match &self.wire {
             Wire::Classic { channels, pattern: own, .. } => {
@@ -128,7 +129,7 @@ impl Protocol {
         }
     }
 
-    /// Decodes a message, with its namespace. `None`: this node sent it, or it isn't for servers.
+    /// Decodes a message, with its namespace. `None` if this node sent it, or it isn't for servers.
     pub(super) fn decode(
         &self,
         kind: &Kind,
@@ -200,7 +201,8 @@ impl Protocol {
                 .pop()
                 .ok_or(WireError::UnknownType),
             Wire::Python { channel, .. } => {
-                // Its servers except sockets only: those in a room would receive what they mustn't.
+                // Servers in Python can except only sockets. With excepted rooms, their members would receive the message
+                // wrongly.
                 if !selection.except.iter().all(|name| PublicId::parse(name).is_some()) {
                     return Err(WireError::UnknownType);
                 }
@@ -210,7 +212,7 @@ impl Protocol {
         }
     }
 
-    /// A request, of this node: one message, or several.
+    /// Encodes a request of this node as one or several messages.
     pub(super) fn request(&self, id: Option<&str>, body: RequestBody) -> Result<Vec<Published>, WireError> {
         let id: Option<Arc<str>> = id.map(Into::into);
         match &self.wire {
@@ -234,7 +236,7 @@ impl Protocol {
         }
     }
 
-    /// The answer to a request of `uid`.
+    /// Encodes the answer to a request of `uid`.
     pub(super) fn response(&self, to: Option<&str>, response: Response) -> Result<Published, WireError> {
         match (&self.wire, to) {
             (Wire::Classic { channels, parser, .. }, _) => {
@@ -259,7 +261,7 @@ impl Protocol {
         }
     }
 
-    /// The command that counts the servers, this one included. `None`: servers can't be asked.
+    /// The command that counts the servers, including this one. `None` if servers can't be asked.
     pub(super) fn count_servers(&self) -> Option<[&str; 3]> {
         match &self.wire {
             Wire::Classic { channels, .. } => Some(["PUBSUB", "NUMSUB", channels.request()]),
@@ -269,14 +271,14 @@ impl Protocol {
     }
 }
 
-/// The message of a server in Python. `None`: it is an acknowledgement, which this node never asks for.
+/// The message of a server in Python. `None` if it is an acknowledgement, which this node never requests.
 fn of_python(host: &Arc<str>, namespace: &Arc<str>, action: Action) -> Option<Incoming> {
     let body = match action {
         Action::Emit { selection, event, callback: None } => {
             return Some(Incoming::Broadcast { selection, volatile: false, event });
         }
         Action::Emit { selection, event, callback: Some(Callback { room, id, .. }) } => {
-            // Both are to be repeated.
+            // The answer repeats both.
             let id = Some(format!("{room}#{id}").into());
             let (namespace, flags) = (namespace.clone(), Flags::default());
             let body = RequestBody::Broadcast { namespace, selection, flags, event };
@@ -300,7 +302,7 @@ fn of_python(host: &Arc<str>, namespace: &Arc<str>, action: Action) -> Option<In
     Some(Incoming::Request(Request { uid: None, id: None, body }))
 }
 
-/// The same for servers in Python, which act on single sockets only.
+/// Encodes a request for servers in Python, which act on single sockets only.
 fn to_python(body: RequestBody) -> Result<Vec<Action>, WireError> {
     let sessions = |target: Target| match target {
         Target::Selection(Selection { rooms, except })

@@ -2,28 +2,28 @@
 
 use crate::socketio::WireError;
 
-/// Why a message of another server has no effect.
+/// The reason why a message of another server is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    /// It isn't a message of the adapter.
+    /// The message isn't one of the adapter.
     #[error("{0}")]
     Wire(#[from] WireError),
-    /// It is for another namespace than its channel.
+    /// The message is for another namespace than its channel.
     #[error("the message is for another namespace than its channel")]
     Namespace,
     /// The name of a room is empty or too long.
     #[error("the name of a room is empty or longer than {} bytes", stentor_hub::ROOM_BYTES_MAX)]
     RoomName,
-    /// More requests arrive than are answered.
+    /// Requests arrive faster than they are answered.
     #[error("there are too many requests")]
     Rate,
-    /// The memory budget has no room for what it takes decoded.
+    /// The memory budget has no room for the decoded message.
     #[error("the memory budget has no room for the message")]
     Memory,
 }
 
 impl Refused {
-    /// For a metric.
+    /// The label in metrics.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Wire(error) => error.label(),

@@ -1,10 +1,10 @@
-//! Sessions that have channels of their own: in the subscription mode `dynamic-private`.
+//! Sessions with channels of their own, in the subscription mode `dynamic-private`.
 
 use super::Bridges;
 use std::sync::Arc;
 use stentor_ports::{Notice, NoticeSink};
 
-/// Subscribes to the channels of sessions, and passes on what else there is to know about them.
+/// Subscribes to the channels of sessions, and passes all notices on.
 #[derive(Debug)]
 struct SessionObserver {
     bridges: Arc<Bridges>,
@@ -12,7 +12,7 @@ struct SessionObserver {
 }
 
 impl Bridges {
-    /// The observer of sessions, in place of `inner`.
+    /// Returns an observer of sessions that wraps `inner`.
     pub fn observe_sessions(
         self: &Arc<Self>,
         inner: Option<Arc<dyn NoticeSink>>,

@@ -1,7 +1,9 @@
-//! Sharded channels on a Redis Cluster: each belongs to the primary that has its slot, to which a connection subscribes and publishes.
+//! Sharded channels on a Redis Cluster. Each channel belongs to the primary that has its slot, and is subscribed and published
+//! there.
 //!
-//! Slots are read again every [`PROBE_INTERVAL`], and when a primary says that one has moved: it refuses what is subscribed or
-//! published there, and ends the subscriptions that it had. Messages of several channels may overtake each other.
+//! Slots are read again every [`PROBE_INTERVAL`], and when a primary reports that one has moved. Such a primary refuses
+//! subscriptions and messages for the slot, and ends its existing subscriptions. Messages of several channels may overtake each
+//! other.
 
 use super::Bridge;
 use super::protocol::Published;
@@ -19,15 +21,15 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-/// Delay before the primary of a moved slot is looked up again,
+/// Delay before the primary of a moved slot is looked up again.
 const MOVED_DELAY: Duration = Duration::from_millis(100);
-/// and how often a message is published again until it is found.
+/// Maximum number of times that a message is published again until its primary is found.
 const REDIRECTIONS_MAX: usize = 20;
 
 /// A server to which a bridge is connected.
 #[derive(Default)]
 pub(super) struct Shard {
-    /// `None`: whichever is the primary.
+    /// The primary's address. `None` without a Redis Cluster.
     pub(super) endpoint: Option<Endpoint>,
     state: Mutex<State>,
     pub(super) changed: Notify,
@@ -35,24 +37,24 @@ pub(super) struct Shard {
 
 #[derive(Default)]
 struct State {
-    /// Since its channels have been subscribed, while it is connected.
+    /// The sender, from the subscription of its channels until the connection is lost.
     sender: Option<Sender>,
-    /// Sharded channels that are subscribed.
+    /// The subscribed sharded channels.
     subscribed: HashSet<Arc<str>>,
-    /// Channels to subscribe to, or to unsubscribe from. Empty while it isn't connected.
+    /// Channels to subscribe to, or to unsubscribe from. Empty without a connection.
     changes: HashMap<Arc<str>, bool>,
     takes_changes: bool,
-    /// Which channels it has is to be found out anew.
+    /// `true` if the set of its channels must be computed again.
     is_stale: bool,
-    /// All of its channels are subscribed.
+    /// `true` if all of its channels are subscribed.
     is_complete: bool,
 }
 
 /// Changes since the last call.
 pub(super) enum Changes {
-    /// Anything may have.
+    /// Any channel may have changed.
     All,
-    /// Whether these channels are to be subscribed.
+    /// These channels have changed: `true` to subscribe, `false` to unsubscribe.
     Some(HashMap<Arc<str>, bool>),
 }
 
@@ -61,7 +63,7 @@ impl Shard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection has begun (`true`), or is lost: nothing is subscribed.
+    /// Resets the state because a connection has begun (`true`) or is lost. No channel is subscribed then.
     pub(super) fn reset(&self, has_begun: bool) {
         *self.state() = State { takes_changes: has_begun, is_stale: has_begun, ..State::default() };
     }
@@ -74,14 +76,14 @@ impl Shard {
         self.state().sender.clone()
     }
 
-    /// The slots have changed.
+    /// Notes that the slots have changed.
     fn set_stale(&self) {
         let state = &mut *self.state();
         (state.is_stale, state.is_complete) = (true, false);
         self.changed.notify_one();
     }
 
-    /// All channels are subscribed, unless more has changed meanwhile.
+    /// Notes that all channels are subscribed, unless more have changed meanwhile.
     pub(super) fn set_complete(&self) {
         let state = &mut *self.state();
         state.is_complete = !state.is_stale;
@@ -93,7 +95,8 @@ impl Shard {
         if std::mem::take(&mut state.is_stale) { Changes::All } else { Changes::Some(changes) }
     }
 
-    /// Of changed channels, those to subscribe to, and those to unsubscribe from. They count as subscribed, or not, from now on.
+    /// Returns the changed channels to subscribe to, and those to unsubscribe from. They count as subscribed or unsubscribed from
+    /// now on.
     pub(super) fn apply(&self, changes: HashMap<Arc<str>, bool>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let State { subscribed, .. } = &mut *self.state();
         let (mut added, mut removed) = (Vec::new(), Vec::new());
@@ -107,7 +110,7 @@ impl Shard {
         (added, removed)
     }
 
-    /// Changes that lead to subscriptions of just these channels.
+    /// Changes after which exactly these channels are subscribed.
     pub(super) fn changes_to(&self, wanted: impl Iterator<Item = Arc<str>>) -> HashMap<Arc<str>, bool> {
         let subscribed = self.state().subscribed.clone();
         let mut changes: HashMap<_, _> = subscribed.into_iter().map(|channel| (channel, false)).collect();
@@ -115,12 +118,12 @@ impl Shard {
         changes
     }
 
-    /// A channel isn't subscribed, though it is to be. Returns whether it counted as subscribed.
+    /// Notes that a channel that should be subscribed isn't. Returns whether it counted as subscribed.
     pub(super) fn lost(&self, channel: &str) -> bool {
         let state = &mut *self.state();
         let was_subscribed = state.subscribed.remove(channel);
         if was_subscribed {
-            // Until the slots are known again.
+            // The state holds until the slots are known again.
             (state.is_stale, state.is_complete) = (true, false);
         }
         was_subscribed
@@ -130,12 +133,12 @@ impl Shard {
 /// The servers of a bridge.
 pub(super) struct Shards {
     owners: Mutex<Owners<Shard>>,
-    /// Slots are elsewhere.
+    /// Notified when slots have moved.
     pub(super) moved: Notify,
 }
 
 impl Shards {
-    /// `is_spread`: there are none before the slots of a cluster are known.
+    /// Makes the servers. `is_spread`: there are none before the slots of a cluster are known.
     pub(super) fn new(is_spread: bool) -> Self {
         let owners = if is_spread { Owners::default() } else { Owners::only(Shard::default()) };
         Self { owners: Mutex::new(owners), moved: Notify::new() }
@@ -145,7 +148,7 @@ impl Shards {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// That of a sharded channel, if a primary has its slot.
+    /// The server of a sharded channel, if a primary has its slot.
     pub(super) fn of(&self, channel: &str) -> Option<Arc<Shard>> {
         self.owners().of(channel).cloned()
     }
@@ -154,7 +157,7 @@ impl Shards {
         self.owners().of(channel).is_some_and(|owner| Arc::ptr_eq(owner, shard))
     }
 
-    /// All of them; one that has several ranges of slots more than once.
+    /// All servers. A server with several ranges of slots appears several times.
     pub(super) fn all(&self) -> Vec<Arc<Shard>> {
         self.owners().iter().cloned().collect()
     }
@@ -166,7 +169,7 @@ impl Shards {
 }
 
 impl Bridge {
-    /// Tells shards which channels are to be subscribed, for as long as the node runs.
+    /// Passes changes of subscriptions to the shards, for as long as the node runs.
     pub(super) async fn pass_interest(self: Arc<Self>) {
         loop {
             self.interest_changed.notified().await;
@@ -175,7 +178,7 @@ impl Bridge {
             {
                 let Some(shard) = self.shards.of(&channel) else { continue };
                 let mut state = shard.state();
-                // Otherwise it subscribes to all of its channels when it is connected.
+                // Otherwise, the shard subscribes to all of its channels when it is connected.
                 if state.takes_changes {
                     state.changes.insert(channel, is_wanted);
                     shard.changed.notify_one();
@@ -257,7 +260,7 @@ impl Bridge {
                     break;
                 }
                 self.shards.moved.notify_one();
-                // Soon enough when the slots are known by now.
+                // A short delay suffices if the slots are already known.
                 sleep(if attempt == 0 { MOVED_DELAY / 10 } else { MOVED_DELAY }).await;
             }
             not_sent += batch.len();
@@ -269,7 +272,7 @@ impl Bridge {
         }
     }
 
-    /// Publishes messages once. Returns those whose slot has moved, and why others weren't taken.
+    /// Publishes messages once. Returns the messages whose slot has moved, and the errors of others.
     async fn publish_batch(&self, batch: Vec<Published>) -> (Vec<Published>, Vec<String>) {
         let (mut moved, mut failed) = (Vec::new(), Vec::new());
         let mut parts: Vec<(Arc<Shard>, Vec<Published>)> = Vec::new();
@@ -306,7 +309,7 @@ impl Bridge {
                         }
                     }
                 }
-                // Some of them may have been published.
+                // Some of these messages may have been published.
                 Err(reason) => failed.extend(messages.iter().map(|_| reason.clone())),
             }
         }

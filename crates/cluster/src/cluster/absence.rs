@@ -1,8 +1,8 @@
-//! The time without an engine: what `/readyz`, a metric and the log say of it, and when the node asks for no new clients.
+//! The time without an engine, for `/readyz`, a metric and the log, and the decision to become unready.
 //!
-//! A node whose engine is away serves its clients worse than a node that has its engine, and better than none. So after
-//! [`Options::unready_after`](super::Options::unready_after) the node asks the others over their internal listeners. It is unready if one of them
-//! has its engine, or if it reaches none of them.
+//! A node without its engine serves clients worse than a node with its engine, and better than none. So after
+//! [`Options::unready_after`](super::Options::unready_after), the node asks the others over their internal listeners. It becomes
+//! unready if one of them has its engine, or if it can't reach any of them.
 
 use super::Cluster;
 use crate::relay::{Reach, Relays};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval_at, sleep, sleep_until};
 
 /// Time between two rounds of questions to the other nodes.
 const ASK_INTERVAL: Duration = Duration::from_secs(2);
-/// Time between two lines of the log that say since when the engine is away.
+/// Time between two log lines about the absence.
 const REMINDER_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,18 +22,18 @@ struct Away {
     shown: EngineAway,
 }
 
-/// The engine's absence. `None`: it is connected.
+/// The engine's absence. `None` while it is connected.
 pub(super) struct Absence(watch::Sender<Option<Away>>);
 
 impl Absence {
-    /// Of a node that starts, and isn't connected yet.
+    /// The absence of a starting node, which isn't connected yet.
     pub(super) fn new() -> Self {
         let absence = Self(watch::Sender::new(None));
         absence.begin();
         absence
     }
 
-    /// The connection is lost. An absence that has begun before goes on.
+    /// Notes that the connection is lost. An existing absence continues.
     pub(super) fn begin(&self) {
         self.0.send_if_modified(|away| {
             let is_new = away.is_none();
@@ -45,7 +45,7 @@ impl Absence {
         });
     }
 
-    /// The engine is connected.
+    /// Notes that the engine is connected.
     pub(super) fn end(&self) {
         self.0.send_replace(None);
     }
@@ -54,7 +54,7 @@ impl Absence {
         self.0.borrow().map(|away| away.shown)
     }
 
-    /// How long it has lasted. Zero: the engine is connected.
+    /// The duration of the absence. Zero while the engine is connected.
     pub(super) fn duration(&self) -> Duration {
         self.0.borrow().map(|away| away.lost_at.elapsed()).unwrap_or_default()
     }
@@ -70,7 +70,7 @@ impl Absence {
         })
     }
 
-    /// Until an absence has begun.
+    /// Waits until an absence has begun.
     async fn begun(&self) -> Away {
         let mut changes = self.0.subscribe();
         loop {
@@ -82,7 +82,7 @@ impl Absence {
         }
     }
 
-    /// Until the absence that began at `lost_at` has ended.
+    /// Waits until the absence that began at `lost_at` has ended.
     async fn ended(&self, lost_at: Instant) {
         let mut changes = self.0.subscribe();
         let _ = changes.wait_for(|away| away.is_none_or(|away| away.lost_at != lost_at)).await;

@@ -1,4 +1,4 @@
-//! Messages that leave the node.
+//! Messages that this node sends to others.
 
 use super::Cluster;
 use crate::NodeId;
@@ -20,8 +20,8 @@ impl Cluster {
         self.rooms.keeps_history(room)
     }
 
-    /// Hands a message of a client at the address `source`, or of a backend, to the engine, which gives it its position, unless it has one with
-    /// the same key. Returns the publisher if there is no room for it.
+    /// Passes a message of a client at the address `source`, or of a backend, to the engine, which assigns its position, unless
+    /// it already has a message with the same key. Returns the publisher if the engine has no room.
     pub(crate) fn append(
         &self,
         message: &Broadcast,
@@ -31,7 +31,7 @@ impl Cluster {
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        // Nodes draw keys of their own.
+        // Nodes use keys of their own.
         let key = key.map(|key| format!("backend:{key}").into());
         self.rooms.publish(room, payload, (publisher, source), key)?;
         count(&self.counters.sent);
@@ -43,7 +43,7 @@ impl Broker for Cluster {
     fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
         let channel = match message.rooms.only() {
             Some(room) => Channel::from(room.clone()),
-            // A node with members of several of the rooms receives it once.
+            // A node with members of several of the rooms receives the message once.
             None => Channel::Nodes,
         };
         match self.send(channel, &Frame::Message(message.clone())) {

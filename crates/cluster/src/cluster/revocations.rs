@@ -18,11 +18,11 @@ use stentor_ports::{
     DataPlane, Done, IdentityFilter, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
 };
 
-/// How often a node compares its list with those of the others.
+/// Interval at which a node compares its list with those of the others.
 pub const REVOCATIONS_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// Compares lists from time to time, for what was lost on the way.
+    /// Compares lists from time to time, because messages may be lost.
     pub(super) async fn share_revocations(&self) {
         if self.options.revocations.is_none() {
             return std::future::pending().await;
@@ -33,7 +33,7 @@ impl Cluster {
         }
     }
 
-    /// Nodes whose list isn't the same send theirs, and ask for this one.
+    /// Sends the digest of this node's list. Nodes with another list send theirs, and request this one.
     pub(super) fn compare_revocations(&self) {
         if let Some(list) = &self.options.revocations {
             let compare = RevocationsFrame::Compare { digest: list.digest() };
@@ -75,7 +75,8 @@ impl Cluster {
         }
     }
 
-    /// Carries out what another node was asked for. A node that can't keep the entry says so, and ends its sessions nevertheless.
+    /// Carries out a command that another node received. A node that can't store the entry reports this, and ends its sessions
+    /// nevertheless.
     pub(super) fn answer_recheck(
         &self,
         recheck: Recheck,

@@ -1,16 +1,18 @@
 //! Socket.IO sockets whose clients reconnect to another node: finds the node that has one, and brings it here.
 //!
-//! A `pid` names the node that drew it. This node is asked. If the socket has moved since, it knows where to. If it is dead, all nodes
-//! are asked. A socket is brought in an order in which no message is lost that either node receives:
+//! A `pid` names the node that drew it, and this node is asked. If the socket has moved since, that node knows the new one. If
+//! that node is dead, all nodes are asked. The steps of a move are ordered so that no message is lost that either node receives:
 //!
-//! 1. The node that has it describes it, and ends a connection that it still has. It keeps what is published.
-//! 2. The socket joins its rooms here, where messages are logged from now on, and the engine establishes the interest in them.
-//! 3. The node is asked for the socket. All messages published before the interest was established have reached it before
-//!    the question, because an engine delivers in order to one node, or within [`Engine::delay_max`](crate::engine::Engine::delay_max). They are in the socket's log there, or were sent.
-//! 4. It hands over what the client missed and the ids of what it has had, and forgets the socket.
-//! 5. The client is sent what it missed there, then what was logged here and the other node hasn't had.
+//! 1. The socket's node describes it, and ends its connection if there is one. It keeps logging publications.
+//! 2. The socket joins its rooms on the new node, which logs messages from now on, and the engine establishes the interest in
+//!    them.
+//! 3. The first node is asked for the socket. All messages published before the interest was established have reached it before
+//!    the question, because an engine delivers in order to one node, or within
+//!    [`Engine::delay_max`](crate::engine::Engine::delay_max). They are in the socket's log there, or were sent.
+//! 4. It returns the messages that the client missed and the ids of known messages, and removes the socket.
+//! 5. The client is sent these missed messages, and then the messages of the new node's log that the first node didn't have.
 //!
-//! A step that isn't answered in time, or fails, ends the search, and the client begins anew.
+//! A step that isn't answered in time, or fails, ends the search, and the client starts a new session.
 
 use super::Cluster;
 use crate::NodeId;
@@ -30,15 +32,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// A client whose socket hasn't come after this time begins anew.
+/// Maximum time of a search. Then the client starts a new session.
 const FIND_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of searches at a time, and of those that wait for their turn.
+/// Maximum number of simultaneous searches, and of waiting ones.
 const FINDS_MAX: usize = 1_024;
-/// Maximum number of sockets that this node drew and remembers to have moved.
+/// Maximum number of sockets for which this node, which drew their `pid`s, stores the current node.
 const MOVED_MAX: usize = 65_536;
-/// Memory for such a socket: its places in both tables, half filled.
+/// Memory for such a socket: its entries in both tables, half filled.
 const MOVED_BYTES: usize = 2 * size_of::<(Pid, NodeId)>() + 2 * size_of::<Pid>();
-/// Rooms whose interest is waited for at a time.
+/// Maximum number of rooms whose interest is established at the same time.
 const ROOMS_AT_ONCE: usize = 64;
 
 /// A question to one or several nodes.
@@ -50,7 +52,7 @@ struct Pending {
 #[derive(Default)]
 struct State {
     pending: HashMap<u64, Pending>,
-    /// Where sockets are whose `pid`s this node drew, and the `pid`s, oldest first.
+    /// Current nodes of sockets whose `pid`s this node drew, and the `pid`s, oldest first.
     moved: HashMap<Pid, NodeId>,
     moved_order: VecDeque<Pid>,
 }
@@ -58,14 +60,14 @@ struct State {
 /// The sockets that move from and to this node.
 pub(crate) struct Sockets {
     questions: mpsc::Sender<SocketQuestion>,
-    /// Until the node runs.
+    /// The receiver, until the node runs.
     receiver: Mutex<Option<mpsc::Receiver<SocketQuestion>>>,
     state: Mutex<State>,
-    /// Sockets that have moved. Changed while the state is locked.
+    /// Charge for the sockets that have moved. Changed while the state is locked.
     charge: Charge,
 }
 
-/// Removes a question when nobody waits for the answer any more.
+/// Removes a question when its asker doesn't wait any more.
 struct Asking<'a> {
     sockets: &'a Sockets,
     id: u64,
@@ -78,7 +80,7 @@ impl Drop for Asking<'_> {
 }
 
 impl Sockets {
-    /// No sockets have moved. `ledger` has those that are remembered.
+    /// An empty table, charged to `ledger`.
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         let (questions, receiver) = mpsc::channel(FINDS_MAX);
         let charge = Charge::new(ledger, Class::Cluster);
@@ -91,13 +93,13 @@ impl Sockets {
 
     fn begin(&self, nodes: BTreeSet<NodeId>) -> (Asking<'_>, oneshot::Receiver<(NodeId, SocketAnswer)>) {
         let (found, answer) = oneshot::channel();
-        // Random, so that it can't be guessed.
+        // A random id, which can't be guessed.
         let id = fastrand::u64(..);
         self.state().pending.insert(id, Pending { waiting: nodes, found });
         (Asking { sockets: self, id }, answer)
     }
 
-    /// Whether a node that was asked has answered.
+    /// Handles a node's answer.
     fn handle_answer(&self, id: u64, node: NodeId, answer: SocketAnswer) {
         let pending = &mut self.state().pending;
         let Some(asked) = pending.get_mut(&id) else { return };
@@ -112,7 +114,7 @@ impl Sockets {
         }
     }
 
-    /// A node is dead: nobody waits for it any more.
+    /// Ends the waits for a dead node.
     pub(crate) fn handle_left(&self, node: NodeId) {
         let ids: Vec<u64> = self.state().pending.keys().copied().collect();
         ids.into_iter().for_each(|id| self.handle_answer(id, node, SocketAnswer::None));
@@ -122,7 +124,7 @@ impl Sockets {
         self.state().moved.get(&pid).copied()
     }
 
-    /// A socket whose `pid` this node drew is at another node.
+    /// Records that a socket whose `pid` this node drew is at another node.
     fn set_moved(&self, pid: Pid, to: NodeId) {
         let State { moved, moved_order, .. } = &mut *self.state();
         if moved.insert(pid, to).is_none() {
@@ -137,7 +139,7 @@ impl Sockets {
         }
     }
 
-    /// A socket is at this node.
+    /// Records that a socket is at this node.
     fn set_here(&self, pid: Pid) {
         let State { moved, moved_order, .. } = &mut *self.state();
         if moved.remove(&pid).is_some() {
@@ -148,7 +150,7 @@ impl Sockets {
 }
 
 impl Cluster {
-    /// The data plane looks for a socket.
+    /// Begins a search at the request of the data plane.
     pub(crate) fn begin_to_find(&self, question: SocketQuestion) -> bool {
         let pid = question.name.pid;
         // The node that drew the pid knows where the socket is.
@@ -187,7 +189,7 @@ impl Cluster {
             Err(_) => (Outcome::Timeout, None),
         };
         self.counters.count_find(outcome);
-        // If an inbox is full, the client begins anew at its core's deadline.
+        // If an inbox is full, the client starts a new session at its core's deadline.
         let _ = plane.deliver_socket(ticket, socket);
     }
 
@@ -205,7 +207,7 @@ impl Cluster {
             return Err(Outcome::Failed);
         }
         self.establish(&rooms).await?;
-        // Until then, what was published before is on its way to the other node.
+        // Until then, earlier messages are still in transit to the other node.
         sleep(self.engine.delay_max()).await;
         match self.ask([owner].into(), Channel::Node(owner), name, SocketRequest::Take).await {
             Some((_, SocketAnswer::Socket(socket))) => {
@@ -227,7 +229,7 @@ impl Cluster {
         let mut found = match owner {
             Some(node) if !others.contains(&node) => None,
             Some(node) => self.ask([node].into(), Channel::Node(node), name, describe).await,
-            // Its node is dead, but it may have moved before.
+            // The node that drew the `pid` is dead, but the socket may have moved before.
             None => self.ask(others.clone(), Channel::Nodes, name, describe).await,
         };
         if let Some((_, SocketAnswer::At(node))) = found {
@@ -242,7 +244,7 @@ impl Cluster {
         }
     }
 
-    /// Asks some nodes, until one has it or none.
+    /// Asks nodes until one has the socket or all have answered.
     async fn ask(
         &self,
         nodes: BTreeSet<NodeId>,
@@ -310,7 +312,7 @@ impl Cluster {
         }
     }
 
-    /// Answers with a socket once its log has what the engine has of its rooms: this node may be behind.
+    /// Answers with a socket once its log has all messages that the engine has of its rooms, because this node may be behind.
     fn give_away(
         self: &Arc<Self>,
         name: SocketName,
@@ -322,7 +324,7 @@ impl Cluster {
             let (looked, found) = oneshot::channel();
             let done_looking = Done::new(move |socket| _ = looked.send(socket));
             plane.request_socket(name.clone(), SocketRequest::Look, done_looking);
-            // The asker waits no longer than this.
+            // The asker waits at most for this time.
             let has_all = timeout(FIND_TIMEOUT, async {
                 let Ok(Ok(Some(socket))) = found.await else { return false };
                 this.rooms.catch_up(&rooms_of(&socket)).await;
@@ -331,7 +333,7 @@ impl Cluster {
             match has_all.await {
                 Ok(true) => plane.request_socket(name, SocketRequest::Take, done),
                 Ok(false) => done.answer(Ok(None)),
-                // The client begins anew. The socket stays until its time is over.
+                // The client starts a new session. The socket stays until its time is over.
                 Err(_) => {}
             }
         });
@@ -355,7 +357,7 @@ impl Cluster {
             if pid.node() == self.node().tag() {
                 self.sockets.set_moved(pid, asker);
             } else if let Some(home) = self.others().into_iter().find(|node| node.tag() == pid.node()) {
-                // If the engine has no room, the client begins anew the next time.
+                // If the engine has no room, the client starts a new session the next time.
                 let _ = self.send(Channel::Node(home), &Frame::Socket(SocketFrame::Moved { pid, to: asker }));
             }
         }
