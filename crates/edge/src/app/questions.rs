@@ -428,8 +428,9 @@ impl Questions {
         !self.waiting.is_empty() && waiting().is_some_and(Waiting::is_handled_again)
     }
 
+    #[inline]
     pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
-        self.waiting.get(&conn).is_some_and(Waiting::is_open)
+        !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
     /// A message or request has been handled: if its answers were there, they are forgotten. Returns whether it waits, and

@@ -157,13 +157,23 @@ impl Upkeep {
 
     /// Whether all cores are drained, or the time is over. A core continues until all are drained, because the others need it
     /// when a socket moves to another node.
+    #[inline]
     pub(super) fn is_drained(
         &mut self,
         conns: &Connections<impl Driver>,
         protocols: &Protocols,
         mail: &Mail,
     ) -> bool {
-        let Some(drain) = self.drain.as_deref_mut().filter(|_| protocols.ex.finishing) else { return false };
+        protocols.ex.finishing && self.check_drained(conns, protocols, mail)
+    }
+
+    fn check_drained(
+        &mut self,
+        conns: &Connections<impl Driver>,
+        protocols: &Protocols,
+        mail: &Mail,
+    ) -> bool {
+        let Some(drain) = self.drain.as_deref_mut() else { return false };
         let now = protocols.ex.context.now;
         let is_idle = conns.driver.connections() == 0
             && mail.mailboxes.is_empty()

@@ -7,23 +7,32 @@ use super::{Connections, Incoming, Mail, Protocols, admission, end, handover, in
 use crate::protocols::client::Flow;
 use crate::protocols::http::{Destination, Waiting};
 use crate::refusal_log::Refusal;
-use stentor_driver::{ConnId, Driver, Event, Sending};
+use stentor_driver::{ConnId, Driver, Event, ReceiveBuffer, Sending};
 
-/// Handles one event of the driver. Returns whether anything but answering a message has happened.
+/// Handles what a read of the driver has received. Returns whether anything but answering a message has happened.
+#[inline]
+pub(super) fn handle_received(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    conn: ConnId,
+    mut data: ReceiveBuffer,
+) -> bool {
+    protocols.ex.metrics().received_bytes.add(data.len() as u64);
+    protocols.ex.budget.begin();
+    let has_changed = received(conns, protocols, mail, conn, &mut data);
+    conns.driver.recycle(data);
+    has_changed
+}
+
+/// Handles any other event of the driver.
 pub(super) fn handle(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
     mail: &mut Mail,
     event: Event,
-) -> bool {
+) {
     match event {
-        Event::Received { conn, mut data, at: _ } => {
-            protocols.ex.metrics().received_bytes.add(data.len() as u64);
-            protocols.ex.budget.begin();
-            let has_changed = received(conns, protocols, mail, conn, &mut data);
-            conns.driver.recycle(data);
-            return has_changed;
-        }
         Event::Accepted { conn, peer, listener } => {
             admission::accepted(conns, protocols, mail, conn, peer, listener)
         }
@@ -54,10 +63,9 @@ pub(super) fn handle(
                 end::forget(conns, protocols, index);
             }
         }
-        // The core opens no connections. The turn handles timers and wakes.
-        Event::Connected(_) | Event::Timer(_) | Event::Woken => {}
+        // The core opens no connections. The turn handles what is received, timers and wakes.
+        Event::Connected(_) | Event::Received { .. } | Event::Timer(_) | Event::Woken => {}
     }
-    true
 }
 
 /// Handles received bytes of a connection. Returns whether anything but answering a message has happened.

@@ -91,15 +91,27 @@ pub(super) fn refuse_input(conns: &mut Connections<impl Driver>, protocols: &mut
 
 impl Upkeep {
     /// Checks the memory pressure, and makes room if a round is due. Returns whether memory is or was short.
-    pub(super) fn mind_memory(
+    #[inline]
+    pub(super) fn check_memory(
         &mut self,
         conns: &mut Connections<impl Driver>,
         protocols: &mut Protocols,
     ) -> bool {
         let pressure = protocols.ex.shared.ledger.pressure();
-        if pressure == protocols.ex.context.pressure && pressure == Pressure::None {
-            return false;
+        let is_short = pressure != Pressure::None || protocols.ex.context.pressure != Pressure::None;
+        if is_short {
+            self.handle_pressure(conns, protocols, pressure);
         }
+        is_short
+    }
+
+    #[cold]
+    fn handle_pressure(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        pressure: Pressure,
+    ) {
         protocols.ex.hub.set_memory_short(pressure > Pressure::None);
         let before = std::mem::replace(&mut protocols.ex.context.pressure, pressure);
         if pressure == Pressure::None {
@@ -107,7 +119,7 @@ impl Upkeep {
             protocols.ex.shared.largest[protocols.ex.context.core]
                 .iter()
                 .for_each(|bytes| bytes.store(0, Ordering::Relaxed));
-            return true;
+            return;
         }
         if before == Pressure::None {
             // Other cores may be asleep and hold the most memory.
@@ -121,7 +133,6 @@ impl Upkeep {
             let is_lasting = now.saturating_duration_since(short_since) >= SHORT_TIME_MAX;
             self.make_room(conns, protocols, now == short_since, pressure == Pressure::Full || is_lasting);
         }
-        true
     }
 
     /// Returns the allocator's unused pages to the system after much memory has been freed. Called once per tick.

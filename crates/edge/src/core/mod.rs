@@ -131,6 +131,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Whether the node drains and nothing is left to do here, or the time for it is over.
+    #[inline]
     pub fn is_finished(&mut self) -> bool {
         self.upkeep.is_drained(&self.conns, &self.protocols, &self.mail)
     }
@@ -139,6 +140,7 @@ impl<D: Driver> Core<D> {
     ///
     /// # Errors
     /// The driver can't wait for events.
+    #[inline] // Called in one place of the binary.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let Self { conns, protocols, mail, work, upkeep } = self;
         let mut had_something = false;
@@ -155,7 +157,7 @@ impl<D: Driver> Core<D> {
         protocols.ex.begin_turn(conns.driver.now());
         // Something other than answering messages has happened, so what the core reports may have changed.
         let mut has_changed = had_something;
-        has_changed |= upkeep.mind_memory(conns, protocols);
+        has_changed |= upkeep.check_memory(conns, protocols);
         has_changed |= upkeep.follow_drain(conns, protocols, mail);
         while let Some(event) = conns.driver.next_event() {
             had_something = true;
@@ -172,7 +174,13 @@ impl<D: Driver> Core<D> {
                     work.has_mail = true;
                     true
                 }
-                event => events::handle(conns, protocols, mail, event),
+                Event::Received { conn, data, at: _ } => {
+                    events::handle_received(conns, protocols, mail, conn, data)
+                }
+                event => {
+                    events::handle(conns, protocols, mail, event);
+                    true
+                }
             };
             has_changed |= turn::pump_if_much_was_published(conns, protocols, mail, work);
         }

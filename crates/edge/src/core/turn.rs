@@ -118,11 +118,22 @@ fn carry_out_all(
 }
 
 /// Sends pending deliveries before there are so many that sessions would count as slow consumers. Returns whether any were sent.
+#[inline]
 pub(super) fn pump_if_much_was_published(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
     mail: &mut Mail,
     work: &mut Work,
 ) -> bool {
-    protocols.ex.published_much() && pump(conns, protocols, mail, work)
+    protocols.ex.published_much() && pump_now(conns, protocols, mail, work)
+}
+
+#[cold]
+fn pump_now(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    mail: &mut Mail,
+    work: &mut Work,
+) -> bool {
+    pump(conns, protocols, mail, work)
 }

@@ -30,19 +30,30 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Begins a drain that the node has been told of since the last turn. Returns whether there was one.
+    #[inline]
     pub(super) fn follow_drain(
         &mut self,
         conns: &mut Connections<impl Driver>,
         protocols: &mut Protocols,
         mail: &mut Mail,
     ) -> bool {
-        if !self.has_new_drain(&protocols.ex) {
-            return false;
+        let has_new = self.has_new_drain(&protocols.ex);
+        if has_new {
+            self.follow_new_drain(conns, protocols, mail);
         }
+        has_new
+    }
+
+    #[cold]
+    fn follow_new_drain(
+        &mut self,
+        conns: &mut Connections<impl Driver>,
+        protocols: &mut Protocols,
+        mail: &mut Mail,
+    ) {
         self.drains_seen = protocols.ex.shared.drains();
         let drain = protocols.ex.shared.drain();
         self.begin_drain(conns, protocols, mail, drain);
-        true
     }
 
     /// Whether the node has been told to drain, and this core hasn't begun.

@@ -188,7 +188,7 @@ impl WebSocket {
     }
 
     /// Handles a message. With [`Flow::Yield`] come its remaining messages, if its dialect puts several into one.
-    #[inline]
+    #[inline(always)] // Two callers. A call takes 45 of the 1,200 instructions of an echo.
     fn handle_message(
         &mut self,
         cx: &mut SocketContext<'_>,
