@@ -7,7 +7,7 @@ use stentor_edge::{Application, Connect, Context, Envelope, Message, Options};
 use stentor_hub::{Data, Disconnect, Policy, Room, SessionId};
 use stentor_wire::http1::Request;
 
-/// Does what its clients tell it, and notes what it is called for.
+/// An application that carries out its clients' commands and records its calls.
 struct Puppet {
     log: Arc<Mutex<Vec<&'static str>>>,
     sessions: Vec<SessionId>,
@@ -90,11 +90,11 @@ fn puppet(set: impl FnOnce(&mut Options)) -> (Server, Log) {
 fn a_session_is_opened_and_closed_once() {
     let (server, log) = puppet(|_| {});
     assert_eq!(Ws::open(server.addr, "/ws?no", &[], false).err(), Some(403));
-    // A feed's own route is none of the application's.
+    // The route of a feed doesn't call the application.
     let mut feed = server.ws("/ws/k");
     feed.send_text("hello");
     assert_eq!(feed.expect_close().0, 4400);
-    // A request is no session either.
+    // A request for a document doesn't call the application either.
     server.document("k", "1");
     assert_eq!(server.http().get("/feed/k").text(), "1");
     assert_eq!(*log.lock().unwrap(), ["connect"]);
@@ -167,7 +167,7 @@ fn messages_of_the_application_to_one_who_does_not_read_are_bounded() {
     }
     assert_eq!(silent.skip_to_close(), 4501);
     loop {
-        // The messages that were for the first one come to the speaker, now that it is the first.
+        // Messages for the first session now reach the speaker, which has become the first.
         match speaker.next() {
             Seen::Text(text) => break assert_eq!(text, "somebody left"),
             Seen::Binary(_) => {}

@@ -27,7 +27,7 @@ fn a_server_that_is_not_read_from_stops_reading() {
         frame(Opcode::Binary, &(n as u32).to_be_bytes().repeat(250), true, false)
     };
     let sent = ws.stream().send_until_stalled(message);
-    // Everything that was sent comes back, once it is read.
+    // All sent messages are echoed once the client reads.
     for n in 0..sent {
         assert_eq!(ws.next_binary()[..4], (n as u32).to_be_bytes());
     }
@@ -80,7 +80,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
         // The outbox and the kernel's buffers are full.
         assert!(said > 9, "{said} messages are less than an outbox");
         server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
-        // The slow one learns why, as soon as it reads.
+        // The slow client receives the reason as soon as it reads.
         let mut got = 0;
         let code = loop {
             match slow.next() {
@@ -145,7 +145,7 @@ fn a_slow_subscriber_of_a_feed_gets_the_newest() {
             assert_eq!(n_of(ws.next_text()), 0);
         }
         let mut last = 0;
-        // Until some have been left out for each of the slow ones.
+        // Publishes until versions have been conflated for each slow client.
         while server.metric("deliveries_conflated") < 30 {
             last += 1;
             server.document("k", &version(last));
@@ -206,8 +206,8 @@ fn drop_oldest_leaves_out_the_oldest() {
     });
 }
 
-/// Everybody receives the messages of each speaker in order. Where rings between cores hold next to nothing, publishers
-/// wait, and nothing is lost.
+/// Each client receives the messages of each speaker in order. While the rings between cores are tiny, publishers wait, and no
+/// message is lost.
 #[test]
 fn speakers_keep_their_order_and_full_rings_only_slow_them_down() {
     let set = |messages_max: Option<usize>| {
@@ -220,7 +220,7 @@ fn speakers_keep_their_order_and_full_rings_only_slow_them_down() {
     check_order(Server::start(1, set(None)));
     check_order(Server::start(3, set(None)));
     check_order(Server::start(3, set(Some(2))));
-    // Threads.
+    // With real threads.
     check_order(Server::on_sockets(3, set(None)));
     check_order(Server::on_sockets(3, set(Some(2))));
 }

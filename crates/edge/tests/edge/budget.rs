@@ -34,15 +34,15 @@ impl Canary {
         Self(server.member("canary"))
     }
 
-    /// Checks that a message still reaches it.
+    /// Checks that a message still reaches the client.
     fn sings(&mut self, server: &Server) {
         server.publish("canary", "1");
         assert_eq!(self.0.next_json()["data"], 1);
     }
 }
 
-/// Runs an attack by steps; between them the budget must hold and the canary be served. At the end `class` has held
-/// something, inputs were refused or sessions ended, and once the attackers have gone all of it is given back.
+/// Runs an attack in steps. Between them, the budget must hold and the canary must be served. At the end, `class` must have held
+/// memory, inputs must have been refused or sessions ended, and after the attackers have left, all memory must be freed.
 fn check<A>(server: &Server, classes: &[&str], attack: impl FnOnce(&mut dyn FnMut()) -> Vec<A>) {
     let mut canary = Canary::new(server);
     let mut most = 0;
@@ -72,7 +72,7 @@ fn check<A>(server: &Server, classes: &[&str], attack: impl FnOnce(&mut dyn FnMu
     server.check_balance();
 }
 
-/// A session of Engine.IO that polls, unless it is refused: sessions are, too, while memory is short.
+/// Opens a polling Engine.IO session. `None` if it is refused, because sessions are refused while memory is short.
 fn polling_session(http: &mut Http) -> Option<String> {
     let target = "/engine.io/?EIO=4&transport=polling";
     let open = http.get_if_open(target).filter(|open| open.status == 200)?;
@@ -80,14 +80,14 @@ fn polling_session(http: &mut Http) -> Option<String> {
     Some(format!("{target}&sid={sid}"))
 }
 
-/// Sends as much as is taken. Returns whether the connection is open.
+/// Sends as many bytes as the socket accepts. Returns whether the connection is open.
 fn push(stream: &mut Stream, bytes: &[u8]) -> bool {
     stream.enqueue(bytes);
     pass(Duration::from_millis(10));
     stream.is_open()
 }
 
-/// The head of a masked frame of `bytes` bytes, and no more of it.
+/// The header of a masked frame of `bytes` bytes.
 fn frame_head(opcode: Opcode, bytes: u64) -> Vec<u8> {
     let mut head = vec![0x80 | opcode as u8, 0xff];
     head.extend_from_slice(&bytes.to_be_bytes());
@@ -159,7 +159,7 @@ fn unfinished_attachments() {
     });
 }
 
-/// S3: answers for clients that poll no more.
+/// S3: answers for clients that no longer poll.
 #[test]
 fn answers_that_are_not_polled_for() {
     let server = server(|options| {
@@ -259,7 +259,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
             pass(Duration::from_millis(1));
         }
         let bytes = server.metric("memory_bytes") as usize;
-        // The mailbox to the other core, and its content above the budget, are additional.
+        // The ring to the other core and its content are counted in addition to the budget.
         assert!(bytes <= 2 * BUDGET + SLACK, "{bytes} bytes are held");
     }
     let begun = now();
@@ -272,8 +272,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
     server.check_balance();
 }
 
-/// A client that fills the budget once locks nobody out: after two seconds above 95 %, the largest holders are
-/// closed.
+/// A client that fills the budget once doesn't lock others out: after two seconds above 95 %, the largest holders are closed.
 #[test]
 fn a_full_budget_locks_nobody_out() {
     let server = server(|_| {});

@@ -1,4 +1,4 @@
-//! Events that clients are to acknowledge, by command.
+//! Commands that send events and collect acknowledgements.
 
 use crate::harness::{Io, PATIENCE, Server, Way, id_of, on_one_and_three, receive, until};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use stentor_edge::{Command, Done, PublicId, Target};
 use stentor_hub::Data;
 use stentor_wire::engineio::Version;
 
-/// Calls sessions. Returns how many are to answer, and where the answers come.
+/// Sends an event to sessions. Returns the number of expected acknowledgements, and a receiver for them.
 fn call(server: &Server, target: Target, timeout: Duration) -> (usize, mpsc::Receiver<String>) {
     let (sender, answers) = mpsc::channel();
     let answered = Arc::new(move |data| {
@@ -22,7 +22,7 @@ fn call(server: &Server, target: Target, timeout: Duration) -> (usize, mpsc::Rec
     (receive(&counted).unwrap().sessions, answers)
 }
 
-/// The number that the acknowledgement of the next event is to carry.
+/// The acknowledgement number of the next event.
 fn number(io: &mut Io) -> u64 {
     let text = io.next_text();
     let (number, event) = text.strip_prefix("42").unwrap().split_once('[').unwrap();
@@ -54,7 +54,7 @@ fn clients_of_socketio_answer_and_others_only_receive() {
         let mut expected = Vec::new();
         for (n, io) in clients.iter_mut().enumerate() {
             let number = number(io);
-            // Once, and not another's.
+            // Only the first acknowledgement with the right number counts.
             io.send(&format!("43{}[\"wrong\"]", number + (1 << 24)));
             io.send(&format!("43{number}[{n}]"));
             io.send(&format!("43{number}[\"again\"]"));
@@ -64,7 +64,7 @@ fn clients_of_socketio_answer_and_others_only_receive() {
         all.sort();
         assert_eq!(all, expected);
         for io in &mut clients {
-            // Handled after what it has sent.
+            // The answer shows that the client's earlier messages were handled.
             io.ask("subscribe", &[json!("a")]);
         }
         assert!(answers.try_recv().is_err());

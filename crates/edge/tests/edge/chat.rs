@@ -1,5 +1,5 @@
-//! `--app chat`: what a client sends goes to everybody, the sender included, across cores. The order of each speaker is
-//! tested in `backpressure.rs`.
+//! `--app chat`: messages reach all clients on all cores, including the sender. The order of each speaker is tested in
+//! `backpressure.rs`.
 
 use crate::harness::{Server, Ws, meet, on_one_and_three};
 use stentor_edge::App;
@@ -37,7 +37,7 @@ fn who_leaves_hears_nothing_and_the_others_go_on() {
         drop(clients.remove(0));
         let count = clients.len() as u64;
         server.until_metric("sessions", |sessions| sessions == count);
-        // A core records its metrics at the end of a turn: the turns that delivered the first messages are over.
+        // A core records its metrics at the end of a turn, so the turns that delivered the first messages must be over.
         for ws in &mut clients {
             assert_eq!(ws.fence(), []);
         }
@@ -59,7 +59,7 @@ fn a_burst_dooms_nobody_who_reads() {
     });
     let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
-    // One write, one read of the server: 60 kB, hence twice an outbox.
+    // One write, which the server reads at once: 60 kB, which is twice an outbox.
     let message = vec![b'm'; 1000];
     let burst = crate::harness::ws::frame(stentor_wire::ws::Opcode::Binary, &message, true, false).repeat(60);
     for _ in 0..20 {

@@ -13,17 +13,17 @@ const CLIENT: &str = "192.0.2.1";
 const OTHER: &str = "192.0.2.2";
 const POLLING: &str = "/socket.io/?EIO=4&transport=polling";
 
-/// Takes the word of this machine for who clients are.
+/// Trusts proxies on this machine.
 fn trust_loopback(options: &mut Options) {
     options.proxies.trusted = Networks::parse(&["127.0.0.0/8"]).unwrap();
 }
 
-/// Opens a WebSocket as a proxy does for a client of this address.
+/// Opens a WebSocket like a proxy of a client with this address.
 fn ws_of(server: &Server, client: &str) -> Result<Ws, u16> {
     Ws::open(server.addr, "/ws", &[("X-Forwarded-For", client)], false)
 }
 
-/// Status and time of a request that a proxy passes on.
+/// Status and `Retry-After` of a forwarded request.
 fn forwarded(http: &mut Http, target: &str, client: &str) -> (u16, String) {
     let response = http.ask(request("GET", target, &format!("X-Forwarded-For: {client}\r\n")));
     (response.status, response.header("Retry-After").to_owned())
@@ -33,13 +33,13 @@ fn forwarded(http: &mut Http, target: &str, client: &str) -> (u16, String) {
 fn connections_of_an_address() {
     let server = Server::start(2, |options| options.address_limits.connections_max = 3);
     let mut open: Vec<_> = (0..3).map(|_| server.ws("/ws")).collect();
-    // It learns why, and when to return. Requests without a session are refused as well.
+    // The client receives the reason and the time to retry. Requests without a session are refused as well.
     assert_eq!(Ws::open(server.addr, "/ws", &[], false).err(), Some(429));
     let response = server.get("/healthz");
     assert_eq!((response.status, response.header("Retry-After")), (429, "5"));
     assert!(response.text().contains("address_limits.connections_max"), "{}", response.text());
     server.until_metric("connections_limited", |value| value == 2);
-    // As soon as one has gone, another one may come.
+    // When one connection has ended, another one may begin.
     drop(open.pop());
     server.until_metric("connections", |value| value == 2);
     open.push(server.ws("/ws"));
@@ -72,7 +72,7 @@ fn silent_connections_above_the_limit_end_soon_and_delay_nobody() {
     let mut held = server.client();
     let silent: Vec<_> = (0..400).map(|_| Stream::connect(server.addr).unwrap()).collect();
     server.until_metric("connections_limited", |value| value == 400);
-    // Only some of them wait for their requests.
+    // Only some of the connections wait for their requests.
     server.until_metric("connections", |value| value <= 257);
     held.ask(json!({"type": "ping"}));
     server.until_metric("connections", |value| value == 1);
@@ -145,9 +145,9 @@ fn sessions_of_an_address_over_all_protocols() {
     }
     server.until_metric("sessions_limited", |value| value == 9);
     let _other = ws_of(&server, OTHER).unwrap();
-    // It may be counted after it has been answered.
+    // The session may be counted after its request has been answered.
     server.until_metric("sessions", |value| value == 4);
-    // Polls of a session that is there aren't new ones.
+    // Polls of an existing session don't count as new sessions.
     drop(stream);
     server.until_metric("sessions", |value| value == 3);
     let _again = ws_of(&server, CLIENT).unwrap();
@@ -188,12 +188,12 @@ fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
 fn messages_of_a_session_are_answered_with_an_error() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
     let mut ws = server.client();
-    // A hundred at once.
+    // The bucket has a hundred messages.
     for id in 0..100 {
         ws.send_json(json!({"type": "ping", "id": id}));
         ws.expect_json(json!({"type": "ok", "id": id}));
     }
-    // Five in each second since.
+    // Five messages per second are allowed after that.
     let mut refused = 0;
     for id in 100..120 {
         ws.send_json(json!({"type": "ping", "id": id}));
@@ -206,7 +206,7 @@ fn messages_of_a_session_are_answered_with_an_error() {
         }
     }
     assert!((1..=20).contains(&refused), "{refused}");
-    // Others aren't concerned.
+    // Other clients aren't affected.
     server.client().ask(json!({"type": "ping"}));
     server.until_metric("messages_limited", |value| value == refused);
 }
@@ -214,7 +214,7 @@ fn messages_of_a_session_are_answered_with_an_error() {
 #[test]
 fn publications_and_bytes_of_a_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
-    // 200 kB at once; more fits only when the bucket is full again.
+    // The bucket has 200 kB. A larger amount fits only when the bucket is full again.
     let text = "x".repeat(150_000);
     for (message, accepted, limit) in [
         (json!({"type": "publish", "id": 1, "room": "r", "data": 1}), 40, "publications_per_second"),
@@ -242,7 +242,7 @@ fn what_is_above_is_dropped() {
     ws.send_json(json!({"type": "ping", "id": "last"}));
     let answers: Vec<_> =
         std::iter::from_fn(|| Some(ws.next_json()).filter(|answer| answer["id"] != "last")).collect();
-    // The others aren't answered, neither well nor badly.
+    // The dropped messages receive no answer.
     assert!((40..=42).contains(&answers.len()) && answers.iter().all(|answer| answer["type"] == "ok"));
 }
 
@@ -271,7 +271,7 @@ fn events_of_socketio() {
         }
         let answer = io.ask("say", &[json!(40)]);
         assert_eq!((&answer[0]["ok"], &answer[0]["code"]), (&json!(false), &json!("too_many_requests")));
-        // Acknowledged as above the limit of events, too, which the rule isn't asked about.
+        // Events above the limit are acknowledged with an error, and their rule isn't carried out.
         for _ in 0..70 {
             io.send(r#"42["nothing"]"#);
         }
@@ -315,7 +315,7 @@ fn cookies_and_origins_behind_a_proxy_with_tls() {
     }
 }
 
-/// The header of a proxy for a client of this address.
+/// The PROXY protocol header for a client with this address.
 fn header(client: &str) -> Vec<u8> {
     let mut header = Vec::new();
     let addresses = (client.parse().unwrap(), "127.0.0.1:80".parse().unwrap());
@@ -330,7 +330,7 @@ fn beginning_with(server: &Server, bytes: impl AsRef<[u8]>) -> Http {
     http
 }
 
-/// Sends what is no header, and checks that the connection ends without an answer.
+/// Sends an invalid header, and checks that the connection ends without an answer.
 fn check_refused(server: &Server, bytes: impl AsRef<[u8]>, finishes: bool) {
     let refused = server.metric("proxy_headers_refused");
     let mut http = server.http();
@@ -375,7 +375,7 @@ fn headers_of_proxies_name_the_client() {
             held.push(http);
         }
     }
-    // The client isn't a trusted proxy, so what it says of itself means nothing.
+    // The client isn't a trusted proxy, so its forwarding headers are ignored.
     let mut http = beginning_with(&server, header("192.0.2.1:5002"));
     assert_eq!(forwarded(&mut http, "/healthz", "192.0.2.3").0, 429);
     drop(http);
@@ -386,7 +386,7 @@ fn headers_of_proxies_name_the_client() {
         pieces.into_iter().for_each(|piece| http.send(piece));
         assert_eq!(http.response().status, 200);
     }
-    // A WebSocket as well.
+    // A WebSocket behind such a header.
     let mut ws = Ws::over(beginning_with(&server, header("192.0.2.5:1")).into_stream(), "/ws");
     assert_eq!(ws.next_json()["type"], "welcome");
     drop((held, ws));
@@ -409,12 +409,12 @@ fn connections_without_a_sound_header_are_closed() {
         &broken,
         &[0x16, 3, 1, 2, 0],
         b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff",
-        // Never finished.
+        // The header is never completed.
         &good[..20],
     ] {
         check_refused(&server, bytes, false);
     }
-    // Finished too early.
+    // The connection is finished within the header.
     check_refused(&server, "PROXY ", true);
     assert_eq!(http.get("/healthz").status, 200);
     drop(http);
@@ -435,7 +435,7 @@ fn an_address_with_most_sessions_is_noticed() {
     let server = Server::start(1, trust_loopback);
     let proxied: Vec<_> = (0..120).map(|_| server.ws("/ws")).collect();
     server.until_metric("address_share_percent", |value| value == 100);
-    // Clients whose proxy says who they are.
+    // Clients whose proxy reports their addresses.
     let others: Vec<_> = (0..40).map(|n| ws_of(&server, &format!("192.0.2.{n}")).unwrap()).collect();
     server.until_metric("address_share_percent", |value| value == 75);
     drop(proxied);

@@ -53,7 +53,7 @@ pub(crate) fn room(name: &str) -> Target {
     nobody().room(name).unwrap()
 }
 
-/// A client, whatever it speaks.
+/// A client of any protocol.
 pub(crate) enum Link {
     Ws(Ws),
     SockJs(Ws),
@@ -62,12 +62,12 @@ pub(crate) enum Link {
 
 pub(crate) struct Client {
     pub(crate) link: Link,
-    /// As its client knows it.
+    /// The session's public id.
     id: String,
 }
 
 impl Client {
-    /// Of each protocol one, in the main namespace.
+    /// Connects one client of each protocol, in the main namespace.
     pub(crate) fn all(server: &Server) -> Vec<Self> {
         let mut clients = vec![Self::ws(server), Self::sockjs(server)];
         for (version, way) in [
@@ -130,12 +130,12 @@ fn sockjs_message(ws: &mut Ws) -> Value {
     serde_json::from_str(&messages[0]).unwrap()
 }
 
-/// These clients, by their ids.
+/// A target with these clients, by their ids.
 fn named(clients: &[Client]) -> Target {
     clients.iter().fold(nobody(), |target, client| target.session(client.id()))
 }
 
-/// Emits to each of them alone: what comes next is this, so nothing came before.
+/// Sends a message to each client alone and expects it next, which shows that no other message came before.
 fn fence(server: &Server, clients: &mut [Client]) {
     assert_eq!(server.emit(named(clients), r#""fence""#), clients.len());
     clients.iter_mut().for_each(|client| client.expect(json!("fence")));
@@ -150,7 +150,7 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
         let all = Concerned::sessions(clients.len());
         assert_eq!(server.join_rooms(named.clone(), &["a", "b"]), all);
         assert_eq!(server.join_rooms(named.clone(), &["a"]), all, "again");
-        // Members of both, and named as well.
+        // The clients are members of both rooms, and are named as well.
         let several = named.clone().room("a").unwrap().room("b").unwrap().room("empty").unwrap();
         assert_eq!(server.list(several.clone(), 100).count, clients.len());
         assert_eq!(server.list(several.clone(), 100).sessions.len(), clients.len());
@@ -162,7 +162,7 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
             client.expect(json!(2));
             client.expect(json!({"n": 3}));
         }
-        // A member of both leaves one, and stays in the other.
+        // The members of both rooms leave one, and stay in the other.
         assert_eq!(server.leave_rooms(named.clone(), &["a", "empty"]), all);
         assert_eq!(server.emit(room("a"), "4"), 0);
         assert_eq!(server.emit(room("a").room("b").unwrap(), "5"), clients.len());
@@ -306,7 +306,7 @@ fn sessions_are_disconnected() {
             match &mut client.link {
                 Link::Ws(ws) => assert_eq!(ws.expect_close().0, 4403),
                 Link::SockJs(ws) => assert!(ws.next_text().starts_with("c[4403")),
-                // The connection stays: the client connects again.
+                // The connection stays, and the client connects again.
                 Link::Io(io) => {
                     io.expect("41");
                     if io.version() == Version::V4 {
@@ -391,7 +391,7 @@ fn unknown_ids_name_nobody() {
         assert_eq!(server.leave_rooms(target.clone(), &["r"]), Concerned::default());
         assert_eq!(server.disconnect(target.clone(), true), 0);
         assert_eq!(server.list(target.clone(), 10), SessionList::default());
-        // The others are still found.
+        // The other clients are still found.
         assert_eq!(server.emit(target.session(client.id()), "2"), 1);
         client.expect(json!(2));
     });
@@ -424,7 +424,7 @@ fn a_volatile_message_skips_who_does_not_read() {
                 |done| server.plane().command(target, Command::Emit { event, data, volatile: true, done });
             assert_eq!(answer(give).unwrap().sessions, 2);
         };
-        // Until the kernel takes no more for the one that doesn't read.
+        // Sends until the kernel accepts no more bytes for the client that doesn't read.
         let (mut sent, skipped) = (0, || server.metric("deliveries_dropped"));
         while skipped() == 0 {
             volatile(room("a"), &large);
@@ -464,7 +464,7 @@ fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
         assert_eq!((&event[0], &event[1]), (&json!("e"), &json!(1)));
         io.cut();
         server.until_metric("socketio_recovery_sockets", |suspended| suspended == 1);
-        // While it is gone: messages are kept for it, it isn't listed.
+        // While the client is disconnected, its messages are kept, and it isn't listed.
         assert_eq!(server.emit(nobody().session(id), "2"), 1);
         assert_eq!(server.emit(room("a"), "3"), 1);
         assert_eq!(server.list(room("a"), 9).count, 0);
@@ -475,7 +475,7 @@ fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
         assert!(missed[0].starts_with(r#"42["e",2,"#) && missed[1].starts_with(r#"42["e",3,"#), "{missed:?}");
         let connected: Value = serde_json::from_str(io.next_text().strip_prefix("40").unwrap()).unwrap();
         assert_eq!(connected["sid"], sid);
-        // It ends also while its client is gone.
+        // The command ends the session even while its client is disconnected.
         io.cut();
         server.until_metric("socketio_recovery_sockets", |suspended| suspended == 1);
         assert_eq!(server.disconnect(nobody().session(id), false), 1);
@@ -494,7 +494,7 @@ fn work_for_many_sessions_is_divided_among_turns() {
     let yields = || server.metric("command_yields");
     assert_eq!(server.emit(room("a"), "1"), CLIENTS);
     let before = yields();
-    // 128 steps each, of 8,192 per turn.
+    // Each disconnect takes 128 of the 8,192 steps of a turn.
     assert_eq!(server.disconnect(room("a"), false), CLIENTS);
     until("the slices to be counted", || yields() >= before + (CLIENTS as u64 * 128 / 8_192) - 1);
     for client in &mut clients {
@@ -511,7 +511,7 @@ fn a_full_inbox_refuses_a_command_as_a_whole() {
     let (sender, receiver) = mpsc::channel();
     let message = || Data::Json(format!("\"{}\"", "x".repeat(500_000)).into());
     let (mut given, mut accepted) = (0, 0);
-    // Faster than they are taken.
+    // Sends commands faster than the core takes them.
     let busy = loop {
         for _ in 0..64 {
             let (sender, target) = (sender.clone(), room("a").session(client.id()));

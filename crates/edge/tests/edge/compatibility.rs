@@ -16,7 +16,7 @@ fn mime(bytes: &[u8], end: &str) -> String {
     base64.as_bytes().chunks(76).map(|line| String::from_utf8_lossy(line) + end).collect()
 }
 
-/// `io.socket:socket.io-client` 2.1.1, for Java and Android, polls so.
+/// `io.socket:socket.io-client` 2.1.1, for Java and Android, polls in this way.
 #[test]
 fn polled_base64_may_have_line_breaks_and_no_padding() {
     on_one_and_three(|cores| {
@@ -51,15 +51,14 @@ fn a_slow_client_that_polls_is_to_reconnect() {
         let server = Server::quiet(cores, App::Echo, |options| options.limits.send_buffer_bytes_max = 20_000);
         let mut io = Io::connected(&server, Version::V4, Way::Polling);
         server.until_requested(|| io.begin_poll());
-        // The answers to it are more than an outbox holds, and nobody reads them.
+        // The answers are larger than an outbox, and the client doesn't poll.
         io.send(&format!("42[\"x\",\"{}\"]", "x".repeat(30_000)));
         assert_eq!(io.expect_end(), 503);
         assert_eq!(server.disconnects("slow_consumer"), 1);
     });
 }
 
-/// ws, and so engine.io, takes the first subprotocol that is offered: browsers fail a connection that names some and gets
-/// none.
+/// ws, and so engine.io, selects the first offered subprotocol. Browsers fail a connection that offers some and gets none.
 #[test]
 fn a_named_subprotocol_is_taken_on_engineio() {
     let server = Server::echo(1);
@@ -75,7 +74,7 @@ fn a_named_subprotocol_is_taken_on_engineio() {
     assert_eq!(taken("/ws"), None);
 }
 
-/// Tells each client the `auth` that it connected with.
+/// Sends each client the `auth` that it connected with.
 struct TellAuth;
 
 impl Application for TellAuth {
@@ -96,7 +95,7 @@ fn the_query_of_a_namespace_is_auth_for_clients_of_version_3() {
     let server = Server::with_app(1, Arc::new(|_| Box::new(TellAuth)), |_| {});
     let mut io = Io::open(server.addr, "/socket.io/", Version::V3, Way::Socket, "&x=1");
     io.expect("40");
-    // The handshake's query is none of it.
+    // The handshake's query isn't part of it.
     io.expect("42[\"auth\",{}]");
     for (query, auth) in [
         ("", "{}"),
@@ -138,7 +137,7 @@ fn any_origin_may_read_without_credentials() {
         assert_eq!(named[0], "https://named.test", "{target}");
         assert_eq!(named[1], if target == "/feed/k" { "" } else { "true" }, "{target}");
     }
-    // Polls and posts as well.
+    // Polls and POSTs behave alike.
     let io = Io::engine(&server, Way::Polling);
     let target = io.target("polling");
     assert_eq!(heads(&target.replace(&io.sid, "none"), "null"), own);

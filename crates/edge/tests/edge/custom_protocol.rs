@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_edge::{Access, Authorizer, CustomProtocol, Decision, Denial, DriverChoice, Node, Question};
 use stentor_hub::Topic;
 
-/// The example's lines at most, in all of its files.
+/// Maximum number of lines of the example, in all of its files.
 const LINES_MAX: usize = 150;
 
 fn check(ws: &mut Ws, line: &str, expect: &[&str]) {

@@ -23,7 +23,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Takes a message; says of which type it was.
+    /// Applies a message. Returns its type.
     fn take(&mut self, message: &Value) -> String {
         let number = |name: &str| message[name].as_u64().unwrap();
         let kind = message["type"].as_str().unwrap();
@@ -47,7 +47,7 @@ impl Kept {
         kind.to_owned()
     }
 
-    /// Takes what comes until it is the version of this offset; says of which types it was.
+    /// Applies messages until the version with this offset. Returns their types.
     fn until(&mut self, ws: &mut Ws, offset: u64) -> Vec<String> {
         let mut kinds = Vec::new();
         while self.offset < offset {
@@ -92,7 +92,7 @@ fn a_client_that_reads_gets_one_delta_per_version() {
                 assert_eq!(kept.document, document(n));
             }
         }
-        // A core says what it did when the turn ends, and clients may read before that.
+        // A core reports its metrics at the end of a turn, and clients may receive messages before that.
         server.until_metric("feed_snapshots", |taken| taken == 5);
         server.until_metric("feed_deltas", |taken| taken == 5 * 29);
         server.until_metric("feed_patches", |patches| patches > 0);
@@ -128,7 +128,7 @@ fn a_client_that_comes_back_gets_what_it_missed() {
                 for n in 0..missed {
                     server.version("k", &version(kept.offset + 1 + n));
                 }
-                // Until the home core has them: a client that comes before receives them one by one.
+                // Waits until the home core has the versions. A client that subscribes earlier receives them one by one.
                 let newest = version(kept.offset + missed);
                 crate::harness::until("the versions", || server.http().get("/feed/k").text() == newest);
                 ws = client(&server, since(&kept));
@@ -157,7 +157,7 @@ fn whole_documents_for_those_who_want_no_deltas() {
         assert_eq!(whole.next_json()["type"], "snapshot");
         assert_eq!(raw.next_json()["n"], n);
     }
-    // Changed while subscribed: what it has counts.
+    // A changed subscription starts from the client's version.
     let mut kept = Kept { offset: 3, document: document(3), ..Kept::default() };
     server.version("k", &version(4));
     kept.epoch = whole.next_json()["epoch"].as_u64().unwrap();
@@ -165,7 +165,7 @@ fn whole_documents_for_those_who_want_no_deltas() {
     whole.ask(json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": 4}));
     server.version("k", &version(5));
     assert_eq!(kept.until(&mut whole, 5), ["delta"]);
-    // Without a place: the document again.
+    // Without a position, the document is sent again.
     whole.ask(json!({"type": "subscribe", "feed": "k"}));
     assert_eq!(kept.take(&whole.next_json()), "snapshot");
 }
@@ -178,7 +178,7 @@ fn a_rate_bounds_how_often_news_comes() {
         let mut slow = client(&server, json!({"type": "subscribe", "feed": "k", "rate": 20}));
         let mut kept = Kept::default();
         assert_eq!(kept.until(&mut slow, 1), ["snapshot"]);
-        // As many as it takes to see that most were left out.
+        // Publishes until most versions have been conflated.
         let (mut last, begun, mut seen) = (1, now(), 0);
         while seen < 5 {
             last += 1;
@@ -195,7 +195,7 @@ fn a_rate_bounds_how_often_news_comes() {
         let bound = took.as_millis() as u64 / 50 + 2;
         assert!(kinds + server.metric("feed_snapshots") <= bound + 1, "{kinds} in {took:?}");
         assert_eq!(kept.document, document(last));
-        // Another rate while subscribed: from now on everything.
+        // The changed subscription has no rate, so all versions arrive.
         let change = json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
         slow.ask(change);
         for n in last + 1..last + 20 {
@@ -213,7 +213,7 @@ fn a_rate_bounds_how_often_news_comes() {
     });
 }
 
-/// A Socket.IO client that is connected; `query` is added to that of its handshake.
+/// Connects a Socket.IO client. `query` is added to the query of its handshake.
 fn socketio(server: &Server, query: &str) -> Io {
     let mut io = Io::open(server.addr, "/socket.io/", Version::V4, Way::Socket, query);
     io.connect("", Value::Null);
@@ -264,7 +264,7 @@ fn socketio_clients_get_the_same_objects() {
     ] {
         assert_eq!(subscribe(&mut back, options.clone()), code, "{options}");
     }
-    // By the query as well.
+    // The query can request deltas as well.
     let mut io = socketio(&server, "&feed=k&delta=1&rate=100");
     assert_eq!(feed_event(&mut io)["type"], "snapshot");
     server.version("k", &version(3));
@@ -279,7 +279,7 @@ fn socketio_clients_get_the_same_objects() {
     }
 }
 
-/// A stream of events of `/sse?feed=k` that has begun.
+/// Opens an SSE stream of `/sse?feed=k`.
 fn events(server: &Server, query: &str, header: &str) -> Http {
     let mut http = server.http();
     http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n{header}\r\n"));
@@ -340,12 +340,12 @@ fn streams_of_events_carry_deltas_for_those_who_ask() {
         let (id, lines) = event_of(&mut events(&server, &in_query("k!1!1"), ""));
         assert_eq!((&id, &lines[0][..], &lines[2..]), (&last, "event: snapshot", &reset("epoch")[..]));
         server.version("k", &version(4));
-        // Until it is there, a core without it would answer with what it has.
+        // Waits for the version on this core, which otherwise would answer with the previous one.
         event_of(&mut http);
         event_of(&mut whole);
         let (_, lines) = event_of(&mut events(&server, "&delta=1", &header(&first)));
         assert_eq!((&lines[0][..], &lines[2..]), ("event: snapshot", &reset("history")[..]));
-        // Without deltas a document is nothing to explain.
+        // Without deltas, a document needs no reason.
         assert_eq!(event_of(&mut events(&server, "", &header(&first))).1.len(), 2);
         for query in ["&delta=yes", "&rate=0", "&policy=x", "&rate=2&policy=queue"] {
             assert_eq!(
@@ -363,7 +363,7 @@ fn several_feeds_share_deltas_too() {
     server.version("a", &version(1));
     server.version("k", &version(1));
     let mut http = events(&server, "&feed=a&delta=1", "");
-    // The id, then the event that all share.
+    // The chunk with the id, and then the shared event.
     let mut both = || (http.next_chunk(), http.next_chunk());
     assert!(both().1.starts_with("event: snapshot\n") && both().1.starts_with("event: snapshot\n"));
     for (key, n) in [("a", 2), ("k", 2), ("k", 3)] {
@@ -388,14 +388,14 @@ fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
         server.version("k", &n.to_string());
         assert_eq!(all.next_text(), n.to_string());
     }
-    // The newest waits for its time.
+    // The newest version waits for its time.
     server.until_metric("deliveries_conflated", |conflated| conflated == 2);
     server.until_metric("deliveries_pending", |pending| pending == 1);
     let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);
     assert!(refused.is_err());
 }
 
-/// By polls: each is a request of its own.
+/// Long polling: each poll is a request of its own.
 #[test]
 fn clients_that_poll_get_deltas() {
     on_one_and_three(|cores| {
@@ -431,7 +431,7 @@ fn clients_that_poll_get_deltas() {
     });
 }
 
-/// Asking over and over again, with places that never were, costs the server one document at a time.
+/// A client that subscribes over and over, with invented positions, has at most one pending document.
 #[test]
 fn who_asks_again_and_again_is_owed_one_document() {
     on_one_and_three(|cores| {
@@ -443,7 +443,7 @@ fn who_asks_again_and_again_is_owed_one_document() {
         let asked = 300;
         for n in 0..asked {
             greedy.send_json(json!({"type": "subscribe", "feed": "k", "epoch": n % 2, "offset": n}));
-            // The document, and the same with a reason, each once for all; and what is in flight.
+            // Frames of the document with and without a reason, each shared, and those in flight.
             assert!(server.metric("memory_bytes{frames}") < 4 * body.len() as u64);
             assert!(server.metric("deliveries_pending") <= 2);
         }

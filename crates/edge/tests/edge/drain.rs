@@ -8,7 +8,7 @@ fn request(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// Clients of `server` that are surely on it, not in a listener's queue.
+/// Connects clients, and waits until a core has accepted each.
 fn known<const N: usize>(server: &Server, make: impl Fn() -> Ws) -> [Ws; N] {
     let clients = std::array::from_fn(|_| make());
     server.until_metric("sessions", |sessions| sessions == N as u64);
@@ -37,7 +37,7 @@ fn clients_are_told_when_to_come_back() {
         assert_eq!(server.disconnects("shutdown"), 12);
         let addr = server.addr;
         drop((clients, idle));
-        // With nobody left it ends, long before the time is over.
+        // Without sessions, the node ends long before the timeout.
         server.join();
         assert!(Stream::connect(addr).is_err(), "it still listens");
     });
@@ -58,7 +58,7 @@ fn idle_connections_are_not_waited_for() {
         events.next_chunk();
         server.until_metric("connections", |connections| connections == 7);
         server.drain(HOUR);
-        // It ends though nobody closes his side, as browsers don't.
+        // The node ends although the clients don't close their side, like browsers.
         server.join();
         for http in answered.iter_mut().chain(new) {
             http.expect_end();
@@ -68,7 +68,7 @@ fn idle_connections_are_not_waited_for() {
     });
 }
 
-/// Clients whose requests for documents wait, those of `/feed/0` and so on.
+/// Connects clients whose requests for documents wait: `/feed/0` and so on.
 fn waiting(server: &Server) -> Vec<Http> {
     let begun = |n: usize| {
         let mut http = server.http();
@@ -109,7 +109,7 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
         half.send("GET / HTTP/1.1\r\n");
         let bytes = 6 * request("/feed/0").len() as u64 + 16;
         server.until_metric("received_bytes", |received| received == bytes);
-        // Half of it is for those who wait, half for the answers to leave.
+        // Half of the time is for waiting requests, and half for sending the answers.
         server.drain(Duration::from_secs(20));
         for http in &mut clients {
             let answer = http.response();
@@ -185,7 +185,7 @@ fn a_second_drain_may_be_shorter() {
     http.rest();
 }
 
-/// A drain whose window is long, as clients of a listening server see it.
+/// A drain with a long window, on a server that keeps listening.
 const SLOW: Drain = Drain {
     delay: Duration::from_secs(5),
     window: Duration::from_secs(30),
@@ -200,7 +200,7 @@ fn sessions_end_evenly_over_the_window() {
         let mut clients: [Ws; 60] = known(&server, || server.client());
         assert_eq!(server.http().get("/readyz").status, 200);
         server.plane().drain(SLOW);
-        // Load balancers learn of it at once, and others are still served.
+        // Load balancers notice at once, and other requests are still served.
         let mut http = server.http();
         assert_eq!((http.get("/readyz").status, http.get("/healthz").status), (503, 200));
         let late = server.ws("/ws");
@@ -211,7 +211,7 @@ fn sessions_end_evenly_over_the_window() {
         for second in 1..=30_u64 {
             pass(Duration::from_secs(1));
             let now = server.disconnects("shutdown");
-            // 61 in 30 s: each core's are off by one at most.
+            // 61 sessions in 30 s: the number of each core is off by one at most.
             let even = 61 * second / 30;
             assert!(now.abs_diff(even) <= 2 * cores as u64, "{now} of {even} after {second} s");
             assert!(now - ended <= 2 + 2 * cores as u64, "{} in second {second}", now - ended);
@@ -225,7 +225,7 @@ fn sessions_end_evenly_over_the_window() {
     });
 }
 
-/// When a client of `stentor.v1` is to reconnect.
+/// The reconnect delay of a `stentor.v1` client.
 fn goodbye(ws: &mut Ws) -> u64 {
     let message = ws.next_json();
     assert_eq!((&message["type"], &message["code"]), (&"disconnect".into(), &4500.into()), "{message}");

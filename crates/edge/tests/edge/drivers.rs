@@ -1,4 +1,4 @@
-//! Each protocol once over real sockets, on epoll and on io_uring; and what only a kernel or real threads can show.
+//! Each protocol once over real sockets, on epoll and io_uring, and behaviour that only a kernel or real threads show.
 
 use crate::harness::io::post;
 use crate::harness::tls::{Certificates, TlsStream, client};
@@ -149,7 +149,7 @@ fn primus() {
     );
 }
 
-/// A page that is larger than all buffers, also to a client that is slow, and over TLS.
+/// A page that is larger than all buffers, for a slow client and over TLS.
 #[test]
 fn http_and_tls() {
     let pages = |options: &mut Options| {

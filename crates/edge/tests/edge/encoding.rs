@@ -1,4 +1,4 @@
-//! A core that needs a large encoding which another core is making continues to serve its clients, and makes none itself.
+//! A core that needs a large encoding, which another core is making, continues to serve its clients and doesn't make its own.
 
 use crate::harness::{Server, Ws, until};
 use serde_json::json;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_edge::{Application, Context, CustomProtocol, Message};
 use stentor_hub::{Body, Data, Key, Policy, SessionId, Topic};
 
-/// So many that a core doesn't rather make it for itself.
+/// Size of a document that a core doesn't encode for itself.
 const DOCUMENT_BYTES: usize = 100_000;
 
-/// The encodings that have begun, the first of which isn't finished while a test holds the gate.
+/// Number of encodings that have begun. The first one isn't finished while a test holds the gate.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 static GATE: Mutex<()> = Mutex::new(());
 
@@ -22,7 +22,7 @@ fn encode(body: &Body) -> Option<Data> {
     Some(Data::Text(document.body.clone()))
 }
 
-/// Sessions that subscribe to the feed `k` by any message.
+/// An application whose sessions subscribe to the feed `k` with any message.
 struct Gated;
 
 impl Application for Gated {
@@ -59,7 +59,7 @@ fn only_the_core_that_makes_a_large_encoding_is_busy_with_it() {
         options.protocols.push(CustomProtocol { path: "/gated".into(), app: |_| Box::new(Gated), encode });
     });
     let [mut plain, mut gated] = ["/ws", "/gated"].map(|target| on_each_core(&server, target));
-    // Both cores have the document, but for this encoding.
+    // Both cores have the document, but not this encoding.
     let document = format!("\"{}\"", "x".repeat(DOCUMENT_BYTES));
     for ws in &mut plain {
         ws.next_json();
@@ -73,7 +73,7 @@ fn only_the_core_that_makes_a_large_encoding_is_busy_with_it() {
     let closed = GATE.lock().unwrap();
     gated[0].send_text("subscribe");
     until("the encoding to begin", || BEGUN.load(Ordering::SeqCst) == 1);
-    // The other core needs it as well, and serves its clients meanwhile.
+    // The other core needs the encoding as well, and serves its clients meanwhile.
     let before = server.metric("messages_received");
     gated[1].send_text("subscribe");
     server.until_metric("messages_received", |received| received > before);

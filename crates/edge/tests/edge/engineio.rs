@@ -24,17 +24,17 @@ fn get(target: &str) -> String {
     request("GET", target, "")
 }
 
-/// Checks that a session isn't known any more.
+/// Checks that a session doesn't exist any more.
 fn check_gone(server: &Server, io: &Io) {
     assert_eq!(refusal(&server.get(&io.target("polling"))), (400, 1));
 }
 
-/// A session of Engine.IO of this version.
+/// Opens an Engine.IO session of this version.
 fn open(server: &Server, version: Version, way: Way) -> Io {
     Io::open(server.addr, "/engine.io/", version, way, "")
 }
 
-/// A session that polls, as it begins to move: the WebSocket has been probed.
+/// Begins the upgrade of a polling session: the WebSocket has been probed.
 fn probed(io: &Io) -> Ws {
     let mut ws = io.begin_upgrade();
     ws.send_text("2probe");
@@ -42,7 +42,7 @@ fn probed(io: &Io) -> Ws {
     ws
 }
 
-/// The packet that begins a session.
+/// The open packet of a session.
 fn opened(text: &str) -> Value {
     serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap()
 }
@@ -57,7 +57,7 @@ fn polling_target(open: &Response) -> String {
 /// A proxy: few connections and many sessions. Each request uses any free connection.
 struct Proxy {
     conns: Vec<Http>,
-    /// Which of them waits for the answer to a poll.
+    /// `true` for connections that wait for the answer to a poll.
     waits: Vec<bool>,
 }
 
@@ -91,7 +91,7 @@ fn sessions_share_connections_of_all_cores() {
         for cores in [1, 3] {
             let mut random = Rng::with_seed(seed);
             let server = Server::quiet(cores, App::Echo, |options| {
-                // At times hardly any room between the cores.
+                // In half of the runs, the rings between cores are tiny.
                 options.limits.mailbox_messages_max = if seed % 2 == 0 { 1 } else { 4_096 };
             });
             let mut sessions: Vec<Shared> = (0..9)
@@ -131,7 +131,7 @@ fn sessions_share_connections_of_all_cores() {
                         let several: Vec<&str> = several.iter().map(String::as_str).collect();
                         let body = body(session.io.version(), &several);
                         let request = post(&session.io.target("polling"), "text/plain", body.as_bytes());
-                        // At times in pieces: the head here, the body where the session is.
+                        // Some requests are sent in pieces: the headers are read on one core, and the body on the session's core.
                         let cut = if random.usize(..2) == 0 {
                             request.len()
                         } else {
@@ -156,7 +156,7 @@ fn sessions_share_connections_of_all_cores() {
             server.check_serves();
         }
     }
-    // How many depends on which cores the kernel gives the connections to, and on how full the mailboxes were.
+    // The number depends on the kernel's choice of cores, and on how full the rings were.
     assert!(handed_over > 150, "{handed_over}");
 }
 
@@ -195,13 +195,13 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
         on_one_and_three(|cores| {
             let mut random = Rng::with_seed(seed);
             let server = Server::quiet(cores, App::Chat, |options| {
-                // That polls are released while it moves would be another reason for their ends.
+                // The release of polls during an upgrade would be another reason for their ends.
                 options.engine.upgrade_timeout = HOUR;
             });
             let version = VERSIONS[random.usize(..2)];
             let mut publisher = server.ws("/ws");
             let mut io = open(&server, version, Way::Polling);
-            // Until they know of each other.
+            // Waits until the cores know each other's members.
             for met in 1.. {
                 io.echoes("4met");
                 let seen = publisher.fence();
@@ -237,7 +237,7 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
             assert_eq!(ws.next_text(), "3probe");
             publish(&mut random);
             if polls {
-                // Answered by a message, or released.
+                // The poll is answered with a message, or released.
                 for packet in packets(version, &io.end_poll()) {
                     take(&packet);
                 }
@@ -279,14 +279,14 @@ fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
             options.engine.upgrade_timeout = Duration::from_secs(1);
         });
         let mut io = Io::engine(&server, Way::Polling);
-        // Silence, another message than the probe, and the end of the connection.
+        // No message, another message than the probe, and the end of the connection.
         for first in [None, Some("4hello"), Some("5")] {
             let mut ws = io.begin_upgrade();
             first.into_iter().for_each(|text| ws.send_text(text));
             assert_eq!(ws.expect_close().0, 1000, "{first:?}");
         }
         let ws = probed(&io);
-        // Two at once: the first one counts.
+        // Of two simultaneous WebSockets, the first one counts.
         assert_eq!(io.begin_upgrade().expect_close().0, 1000);
         drop(ws);
         io.echoes("4polled");
@@ -305,7 +305,7 @@ fn a_waiting_poll_is_released_while_the_client_moves() {
             assert_eq!(packets(version, &io.end_poll()), [Packet::Text("6".into())]);
             server.until_requested(|| io.begin_poll());
         }
-        // Announced while a poll waits: that ends as well.
+        // The end is announced while a poll waits, which ends as well.
         io.end_upgrade_waiting(ws);
         io.echoes("4hello");
     }
@@ -371,7 +371,7 @@ fn answers_that_arent_polled_for_stay_in_their_budget() {
     for _ in 0..9 {
         io.send(&packet);
     }
-    // One body that asks for more than there may be, too.
+    // One body whose answers exceed the budget.
     io.send_all(&[&*packet, &*packet, &*packet]);
     assert_eq!(server.disconnects("slow_consumer"), 1);
     assert_eq!(io.expect_end(), 503);
@@ -433,7 +433,7 @@ fn big_documents_reach_clients_that_poll() {
             for io in &mut clients {
                 assert!(io.next_text() == format!("4{}", document(0)));
             }
-            // Of several versions the newest is enough.
+            // Only the newest of several versions is sent.
             for n in 1..4 {
                 server.document("big", &document(n));
             }
@@ -501,7 +501,7 @@ fn a_client_that_gives_up_its_poll_is_gone() {
             until_gone();
             check_gone(&server, &io);
             drop(io);
-            // A connection that it posts over is none that carries it.
+            // A connection used for POSTs doesn't carry the session.
             let mut io = open(&server, version, Way::Polling);
             io.send("4one");
             let half = post(&io.target("polling"), "text/plain", b"1234567");
@@ -523,7 +523,7 @@ fn a_client_that_gives_up_an_answer_on_its_way_is_gone() {
     let io = Io::open(server.addr, "/engine.io/", Version::V4, Way::Polling, "&feed=big&format=raw");
     let mut poll = server.http();
     poll.send(get(&io.target("polling")));
-    // It begins to arrive, and most of it can't be with the kernel.
+    // The answer begins to arrive, and most of it isn't in the kernel yet.
     poll.read(&mut [0; 1]);
     server.until_metric("engineio_sessions", |clients| clients == 1);
     drop(poll);
@@ -562,13 +562,13 @@ fn bodies_come_in_every_shape() {
         let target = io.target("polling");
         let head = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\n");
         let chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
-        // In chunks, each byte by itself.
+        // A chunked body, with one byte per chunk.
         let conn = io.posts();
         for byte in format!("{chunked}3\r\n4ch\r\n4\r\nunks\r\n0\r\n\r\n").bytes() {
             conn.send([byte]);
         }
         assert_eq!(conn.response().text(), "ok");
-        // Asked for first.
+        // A body after `Expect: 100-continue`.
         conn.send(format!("{head}Expect: 100-continue\r\nContent-Length: 4\r\n\r\n"));
         assert_eq!(conn.response().status, 100);
         assert_eq!(conn.ask("4exp").text(), "ok");
@@ -580,7 +580,7 @@ fn bodies_come_in_every_shape() {
         for expect in ["4chunks", "4exp", "4a", "4b", "4c"] {
             io.expect(expect);
         }
-        // Too long by what it says, and by what comes: the connection ends, the session doesn't.
+        // A body that is too long by its header, and one by its content: the connection ends, the session doesn't.
         for (rest, status, text) in [
             (format!("{head}Content-Length: 1001\r\n\r\n"), 413, ""),
             (format!("{chunked}3e9\r\n{}", "x".repeat(1001)), 413, ""),
@@ -594,7 +594,7 @@ fn bodies_come_in_every_shape() {
         }
         io.send(&format!("4{}", "x".repeat(999)));
         assert_eq!(io.next_text().len(), 1_000);
-        // A body of nothing is none of the protocol's, and ends it.
+        // An empty body is invalid, and ends the session.
         let answer = io.posts().ask(post(&target, "text/plain", b""));
         assert_eq!(refusal(&answer), (400, 3));
         check_gone(&server, &io);
@@ -616,7 +616,7 @@ fn a_body_that_doesnt_end_has_its_time() {
     assert_eq!(server.metric("engineio_sessions"), 1);
 }
 
-/// While a poll waits.
+/// Each request arrives while a poll waits.
 #[test]
 fn requests_that_end_the_session() {
     on_one_and_three(|cores| {
@@ -629,7 +629,7 @@ fn requests_that_end_the_session() {
             (Version::V3, Some("abc")),
             (Version::V3, Some("9:4a")),
             (Version::V3, Some("2:4a2:4b2:4c2:4d")),
-            // Another poll at once.
+            // A second poll at the same time.
             (Version::V4, None),
             (Version::V3, None),
         ] {
@@ -689,7 +689,7 @@ fn bytes_travel_both_ways() {
 fn scripts_and_forms() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);
-        // As a form has it: percent-encoded, with line breaks doubled by the client.
+        // The form encoding: percent-encoded, with line breaks doubled by the client.
         for (number, payload) in [(4, "4a%3D%26+%C3%A9%5Cn"), (3, "7:4a%3D%26+%C3%A9%5Cn")] {
             let base = format!("/engine.io/?EIO={number}&transport=polling&j=7");
             let mut http = server.http();
@@ -743,7 +743,7 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     assert_eq!(answer.text(), "4hi");
     // Errors can be read, too.
     check(&ask("GET", "/engine.io/?EIO=4&transport=x", GOOD, ""), 400, GOOD, "true");
-    // The browser asks before.
+    // The browser sends a preflight request.
     let asks = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-token\r\n";
     let answer = ask("OPTIONS", &target, GOOD, asks);
     check(&answer, 204, GOOD, "true");
@@ -759,7 +759,7 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     }
 }
 
-/// Lets in by the query: at once, later or never.
+/// An application that admits clients by their query: at once, later or never.
 struct Porter {
     waiting: Vec<(RequestId, bool)>,
 }
@@ -778,7 +778,7 @@ impl Application for Porter {
                 Connect::Pending
             }
             query if query.contains("answer") => {
-                // One that connects answers those that wait.
+                // A new client causes the answers to waiting clients.
                 for (request, admitted) in self.waiting.drain(..) {
                     let answer =
                         if admitted { Connect::AcceptWith(headers.clone()) } else { refusal.clone() };
@@ -811,7 +811,7 @@ fn headers_of_the_first_answer() {
     let open = opened(answer.text());
     let own = format!("io={}; Path=/; HttpOnly; SameSite=Lax", open["sid"].as_str().unwrap());
     assert_eq!(cookies(&answer), ["a=1; Path=/", "b=2", &own]);
-    // The first only.
+    // Only the first request has the headers.
     let target = polling_target(&answer);
     for request in [post(&target, "text/plain", b"4x"), get(&target).into_bytes()] {
         assert_eq!(cookies(&server.ask(request)), [""; 0]);
@@ -870,7 +870,7 @@ fn admission_that_never_comes_has_its_time() {
         let target = format!("/engine.io/?EIO=4&transport={transport}&later=yes");
         assert_eq!(server.request("GET", &target, headers).status, 504, "{transport}");
     }
-    // Answered after that, nothing comes of it.
+    // An answer after that has no effect.
     assert_eq!(server.get(&format!("{HANDSHAKE}&answer")).status, 200);
     server.until_metric("engineio_sessions", |clients| clients == 1);
 }
@@ -952,7 +952,7 @@ fn only_one_side_pings() {
                     "3"
                 }
                 Version::V4 => {
-                    // A pong that nobody asked for is none of anybody's business.
+                    // A pong without a ping is ignored.
                     io.send("3");
                     io.echoes("4still here");
                     "2"

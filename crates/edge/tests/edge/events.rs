@@ -1,4 +1,4 @@
-//! Events that the application behind the server handles: each waits for its reply, and so does what the client sends after it.
+//! Events that the application behind the server handles. Each waits for its reply, and so does the client's later input.
 
 use crate::harness::io::post;
 use crate::harness::{Io, PATIENCE, Server, Way, on_one_and_three, until};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use stentor_edge::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Options, Rule, Ticket};
 use stentor_hub::{Data, Room, Rooms};
 
-/// An event as the application sees it.
+/// An event in the form that the application receives.
 #[derive(Debug)]
 struct Seen {
     ticket: Ticket,
@@ -17,7 +17,7 @@ struct Seen {
     text: String,
 }
 
-/// Takes all events but those that begin with `_`; of those that the server knows, only `unsubscribe`.
+/// An event sink for all events but those that begin with `_`. Of those that the server knows, it accepts only `unsubscribe`.
 #[derive(Debug, Default)]
 struct Application(Mutex<Vec<Seen>>);
 
@@ -65,7 +65,7 @@ impl Node {
         self.server.check_balance();
     }
 
-    /// The only event that is with the application, once there is one.
+    /// Waits for the only event that the application has.
     fn seen(&self) -> Seen {
         until("an event", || !self.application.0.lock().unwrap().is_empty());
         let mut all = self.application.0.lock().unwrap();
@@ -111,7 +111,7 @@ fn socketio_events_are_handled_by_the_application() {
                 r#"428["subscribe","k"]"#,
             ]);
             node.reply("socketio / a [1,\"x\"] 0 true", ack(r#""done",2"#));
-            // The node hands over the next event after the reply to the last one.
+            // The node passes on the next event after the reply to the previous one.
             node.reply("socketio / b [] 0 false", ack("3"));
             let denial = Denial::new("not_allowed", "not yours");
             node.reply("socketio / c [] 0 true", Err(denial));

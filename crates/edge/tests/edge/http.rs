@@ -80,7 +80,7 @@ fn answers_that_nobody_reads_stop_the_reading_of_pipelined_requests() {
     let server = Server::start(1, with_pages);
     let mut http = server.http();
     let sent = http.stream().send_until_stalled(|sent| {
-        // Unread answers of 20 kB each: without a bound the server would hold 600 times this.
+        // Each unread answer has 20 kB. Without a bound, the server would hold 600 times this.
         assert!(sent < 2_000, "the server reads on");
         get("/page").repeat(1_000).into_bytes()
     });
@@ -129,7 +129,7 @@ fn answers_to_head_have_no_body_whatever_the_status() {
         let answer = http.response_to(true);
         let length: usize = answer.header("content-length").parse().unwrap();
         assert!(answer.status == status && length > 0, "{target}: {} {length}", answer.status);
-        // If a body had been sent, this would be it.
+        // If a body had been sent, it would be parsed as this response.
         assert_eq!(http.response().text(), "ok\n", "{target}");
     }
 }
@@ -205,7 +205,7 @@ fn bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer() {
     server.check_empty();
 }
 
-/// How the parser reads requests in detail is tested there.
+/// The parser's own tests cover details of requests.
 #[test]
 fn answers_by_status() {
     let server = Server::start(1, |options| {
@@ -227,7 +227,7 @@ fn answers_by_status() {
         (request("POST", "/feed/k", ""), 405, "", ""),
         (request("POST", "/ws", "Upgrade: websocket\r\n"), 405, "allow", "GET"),
         (get("/ws"), 426, "upgrade", "websocket"),
-        // Other protocols are none of our business (RFC 9110, 7.8).
+        // Upgrades to other protocols are ignored (RFC 9110, 7.8).
         (request("GET", "/healthz", h2c), 200, "", ""),
     ] {
         let mut http = server.http();
@@ -235,7 +235,7 @@ fn answers_by_status() {
         assert_eq!((answer.status, answer.header(header)), (status, value), "{request:.100}");
         assert_eq!(http.get("/healthz").status, 200, "{request:.100}");
     }
-    // The connection ends. A request that another reader would see behind it gets no answer.
+    // The connection ends. A request that another parser would see behind it gets no answer.
     let post = |headers: &str| request("POST", "/", headers);
     for (request, status) in [
         (get(&format!("/{}", "x".repeat(17_000))), 414),
@@ -255,7 +255,7 @@ fn answers_by_status() {
         (post("Host: b\r\n"), 400),
         (get("/#x"), 400),
         ("G\u{e9}T / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), 400),
-        // After what a WebSocket client may go on with in frames, the connection isn't read as HTTP.
+        // After a refused upgrade, whose client may continue in frames, further input isn't parsed as HTTP.
         (request("GET", "/ws", socket), 400),
         (request("GET", "/healthz", socket), 400),
         (request("GET", "/feed/k", socket), 400),
@@ -292,10 +292,10 @@ fn a_head_that_does_not_end_is_answered_408() {
     let time = Duration::from_millis(100);
     let server = Server::start(1, |options| {
         options.limits.header_timeout = time;
-        // If the timeout were that of an idle connection, nothing would come.
+        // With the timeout of an idle connection, no answer would arrive.
         options.limits.idle_timeout = HOUR;
     });
-    // A later head has its time from its first byte.
+    // The timeout of later headers starts with their first byte.
     let healthz = get("/healthz");
     for (first, rest) in [("", ""), (&healthz, ""), ("", &healthz)] {
         let mut http = server.http();
@@ -313,7 +313,7 @@ fn a_head_that_does_not_end_is_answered_408() {
     }
     // A connection without any input ends without an answer.
     server.http().expect_end();
-    // A byte now and then doesn't help.
+    // Single bytes don't extend the timeout.
     let mut http = server.http();
     http.send("GET / HTTP/1.1\r\nHost: a\r\n");
     let errors = server.metric("http_request_errors");
@@ -330,7 +330,7 @@ fn a_head_that_does_not_end_is_answered_408() {
 #[test]
 fn an_idle_connection_is_ended_without_a_word() {
     let server = Server::start(1, |options| options.limits.idle_timeout = Duration::from_millis(50));
-    // Nor may a body take for ever.
+    // A body has a timeout, too.
     for (request, status) in
         [(get("/healthz"), 200), (request("POST", "/healthz", "Content-Length: 5\r\n"), 405)]
     {
@@ -352,7 +352,7 @@ fn a_client_that_has_finished_sending_gets_its_answers() {
             assert_eq!(http.response().body.len(), bytes);
         }
         http.expect_end();
-        // Also those that something is awaited for, on whichever core.
+        // Waiting requests of other cores end as well.
         let mut http = server.http();
         let keys: Vec<String> = (0..6).map(|n| format!("key{n}")).collect();
         keys.iter().for_each(|key| http.send(get(&format!("/feed/{key}"))));
@@ -363,7 +363,7 @@ fn a_client_that_has_finished_sending_gets_its_answers() {
             assert_eq!(http.response().text(), format!("\"{key}\""));
         }
         http.expect_end();
-        // And an answer that is larger than what the kernel takes at once.
+        // An answer that is larger than the kernel's buffers.
         let mut http = server.http();
         http.send(request("GET", "/huge", "Connection: close\r\n"));
         http.finish_sending();

@@ -1,4 +1,4 @@
-//! Tokens: where they come from, what each protocol says of those that are refused, how they expire, are renewed and revoked.
+//! Tokens: their sources, the refusals of each protocol, expiry, renewal and revocation.
 
 mod forged;
 mod grants;
@@ -40,9 +40,9 @@ struct Issuer {
 #[derive(Debug, Default)]
 struct Rules {
     revoked: Mutex<HashSet<String>>,
-    /// Namespaces to which nobody may connect.
+    /// Namespaces to which no client may connect.
     closed: Mutex<HashSet<String>>,
-    /// Topics that nobody may subscribe or publish to any more.
+    /// Topics that no client may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
     /// The state of the authorizer's backend: 1 if it reports an error, 2 if it doesn't answer.
@@ -52,7 +52,7 @@ struct Rules {
     cancelled: Mutex<Vec<Ticket>>,
 }
 
-/// Decides for one user: topics that begin with `public`, and its own.
+/// Allows one user the topics that begin with `public`, and the user's own.
 #[derive(Debug)]
 struct User(Option<String>, Arc<Rules>);
 
@@ -138,7 +138,7 @@ impl Authenticator for Issuer {
             }
             return Authentication::Refused(Denial::TOKEN_MISSING);
         };
-        // A short one may be a part of the client's port.
+        // A short token may be a part of the client's port.
         assert!(token.len() <= 5 || !shown.contains(token), "{shown} shows the token");
         self.asked.lock().unwrap().push(format!("{}:{token}", credentials.client.protocol));
         if token.starts_with("later") {
@@ -166,7 +166,7 @@ impl Authenticator for Issuer {
     }
 }
 
-/// A node that knows this issuer.
+/// A node with this issuer.
 struct Node {
     server: Server,
     issuer: Arc<Issuer>,
@@ -187,14 +187,14 @@ impl Node {
         Self { server, issuer }
     }
 
-    /// A client with a token that has been welcomed.
+    /// Connects a client with a token, and waits for its `welcome`.
     fn user(&self, token: &str) -> Ws {
         let mut ws = self.ws(&format!("/ws?token={token}"));
         assert_eq!(ws.next_json()["type"], "welcome");
         ws
     }
 
-    /// A client of Socket.IO whose CONNECT shows a token.
+    /// Connects a Socket.IO client whose CONNECT has a token.
     fn socketio_user(&self, token: &str) -> Io {
         let mut io = Io::socket(self, Way::Socket);
         io.connect("", json!({"token": token}));
@@ -210,7 +210,7 @@ impl Node {
         self.authorize_again()
     }
 
-    /// The rules are others from now on; the server isn't told.
+    /// Changes the rules without a notice to the server.
     fn change_rules(&self, forbidden: &str) {
         self.issuer.rules.forbidden.lock().unwrap().insert(forbidden.into());
         self.issuer.generation.fetch_add(1, Ordering::Relaxed);
@@ -251,7 +251,7 @@ fn unix_seconds() -> u64 {
 
 const PAGE: (&str, &str) = ("Origin", "https://app.example.com");
 
-/// Subscribes to a room and says what the answer is.
+/// Subscribes to a room. Returns the type or code of the answer.
 fn subscribe(ws: &mut Ws, room: &str) -> Value {
     ws.send_json(json!({"type": "subscribe", "room": room}));
     let answer = ws.next_json();
@@ -278,9 +278,9 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
         ("/ws", &[("Sec-WebSocket-Protocol", "stentor.bearer.42, stentor.v1")]),
         ("/ws?token=42", &[]),
         ("/ws", &[("Cookie", "a=b; session=42"), PAGE]),
-        // The same one twice.
+        // The same token in two places.
         ("/ws?token=42", &[("Authorization", "bearer 42")]),
-        // A browser sends its cookie whatever the page has said.
+        // A browser sends its cookie in addition to the page's token.
         ("/ws?token=42", &[("Cookie", "session=bad"), PAGE]),
     ];
     for (target, headers) in with {
@@ -296,7 +296,7 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
         ("/ws", &[]),
         ("/ws?token=", &[]),
         ("/ws", &[("Authorization", "Basic NDI6")]),
-        // A program needs no cookie, and a page that isn't named may not use the user's.
+        // A program doesn't use cookies, and a page that isn't listed may not use the user's.
         ("/ws", &[("Cookie", "session=42")]),
         ("/ws?token=42", &[("Authorization", "Bearer 43")]),
         ("/ws?token=42&token=43", &[]),
@@ -356,7 +356,7 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
             for path in ["/ws", "/ws/public", "/primus/", "/sockjs/websocket"] {
                 let target = format!("{path}{token}");
                 assert_eq!(Ws::open(node.addr, &target, &[], false).err(), Some(401), "{target}");
-                // A page can't read a status.
+                // A page can't read the status of a handshake.
                 let mut ws = Ws::open(node.addr, &target, &[PAGE], false).unwrap();
                 assert_eq!(ws.skip_to_close(), page_code, "{target}");
             }
@@ -394,7 +394,7 @@ fn refusals_are_what_clients_of_each_protocol_understand() {
                 assert!(text.contains(&format!("c[{page_code},")), "{target}: {text}");
             }
         }
-        // Socket.IO: its client connects first, and presents its token then.
+        // A Socket.IO client connects first, and then presents its token.
         let mut io = Io::socket(&node, Way::Socket);
         io.send("40");
         io.expect(r#"44{"message":"a token is needed","data":{"code":"token_missing","retry":false}}"#);
@@ -480,7 +480,7 @@ fn a_session_ends_when_its_token_does_unless_it_is_renewed() {
         let late = i128::from(unix_millis()) - i128::from(exp) * 1_000;
         assert!((0..500).contains(&late), "the session ended {late} ms after its token");
         assert_eq!(raw.skip_to_close(), 4505);
-        // Without a Close frame: its client returns.
+        // The connection ends without a Close frame, so its client reconnects.
         assert_eq!(io.expect_end(), 1006);
         assert!(!sse.rest().ends_with(b"0\r\n\r\n"), "its client wouldn't return");
         let response = poll.response();
@@ -563,7 +563,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         assert!(event[0] == "stentor:unsubscribed" && event[1]["room"] == "public", "{event}");
         node.publish("public", "1");
         node.publish("user:42", "2");
-        // A room that the identity names isn't asked about.
+        // A room that the identity names needs no decision.
         node.publish("lobby", "3");
         let mut received = [ws.next_json()["data"].as_u64(), ws.next_json()["data"].as_u64()];
         received.sort_unstable();
@@ -573,7 +573,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         let revoked = node.revoke("42");
         assert_eq!(revoked, Concerned { sessions: 3, refused: 2, ..Concerned::default() });
         assert_eq!(ws.expect_close(), (4407, "the token was revoked".into()));
-        // By a packet after which its client doesn't return.
+        // The session ends with a packet after which its client doesn't reconnect.
         io.expect("41");
         other.fence();
         let of = |user: &str| IdentityFilter { subject: Some(user.into()), ..IdentityFilter::default() };
@@ -583,14 +583,14 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
         while other.next_json()["type"] != "token_expiring" {}
         assert_eq!(node.recheck(of("43"), RecheckAction::Disconnect).refused, 1);
         assert_eq!(other.skip_to_close(), 4407);
-        // A list that came from another node ends the sessions that it names, and no others.
+        // A list from another node ends only the sessions that it names.
         let mut late = node.user("43");
         let end_revoked = || node.recheck(IdentityFilter::default(), RecheckAction::EndRevoked);
         assert_eq!(end_revoked(), Concerned::default());
         node.issuer.rules.revoked.lock().unwrap().insert("43".into());
         assert_eq!(end_revoked(), Concerned { sessions: 1, refused: 1, ..Concerned::default() });
         assert_eq!(late.skip_to_close(), 4407);
-        // Without a namespace, it would stay connected for a while.
+        // Without a namespace, the client would stay connected for a while.
         io.leave();
         node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
     });

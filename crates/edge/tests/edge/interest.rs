@@ -1,6 +1,6 @@
-//! Messages between two cores are bounded, whatever clients do while one of the cores is busy.
+//! Messages between two cores are bounded, even if one of the cores is busy.
 //!
-//! The second core is stopped, so that nothing is taken out of its mailbox meanwhile.
+//! The second core is stopped, so that its mailbox isn't read meanwhile.
 
 use crate::harness::{Server, Ws};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use stentor_edge::{Application, Context, Message, Options};
 use stentor_hub::{Data, Key, Policy, Room, SessionId, Topic};
 use stentor_wire::ws::Opcode;
 
-/// Executes its clients' commands.
+/// An application that carries out its clients' commands.
 struct Obedient {
     core: usize,
 }
@@ -48,7 +48,7 @@ impl Stopped {
         let app = Arc::new(|core| Box::new(Obedient { core }) as Box<dyn Application>);
         let server = Server::with_app(2, app, set);
         let on = |core: &str| {
-            // All are kept until one is found, or the kernel might give the next to the same core for ever.
+            // All connections are kept until one is on the right core. Otherwise, the kernel might choose the same core for ever.
             let mut others = Vec::new();
             loop {
                 let mut ws = server.ws("/ws");

@@ -1,4 +1,4 @@
-//! HTTP as proxies, caches and browsers between the server and its clients change and understand it.
+//! HTTP through proxies, caches and browsers that change and interpret it.
 
 use crate::harness::{HOUR, Http, Response, Server, now, on_one_and_three, pass};
 use std::time::{Duration, SystemTime};
@@ -73,7 +73,7 @@ fn every_answer_has_the_date() {
     dates().into_iter().for_each(|date| is_about(date, before[0] + SECOND * 3600));
 }
 
-/// Sends a request that is answered with an error, which its page may read; a page of another origin may not.
+/// Sends an invalid request. Pages of its origin may read the error, and pages of other origins may not.
 fn check_error(server: &Server, status: u16, request: String) {
     let readable = server.ask(&request);
     let seen = (readable.status, readable.header("access-control-allow-origin"));
@@ -108,7 +108,7 @@ fn pages_of_allowed_origins_can_read_errors() {
         (431, request("GET", "/nothing", &format!("X: {long}\r\n"))),
         (400, request("GET", "/nothing", "no colon\r\n")),
         (505, request("GET", "/nothing", "").replace("HTTP/1.1", "HTTP/2.0")),
-        // Parts that arrive in time, and no more.
+        // The rest of the request never arrives.
         (408, format!("GET /nothing HTTP/1.1\r\nHost: a.test\r\nOrigin: {GOOD}\r\nX: ")),
     ] {
         check_error(&server, status, request);
@@ -139,7 +139,7 @@ fn an_address_above_its_limit_tells_pages_so() {
     assert_ne!(refused.header("retry-after"), "");
 }
 
-/// The only limit of an address is that of the whole head: 200 feeds, or a token of 8,192 bytes.
+/// A URL is limited only by the size of the headers: 200 feeds, or a token of 8,192 bytes.
 #[test]
 fn long_addresses() {
     let server = start(1, |options| options.limits.subscriptions_max = 1000);
@@ -175,7 +175,7 @@ fn entity_tags_survive_proxies_that_compress() {
         {
             let answer = get(&server, "/feed/k", &format!("If-None-Match: {seen}\r\n"));
             assert_eq!((answer.status, answer.header("etag")), (304, &*tag), "{seen}");
-            // A client that waits is not answered before there is another version.
+            // A waiting client isn't answered before there is another version.
             let begun = now();
             let waited = get(&server, &format!("/feed/k?wait={}", seen.replace('"', "%22")), "");
             assert_eq!((waited.status, waited.text()), (204, ""), "{seen}");
@@ -184,7 +184,7 @@ fn entity_tags_survive_proxies_that_compress() {
     });
 }
 
-/// 304 answers the condition of a request. Varnish removes conditions, and takes a 304 to none for an error.
+/// Status 304 answers only a request's own condition. Varnish removes conditions, and treats an unexpected 304 as an error.
 #[test]
 fn nothing_new_is_304_only_where_it_was_asked_for() {
     let server = start(1, |options| options.limits.request_timeout = SECOND);
@@ -196,7 +196,7 @@ fn nothing_new_is_304_only_where_it_was_asked_for() {
         let seen = (answer.status, answer.header("etag"), answer.header("cache-control"), answer.text());
         assert_eq!(seen, (status, &*tag, cache_control, ""), "{headers}");
     };
-    // Another version than the one that the client has is there at once.
+    // If the client has another version, it is answered at once.
     assert_eq!(get(&server, "/feed/k?wait=other", "").text(), "1");
     check("", 204, "no-store");
     check("If-None-Match: \"1-1\"\r\n", 204, "no-store");
@@ -204,7 +204,7 @@ fn nothing_new_is_304_only_where_it_was_asked_for() {
     check("If-None-Match: *\r\n", 304, "no-cache");
 }
 
-/// Proxies that compress collect what they compress, unless they may not transform the response.
+/// Compressing proxies buffer data, unless they may not transform the response.
 #[test]
 fn event_streams_are_not_transformed() {
     let server = start(1, |_| {});
@@ -264,8 +264,8 @@ fn retry_of(line: &str) -> u64 {
     digits.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap()
 }
 
-/// A browser's `EventSource` never comes back after another status than 200. So while the node drains, its response is 200 with a `retry`
-/// until the next process listens. All other clients get 503.
+/// A browser's `EventSource` never reconnects after another status than 200. So while the node drains, its response is 200 with a
+/// `retry` until the next process listens. All other clients get 503.
 #[test]
 fn event_sources_come_back_after_a_drain() {
     on_one_and_three(|cores| {
@@ -299,7 +299,7 @@ fn event_sources_come_back_after_a_drain() {
         for mut stream in streams {
             let retry = retry_of(&stream.next_chunk());
             assert_eq!(stream.chunk(), None);
-            // Late in the window, so that clients aren't away for long; and until it is over.
+            // The streams end late in the window, so that clients are disconnected for a short time, until the window is over.
             let ended = now() - begun;
             assert!(ended >= window - SECOND, "ended after {ended:?}");
             assert!((1500..=3500).contains(&retry), "{retry}");

@@ -1,4 +1,4 @@
-//! Keys of feeds, by each way in which a client names one: which are taken, and how they come back.
+//! Keys of feeds in each way in which a client names one: accepted and refused keys, and the form of the answer.
 
 use crate::feed::requester;
 use crate::harness::{HOUR, Http, Io, Server, UPGRADE, Way, Ws, on_one_and_three, request};
@@ -7,7 +7,7 @@ use stentor_edge::{FeedUpdate, Options};
 use stentor_hub::KeyRule;
 use stentor_wire::engineio::Version;
 
-/// Keys as they are in APIs, with all that URLs, JSON, headers and patterns write in another way.
+/// Keys of real APIs, with characters that URLs, JSON, headers and patterns escape.
 const KEYS: [&str; 12] = [
     "S\u{e3}o Paulo",
     "o'brien@example.com",
@@ -23,7 +23,7 @@ const KEYS: [&str; 12] = [
     "..a/ /.. b",
 ];
 
-/// Texts that are no keys, whichever characters are accepted.
+/// Texts that are never keys, whichever characters are allowed.
 const HOSTILE: [&str; 27] = [
     "..",
     "../admin",
@@ -110,7 +110,7 @@ fn engine(server: &Server, path: &'static str, query: &str) -> Result<Io, String
     Ok(Io::open(server.addr, path, Version::V4, Way::Polling, query))
 }
 
-/// A way in which a client names a key: its name, and a client of it.
+/// A way of naming a key: its name, and a client that uses it.
 type NamedWay = (&'static str, fn(&Server, &str) -> Answer);
 
 const WAYS: [NamedWay; 13] = [
@@ -225,7 +225,7 @@ fn keys_never_leave_their_upstreams_path() {
         let server = Server::start(1, set);
         for text in HOSTILE {
             for (way, answer) in WAYS {
-                // A path of SockJS without a key is another page.
+                // A SockJS path without a key is another resource.
                 if !(way.starts_with("/sockjs/")
                     && (text.starts_with('/') || text.contains("//") || text.ends_with('/')))
                 {
@@ -234,7 +234,7 @@ fn keys_never_leave_their_upstreams_path() {
                 }
             }
         }
-        // An escape in a path is decoded once. An encoded slash is no slash.
+        // An escape in a path is decoded once. An encoded slash is refused.
         for path in ["a%2Fb", "a%2f..", "a%5Cb", "a%5cb", "%2E%2E/b", "a%c0%ae", "a%ff", "a%", "a%2", "a%zz"]
         {
             for way in ["/feed/", "/ws/", "/sse/"] {
@@ -251,7 +251,7 @@ fn event_ids_carry_keys_percent_encoded() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, wide);
         for key in KEYS {
-            // Of one feed, and of several.
+            // Streams of one feed, and of several.
             for target in
                 [format!("/sse/{}?x=y", encoded(key)), format!("/sse?feed={}&feed=other", encoded(key))]
             {

@@ -1,6 +1,6 @@
-//! Messages published before the application ends a session or takes it out of a room: the client receives them first.
+//! Messages published before the application ends a session or removes it from a room: the client receives them first.
 //!
-//! On the virtual clock, so that a core finds the message and the command in the same turn each time.
+//! The tests use the virtual clock, so that a core finds the message and the command in the same turn each time.
 
 use super::commands::{Client, Link, nobody, room};
 use crate::harness::{Http, Server, Way, on_one_and_three, pass, receive};
@@ -11,7 +11,7 @@ use stentor_edge::{Command, Concerned, Done, PublicId, Publish};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_wire::engineio::Version;
 
-/// So many that each core is the home of some.
+/// Number of rooms with which each core is the home core of some.
 const ROOMS: usize = 6;
 /// More than a connection takes at once.
 const LARGE_BYTES: usize = 900_000;
@@ -43,7 +43,7 @@ fn publish(server: &Server, room: &str, data: &str) {
     server.plane().publish(Publish { room, event: Some("e".into()), data }).unwrap();
 }
 
-/// Publishes to a room, and acts on its members as soon as all cores have passed the message on. Returns how many there are.
+/// Publishes to a room, and acts on its members as soon as all cores have received the message. Returns the number of members.
 fn publish_and_act(server: &Server, cores: usize, name: &str, act: Act) -> usize {
     let (sender, acted) = mpsc::channel();
     let done = Done::new(move |answer: Result<Concerned, _>| sender.send(answer.unwrap()).unwrap());
@@ -79,7 +79,7 @@ fn expect_last(server: &Server, client: &mut Client, act: Act) {
     }
 }
 
-/// Makes them members of a room. A client that waits in vain ends, because it answers no ping.
+/// Makes the clients members of a room. A client that waits in vain ends, because it answers no ping.
 fn join(server: &Server, name: &str, clients: &mut [Client]) {
     let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
     assert_eq!(server.join_rooms(named, &[name]), Concerned::sessions(clients.len()));
@@ -112,7 +112,7 @@ fn a_message_published_before_is_received_first() {
     });
 }
 
-/// A large message is still on its way.
+/// A large message is still in transit.
 #[test]
 fn a_client_that_reads_slowly_receives_it_too() {
     on_one_and_three(|cores| {
@@ -172,7 +172,7 @@ impl<'s> SockJs<'s> {
 
 /// An id of no session.
 const NOBODY: &str = "AAAAAAAAAAAAAAAAAAAA";
-/// The frame with what is published last.
+/// The frame with the last publication.
 const LAST: &str = r#"a["{\"type\":\"message\",\"room\":\"a\",\"event\":\"e\",\"data\":\"last\"}"]"#;
 
 #[test]
@@ -199,7 +199,7 @@ fn a_client_of_sockjs_without_a_request_receives_it_with_the_next_one() {
             assert!(clients[0].receive("xhr").starts_with("c[4403,"));
             assert!(clients[1].receive("jsonp?c=cb").starts_with(r#"/**/cb("c[4403,"#));
         }
-        // Of a client that doesn't come again, nothing is left.
+        // No state is left of a client that doesn't return.
         server.until_metric("sockjs_sessions", |sessions| sessions == 0);
         server.until_metric("memory_bytes{poll_records}", |bytes| bytes == 0);
         server.check_balance();

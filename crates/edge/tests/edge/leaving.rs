@@ -111,7 +111,7 @@ impl Client {
         Self::Xhr(http, session)
     }
 
-    /// Sends messages together, as far as the protocol can.
+    /// Sends messages together, if the protocol allows it.
     fn send_all(&mut self, texts: &[&str]) {
         match self {
             Self::Ws(ws) => {

@@ -1,11 +1,11 @@
-//! Refused tokens are work of the connections that present them.
+//! Refused tokens count as work of the connections that present them.
 
 use super::{Issuer, Node, request};
 use crate::harness::ws::frame;
 use crate::harness::{Io, Way};
 use stentor_wire::ws::Opcode;
 
-/// Refused tokens after which a Socket.IO connection ends.
+/// Number of refused tokens after which a Socket.IO connection ends.
 const REFUSED_MAX: usize = 100;
 
 #[test]

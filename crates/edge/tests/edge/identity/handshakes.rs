@@ -40,7 +40,7 @@ fn who_a_client_is_in_a_namespace_is_asked_whatever_its_handshake_has_shown() {
                 io.leave();
             }
         }
-        // Tokens that were kept are accounted for.
+        // The memory of kept tokens is charged, and freed.
         node.until_metric("identities", |identities| identities == 0);
         node.until_metric("memory_bytes{identities}", |bytes| bytes == 0);
     });

@@ -1,4 +1,4 @@
-//! Answers that come later, perhaps when tokens have been revoked or rules have changed.
+//! Late answers, possibly after tokens have been revoked or rules have changed.
 
 use super::{Issuer, Node, request, subscribe};
 use crate::harness::{Io, Way, Ws, id_of, on_one_and_three, until};
@@ -52,7 +52,7 @@ fn an_identity_may_come_later() {
     });
 }
 
-/// Questions about tokens, and those about subscriptions that were allowed before.
+/// Cancels questions about tokens, and about subscriptions that were allowed before.
 #[test]
 fn questions_of_clients_that_have_gone_are_cancelled() {
     on_one_and_three(|cores| {
@@ -83,7 +83,7 @@ fn questions_of_clients_that_have_gone_are_cancelled() {
     });
 }
 
-/// The answer that an identity is good comes, but the user has been revoked since the question.
+/// An identity is accepted although its user has been revoked since the question.
 #[test]
 fn a_user_may_be_revoked_while_the_answer_is_awaited() {
     on_one_and_three(|cores| {

@@ -1,4 +1,4 @@
-//! Identities are looked at again.
+//! Rechecks of identities.
 
 use super::{Issuer, Node, expect_withdrawn, subscribe};
 use crate::harness::receive;

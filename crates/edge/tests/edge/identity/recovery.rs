@@ -1,4 +1,4 @@
-//! Sockets that are recovered belong to the user that had them.
+//! Only the same user can recover a socket.
 
 use super::{Issuer, Node, join, subscribe};
 use crate::harness::{Io, Way, on_one_and_three};
@@ -43,7 +43,7 @@ fn only_the_same_user_recovers_a_socket() {
         node.publish("public", "1");
         let (_other, recovered, missed) = back(&pid, "43");
         assert_eq!((recovered, missed), (false, vec![]), "another user's");
-        // Permissions that have changed meanwhile count for what was missed. All cores have it when clients on all of them do.
+        // Changed permissions apply to missed messages. All cores have the message when clients on all of them do.
         node.publish("user:42", "2");
         for ws in &mut others {
             assert_eq!(ws.next_json()["data"], 2);
@@ -54,7 +54,7 @@ fn only_the_same_user_recovers_a_socket() {
         assert_eq!(missed.len(), 1, "{missed:?}");
         node.issuer.rules.forbidden.lock().unwrap().clear();
         node.until_metric("socketio_recovery_sockets", |sockets| sockets == 0);
-        // A revoked one's are forgotten.
+        // The missed messages of a revoked user are dropped.
         lose("42.3");
         assert!(node.revoke("42").refused >= 1);
         node.until_metric("socketio_recovery_sockets", |sockets| sockets == 0);

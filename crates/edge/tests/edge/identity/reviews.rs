@@ -1,4 +1,4 @@
-//! Subscriptions outlive what decides about them.
+//! Subscriptions continue while the authorizer's backend is down.
 
 use super::{Issuer, Node, expect_withdrawn, join, subscribe};
 use crate::harness::{Server, Ws, advance, on_one_and_three};
@@ -30,7 +30,7 @@ fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
             let everybody = node.recheck(IdentityFilter::default(), RecheckAction::Authorize);
             assert_eq!((everybody.sessions, everybody.refused), (4, 0));
             ws[0].ask(json!({"type": "auth", "token": format!("42.{}", down + 1)}));
-            // Until nobody waits for answers any more.
+            // Waits until no question is open.
             node.until_metric("decisions_pending", |pending| pending == 0);
             node.publish("public", "1");
             for ws in &mut ws {
@@ -40,7 +40,7 @@ fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
             // A new subscription doesn't wait for the review of others.
             assert_eq!(subscribe(&mut ws[0], "public:new"), "unavailable");
         }
-        // Late, what it would have said then.
+        // The late answer is that of the earlier rules.
         node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
         node.issuer.rules.down.store(0, Ordering::Relaxed);
         for ws in &mut ws {
@@ -69,7 +69,7 @@ fn questions_about_subscriptions_leave_room_for_those_of_clients() {
     node.until_metric("decisions_pending", |pending| pending == 256);
 }
 
-/// Allows everything, and counts the questions.
+/// An authorizer that allows all actions and counts the questions.
 #[derive(Clone, Debug, Default)]
 struct Counting(Arc<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! Signatures are work of a core's turn, bounded over all connections.
+//! Signatures count as work of a core's turn, with one bound for all connections.
 
 use crate::harness::{Http, Server, advance, pass, request};
 use serde_json::json;
@@ -13,7 +13,7 @@ use stentor_edge::{
 /// Time that the tests' signatures take. A turn has 2 ms for all of them.
 const SIGNATURE: Duration = Duration::from_millis(1);
 
-/// Verifies tokens. `known` is in its cache, tokens that begin with `bad` are refused, all others are accepted.
+/// An authenticator. `known` is in its cache, tokens that begin with `bad` are refused, and all others are accepted.
 #[derive(Debug, Default)]
 struct Verifier {
     canary: Arc<Canary>,
@@ -40,7 +40,7 @@ impl Authenticator for Verifier {
     }
 }
 
-/// Allows everything, and remembers how many signatures came before the last question.
+/// An authorizer that allows all actions and records the number of signatures before the last question.
 #[derive(Debug, Default)]
 struct Canary {
     signatures: AtomicU64,
@@ -62,7 +62,7 @@ fn a_turn_verifies_few_tokens_whatever_the_number_of_connections() {
     let server = Server::start(1, |options| options.authenticator = Some(Arc::new(verifier)));
     let mut ws = server.ws("/ws?token=known");
     assert_eq!(ws.next_json()["type"], "welcome");
-    // All requests, each with a wrong token, are there before the core goes on.
+    // All requests, each with a wrong token, have arrived before the core continues.
     let mut all: Vec<Http> = (0..CONNECTIONS).map(|_| server.http()).collect();
     server.stop_core(0, true);
     for (n, http) in all.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Sessions of a user.
+//! Limits per user.
 
 use super::{Issuer, Node};
 use crate::harness::{Io, Seen, Way, Ws, on_one_and_three, until};
@@ -16,7 +16,7 @@ fn a_user_has_so_many_sessions() {
         let first = ws("seven").unwrap();
         let mut io = Io::socket(&node, Way::Socket);
         let pid = io.connect("", json!({"token": "seven"}))["pid"].clone();
-        // On every protocol; another user isn't concerned.
+        // The limit applies to each protocol. Other users aren't affected.
         assert_eq!(ws("seven").err(), Some(429));
         let mut refused = Io::socket(&node, Way::Polling);
         refused.send(r#"40{"token":"seven"}"#);
@@ -27,7 +27,7 @@ fn a_user_has_so_many_sessions() {
         assert_eq!((response.status, response.header("Retry-After")), (429, "5"), "{response:?}");
         let _other = ws("eight").unwrap();
         node.until_metric("sessions_limited", |value| value == 3);
-        // A session that is recovered is no new one, and one that ends makes room.
+        // A recovered session isn't a new one, and one that ends makes room.
         io.cut();
         node.until_metric("socketio_recovery_sockets", |value| value == 1);
         let mut io = Io::socket(&node, Way::Socket);
@@ -54,7 +54,7 @@ fn an_anonymous_session_that_becomes_a_users_counts() {
         };
         assert_eq!(all.iter_mut().filter_map(|ws| is_open(ws).then_some(())).count(), 2);
         assert_eq!(node.disconnects("too_many_requests"), 2);
-        // Another user isn't concerned.
+        // Other users aren't affected.
         let mut other = node.client();
         other.ask(json!({"type": "auth", "token": "eight"}));
         other.fence();
