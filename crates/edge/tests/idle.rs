@@ -37,7 +37,7 @@ fn check_rests(what: &str) {
 }
 
 #[test]
-fn who_waits_costs_nothing() {
+fn waiting_clients_cost_nothing() {
     for app in [App::Echo, App::Chat] {
         let server = Server::on_sockets(3, |options| {
             options.app = app;

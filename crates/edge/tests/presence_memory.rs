@@ -67,7 +67,7 @@ fn join_until_refused(server: &Server) -> Vec<Ws> {
 }
 
 #[test]
-fn rooms_with_presence_take_what_the_ledger_says_and_give_it_back() {
+fn rooms_with_presence_take_the_charged_memory_and_free_it() {
     let server = Server::start(1, |options| {
         options.limits.memory_bytes_max = BUDGET;
         options.heartbeat.interval = HOUR;

@@ -60,7 +60,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
-    fn the_answer_names_what_is_away() {
+    fn the_answer_names_the_missing_engine() {
         fn check(is_draining: bool, makes_unready: Option<bool>, expect: (u16, &str)) {
             let since = UNIX_EPOCH + Duration::from_secs(784_111_777);
             let engine_away = makes_unready.map(|makes_unready| EngineAway { since, makes_unready });

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_node_sees_a_lost_connection_in_place_of_what_it_missed() {
+    async fn a_slow_node_sees_a_lost_connection_in_place_of_missed_messages() {
         for (messages_max, bytes_max) in [(4, 1 << 20), (1_000, 3 * (ENTRY + 1))] {
             let (sender, receiver) = events(&limits(messages_max, bytes_max), &ledger());
             sender.send(Event::Connected);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_in_time_is_complete_and_one_message_of_any_size_fits() {
+    async fn messages_taken_in_time_are_complete_and_one_of_any_size_fits() {
         let (sender, receiver) = events(&limits(3, 3), &ledger());
         sender.send(message(b"larger than the bound"));
         assert_eq!(sender.overflows(), 0);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_charged_to_the_ledger_until_it_is_taken_or_dropped() {
+    async fn waiting_messages_are_charged_until_they_are_taken_or_dropped() {
         let ledger = Arc::new(Ledger::new(3 * ENTRY));
         let (sender, mut receiver) = events(&limits(2, 1 << 20), &ledger);
         sender.send(message(b"ab"));

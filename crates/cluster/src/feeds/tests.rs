@@ -537,7 +537,7 @@ fn without_the_engine_subscribers_learn_that_the_feed_is_stale() {
 
 /// The control plane may have been fetching when the lease was lost.
 #[test]
-fn what_a_follower_fetches_has_no_effect() {
+fn fetches_of_a_follower_have_no_effect() {
     let mut cluster = Cluster::following(2, 2);
     assert_eq!(cluster.update(1, FeedUpdate::Document(document(7))), None);
     cluster.check_newest(1);

@@ -253,7 +253,7 @@ fn a_room_that_has_an_epoch_before_its_first_message_proves_that_nothing_is_miss
 }
 
 #[test]
-fn what_was_missed_while_the_connection_was_lost_is_read() {
+fn messages_missed_during_a_lost_connection_are_read() {
     for (missed, resyncs) in [(0, vec![]), (KEEP, vec![]), (KEEP + 1, vec![("truncated", 1)])] {
         let mut cluster = Cluster::with_member();
         cluster.publish(0, 1, 0);
@@ -272,7 +272,7 @@ fn what_was_missed_while_the_connection_was_lost_is_read() {
 }
 
 #[test]
-fn what_no_node_sent_has_no_position() {
+fn messages_that_no_node_sent_have_no_position() {
     for already in [0, 1] {
         let mut cluster = Cluster::with_member();
         (0..already).for_each(|_| cluster.publish(0, 1, 0));
@@ -458,7 +458,7 @@ fn a_history_that_is_refused_is_announced_and_new_messages_follow() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn waiting_messages_are_bounded() {
     let mut cluster = Cluster::of(2);
     cluster.is_up = false;
     // Publishers are refused for now, and served when the engine is back.

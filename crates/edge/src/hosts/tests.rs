@@ -24,7 +24,7 @@ fn names_are_compared_whole() {
 }
 
 #[test]
-fn what_is_no_host_is_refused() {
+fn invalid_hosts_are_refused() {
     for text in ["", "http://a.test", "a.test/", "a b", ":80", "a:99999", "[zz]", "*"] {
         assert_eq!(Hosts::parse(&[text]), Err(HostError(text.into())), "{text}");
     }

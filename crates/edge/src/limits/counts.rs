@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_changes_what_is_allowed_and_not_what_is_held() {
+    fn a_reload_changes_limits_and_not_counts() {
         let (counts, now) = counts(64, 2, 0);
         let _held = [counts.hold(7_u64, now), counts.hold(7_u64, now)];
         counts.configure(3, 1);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_counts_no_more_and_refuses_nobody() {
+    fn a_full_table_counts_no_more_and_refuses_no_key() {
         let (counts, now) = counts(WAYS, 1, 0);
         let held: Vec<_> = (0..100_u64).map(|key| counts.hold(key, now)).collect();
         assert_eq!(counts.overflows(), 100 - WAYS as u64);

@@ -16,7 +16,7 @@ fn differences_survive_the_wrap() {
 }
 
 #[test]
-fn a_clock_shows_what_would_be_worked_out_each_time() {
+fn a_clock_shows_the_computed_time() {
     let start = Instant::now();
     let mut clock = Clock::new(start);
     let mut now = start;

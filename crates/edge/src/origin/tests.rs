@@ -92,7 +92,7 @@ fn answers() {
 }
 
 #[test]
-fn patterns_that_are_none_are_refused() {
+fn invalid_patterns_are_refused() {
     for bad in [
         "",
         "example.com",

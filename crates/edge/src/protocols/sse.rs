@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_told_to_come_back_with_everybody_else() {
+    fn reconnect_delays_are_evenly_distributed() {
         let mut told: Vec<u64> =
             (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
         told.sort_unstable();

@@ -152,7 +152,7 @@ fn timers_fire_once_in_order() {
 
 /// Messages of an application to a client that doesn't read have the same bound as messages of rooms.
 #[test]
-fn messages_of_the_application_to_one_who_does_not_read_are_bounded() {
+fn messages_of_the_application_to_a_client_that_does_not_read_are_bounded() {
     let (server, _) = puppet(|options| {
         options.limits.send_buffer_bytes_max = 1 << 20;
         options.heartbeat.interval = Duration::from_secs(3600);

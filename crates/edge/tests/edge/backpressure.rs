@@ -37,7 +37,7 @@ fn a_server_that_is_not_read_from_stops_reading() {
 }
 
 #[test]
-fn a_client_that_never_reads_its_answers_is_let_go() {
+fn a_client_that_never_reads_its_answers_is_disconnected() {
     let server = Server::start(1, |options| {
         options.app = App::Echo;
         options.heartbeat.interval = Duration::from_millis(50);
@@ -257,7 +257,7 @@ fn check_order(server: Server) {
 /// Messages that become much larger when they are decompressed are handled a few at a time, also if they arrived in one read.
 /// They are handled in order, together with the messages that follow.
 #[test]
-fn what_inflates_is_dealt_with_a_little_at_a_time() {
+fn compressed_messages_are_handled_a_few_at_a_time() {
     on_one_and_three(|cores| {
         for app in [App::Echo, App::Chat] {
             let server = Server::start(cores, |options| {

@@ -549,7 +549,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
 
 /// The engine is away for longer than a client waits.
 #[test]
-fn a_client_that_joins_a_room_without_a_position_is_told_that_messages_may_be_missing() {
+fn a_client_that_joins_without_a_position_is_notified_of_possible_gaps() {
     on_one_and_three(|cores| {
         let (server, recorder) = ordering_node(cores, |_| {});
         let h = room("h");
@@ -599,7 +599,7 @@ fn the_notice_of_a_new_epoch_comes_before_its_messages() {
 
 /// A client with a version of another epoch waits until the engine was read after it came, on whichever core it is.
 #[test]
-fn clients_of_a_feed_wait_until_the_engine_confirms_what_their_node_has() {
+fn clients_of_a_feed_wait_until_the_engine_confirms_their_version() {
     on_one_and_three(|cores| {
         let (server, recorder) = ordering_node(cores, |_| {});
         let mut clients = server.ws_on_each_core("/ws");

@@ -274,7 +274,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
 
 /// A client that fills the budget once doesn't lock others out: after two seconds above 95 %, the largest holders are closed.
 #[test]
-fn a_full_budget_locks_nobody_out() {
+fn a_full_budget_does_not_lock_clients_out() {
     let server = server(|_| {});
     let mut attackers = Vec::new();
     // Large inputs that would exceed 95 % are refused, and small ones are not.

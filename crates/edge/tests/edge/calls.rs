@@ -72,7 +72,7 @@ fn clients_of_socketio_answer_and_others_only_receive() {
 }
 
 #[test]
-fn nobody_waits_for_an_answer_after_the_timeout() {
+fn the_wait_for_acknowledgements_ends_with_the_timeout() {
     let server = Server::start(1, |_| {});
     let mut io = Io::socket(&server, Way::Socket);
     let target = Target::of("/").unwrap().session(id_of(&io.connect("", Value::Null)["sid"]));

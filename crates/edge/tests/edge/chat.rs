@@ -28,7 +28,7 @@ fn text_stays_text_and_bytes_stay_bytes() {
 }
 
 #[test]
-fn who_leaves_hears_nothing_and_the_others_go_on() {
+fn a_client_that_leaves_receives_nothing_and_the_others_continue() {
     on_one_and_three(|cores| {
         let (server, mut clients) = chat(cores);
         let mut left = clients.pop().unwrap();
@@ -52,7 +52,7 @@ fn who_leaves_hears_nothing_and_the_others_go_on() {
 
 /// A burst of one turn is larger than an outbox, but a client that reads isn't closed as a slow consumer.
 #[test]
-fn a_burst_dooms_nobody_who_reads() {
+fn a_burst_does_not_close_clients_that_read() {
     let server = Server::start(1, |options| {
         options.app = App::Chat;
         options.limits.send_buffer_bytes_max = 32 * 1024;

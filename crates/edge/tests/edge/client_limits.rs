@@ -67,7 +67,7 @@ fn new_connections_of_an_address_and_of_the_node() {
 }
 
 #[test]
-fn silent_connections_above_the_limit_end_soon_and_delay_nobody() {
+fn silent_connections_above_the_limit_end_soon_and_delay_no_others() {
     let server = Server::start(1, |options| options.address_limits.connections_max = 1);
     let mut held = server.client();
     let silent: Vec<_> = (0..400).map(|_| Stream::connect(server.addr).unwrap()).collect();
@@ -233,7 +233,7 @@ fn publications_and_bytes_of_a_session() {
 }
 
 #[test]
-fn what_is_above_is_dropped() {
+fn messages_above_a_limit_are_dropped() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Drop));
     let mut ws = server.client();
     for n in 0..45 {
@@ -247,7 +247,7 @@ fn what_is_above_is_dropped() {
 }
 
 #[test]
-fn what_is_above_ends_the_session() {
+fn messages_above_a_limit_end_the_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Close));
     for kind in ["ping", "publish"] {
         let mut ws = server.client();

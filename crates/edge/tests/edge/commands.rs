@@ -372,7 +372,7 @@ fn commands_stay_in_their_namespace() {
 }
 
 #[test]
-fn unknown_ids_name_nobody() {
+fn unknown_ids_select_no_session() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut client = Client::ws(&server);
@@ -411,7 +411,7 @@ fn a_session_with_as_many_rooms_as_it_may_have_is_reported() {
 }
 
 #[test]
-fn a_volatile_message_skips_who_does_not_read() {
+fn a_volatile_message_skips_clients_that_do_not_read() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients = [Client::ws(&server), Client::ws(&server)];
@@ -450,7 +450,7 @@ fn a_volatile_message_skips_who_does_not_read() {
 }
 
 #[test]
-fn a_recovered_socket_keeps_its_id_and_gets_what_was_sent_to_it_alone() {
+fn a_recovered_socket_keeps_its_id_and_receives_messages_for_it_alone() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.engine.recovery = Some(Recovery::default()));
         let mut io = Io::socket(&server, Way::Socket);

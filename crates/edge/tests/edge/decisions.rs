@@ -125,7 +125,7 @@ fn at_once(options: &mut Options) {
 }
 
 #[test]
-fn a_plain_client_is_told_what_it_may_not_do() {
+fn a_plain_client_is_notified_of_refusals() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, at_once);
         let mut ws = node.server.ws("/ws");
@@ -153,7 +153,7 @@ fn a_plain_client_is_told_what_it_may_not_do() {
 }
 
 #[test]
-fn a_socketio_client_is_told_what_it_may_not_do() {
+fn a_socketio_client_is_notified_of_refusals() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, at_once);
         let mut io = Io::socket(&node.server, Way::Polling);
@@ -202,7 +202,7 @@ fn every_route_to_a_feed_asks() {
 }
 
 #[test]
-fn a_plain_message_waits_with_what_follows() {
+fn a_plain_message_delays_later_messages() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |_| {});
         let mut ws = node.server.client();
@@ -468,7 +468,7 @@ fn connecting_waits() {
 }
 
 #[test]
-fn nobody_is_left_waiting() {
+fn no_client_waits_for_ever() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |options| options.limits.decision_timeout = Duration::from_millis(1));
         let mut ws = node.server.client();

@@ -107,7 +107,7 @@ fn a_client_that_reads_gets_one_delta_per_version() {
 }
 
 #[test]
-fn a_client_that_comes_back_gets_what_it_missed() {
+fn a_reconnecting_client_receives_missed_versions() {
     on_one_and_three(|cores| {
         let mut kept = Kept::default();
         for life in 0..2 {
@@ -147,7 +147,7 @@ fn a_client_that_comes_back_gets_what_it_missed() {
 }
 
 #[test]
-fn whole_documents_for_those_who_want_no_deltas() {
+fn clients_without_deltas_receive_whole_documents() {
     let server = Server::start(1, |_| {});
     let mut whole = client(&server, json!({"type": "subscribe", "feed": "k", "delta": false}));
     let mut raw = server.ws("/ws/k");
@@ -297,7 +297,7 @@ fn event_of(http: &mut Http) -> (String, Vec<String>) {
 }
 
 #[test]
-fn streams_of_events_carry_deltas_for_those_who_ask() {
+fn sse_streams_carry_deltas_on_request() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.limits.feed_patches_max = 2);
         server.version("k", &version(1));
@@ -433,7 +433,7 @@ fn clients_that_poll_get_deltas() {
 
 /// A client that subscribes over and over, with invented positions, has at most one pending document.
 #[test]
-fn who_asks_again_and_again_is_owed_one_document() {
+fn repeated_subscriptions_have_one_pending_document() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, patient);
         let body = json!({"text": "x".repeat(200_000)}).to_string();

@@ -16,7 +16,7 @@ fn known<const N: usize>(server: &Server, make: impl Fn() -> Ws) -> [Ws; N] {
 }
 
 #[test]
-fn clients_are_told_when_to_come_back() {
+fn clients_receive_a_reconnect_delay() {
     on_one_and_three(|cores| {
         let _other = Server::start(1, |_| {});
         let server = Server::start(cores, |options| options.app = App::Chat);
@@ -124,7 +124,7 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
 }
 
 #[test]
-fn what_begins_while_it_drains_is_refused() {
+fn new_clients_are_refused_during_a_drain() {
     let server = Server::start(1, |_| {});
     let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";

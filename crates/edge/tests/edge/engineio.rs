@@ -397,7 +397,7 @@ impl Application for Crowd {
 }
 
 #[test]
-fn a_long_body_dooms_nobody_who_reads() {
+fn a_long_body_does_not_close_clients_that_read() {
     for cores in [1, 3] {
         let crowd: AppFactory = Arc::new(|_| Box::new(Crowd(Room::plain("all").unwrap())));
         let server = Server::with_app(cores, crowd, |options| {
@@ -456,7 +456,7 @@ fn big_documents_reach_clients_that_poll() {
 /// python-engineio and rust_socketio don't reconnect after the close packet, and OkHttp's Socket.IO client takes 43 s
 /// to notice a Close frame. Clients that are to reconnect receive no close packet and no Close frame.
 #[test]
-fn every_client_is_told_when_the_server_goes_away() {
+fn every_client_is_notified_of_a_shutdown() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);
         let polled = || (0..4).map(|_| Io::engine(&server, Way::Polling)).collect();
@@ -976,7 +976,7 @@ fn a_message_over_the_limit_ends_a_websocket_with_1009() {
 }
 
 #[test]
-fn clients_that_are_too_old_are_told_what_is_spoken() {
+fn old_clients_receive_the_supported_versions() {
     let server = Server::echo(1);
     for (target, says) in [
         ("/socket.io/1/?t=1", "use socket.io-client 1 or newer"),

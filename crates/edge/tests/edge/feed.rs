@@ -46,7 +46,7 @@ fn a_cold_key_holds_the_answer_until_there_is_a_document() {
 }
 
 #[test]
-fn what_is_no_json_is_served_as_it_is() {
+fn documents_that_are_not_json_are_served_unchanged() {
     let server = Server::start(1, |_| {});
     let body = vec![0xff; 200_000];
     let document =
@@ -181,7 +181,7 @@ fn until_text(http: &mut Http, target: &str, text: &str) {
 }
 
 #[test]
-fn an_upstream_that_does_not_answer_in_time_is_told_504() {
+fn a_slow_upstream_is_answered_with_504() {
     let time = Duration::from_millis(50);
     let server = Server::start(3, |options| options.limits.request_timeout = time);
     let mut http = server.http();

@@ -76,7 +76,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn answers_that_nobody_reads_stop_the_reading_of_pipelined_requests() {
+fn unread_answers_stop_the_reading_of_pipelined_requests() {
     let server = Server::start(1, with_pages);
     let mut http = server.http();
     let sent = http.stream().send_until_stalled(|sent| {

@@ -349,7 +349,7 @@ fn a_cookie_of_any_page_is_not_a_token() {
 }
 
 #[test]
-fn refusals_are_what_clients_of_each_protocol_understand() {
+fn refusals_have_the_form_of_each_protocol() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |_| {});
         for (token, page_code) in [("", 4408), ("?token=bad", 4408), ("?token=expired", 4505)] {

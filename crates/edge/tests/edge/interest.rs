@@ -104,7 +104,7 @@ fn joining_and_leaving_rooms_in_a_loop_makes_nothing_wait() {
 }
 
 #[test]
-fn who_subscribes_and_leaves_feeds_in_a_loop_isnt_read_from() {
+fn a_client_that_subscribes_and_unsubscribes_in_a_loop_is_paused() {
     let mut node = Stopped::new(|options| options.limits.mailbox_messages_max = RING, |_, _| {});
     let loops =
         (0..LOOPS).flat_map(|n| [format!("join feed:k/{}", n % 16), format!("leave feed:k/{}", n % 16)]);

@@ -208,7 +208,7 @@ fn a_client_of_sockjs_without_a_request_receives_it_with_the_next_one() {
 
 /// Pending messages of ended clients don't cause the end of other clients.
 #[test]
-fn what_clients_of_sockjs_would_receive_last_is_dropped_when_memory_is_short() {
+fn last_messages_of_sockjs_clients_are_dropped_when_memory_is_short() {
     const CLIENTS: usize = 200;
     const DATA_BYTES: usize = 50_000;
     const BUDGET: usize = CLIENTS * DATA_BYTES / 2;

@@ -198,7 +198,7 @@ fn slots_of_rooms_that_were_left_are_used_again() {
 
 /// In `stentor.v1`, it comes before the answer, and nothing of the room after it.
 #[test]
-fn a_client_that_unsubscribes_receives_what_it_has_published_before() {
+fn a_client_that_unsubscribes_receives_its_earlier_publications() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.rooms.publish = true);
         let mut clients = vec![
@@ -227,7 +227,7 @@ fn a_client_that_unsubscribes_receives_what_it_has_published_before() {
 
 /// The events arrive together, so the room is left before the earlier message has been sent.
 #[test]
-fn a_rule_that_leaves_keeps_what_an_earlier_event_has_published() {
+fn a_rule_that_leaves_keeps_publications_of_earlier_events() {
     for version in VERSIONS {
         for way in WAYS {
             let server = Server::start(1, |options| {

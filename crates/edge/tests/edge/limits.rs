@@ -6,7 +6,7 @@
 //! | `fragments_max` | `websocket.rs`: `as_many_fragments_as_the_limit_says` |
 //! | `body_bytes_max` | `http.rs`: `bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer` |
 //! | `header_timeout`, `idle_timeout` | `http.rs`: `a_head_that_does_not_end_is_answered_408` and those after it |
-//! | `request_timeout` | `feed.rs`: `an_upstream_that_does_not_answer_in_time_is_told_504` |
+//! | `request_timeout` | `feed.rs`: `a_slow_upstream_is_answered_with_504` |
 //! | `close_timeout`, `send_buffer_bytes_max`, `replies_bytes_max`, `mailbox_messages_max` | `backpressure.rs`, `memory.rs` |
 
 use crate::harness::{Http, Server, Ws};

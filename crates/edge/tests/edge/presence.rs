@@ -307,7 +307,7 @@ impl Authorizer for NoPresence {
 }
 
 #[test]
-fn who_may_not_see_members_sees_their_number_only() {
+fn a_client_without_the_permission_receives_the_number_of_members() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| {
             with_presence(options);
@@ -363,7 +363,7 @@ fn socketio_clients_ask_by_an_event_and_are_notified_by_it() {
 }
 
 #[test]
-fn a_client_that_joins_and_leaves_a_thousand_rooms_delays_nobody() {
+fn a_client_that_joins_and_leaves_a_thousand_rooms_delays_no_others() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_presence);
         let mut watcher = Watcher::new(&server, "chat/7");

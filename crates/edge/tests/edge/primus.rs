@@ -42,7 +42,7 @@ fn echoes_values_as_they_are() {
 }
 
 #[test]
-fn what_is_no_json_ends_the_connection_for_good() {
+fn invalid_json_ends_the_connection_for_good() {
     let server = Server::start(1, |options| options.app = App::Echo);
     let deep = "[".repeat(200);
     let texts = ["", "{", "[1] 2", "nope", &deep].map(|text| (Opcode::Text, text));
@@ -56,7 +56,7 @@ fn what_is_no_json_ends_the_connection_for_good() {
 }
 
 #[test]
-fn rooms_reach_all_and_nobody_sends_others_away() {
+fn rooms_reach_all_and_clients_can_not_disconnect_others() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.rooms.publish = true);
         let mut primus = connect(&server, "");

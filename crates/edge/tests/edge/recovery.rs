@@ -183,7 +183,7 @@ fn a_client_that_has_had_nothing_yet_and_one_that_comes_back_twice() {
 }
 
 #[test]
-fn what_was_said_to_it_alone_isnt_lost() {
+fn messages_for_one_socket_are_not_lost() {
     for way in WAYS {
         let server = server(1);
         let (mut io, mut memory) = member(&server, way);
@@ -213,7 +213,7 @@ fn what_was_said_to_it_alone_isnt_lost() {
 }
 
 #[test]
-fn who_is_back_before_it_is_missed_is_who_it_was() {
+fn a_client_that_reconnects_before_the_loss_is_noticed_keeps_its_socket() {
     for (before, after) in WAYS.iter().flat_map(|before| WAYS.map(|after| (*before, after))) {
         on_one_and_three(|cores| {
             let server = server(cores);
@@ -274,7 +274,7 @@ fn who_is_back_before_it_is_missed_is_who_it_was() {
 }
 
 #[test]
-fn who_is_back_needs_no_room_among_those_who_wait() {
+fn a_recovered_client_does_not_count_as_suspended() {
     let server = server_with(1, Recovery { sessions_max: 0, ..Recovery::default() }, |_| {});
     let (mut io, _) = member(&server, Way::Socket);
     let other = io.connect("/n", json!(null));
@@ -309,7 +309,7 @@ fn another_namespaces_pid_is_none() {
 }
 
 #[test]
-fn who_cant_be_recovered_begins_anew() {
+fn a_client_that_can_not_be_recovered_starts_a_new_session() {
     let one = Recovery::default();
     let short = Recovery { age_max: Duration::from_millis(10), ..one };
     let small = Recovery { bytes_max: 1_000, ..one };
@@ -358,7 +358,7 @@ fn fill_logs(server: &Server, cores: usize) {
 }
 
 #[test]
-fn who_leaves_or_breaks_the_protocol_isnt_kept() {
+fn clients_that_leave_or_break_the_protocol_are_not_kept() {
     for way in WAYS {
         for last in ["41", "42[]"] {
             let server = server(1);
@@ -431,7 +431,7 @@ fn member_beside(server: &Server, memory: &Memory) -> (Io, Memory) {
 }
 
 #[test]
-fn who_comes_back_to_another_core_is_moved_to_its_own() {
+fn a_client_that_reconnects_to_another_core_is_moved() {
     for way in WAYS {
         for posted in 0..4 {
             let server = server(3);

@@ -159,7 +159,7 @@ fn a_feed_tells_how_it_is_doing() {
 }
 
 #[test]
-fn who_comes_back_gets_what_is_new() {
+fn reconnecting_clients_receive_newer_versions() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         server.document("k", "1");
@@ -199,7 +199,7 @@ fn clients_may_not_publish_unless_they_may() {
 }
 
 #[test]
-fn what_is_published_reaches_the_members_and_nobody_else() {
+fn publications_reach_members_only() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
         let mut red = members(&server, "red");
@@ -237,7 +237,7 @@ fn what_is_published_reaches_the_members_and_nobody_else() {
 }
 
 #[test]
-fn history_is_replayed_to_who_comes_back_on_any_core() {
+fn history_is_replayed_to_reconnecting_clients_on_any_core() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, may_publish);
         let mut ws = server.member("kept/a");
@@ -302,7 +302,7 @@ fn ids_are_repeated_as_they_were_written() {
 }
 
 #[test]
-fn what_is_not_understood_changes_nothing() {
+fn invalid_messages_have_no_effect() {
     let server = Server::start(1, may_publish);
     let mut ws = server.member("r");
     for bad in [
@@ -354,7 +354,7 @@ fn data_is_passed_on_as_it_was_written() {
 }
 
 #[test]
-fn what_only_others_can_publish_is_written_as_json() {
+fn data_of_other_protocols_is_written_as_json() {
     let server = Server::start(1, |_| {});
     let mut ws = server.member("r");
     let publish = |event: Option<&str>, data: Data| {

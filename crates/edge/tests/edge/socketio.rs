@@ -300,7 +300,7 @@ fn bytes_both_ways() {
 }
 
 #[test]
-fn what_is_sent_comes_in_order() {
+fn messages_arrive_in_order() {
     both(|set, cores| {
         let server = puppet(cores, set);
         for way in WAYS {
@@ -335,7 +335,7 @@ fn what_is_sent_comes_in_order() {
 }
 
 #[test]
-fn who_connects_to_nothing_is_disconnected() {
+fn clients_without_a_namespace_are_disconnected() {
     on_one_and_three(|cores| {
         let time = Duration::from_secs(1);
         let server = Server::start(cores, |options| {

@@ -228,7 +228,7 @@ fn feeds_by_their_key() {
 }
 
 #[test]
-fn sessions_end_when_nobody_comes() {
+fn sessions_without_requests_end() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.app = App::Chat);
         let mut http = server.http();
@@ -419,7 +419,7 @@ impl Application for Puppet {
 }
 
 #[test]
-fn the_application_is_told_the_prefix_and_has_its_say() {
+fn the_application_receives_the_prefix_and_decides_about_clients() {
     on_one_and_three(|cores| {
         let server = Server::with_app(cores, Arc::new(|_| Box::new(Puppet)), |options| {
             options.sockjs = vec![
@@ -460,7 +460,7 @@ fn the_application_is_told_the_prefix_and_has_its_say() {
 }
 
 #[test]
-fn prefixes_that_are_none_are_refused() {
+fn invalid_prefixes_are_refused() {
     let control = || Arc::new(crate::harness::Control::default());
     for bad in [vec![""], vec!["/"], vec!["x"], vec!["/x/"], vec!["/x?"], vec!["/x", "/y", "/x"]] {
         let sockjs = bad.into_iter().map(SockJs::at).collect();

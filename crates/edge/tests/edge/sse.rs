@@ -184,7 +184,7 @@ fn heartbeats_and_the_end_of_a_client() {
 
 /// Only the newest version is pending at any time. A client that accepts no byte for the time of two heartbeats is disconnected.
 #[test]
-fn who_doesnt_read() {
+fn a_client_that_does_not_read_is_disconnected() {
     let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(200));
     let http = stream(&server, "/sse/k", "");
     server.wait_wanted("k", true);
@@ -201,7 +201,7 @@ fn who_doesnt_read() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_requests_are_refused() {
     let server = Server::start(1, |options| {
         options.origins = Origins::parse(&["http://good.test"]).unwrap();
         options.limits.subscriptions_max = 2;

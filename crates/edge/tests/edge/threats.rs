@@ -317,7 +317,7 @@ fn subscribing_and_leaving_in_a_loop_asks_once() {
 
 /// Text of a request is returned as text at most, never as markup or a header.
 #[test]
-fn what_is_said_back_is_no_markup_and_no_header() {
+fn returned_text_is_neither_markup_nor_a_header() {
     let server = Server::start(1, |options| {
         options.origins = Origins::parse(&["*"]).unwrap();
         options.sockjs[0].jsessionid = true;

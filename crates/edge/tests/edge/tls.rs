@@ -92,7 +92,7 @@ fn requests_and_messages_of_all_sizes_pass_in_both_versions() {
 }
 
 #[test]
-fn only_http_1_is_offered_and_the_close_is_told() {
+fn only_http_1_is_offered_and_the_end_is_announced() {
     let server = Server::start(1, with_tls(|_| {}));
     let with = |protocols: &[&str]| {
         let mut config = client(DEFAULT_VERSIONS);
@@ -169,7 +169,7 @@ fn certificates_are_chosen_by_name_and_replaced() {
 }
 
 #[test]
-fn each_listener_speaks_what_it_is_meant_to() {
+fn each_listener_speaks_its_protocol() {
     let further = |tls| ListenerOptions { address: ([127, 0, 0, 1], 0).into(), tls, ..Default::default() };
     let server =
         Server::start(1, with_tls(|options| options.listeners = vec![further(false), further(true)]));
@@ -223,7 +223,7 @@ fn client_hello() -> Vec<u8> {
 }
 
 #[test]
-fn what_breaks_the_protocol_gets_an_alert_and_harms_nobody() {
+fn invalid_records_get_an_alert_and_affect_no_others() {
     let server = Server::start(1, with_tls(|_| {}));
     let mut other = wss(server.addr);
     let hello = client_hello();

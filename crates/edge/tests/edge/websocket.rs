@@ -247,7 +247,7 @@ fn a_stream_of_messages_may_last() {
 }
 
 #[test]
-fn a_silent_client_is_asked_and_then_let_go() {
+fn a_silent_client_is_pinged_and_then_disconnected() {
     on_one_and_three(|cores| {
         let time = Duration::from_secs(1);
         let server = Server::start(cores, |options| {

@@ -7,7 +7,7 @@ fn class(ledger: &Ledger, name: &str) -> usize {
 }
 
 #[test]
-fn a_holding_counts_what_its_owner_holds_until_it_goes() {
+fn a_holding_counts_until_its_owner_is_dropped() {
     let ledger = Arc::new(Ledger::new(1_000));
     let mut holding = Holding::default();
     assert_eq!(holding.set(&ledger, Held::default()), 0);
@@ -35,7 +35,7 @@ fn a_report_replaces_the_one_before() {
 }
 
 #[test]
-fn pressure_rises_with_what_is_held() {
+fn pressure_rises_with_held_memory() {
     let ledger = Arc::new(Ledger::new(1_000));
     let mut holding = Holding::default();
     for (bytes, pressure, excess) in [

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_one_missed_changes_nothing() {
+    fn a_message_that_another_node_missed_changes_nothing() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let noted = |after: u32, sequence| {
             let mut observed = Observed::default();

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn waiting_messages_are_bounded() {
         let (mut assembly, now) = (assembly(), Instant::now());
         for id in 0..PENDING_MAX as u64 {
             assert_eq!(assembly.add(now, part(id, b"a")), Assembled::Nothing);

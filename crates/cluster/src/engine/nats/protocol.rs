@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_operation_is_an_error() {
+    fn invalid_operations_are_errors() {
         for bad in [
             "HTTP/1.1 400 Bad Request\r\n",
             "MSG a 1\r\n",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_can_be_parsed() {
+    fn published_messages_can_be_parsed() {
         let mut sent = Vec::new();
         publish(&mut sent, "a", "", "", &[b":", b"x"]);
         publish(&mut sent, "a", "r.1", "K: v\r\n", &[b"y"]);

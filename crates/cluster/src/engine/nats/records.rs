@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_report_is_bounded() {
+    fn reports_of_unknown_nodes_are_bounded() {
         let now = Instant::now();
         let large = vec![b' '; RECORD_BYTES_MAX + 1];
         assert!(reported(now, 2, &large, MINUTE).alive(now).is_empty());

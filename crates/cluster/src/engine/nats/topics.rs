@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_what_is_known_of_them_count_until_they_are_forgotten() {
+    fn names_and_their_state_count_until_they_are_removed() {
         let all = 1 << 20;
         let ledger = Arc::new(Ledger::new(all));
         let topics = Topics::<Known>::new(&ledger);

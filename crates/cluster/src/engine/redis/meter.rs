@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_node_can_use_is_refused_before_it_arrives() {
+    fn oversized_replies_are_refused_before_they_arrive() {
         for (start, expected) in [
             ("HTTP/1.1 400", Invalid::Malformed),
             ("$x\r\n", Invalid::Malformed),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_are_refused() {
+    fn invalid_answers_are_refused() {
         let text = |text: &str| Value::BulkString(text.into());
         let range = |first, last, host: &str| {
             let node = |host| Value::Array(vec![text(host), Value::Int(7_000), text("id")]);

@@ -255,7 +255,7 @@ fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_a
 
 /// A read that was on its way says nothing about what its node's clients have received since.
 #[test]
-fn a_client_is_not_sent_what_was_read_before_it_came() {
+fn a_client_is_not_sent_versions_read_before_its_request() {
     let mut cluster = Cluster::forgotten();
     cluster.connect(1);
     cluster.run_until_idle();

@@ -133,7 +133,7 @@ fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
 
 /// The replica still has version 1 of the first epoch, and the nodes have version 3 of the second one.
 #[test]
-fn what_a_second_replica_has_is_not_newer() {
+fn versions_of_a_second_replica_are_not_newer() {
     let mut cluster = lagging();
     cluster.kill(0);
     cluster.bus.fail_over();

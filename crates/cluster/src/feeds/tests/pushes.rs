@@ -224,7 +224,7 @@ fn a_node_that_dies_during_a_push_delays_others_no_longer_than_its_lease() {
 }
 
 #[test]
-fn what_the_engine_forgets_is_stored_again_by_who_has_it() {
+fn documents_that_the_engine_lost_are_stored_again() {
     let mut cluster = Cluster::subscribed(3, 2);
     assert_eq!(cluster.pushed(2, Some(1), Some(4)), Ok(true));
     let before = cluster.nodes[0].pushed.shown.clone();
@@ -254,7 +254,7 @@ fn a_document_with_subscribers_is_stored_again_before_it_expires() {
 }
 
 #[test]
-fn without_a_document_subscribers_of_undeclared_keys_are_told_so() {
+fn subscribers_of_undeclared_keys_without_a_document_are_notified() {
     let mut cluster = Cluster::new(1, 1);
     cluster.nodes[0].feeds = Feeds::new(NodeId(1), Arc::new(|_| FeedSource::Unknown), IDLE_TTL, cold_keys(1));
     cluster.want_key(0, &pushed(), true);

@@ -334,7 +334,7 @@ fn step(cluster: &mut Cluster, run: &mut Run, step: u64, is_lossy: bool) {
 
 /// Reads take any time, and requests fail. In half of the runs, connections are lost too, and the engine forgets everything.
 #[test]
-fn what_is_published_after_an_answer_arrives_once_or_is_announced() {
+fn publications_after_an_answer_arrive_once_or_are_announced() {
     let (mut received, mut gaps, mut resumed) = (0, 0, 0);
     simulate(0..2_000, 300, |run| {
         let is_lossy = run.seed % 4 > 1;

@@ -179,7 +179,7 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
 }
 
 #[test]
-fn what_is_not_the_clients_does_not_come() {
+fn sockets_of_others_are_not_delivered() {
     let (mut rig, others) = node();
     let room = |namespace| subscription(Room::new(namespace, "red").unwrap(), true);
     let (mut conn, number) = waiting(&mut rig, &others, b"");
@@ -248,7 +248,7 @@ fn principal(subject: &str) -> Principal {
 }
 
 #[test]
-fn what_a_client_asked_for_on_the_other_node_must_be_allowed_here() {
+fn subscriptions_from_the_other_node_must_be_allowed_here() {
     let issuer = Issuer::default();
     let (mut rig, others) = node_with(Some(Arc::new(issuer.clone())));
     let rooms = ["red", "green"].map(|name| Room::plain(name).unwrap());

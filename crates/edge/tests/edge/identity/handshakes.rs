@@ -6,7 +6,7 @@ use serde_json::Value;
 use stentor_wire::engineio::Version;
 
 #[test]
-fn who_a_client_is_in_a_namespace_is_asked_whatever_its_handshake_has_shown() {
+fn the_identity_in_a_namespace_is_verified_even_after_a_verified_handshake() {
     on_one_and_three(|cores| {
         let issuer = Issuer { lets_anonymous_in: true, ..Issuer::default() };
         let node = Node::start(cores, issuer, |_| {});

@@ -49,7 +49,7 @@ fn a_page_without_encryption_is_of_another_origin_and_cookies_are_secure() {
 }
 
 #[test]
-fn a_trusted_proxy_says_what_its_client_used() {
+fn a_trusted_proxy_reports_the_protocol_of_its_client() {
     let server = Server::start(
         1,
         with_tls(|options| {
