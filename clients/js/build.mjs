@@ -4,19 +4,20 @@ import { build } from 'esbuild';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { minify } from 'terser';
 
 /** What the file may have, deflated as servers and proxies do it, and what an entry point for frameworks may add to an application. */
 const GZIPPED_BYTES_MAX = 10_000;
 const ENTRY_BYTES_MAX = 1_500;
 
 /** Properties that only this package uses. Their names are shortened. */
-const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset)$/;
+const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs|timer|delayMs|reset|carrier|link|isRace|isHttp|watch|check|fail|forget|suspend|ask)$/;
 
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
 
 /** A module and what it imports in one text. Fails if it is too large. */
 async function bundle(name, output, bytesMax, options) {
-  const { outputFiles: [{ text }] } = await build({
+  const { outputFiles: [bundled] } = await build({
     entryPoints: [path(name)],
     bundle: true,
     minify: true,
@@ -26,6 +27,8 @@ async function bundle(name, output, bytesMax, options) {
     write: false,
     ...options,
   });
+  // Saves another four percent.
+  const { code: text } = await minify(bundled.text, { ecma: 2020, module: options.format === 'esm', compress: { passes: 3 }, format: { comments: /stentor/ } });
   const bytes = gzipSync(text, { level: 9 }).length;
   console.log(`${output}: ${text.length} bytes, ${bytes} gzipped`);
   if (bytes > bytesMax) fail(`at most ${bytesMax} are allowed`);

@@ -7,8 +7,8 @@ export type Json = null | boolean | number | string | Json[] | { [name: string]:
 
 export interface ConnectOptions {
   /**
-   * One transport, or a list to fall back through, the best one first. `auto`: `websocket`, `sse`, `polling`; while the page's first WebSocket
-   * takes longer than 700 ms to open, data comes over HTTP. Default: `websocket`.
+   * One transport, or a list to fall back through, the best one first. Default: `auto`, which is `websocket`, `sse`, `polling`; while the page's
+   * first WebSocket takes longer than 700 ms to open, data comes over HTTP.
    */
   transport?: Transport | Transport[] | 'auto';
   /** The client library for the transport `socket.io`. Default: the page's `io`. */
@@ -17,7 +17,7 @@ export interface ConnectOptions {
   ioOptions?: object;
   /** The client library for the transport `sockjs`. Default: the page's `SockJS`. */
   SockJS?: unknown;
-  /** The WebSocket class. Required in Node before 22: pass that of npm `ws`. */
+  /** The WebSocket class. Node before 22 has none: pass that of npm `ws`. */
   WebSocket?: unknown;
   /** Replaces the global `fetch`, for `sse` and `polling`. */
   fetch?: typeof fetch;
@@ -27,11 +27,16 @@ export interface ConnectOptions {
    * backoff.
    */
   getToken?: (call: { reason: TokenReason }) => string | undefined | Promise<string | undefined>;
+  /**
+   * Sends cookies over `sse` and `polling` to a server of another origin, too, as WebSockets do. The server must list the page's origin by name, not
+   * by `*`. Default: `false`.
+   */
+  withCredentials?: boolean;
   /** Time for a transport to open, in milliseconds. It then counts as failed. The time of `getToken` doesn't count. Default: 10,000. */
   connectTimeoutMs?: number;
   /**
-   * While a fallback is in use, time until the client tries the first transport of the list again, in milliseconds. The client
-   * adds a random time of up to the same length. Default: 200,000.
+   * While a fallback is in use, the longest time until the client tries the first transport of the list again, in milliseconds, with full jitter:
+   * at first up to 10,000, doubled each time. Default: 400,000.
    */
   preferredRetryMs?: number;
   /**
@@ -199,7 +204,7 @@ export interface Presence<I = Json> {
 export declare class StentorError extends Error {
   /**
    * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `timeout`, `not_supported`, `no_library`, `no_transport`,
-   * `no_token` (`getToken` failed), `too_long` (a publication exceeds the server's limit or `queueCharsMax`), `origin_refused` (the server
+   * `no_response` (a request has had no response for 3 s), `no_token` (`getToken` failed), `too_long` (a publication exceeds the server's limit or `queueCharsMax`), `origin_refused` (the server
    * refuses pages of this origin: see `[origins] allow`).
    */
   readonly code: string;

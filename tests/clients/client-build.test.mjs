@@ -66,7 +66,7 @@ test('the package installs into an empty project, and its types fit what people 
       transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
       getToken: async ({ reason }: { reason: TokenReason }) => (reason === 'refused' ? undefined : 'token'),
       heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1, keys: UTF8_KEYS,
-      autoConnect: false, publishTimeoutMs: 1_000,
+      autoConnect: false, publishTimeoutMs: 1_000, withCredentials: true,
     };
     const stentor: Connection = connect('https://live.example.com', options);
     connect(); connect(null); connect(new URL('https://live.example.com'), { transport: 'sse' });

@@ -1,8 +1,11 @@
 // A browser, a network and a server of stentor.v1 for @stentor/client, all on a virtual clock. A test drives them; nothing waits for real time.
+import assert from 'node:assert/strict';
 import { connect } from '../../clients/js/src/index.js';
 
 const { setImmediate } = globalThis;
 const PING_MS = 25_000;
+/** The server's `limits.request_timeout`. */
+const WAIT_MS = 10_000;
 
 /** Random numbers between 0 and 1, the same for each seed (mulberry32). */
 export function random(seed) {
@@ -101,6 +104,19 @@ export class World {
     this.document.dispatchEvent(new Event('visibilitychange'));
   }
 
+  /** Makes all connections tabs of one browser, which share its locks: the names of those that are held. */
+  share(t) {
+    const held = new Set();
+    const request = async (name, _, then) => {
+      if (held.has(name)) return then(null);
+      held.add(name);
+      return Promise.resolve(then({ name })).finally(() => held.delete(name));
+    };
+    replace(t, globalThis, 'location', new URL('http://server.test/page'));
+    replace(t, globalThis, 'navigator', { locks: { request } });
+    return held;
+  }
+
   connect(t, options = {}) {
     const connection = connect('http://server.test', { WebSocket: this.WebSocket, fetch: this.server.fetch, ...options });
     t.after(() => connection.close());
@@ -122,9 +138,14 @@ class Server {
   refusal = () => undefined;
   /** The error that answers a message, or nothing. */
   error = () => undefined;
-  /** Event streams: their feeds and how to end them. */
+  /** Event streams, and requests that wait for another version. */
   streams = new Set();
+  waiting = new Set();
+  /** Requests of the browser, and how many it has open at a time. */
   requests = 0;
+  connectionsMax = 6;
+  #exchanges = new Set();
+  #queue = [];
   /** What the first bytes of a WebSocket take beside the latency. */
   socketDelayMs = 0;
   /** Called with each connection that has opened. */
@@ -138,37 +159,103 @@ class Server {
   publish() {
     this.version += 1;
     for (const member of [...this.sockets, ...this.streams]) for (const feed of member.feeds) this.#snapshot(member, feed);
+    for (const exchange of [...this.waiting]) {
+      this.waiting.delete(exchange);
+      exchange.document();
+    }
   }
 
-  /** `/sse`, and the request that checks whether the server answers. */
-  fetch = (url, { signal }) => new Promise((resolve, reject) => {
+  /** The browser's `fetch`, which has `connectionsMax` requests open at a time: of `/sse`, `/feed/KEY`, and others, which tell that the server answers. */
+  fetch = (url, { signal, method, headers, body } = {}) => new Promise((resolve, reject) => {
     this.requests += 1;
-    const { world } = this;
-    signal.addEventListener('abort', () => reject(new Error('aborted')));
-    const feeds = url.searchParams.getAll('feed');
-    world.after(2 * world.latencyMs, () => {
-      if (!this.isUp) return reject(new TypeError('Failed to fetch'));
-      if (!feeds.length) return resolve(new Response('{}', { headers: { 'Content-Type': 'application/json' } }));
-      const { readable, writable } = new TransformStream();
-      resolve(new Response(readable, { headers: { 'Content-Type': 'text/event-stream' } }));
-      const writer = writable.getWriter();
-      const stream = {
-        feeds,
-        say: ({ type, feed, epoch, offset, data }) => world.after(world.latencyMs, () => {
-          const event = `event: ${type}\ndata: ${JSON.stringify(data)}\nid: ${feed}!${epoch}!${offset.toString(16)}\n\n`;
-          if (this.streams.has(stream)) writer.write(new TextEncoder().encode(event)).catch(() => {});
-        }),
-      };
-      signal.addEventListener('abort', () => this.streams.delete(stream));
-      this.streams.add(stream);
-      for (const feed of feeds) this.#snapshot(stream, feed);
-    });
+    const exchange = { method, headers, body, network: this.world.network, isOver: false };
+    const abort = () => exchange.fail(new Error('aborted'));
+    exchange.end = () => {
+      signal?.removeEventListener('abort', abort);
+      exchange.isOver = true;
+      this.waiting.delete(exchange);
+      this.streams.delete(exchange);
+      this.#queue = this.#queue.filter((other) => other !== exchange);
+      this.#exchanges.delete(exchange);
+      this.#begin();
+    };
+    exchange.fail = (error) => {
+      exchange.end();
+      reject(error);
+    };
+    exchange.respond = (body, options) => resolve(new Response(body, options));
+    signal?.addEventListener('abort', abort);
+    if (signal?.aborted) return abort();
+    exchange.begin = () => this.#answer(new URL(url), exchange);
+    this.#queue.push(exchange);
+    return this.#begin();
   });
+
+  #begin() {
+    for (const exchange of this.#queue.splice(0, this.connectionsMax - this.#exchanges.size)) {
+      this.#exchanges.add(exchange);
+      exchange.begin();
+    }
+  }
+
+  #answer(url, exchange) {
+    const { world } = this;
+    if (!world.isOnline) return world.after(0, () => exchange.fail(new TypeError('Failed to fetch')));
+    const later = (ms, then) => world.after(ms, () => exchange.network === world.network && world.isOnline && !exchange.isOver && then());
+    const answer = (body, options) => later(world.latencyMs, () => {
+      exchange.end();
+      exchange.respond(body, options);
+    });
+    return later(world.latencyMs, () => {
+      if (this.isSilent) return undefined;
+      if (!this.isUp) return later(world.latencyMs, () => exchange.fail(new TypeError('Failed to fetch')));
+      const positions = exchange.body && JSON.parse(exchange.body).feeds;
+      const feeds = positions ? Object.keys(positions) : url.searchParams.getAll('feed');
+      if (feeds.length) return this.#stream(feeds, exchange, later, positions);
+      const [, key] = /^\/feed\/(.+)/.exec(url.pathname) ?? [];
+      if (!key) return answer('{}', { headers: { 'Content-Type': 'application/json' } });
+      const document = () => {
+        const data = JSON.stringify({ n: this.version });
+        answer(exchange.method === 'HEAD' ? null : data, { headers: { ETag: `"1-${this.version}"`, 'Content-Type': 'application/json' } });
+      };
+      if (url.searchParams.get('wait') !== `1-${this.version}`) return document();
+      this.waiting.add(Object.assign(exchange, { document }));
+      const headers = { ETag: `"1-${this.version}"` };
+      return world.after(WAIT_MS, () => this.waiting.delete(exchange) && answer(null, { status: 204, headers }));
+    });
+  }
+
+  #stream(feeds, exchange, later, positions) {
+    const { world } = this;
+    const { readable, writable } = new TransformStream();
+    const writer = writable.getWriter();
+    const write = (text) => later(world.latencyMs, () => writer.write(new TextEncoder().encode(text)).catch(() => {}));
+    Object.assign(exchange, {
+      feeds,
+      say: ({ type, feed, epoch, offset, data }) => write(`event: ${type}\ndata: ${JSON.stringify(data)}\nid: ${feed}!${epoch}!${offset.toString(16)}\n\n`),
+      cut: () => later(world.latencyMs, () => {
+        exchange.end();
+        writer.abort(new TypeError('network error')).catch(() => {});
+      }),
+    });
+    this.streams.add(exchange);
+    later(world.latencyMs, () => exchange.respond(readable, { headers: { 'Content-Type': 'text/event-stream' } }));
+    write('retry: 1500\n\n');
+    const beat = () => {
+      write(': alive\n\n');
+      later(PING_MS, beat);
+    };
+    later(PING_MS, beat);
+    const known = positions ? Object.values(positions).join(';') : exchange.headers['Last-Event-ID'] ?? '';
+    for (const feed of feeds) if (!known.includes(`${feed}!1!${this.version.toString(16)}`)) this.#snapshot(exchange, feed);
+  }
 
   stop() {
     this.isUp = false;
     for (const socket of this.sockets) socket.lost(1006);
     this.sockets.clear();
+    for (const stream of this.streams) stream.cut();
+    for (const exchange of this.waiting) exchange.fail(new TypeError('network error'));
   }
 
   #snapshot(socket, feed) {
@@ -239,4 +326,20 @@ const socketClass = (world) => class {
     world.server.sockets.delete(this);
     world.after(world.latencyMs, () => this.isAlive && this.#ended(code));
   }
+};
+
+/** A connection with a live feed. */
+export async function live(t, world, options) {
+  const connection = world.connect(t, options);
+  const feed = connection.feed('a');
+  await world.pass(1_000);
+  assert.deepEqual([connection.state, feed.state], ['open', 'live']);
+  return { connection, feed };
+}
+
+/** What an emitter emits by that name: the first detail of each event. */
+export const records = (emitter, name) => {
+  const list = [];
+  emitter.on(name, (...details) => list.push(details[0]));
+  return list;
 };

@@ -2,22 +2,8 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { connect } from '../../clients/js/src/index.js';
-import { World } from './client-world.mjs';
-
-/** A connection with a live feed. */
-async function live(t, world, options) {
-  const connection = world.connect(t, options);
-  const feed = connection.feed('a');
-  await world.pass(1_000);
-  assert.deepEqual([connection.state, feed.state], ['open', 'live']);
-  return { connection, feed };
-}
-
-const records = (emitter, name) => {
-  const list = [];
-  emitter.on(name, (...details) => list.push(details[0]));
-  return list;
-};
+import { randomTests } from './client-random.mjs';
+import { World, live, records } from './client-world.mjs';
 
 test('another network: a check finds a dead connection, and a second one opens beside it', async (t) => {
   const world = new World(t);
@@ -130,7 +116,7 @@ test('a server that is silent is left, a late timer alone is no reason', async (
 
 test('an attempt that hangs begins again when the network changes', async (t) => {
   const world = new World(t);
-  const connection = world.connect(t);
+  const connection = world.connect(t, { transport: 'websocket' });
   world.move();
   await world.pass(2_000);
   assert.equal(connection.state, 'connecting');
@@ -275,7 +261,7 @@ test('a captive portal, and a page in place of the server', async (t) => {
 test('a Content-Security-Policy without the server', async (t) => {
   const world = new World(t);
   const hanging = class { close() {} };
-  const connection = world.connect(t, { WebSocket: hanging });
+  const connection = world.connect(t, { transport: 'websocket', WebSocket: hanging });
   const reasons = [];
   connection.on('state', (_, { reason }) => reasons.push(reason));
   await world.pass(10);
@@ -411,6 +397,7 @@ test('auto: data comes over HTTP while the first WebSocket is slow, and moves to
   assert.deepEqual(opened, ['sse', 'websocket']);
   assert.deepEqual([feed.state, states, versions], ['live', ['live'], [{ n: 1 }, { n: 2 }, { n: 3 }]]);
   assert.deepEqual([room.state, errors, world.server.streams.size, world.server.attempts.length], ['joined', [], 0, 1]);
+  assert.deepEqual(world.server.received.map(({ type, feed, room, offset }) => [type, feed ?? room, offset]), [['subscribe', 'a', 3], ['subscribe', 'lobby', undefined], ['publish', 'lobby', undefined]]);
   // The server has spoken WebSocket to this page.
   const { requests } = world.server;
   world.server.stop();
@@ -464,63 +451,126 @@ test('the return to the first transport opens one connection, and feeds stay liv
   assert.deepEqual([connection.transport, feed.state, states, world.server.attempts.length - before], ['websocket', 'live', [], 1]);
 });
 
-test('random events: the state tells the truth, documents are the newest in the end, attempts are bounded', async (t) => {
-  for (let seed = 1; seed <= 1_000; seed++) {
-    const world = new World(t, seed);
-    const { connection, feed } = await live(t, world);
-    let newest = 1;
-    feed.on('change', ({ n }) => {
-      assert.ok(n > newest, `seed ${seed}: ${n} after ${newest}`);
-      newest = n;
-    });
-    const chance = (limit) => Math.floor(world.random() * limit);
-    // Since when the feed is said to be live while a newer version exists, and since when the browser has reported nothing and yet the network is another one.
-    let wrongAt;
-    let unreportedAt;
-    const pass = async (ms) => {
-      for (const end = world.nowMs + ms; world.nowMs < end;) {
-        await world.pass(Math.min(500, end - world.nowMs));
-        if (feed.state !== 'live' || feed.document.n === world.server.version) wrongAt = undefined;
-        else wrongAt ??= world.nowMs;
-        // Twice the server's `ping_ms` and a tick, then the time for a sign of life.
-        const limitMs = (unreportedAt === undefined ? 3_000 : 60_000) + 4 * world.latencyMs + 500;
-        assert.ok(wrongAt === undefined || world.nowMs - Math.max(wrongAt, reportedAt) <= limitMs, `seed ${seed}: ${world.nowMs - wrongAt} ms`);
-      }
-    };
-    let reportedAt = 0;
-    for (let step = 0; step < 20; step++) {
-      const reported = chance(7);
-      if (reported === 0) world.server.publish();
-      else if (reported === 1) {
-        world.hibernate(chance(1_000_000));
-        unreportedAt ??= world.nowMs;
-      }
-      else if (reported === 2 && world.server.isUp) world.server.stop();
-      else if (reported === 3) world.server.isUp = true;
-      else if (reported === 4) world.latencyMs = [5, 50, 500][chance(3)];
-      else if (reported === 5) {
-        world.isOnline = false;
-        world.say('offline');
-        assert.notEqual(feed.state, 'live', `seed ${seed}`);
-        await pass(chance(20_000));
-        assert.notEqual(feed.state, 'live', `seed ${seed}`);
-        world.isOnline = true;
-        world.move();
-        world.say('online');
-        unreportedAt = undefined;
-        reportedAt = world.nowMs;
-      } else {
-        // Nobody reports it.
-        world.move();
-        unreportedAt ??= world.nowMs;
-      }
-      await pass(chance(10_000));
+test('seven tabs over HTTP: three streams, polls for the rest, and other requests are answered', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    const world = new World(t);
+    const held = world.share(t);
+    const tabs = Array.from({ length: 7 }, () => world.connect(t, { transport }));
+    const feeds = tabs.map((tab) => tab.feed('a'));
+    const errors = tabs.map((tab) => records(tab, 'error'));
+    const open = () => world.server.streams.size + world.server.waiting.size;
+    const have = (n) => assert.deepEqual(feeds.map(({ state, document }) => `${state} ${document?.n}`), Array(7).fill(`live ${n}`), transport);
+    await world.pass(4_000);
+    have(1);
+    assert.deepEqual([open(), held.size], [3, 3]);
+    const own = world.server.fetch('http://server.test/own').then(({ ok }) => ok);
+    await world.pass(100);
+    assert.equal(await Promise.race([own, 'waits']), true);
+    world.server.publish();
+    await world.pass(3_000);
+    have(2);
+    // A place that is left is taken.
+    feeds.slice(0, 3).forEach((feed) => feed.close());
+    await world.pass(20_000);
+    assert.equal(open(), 3);
+    world.server.publish();
+    await world.pass(3_000);
+    assert.deepEqual(feeds.slice(3).map(({ document }) => document.n), Array(4).fill(3));
+    world.say('pagehide');
+    await world.pass(100);
+    assert.deepEqual([open(), held.size], [0, 0]);
+    assert.deepEqual(errors.flat(), []);
+    tabs.forEach((tab) => tab.close());
+  }
+});
+
+test('cookies are sent to a server of another origin if the page wants it', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    for (const withCredentials of [true, undefined]) {
+      const world = new World(t);
+      const sent = new Set();
+      const fetch = (url, options) => {
+        sent.add(options.credentials);
+        return world.server.fetch(url, options);
+      };
+      const { connection } = await live(t, world, { transport, fetch, withCredentials });
+      await world.pass(20_000);
+      assert.deepEqual([...sent], [withCredentials && 'include']);
+      connection.close();
     }
-    world.server.isUp = true;
-    const before = world.server.attempts.length;
-    await pass(120_000);
-    assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', world.server.version], `seed ${seed}`);
-    assert.ok(world.server.attempts.length - before <= 8, `seed ${seed}`);
+  }
+});
+
+test('500 feeds by one event stream: addresses stay short, and each feed goes on from its version', async (t) => {
+  const world = new World(t);
+  const requests = [];
+  const fetch = (url, options) => {
+    requests.push([options.method, url.href.length, options.body && Object.values(JSON.parse(options.body).feeds).filter(Boolean).length]);
+    return world.server.fetch(url, options);
+  };
+  const connection = world.connect(t, { transport: 'sse', fetch });
+  const feeds = Array.from({ length: 500 }, (_, n) => connection.feed(`scores/of/match/${n}`));
+  const changes = feeds.map((feed) => records(feed, 'change'));
+  await world.pass(1_000);
+  assert.ok(feeds.every(({ state }) => state === 'live'));
+  connection.feed('one-more');
+  await world.pass(1_000);
+  assert.ok(feeds.every(({ state }, n) => state === 'live' && changes[n].length === 1));
+  assert.deepEqual(requests.map(([method, , known]) => [method, known]), [['POST', 0], ['POST', 500]]);
+  assert.ok(requests.every(([, length]) => length < 100));
+});
+
+test('a browser without a connection for a request', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    const world = new World(t);
+    world.server.connectionsMax = 0;
+    const connection = world.connect(t, { transport });
+    const errors = records(connection, 'error');
+    connection.feed('a');
+    await world.pass(2_900);
+    assert.deepEqual(errors, []);
+    await world.pass(200);
+    assert.deepEqual([connection.state, errors.map(({ code }) => code)], ['connecting', ['no_response']]);
     connection.close();
   }
 });
+
+test('after a network that swallowed packets, the client is soon back at the first transport', async (t) => {
+  const world = new World(t);
+  const connection = world.connect(t, { transport: ['websocket', 'polling'] });
+  const feed = connection.feed('a');
+  await world.pass(20_000);
+  world.server.socketDelayMs = 1_000_000;
+  world.server.stop();
+  world.server.isUp = true;
+  while (connection.transport !== 'polling' || connection.state !== 'open') await world.pass(1_000);
+  const states = records(feed, 'state');
+  // One attempt fails.
+  await world.pass(15_000);
+  world.server.socketDelayMs = 0;
+  await world.pass(30_000);
+  assert.deepEqual([connection.transport, connection.state, feed.state, states], ['websocket', 'open', 'live', []]);
+});
+
+test('a token that fails while the first transport is tried again', async (t) => {
+  const world = new World(t);
+  world.server.socketDelayMs = 1_000_000;
+  let isBroken = false;
+  const getToken = () => {
+    if (isBroken) throw new Error('no session');
+    return 'token';
+  };
+  const connection = world.connect(t, { transport: ['websocket', 'sse'], getToken });
+  connection.feed('a');
+  await world.pass(11_000);
+  assert.deepEqual([connection.transport, connection.state], ['sse', 'open']);
+  isBroken = true;
+  world.server.socketDelayMs = 0;
+  await world.pass(12_000);
+  isBroken = false;
+  await world.pass(60_000);
+  assert.deepEqual([connection.transport, connection.state], ['websocket', 'open']);
+});
+
+// all/client-world.test.mjs has more of them.
+randomTests(1_000);

@@ -24,7 +24,7 @@ export function freeze(value) {
 
 /** A connection that finds out quickly that it is cut off, and is patient with a slow machine unless the options say otherwise. */
 export function client(t, url, options) {
-  const connection = connect(url, { WebSocket, SockJS, io, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS, ...options });
+  const connection = connect(url, { transport: 'websocket', WebSocket, SockJS, io, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS, ...options });
   t.after(() => connection.close());
   return connection;
 }

@@ -140,7 +140,7 @@ async function v1(t, serve) {
 }
 
 function client(t, url, options) {
-  const connection = connect(url, { WebSocket, backoff: { initialMs: 20, maxMs: 100 }, ...options });
+  const connection = connect(url, { transport: 'websocket', WebSocket, backoff: { initialMs: 20, maxMs: 100 }, ...options });
   t.after(() => connection.close());
   return connection;
 }

@@ -19,7 +19,7 @@ export function random(seed) {
  * Proxies to `target`, `scheme://host:port`, which may be changed. `refuses(head)` says of the first bytes of a connection
  * whether it is closed instead; `budget()` how many bytes from the server it lives for; `changes(text)` gives what the server gets of
  * what a client has sent.
- * Between `stall()` and `flow()`, nothing comes from the server, also on new connections.
+ * Between `stall()` and `flow()`, nothing comes from the server, also on new connections. After `forget()`, nothing comes on those that are open.
  */
 export async function proxy(t, target, { refuses = () => false, budget = () => Infinity, changes = null } = {}) {
   const open = new Set();
@@ -69,6 +69,10 @@ export async function proxy(t, target, { refuses = () => false, budget = () => I
   it.flow = () => {
     isStalled = false;
     for (const upstream of upstreams) upstream.resume();
+  };
+  it.forget = () => {
+    for (const upstream of upstreams) upstream.pause();
+    upstreams.clear();
   };
   it.cut = () => {
     for (const end of [...open]) end();

@@ -27,9 +27,10 @@ import { address, checkOrigin, isSeen, watchPage } from './page.js';
 import { PresenceState } from './presence.js';
 import { Room, RoomState } from './room.js';
 import {
-  AUTO_MS, CONNECT_TIMEOUT_MS, SAME_TRANSPORT_ATTEMPTS, STABLE_MS, PREFERRED_RETRY_MS, OVERLOADED_MS, ABSENT_MS, ABSENT_SSE_MS, RACE_MS,
-  RACE_MAX_MS, SILENCE_MS, STUCK_MS, RESETS_MAX, RENEWAL,
+  AUTO_MS, CONNECT_TIMEOUT_MS, SAME_TRANSPORT_ATTEMPTS, STABLE_MS, PREFERRED_MS, PREFERRED_MAX_MS, OVERLOADED_MS,
+  ABSENT_MS, ABSENT_SSE_MS, RACE_MS, RACE_MAX_MS, SILENCE_MS, STUCK_MS, RESETS_MAX, RENEWAL,
 } from './times.js';
+import { noResponse } from './transports/http.js';
 import { transportList, transports } from './transports/index.js';
 
 /** The states in which publications wait. */
@@ -62,6 +63,8 @@ export class Connection extends Emitter {
   #openedAt = 0;
   #triedAt = 0;
   #resets = 0;
+  /** For attempts with the first transport while a fallback is in use. */
+  #preferredBackoff;
   /** The last token, and its fault if the server has just named one: `expired` or `refused`. */
   #token;
   #tokenFault;
@@ -78,13 +81,12 @@ export class Connection extends Emitter {
 
   constructor(url, options = {}) {
     super();
-    const { base, isInert } = address(url);
-    this.#base = base;
-    this.#isInert = isInert;
+    ({ base: this.#base, isInert: this.#isInert } = address(url));
     this.#options = options;
     this.#setTransport(options.transport);
     this.#backoff = new Backoff(options.backoff);
     this.#requestBackoff = new Backoff(options.backoff);
+    this.#preferredBackoff = new Backoff({ initialMs: PREFERRED_MS, maxMs: options.preferredRetryMs ?? PREFERRED_MAX_MS });
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
     watchPage((event) => this.#page[event](), this.#closing.signal);
     if (this.#isInert || options.autoConnect === false) this.#state = 'paused';
@@ -235,7 +237,7 @@ export class Connection extends Emitter {
 
     joined: (name, error) => {
       const room = this.#rooms.get(name);
-      if (!room || error?.code === 'connection_lost') return;
+      if (!room) return;
       if (!error) return room.become('joined');
       error.room = name;
       emit(this, 'error', error);
@@ -247,7 +249,7 @@ export class Connection extends Emitter {
 
     refused: (key, error) => {
       const store = this.#stores.get(key);
-      if (!store || error.code === 'connection_lost') return;
+      if (!store) return;
       error.feed = key;
       emit(this, 'error', error);
       if (!error.retry) return store.become('not_found', error.message);
@@ -256,7 +258,6 @@ export class Connection extends Emitter {
 
     // A subscription may have ended before its first document.
     failed: (error) => {
-      if (error.code === 'connection_lost') return;
       emit(this, 'error', error);
       if (!error.retry) return;
       this.#after(this.#requestBackoff.delayMs(), () => {
@@ -286,6 +287,7 @@ export class Connection extends Emitter {
         this.#backoff.reset();
         this.#raceMs = RACE_MS;
         this.#tokenFault = undefined;
+        if (!this.#index) this.#preferredBackoff.reset();
       }
       // A token says nothing about the transport. One attempt follows at once, with another token.
       if (token && this.#options.getToken && (token === 'expired' || !this.#tokenFault)) {
@@ -293,7 +295,7 @@ export class Connection extends Emitter {
         this.#tokenFault = token;
         return this.#try(waitMs, details);
       }
-      if (wasOpen && !retry) return this.#refuse(details);
+      if ((wasOpen || token) && !retry) return this.#refuse(details);
       this.#resets = wasOpen && !hasLasted && (!code || code === 1006) ? this.#resets + 1 : wasOpen ? 0 : this.#resets;
       if (this.#resets >= RESETS_MAX && this.#index + 1 < this.#transports.length) {
         this.#index += 1;
@@ -322,21 +324,21 @@ export class Connection extends Emitter {
     },
   };
 
-  #setTransport(transport) {
+  #setTransport(transport = 'auto') {
     this.#transports = transportList(transport);
     this.#isAuto = transport === 'auto';
   }
 
   /** Tries the first transport again later, and switches to it if it opens. */
-  #retryPreferred(reason = 'connect', ms = (this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random())) {
-    this.#after(ms, () => this.#openBeside(0, reason, (details) => this.#lostPreferred(details)));
+  #retryPreferred(reason = 'connect', backoff = this.#preferredBackoff) {
+    this.#after(backoff.delayMs(), () => this.#openBeside(0, reason, (details) => this.#lostPreferred(details)));
   }
 
   /** The first transport didn't open beside the current one, so that this one decides what is supported. */
   #lostPreferred({ token } = {}) {
     if (!this.#carrier?.join) for (const room of this.#rooms.values()) if (room.state === 'joining') this.#join(room);
     if (this.#state !== 'open') return;
-    this.#retryPreferred(token, token && this.#requestBackoff.delayMs());
+    this.#retryPreferred(token, token && this.#requestBackoff);
     this.#flush();
   }
 
@@ -352,6 +354,12 @@ export class Connection extends Emitter {
     }, ms);
     this.#timers.add(timer);
     return timer;
+  }
+
+  #setRival(rival, timeoutMs = CONNECT_TIMEOUT_MS) {
+    this.#dropRival();
+    this.#rival = rival;
+    rival.timer = setTimeout(rival.link, timeoutMs, 'lost', { reason: 'the server is silent' });
   }
 
   #dropRival() {
@@ -395,7 +403,7 @@ export class Connection extends Emitter {
     if (this.#link !== link) return;
     const fault = this.#tokenFault;
     this.#withToken(fault ?? 'connect', (options) => {
-      const reason = 'getToken has returned the refused token again';
+      const reason = 'getToken has returned the refused token';
       if (fault === 'refused' && options.token === this.#token) return this.#refuse({ reason });
       this.#token = options.token;
       this.#connect(link, options);
@@ -416,6 +424,7 @@ export class Connection extends Emitter {
       return;
     }
     this.#resume();
+    this.#after(RACE_MS, () => this.#state === 'connecting' && this.#carrier?.isHttp && emit(this, 'error', noResponse()));
     // A server that has spoken WebSocket to this page is worth the wait.
     if (this.#isAuto && !this.#index && !this.#openedAt) this.#after(AUTO_MS, () => this.#state === 'connecting' && this.#bridge(connectTimeoutMs - AUTO_MS));
   }
@@ -423,9 +432,9 @@ export class Connection extends Emitter {
   /** Lets the current carrier go on opening beside the next transport. */
   #bridge(timeoutMs) {
     const link = this.#link;
-    this.#dropRival();
-    this.#rival = { link, carrier: this.#carrier, index: this.#index, lost: (details) => this.#lostPreferred(details) };
-    this.#rival.timer = setTimeout(link, timeoutMs, 'lost', { reason: 'the server is silent' });
+    this.#setRival({ link, carrier: this.#carrier, index: this.#index, lost: (details) => this.#lostPreferred(details) }, timeoutMs);
+    // When it opens, everything is subscribed to again.
+    this.#carrier.forget();
     this.#carrier = undefined;
     this.#index += 1;
     this.#try(0);
@@ -488,22 +497,20 @@ export class Connection extends Emitter {
   #race() {
     this.#raceMs = Math.min(RACE_MAX_MS, 2 * this.#raceMs);
     this.#suspend('the server is silent');
-    if (!this.#carrier.isRaced) return this.#on.lost({ reason: 'the server is silent' });
+    if (this.#carrier.isHttp) return this.#on.lost({ reason: 'the server is silent' });
     this.#openBeside(this.#index, 'connect', (details) => this.#on.lost(details), true);
   }
 
   /** Opens a connection beside the current one. `lost(details)` is called if it doesn't open. */
   #openBeside(index, reason, lost, isRace) {
     this.#withToken(reason, (options) => {
-      this.#dropRival();
       const link = this.#newLink();
-      const rival = this.#rival = { link, index, lost, isRace };
-      const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = options;
-      rival.timer = setTimeout(link, connectTimeoutMs, 'lost', { reason: 'the server is silent' });
+      const rival = { link, index, lost, isRace };
+      this.#setRival(rival, options.connectTimeoutMs);
       try {
         rival.carrier = transports[this.#transports[index]](this.#base, link, options);
       } catch { /* its library is missing */ }
-    });
+    }, (message) => lost({ reason: message }));
   }
 
   /** Replaces the connection by the one beside it. */
@@ -538,11 +545,7 @@ export class Connection extends Emitter {
 
   #join(room) {
     if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
-    else if (this.#carrier && !this.#rival) {
-      const error = Object.assign(notSupported(this.transport), { room: room.name });
-      emit(this, 'error', error);
-      room.become('refused', error.message);
-    }
+    else if (this.#carrier && !this.#rival) this.#on.joined(room.name, notSupported(this.transport));
     this.#watch(room);
   }
 

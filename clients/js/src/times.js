@@ -7,14 +7,15 @@ export const CONNECT_TIMEOUT_MS = 10_000;
 export const SAME_TRANSPORT_ATTEMPTS = 3;
 /** A connection that lasted this long resets the backoff. */
 export const STABLE_MS = 5_000;
-/** Least time until the client tries the first transport again; at most twice this. */
-export const PREFERRED_RETRY_MS = 200_000;
+/** Longest time until the client tries the first transport again, at first, and after several attempts. */
+export const PREFERRED_MS = 10_000;
+export const PREFERRED_MAX_MS = 400_000;
 /** Least time until the client reconnects to a server that is out of memory. */
 export const OVERLOADED_MS = 5_000;
 /** Least time until the client asks again for a feed that doesn't exist, and the same over SSE. */
 export const ABSENT_MS = 5_000;
 export const ABSENT_SSE_MS = 60_000;
-/** Time for a sign of life, at first; doubled with each race, until a connection has lasted. */
+/** Time for the first byte of a response, and for a sign of life, at first; doubled with each race, until a connection has lasted. */
 export const RACE_MS = 3_000;
 export const RACE_MAX_MS = 24_000;
 /** Silence after which the connection is checked when somebody looks at the page. */

@@ -26,8 +26,8 @@ async function open(t, browser, address, url, transport, { script = { url: `${ur
   const page = await openPage(t, shared(browser), 'about:blank');
   const errors = [];
   page.on('pageerror', ({ message }) => {
-    // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut.
-    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:)|no root element found/;
+    // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut or forbidden.
+    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:|The page’s settings blocked)|no root element found/;
     if (!isCut.test(message)) errors.push(message);
   });
   await page.goto(address);
@@ -37,8 +37,11 @@ async function open(t, browser, address, url, transport, { script = { url: `${ur
   await page.addScriptTag(script);
   await page.evaluate(([url, transport, options]) => {
     const stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: 1_000, connectTimeoutMs: 2_000, ...options });
-    window.seen = { all: [], states: [], kinds: [], connection: [], errors: [] };
-    stentor.on('state', (state) => window.seen.connection.push(state));
+    window.seen = { all: [], states: [], kinds: [], connection: [], reasons: [], errors: [] };
+    stentor.on('state', (state, { reason }) => {
+      window.seen.connection.push(state);
+      window.seen.reasons.push(reason);
+    });
     stentor.on('error', ({ code, message, retry }) => window.seen.errors.push({ code, message, retry }));
     const feed = stentor.feed('a');
     feed.on('state', (state) => window.seen.states.push(state));
@@ -129,6 +132,39 @@ for (const browser of browserNames) {
         t.diagnostic(`${between.cuts} cuts`);
       });
     }
+
+    test('another network: a second connection opens beside the dead one', async (t) => {
+      const api = await upstream(t);
+      api.documents.set('a', version(1));
+      const server = await serve(t, { config: config(api) });
+      const between = await proxy(t, server.http);
+      const { page, has, was, seen } = await open(t, browser, `${between.url}/healthz`, between.url, 'websocket', PATIENT);
+      // Firefox's protocol for tests has no such command.
+      const say = (name) => (browser === 'Chromium' ? page.context().setOffline(name === 'offline') : page.evaluate((name) => window.dispatchEvent(new Event(name)), name));
+      await has(1);
+      between.forget();
+      await say('offline');
+      await was('stale');
+      api.documents.set('a', version(2));
+      await say('online');
+      await has(2);
+      // The silence of the old connection would be noticed much later.
+      assert.deepEqual((await seen()).connection, ['open', 'open']);
+    });
+
+    test('a Content-Security-Policy without `ws:`: the reason, and the next transport', async (t) => {
+      const api = await upstream(t);
+      api.documents.set('a', version(1));
+      const headers = { 'Content-Type': 'text/html' };
+      const origin = await website(t, (_, response) => response.writeHead(200, headers).end('<p>strict</p>'));
+      const server = await serve(t, { config: config(api, `[origins]\nallow = ["${origin}"]`) });
+      headers['Content-Security-Policy'] = `connect-src ${server.http}`;
+      const { has, seen } = await open(t, browser, origin, server.http, ['websocket', 'sse'], PATIENT);
+      await has(1);
+      const { reasons, transport } = await seen();
+      const forbidden = `the page's Content-Security-Policy forbids ${server.ws}: add it to connect-src`;
+      assert.deepEqual([transport, reasons.filter(Boolean)[0]], ['sse', forbidden]);
+    });
 
     test('a list falls back where WebSockets are cut off', async (t) => {
       const api = await upstream(t);

@@ -1,5 +1,10 @@
 // Shared by the transports over plain HTTP.
 
+import { StentorError } from '../error.js';
+
+/** The error of a request without a response. Browsers open six connections to a server over HTTP/1.1. */
+export const noResponse = () => new StentorError('no_response', "no response: the server is slow, or other tabs use all connections to it", true);
+
 /**
  * The path that such a transport requests every `heartbeatTimeoutMs` while the application has no feed, to see whether the server answers.
  * Pages of allowed origins can read the answer, and it doesn't count as an error in the server's metrics.
@@ -18,9 +23,10 @@ export function parsed(text) {
   }
 }
 
-/** The headers of a request with the token of the options. */
-export function authorization({ token }) {
-  return token ? { Authorization: `Bearer ${token}` } : {};
+/** A request with the token and the cookies of the options. */
+export function request({ token, withCredentials }, headers, more) {
+  if (token) headers.Authorization = `Bearer ${token}`;
+  return { headers, ...(withCredentials && { credentials: 'include' }), ...more };
 }
 
 /** The details of `lost` for a response that isn't a document. */

@@ -7,9 +7,11 @@
 //   carrier.unsubscribe(key)
 //   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   only if the transport supports rooms
 //   carrier.isPatient                         the carrier has its own timeout for an unreachable server
+//   carrier.isHttp                            it sends requests: they wait while the browser has no connection for them, and no second carrier opens
+//                                             beside one that doesn't answer a check
 //   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked.
 //                                             Transports whose client library does it have none
-//   carrier.isRaced                           a second connection may open beside one that doesn't answer a check
+//   carrier.forget()                          drops the requests that wait until the carrier opens
 //   carrier.close()                           nothing is reported after this
 //
 //   link('opened', session)                     the server has answered
@@ -33,7 +35,7 @@ import { sockjs, websocket } from './v1.js';
 export const transports = { websocket, sse, polling, 'socket.io': socketio, sockjs };
 
 /** The transports of the option `transport`, the best one first. */
-export function transportList(transport = 'websocket') {
+export function transportList(transport) {
   const names = transport === 'auto' ? ['websocket', 'sse', 'polling'] : [transport].flat();
   if (!names.length || !names.every((name) => Object.hasOwn(transports, name))) {
     throw new StentorError('no_transport', `no such transport: ${transport}`);

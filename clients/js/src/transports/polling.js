@@ -1,14 +1,15 @@
 // Feeds by plain requests: `GET /feed/KEY?wait=ETAG` is answered when there is a version with another tag (docs/protocol.md,
 // "Over HTTP"). One document per request, through every proxy.
 //
-// Browsers open six connections to a server, for all tabs together. With more than `WAITING_MAX` feeds, no request waits at
-// the server: each feed is requested every `CROWDED_MS`.
+// A request that waits at the server has a place (places.js). Without one, and with more than `WAITING_MAX` feeds, a feed is requested every
+// `CROWDED_MS`.
 
 import { now } from '../clock.js';
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, encoded, failure, foreign, isOf, parsed } from './http.js';
+import { takePlace } from '../places.js';
+import { CHECK_PATH, encoded, failure, foreign, isOf, parsed, request } from './http.js';
 
-const WAITING_MAX = 4;
+const WAITING_MAX = 3;
 const CROWDED_MS = 2_000;
 /** Least time between two requests for a feed that bring nothing new, if the server doesn't let them wait. */
 const IDLE_MS = 500;
@@ -24,7 +25,8 @@ function utf8(bytes) {
   } catch {}
 }
 
-export function polling(base, link, options) {
+/** `isShort`: no request waits. */
+export function polling(base, link, options, isShort) {
   const fetch = library(options, 'fetch');
   const timeoutMs = options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS;
   const feeds = new Map();
@@ -57,31 +59,33 @@ export function polling(base, link, options) {
   async function follow(key, tag) {
     const aborter = new AbortController();
     const { signal } = aborter;
-    let method = tag ? 'HEAD' : 'GET';
+    // Whether the first request was answered.
+    let isNext = false;
     feeds.set(key, aborter);
     tags.set(key, tag);
     while (!signal.aborted) {
+      const mayWait = !isShort && feeds.size <= WAITING_MAX;
+      const leave = mayWait && isNext && tag && await takePlace(base);
       const beganAt = now();
-      const newest = await once(key, tag, signal, method);
+      const newest = await once(key, tag, signal, isNext || !tag ? 'GET' : 'HEAD', leave);
+      if (leave) leave();
       if (key === CHECK) return signal.aborted || unsubscribe(key, timeoutMs);
-      const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : newest === tag && now() - beganAt < IDLE_MS && IDLE_MS;
+      const restMs = !mayWait || (isNext && tag && !leave) ? CROWDED_MS : newest === tag && now() - beganAt < IDLE_MS && IDLE_MS;
       tag = newest;
       if (!signal.aborted) tags.set(key, tag);
-      method = 'GET';
+      isNext = true;
       if (restMs) await new Promise((resolve) => { setTimeout(resolve, restMs); });
     }
   }
 
   /** One request. Returns the tag of the version that the client has then. */
-  async function once(key, tag, signal, method) {
+  async function once(key, tag, signal, method, waits) {
     const silence = setTimeout(lose, timeoutMs, { reason: 'the server is silent' });
     try {
       const url = new URL(key === CHECK ? CHECK_PATH : `feed/${encoded(key)}`, base);
       // Without `wait`, the browser's cache asks whether there is another version.
-      const waits = tag && method === 'GET' && feeds.size <= WAITING_MAX;
       if (waits) url.searchParams.set('wait', tag);
-      const headers = authorization(options);
-      const response = await fetch(url, { method, headers, cache: waits ? 'no-store' : 'no-cache', signal });
+      const response = await fetch(url, request(options, {}, { method, cache: waits ? 'no-store' : 'no-cache', signal }));
       const bytes = new Uint8Array(await response.arrayBuffer());
       if (signal.aborted) return tag;
       receivedAt = now();
@@ -139,5 +143,6 @@ export function polling(base, link, options) {
     },
     close,
     isPatient: true,
+    isHttp: true,
   };
 }

@@ -2,16 +2,21 @@
 //
 // Read with fetch, because EventSource reports no reason for a failure, chooses the time of the next attempt itself, and can't
 // send a position at first. Other feeds need another request. Its `Last-Event-ID` has the positions, as in the server's
-// own ids: `key!epoch!offset;…`, with the key percent-encoded and the numbers in hexadecimal.
+// own ids: `key!epoch!offset;…`, with the key percent-encoded and the numbers in hexadecimal. While other tabs have all places for streams
+// (places.js), feeds are polled.
 
 import { now } from '../clock.js';
 import { library } from '../error.js';
-import { CHECK_PATH, authorization, encoded, failure, foreign, isOf, parsed } from './http.js';
+import { takePlace } from '../places.js';
+import { CHECK_PATH, encoded, failure, foreign, isOf, parsed, request } from './http.js';
+import { polling } from './polling.js';
 
-/** The server ignores a longer id. */
-const ID_CHARS_MAX = 4096;
+/** Length of address and id above which feeds and positions are in the body of a POST request (docs/protocol.md, "Over HTTP"). */
+const ADDRESS_CHARS_MAX = 4_000;
 /** Two of the server's heartbeats. */
 const HEARTBEAT_TIMEOUT_MS = 50_000;
+/** Time until the client asks again for a place. */
+const PLACE_MS = 10_000;
 
 export function sse(base, link, options) {
   const fetch = library(options, 'fetch');
@@ -23,11 +28,18 @@ export function sse(base, link, options) {
   let silence;
   let retryMs = 0;
   let receivedAt = now();
+  let leave;
+  let polls;
 
-  const close = () => {
+  const stop = () => {
     clearTimeout(restart);
     clearTimeout(silence);
     controller?.abort();
+    polls = polls?.close();
+  };
+  const close = () => {
+    stop();
+    leave?.();
   };
   const lose = (why) => {
     close();
@@ -44,24 +56,36 @@ export function sse(base, link, options) {
 
   /** Opens another stream: one for all changes that are made together. Without a feed, checks whether the server answers. */
   const restartAfter = (ms) => {
-    close();
+    stop();
     restart = setTimeout(read, ms);
   };
 
   async function read() {
     controller = new AbortController();
     const { signal } = controller;
-    const subscribed = [...feeds];
+    if (!feeds.size) leave = leave?.();
+    else if (!leave) {
+      const place = await takePlace(base);
+      if (signal.aborted) return place?.();
+      if (!place) return poll();
+      polls = polls?.close();
+      leave = place;
+    }
+    const ids = [...feeds].map(([key, position]) => [key, position ? `${encoded(key)}!${position.epoch.toString(16)}!${position.offset.toString(16)}` : null]);
+    const known = ids.filter(([, id]) => id);
+    const id = known.map(([, id]) => id).join(';');
     const url = new URL(feeds.size ? 'sse?delta=1' : CHECK_PATH, base);
-    for (const [key] of subscribed) url.searchParams.append('feed', key);
-    const id = lastEventId(subscribed);
+    for (const [key] of ids) url.searchParams.append('feed', key);
+    const post = { method: 'POST', body: JSON.stringify({ feeds: Object.fromEntries(ids) }) };
+    const isLong = url.href.length + id.length > ADDRESS_CHARS_MAX;
+    if (isLong) url.searchParams.delete('feed');
     awaitBytes();
     try {
-      const response = await fetch(url, { headers: { ...authorization(options), ...(id && { 'Last-Event-ID': id }) }, cache: 'no-store', signal });
+      const response = await fetch(url, request(options, id && !isLong ? { 'Last-Event-ID': id } : {}, { cache: 'no-store', signal, ...(isLong && post) }));
       if (!response.ok && (feeds.size || response.status !== 404)) return lose(failure(response));
       if (response.ok && !isOf(feeds.size ? 'text/event-stream' : 'application/json', response)) return lose(foreign(response));
       let isOpen = false;
-      const take = decoder(dispatch, (ms) => { retryMs = ms; });
+      const decode = decoder(dispatch, (ms) => { retryMs = ms; });
       const reader = response.body.getReader();
       const text = new TextDecoder();
       for (;;) {
@@ -72,9 +96,9 @@ export function sse(base, link, options) {
           isOpen = true;
           link('opened');
           link('alive');
-          for (const [key, position] of subscribed) if (position) link('confirmed', key);
+          for (const [key] of known) link('confirmed', key);
         }
-        take(text.decode(value, { stream: true }));
+        decode(text.decode(value, { stream: true }));
       }
       // A stream ends by itself if none of its feeds exists.
       if (feeds.size) lose();
@@ -82,6 +106,24 @@ export function sse(base, link, options) {
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
     }
+  }
+
+  /** Polls all feeds until there is a place for a stream. */
+  function poll() {
+    restart = setTimeout(read, PLACE_MS);
+    if (polls) return;
+    const own = { lost: lose, received: take };
+    polls = polling(base, (what, ...details) => (own[what] ? own[what](...details) : link(what, ...details)), options, true);
+    for (const [key, position] of feeds) polls.subscribe(key, position);
+  }
+
+  /** Passes a message on, and notes its position. */
+  function take(message, chars) {
+    if (!feeds.has(message.feed)) return;
+    // Another request for a feed that doesn't exist could end the stream of the others.
+    if (message.state === 'not_found') feeds.delete(message.feed);
+    else if (message.type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
+    link('received', message, chars);
   }
 
   function dispatch(type, data, id) {
@@ -92,11 +134,7 @@ export function sse(base, link, options) {
     const body = encoding ? data : parsed(data);
     if (kind === 'snapshot') message.data = body;
     else Object.assign(message, body);
-    if (controller.signal.aborted || !feeds.has(message.feed)) return;
-    // Another request for a feed that doesn't exist could end the stream of the others.
-    if (message.state === 'not_found') feeds.delete(message.feed);
-    else if (type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
-    link('received', message, data.length);
+    if (!controller.signal.aborted) take(message, data.length);
   }
 
   restartAfter(0);
@@ -113,18 +151,9 @@ export function sse(base, link, options) {
       restartAfter(0);
       return true;
     },
+    isHttp: true,
     close,
   };
-}
-
-function lastEventId(feeds) {
-  let id = '';
-  for (const [key, position] of feeds) {
-    if (!position) continue;
-    const longer = `${id && `${id};`}${encoded(key)}!${position.epoch.toString(16)}!${position.offset.toString(16)}`;
-    if (longer.length <= ID_CHARS_MAX) id = longer;
-  }
-  return id;
 }
 
 /** Parses the text of a stream, in pieces of any size. */

@@ -54,13 +54,16 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
   const ignore = () => {};
   const failed = (error) => error && link('failed', error);
   const end = (why) => {
+    const report = link;
+    // Subscriptions need no answer any more.
+    link = ignore;
     settled();
     clearInterval(heartbeat);
     for (const answered of pending.values()) {
       answered(new StentorError('connection_lost', 'the connection was lost', true));
     }
     pending.clear();
-    if (why) link('lost', why);
+    if (why) report('lost', why);
   };
   const ping = () => {
     pingedAt = now();
@@ -155,7 +158,11 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
       return true;
     },
     fail: end,
-    isRaced: true,
+    // Forgets what waits for the WebSocket to open.
+    forget() {
+      early &&= [];
+      pending.clear();
+    },
     close() {
       end();
       // An attempt that is abandoned may still fail: `onerror` stays.

@@ -36,7 +36,8 @@ const wanted = new URLSearchParams(location.search).get('client');
 const client = wanted === 'socket.io' && libraries['socket.io'] ? 'Socket.IO' : 'stentor.js';
 
 function joinWithStentor() {
-  const stentor = Stentor.connect(location.origin);
+  // Rooms need a WebSocket: messages wait for it.
+  const stentor = Stentor.connect(location.origin, { transport: 'websocket' });
   stentor.on('state', (state, { reason }) => status(state === 'open', reason));
   stentor.room(ROOM).on('message', (data, { event }) => receive(event, data));
   stentor.publish(ROOM, { from: me, client }, 'joined').catch(failed);
