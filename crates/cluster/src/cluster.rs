@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  cores ── Broker::publish ──────────────► engine ──► other nodes
-//!  cores ◄── CommandInbox::receive ── task ◄── events ──┘
-//!  admin API ── ClusterPlane::command ──► this node first, then a question to the others
+//!  cores ◄── NodeInbox::receive ───── task ◄── events ──┘
+//!  admin API ── ClusterCommands::command ──► this node first, then a question to the others
 //! ```
 //!
 //! A message to rooms is delivered to the members on its own node before it leaves, whatever the engine does with it. Messages
@@ -13,13 +13,14 @@ mod absence;
 mod broker;
 mod revocations;
 mod sockets;
+mod topology;
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{ColdKeys, FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
 use crate::frame::{AnswerError, Answered, Frame, Frames, PresenceFrame, Question};
-use crate::metrics::{Counters, Gauges, count};
+use crate::metrics::{Counters, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::relay::Relays;
 use crate::rooms::{Content, RoomDriver, VacantRooms};
@@ -36,7 +37,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
-use stentor_ports::{Busy, ControlPlane, DataPlane, Ledger, Metric, RevocationList};
+use stentor_ports::{Busy, ControlPlane, Ledger, LocalNode, Order, RevocationList};
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 
@@ -171,32 +172,6 @@ impl Cluster {
         &self.feeds
     }
 
-    /// The figures of this node's part.
-    pub fn metrics(&self) -> Vec<Metric> {
-        let now = tokio::time::Instant::now().into_std();
-        let state = &*self.state();
-        let registry = &state.registry;
-        let age = registry.age(now).unwrap_or_default().as_secs();
-        let mut all = self.counters.metrics(&Gauges {
-            nodes: registry.nodes().len(),
-            unreadable_records: registry.unreadable(),
-            engine_away_seconds: usize::try_from(self.absence.duration().as_secs()).unwrap_or(usize::MAX),
-            registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
-            inbox_bytes: self.waiting.bytes(),
-            waiting: self.engine.waiting(),
-            feeds: self.feeds.stats(),
-            rooms: self.rooms.stats(),
-        });
-        all.extend(Relays::metrics(self.options.relays.as_deref()));
-        all
-    }
-
-    /// The nodes that are alive, by id.
-    pub fn nodes(&self) -> Vec<(NodeId, NodeRecord)> {
-        let state = self.state();
-        state.registry.nodes().iter().map(|(node, record)| (*node, record.clone())).collect()
-    }
-
     /// The other nodes that are alive.
     pub(crate) fn others(&self) -> BTreeSet<NodeId> {
         self.state().registry.others().map(|(node, _)| node).collect()
@@ -270,7 +245,7 @@ impl Cluster {
     pub async fn run(
         self: Arc<Self>,
         events: EventReceiver,
-        plane: Arc<dyn DataPlane>,
+        plane: Arc<dyn LocalNode>,
         mut stop: watch::Receiver<bool>,
     ) {
         // A message that waits for the data plane holds up what follows it, but no heartbeat.
@@ -299,14 +274,14 @@ impl Cluster {
         let _ = timeout(RELEASE_TIMEOUT, self.feeds.released()).await;
     }
 
-    async fn handle_events(self: &Arc<Self>, mut events: EventReceiver, plane: &Arc<dyn DataPlane>) {
+    async fn handle_events(self: &Arc<Self>, mut events: EventReceiver, plane: &Arc<dyn LocalNode>) {
         while let Some(event) = events.next().await {
             self.handle_event(event, plane).await;
         }
     }
 
     /// Reports that this node is alive, learns which others are, and ends surveys.
-    async fn keep_time(&self, plane: &Arc<dyn DataPlane>) {
+    async fn keep_time(&self, plane: &Arc<dyn LocalNode>) {
         let mut heartbeat = None;
         loop {
             let now = tokio::time::Instant::now().into_std();
@@ -344,7 +319,7 @@ impl Cluster {
         }
     }
 
-    fn surroundings<'a>(&'a self, plane: &'a dyn DataPlane) -> Surroundings<'a> {
+    fn surroundings<'a>(&'a self, plane: &'a dyn LocalNode) -> Surroundings<'a> {
         Surroundings {
             engine: &*self.engine,
             plane,
@@ -376,7 +351,7 @@ impl Cluster {
         }
     }
 
-    fn record(&self, plane: &dyn DataPlane) -> NodeRecord {
+    fn record(&self, plane: &dyn LocalNode) -> NodeRecord {
         NodeRecord {
             name: self.options.name.clone(),
             version: self.options.version.clone(),
@@ -386,7 +361,7 @@ impl Cluster {
         }
     }
 
-    fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>, plane: &dyn DataPlane) {
+    fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>, plane: &dyn LocalNode) {
         let now = tokio::time::Instant::now().into_std();
         let changes = {
             let registry = &mut self.state().registry;
@@ -419,7 +394,7 @@ impl Cluster {
         }
     }
 
-    async fn handle_event(self: &Arc<Self>, event: Event, plane: &Arc<dyn DataPlane>) {
+    async fn handle_event(self: &Arc<Self>, event: Event, plane: &Arc<dyn LocalNode>) {
         match event {
             Event::Message {
                 channel: Channel::Topic(Topic::Room(room)),
@@ -476,11 +451,11 @@ impl Cluster {
         }
     }
 
-    async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn DataPlane>) {
+    async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn LocalNode>) {
         match frame {
             Frame::Message(message) => {
                 count(&self.counters.received);
-                while plane.receive(message.clone()) == Err(Busy) {
+                while plane.receive(message.clone(), Order::Rooms) == Err(Busy) {
                     self.space.wait().await;
                 }
             }
@@ -509,7 +484,7 @@ impl Cluster {
     }
 
     /// Answers another node's question.
-    fn answer(self: &Arc<Self>, asker: NodeId, id: u64, question: Question, plane: &Arc<dyn DataPlane>) {
+    fn answer(self: &Arc<Self>, asker: NodeId, id: u64, question: Question, plane: &Arc<dyn LocalNode>) {
         let this = self.clone();
         let reply = move |answer: Result<Answered, AnswerError>| {
             // If the engine has no room, the asker reports this node as missing.

@@ -1,8 +1,8 @@
 //! Clusters: several nodes on one engine, which exchange messages and keep state that survives a node.
 //!
 //! - [`engine`]: what carries messages between nodes and keeps the state that must survive one: in memory, Redis or NATS.
-//! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterPlane`] is that data plane with the
-//!   sessions of all nodes, for the control plane.
+//! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterCommands`] are the
+//!   commands for the sessions of all nodes, for the control plane.
 //! - [`frame`]: what nodes send each other.
 //! - [`bridge`]: namespaces that are shared with Socket.IO's own servers.
 //! - [`socketio`]: what Socket.IO's own servers and emitters say to each other.
@@ -13,13 +13,13 @@
 
 pub mod bridge;
 mod cluster;
+mod commands;
 pub mod engine;
 mod feeds;
 mod finish;
 pub mod frame;
 mod metrics;
 mod node_id;
-mod plane;
 mod registry;
 mod relay;
 mod replaced;
@@ -32,10 +32,10 @@ mod surveys;
 mod tasks;
 
 pub use cluster::{Cluster, Options, REVOCATIONS_INTERVAL};
+pub use commands::{ClusterCommands, ClusterLifecycle};
 pub use engine::NODES_MAX;
 pub use feeds::SourceOf;
 pub use node_id::NodeId;
-pub use plane::{ClusterPlane, alone};
 pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NodeRecord};
 pub use relay::Relays;
 pub use surveys::SURVEY_TIMEOUT;

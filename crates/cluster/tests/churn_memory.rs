@@ -6,10 +6,6 @@
 #[path = "cluster/fixture.rs"]
 #[allow(dead_code)] // Nodes under test use more of it.
 mod fixture;
-#[macro_use]
-#[path = "../../edge/tests/harness/ignore.rs"]
-mod ignore;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -22,11 +18,11 @@ use stentor_cluster::engine::{
     Answer, Channel, Engine, EngineError, Event, EventSender, History, Lease, Limits, Reply, Request, events,
 };
 use stentor_cluster::frame::{Frame, Frames};
-use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
+use stentor_cluster::{Cluster, ClusterCommands, NodeId, Options};
 use stentor_hub::{Data, Epoch, FeedState, HistoryLimits, Key, Position, Room, Rooms, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Command, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Ledger, Pid, SocketName,
-    SocketQuestion, Target, Ticket, Wanted,
+    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, Ledger, Pid, SocketName,
+    SocketQuestion, Target, Ticket, Wanted, fake,
 };
 use tokio::sync::watch;
 
@@ -70,29 +66,14 @@ impl Engine for Sink {
     }
 }
 
-#[derive(Default)]
-struct Plane(Mutex<Vec<Wanted>>);
-
-impl CommandInbox for Plane {
-    ignore!(publish, receive, decide, update_room, update_feed, command, list_rooms);
-}
-
-impl DataPlane for Plane {
-    ignore!(metrics, readiness, pause_accepting, drain);
-
-    fn take_wanted(&self) -> Vec<Wanted> {
-        std::mem::take(&mut *self.0.lock().unwrap())
-    }
-}
-
 /// A node and its surroundings.
 struct Bench {
     id: NodeId,
     nodes: Arc<Mutex<Vec<(NodeId, Bytes)>>>,
     events: EventSender,
-    plane: Arc<Plane>,
+    wanted: Arc<Mutex<Vec<Wanted>>>,
     cluster: Arc<Cluster>,
-    all: ClusterPlane,
+    all: ClusterCommands,
     /// Names so far.
     drawn: usize,
 }
@@ -114,7 +95,7 @@ fn pid(node: NodeId, n: usize) -> Pid {
 impl Bench {
     fn wants(&self, key: &Key, wanted: bool) {
         self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
-        self.plane.0.lock().unwrap().push(Wanted { key: key.clone(), wanted, requesters: Vec::new() });
+        self.wanted.lock().unwrap().push(Wanted { key: key.clone(), wanted, requesters: Vec::new() });
         self.cluster.wanted();
     }
 
@@ -187,11 +168,15 @@ async fn clients_with_ever_new_names_leave_nothing_behind() {
     let (sender, receiver) = events(&Limits::default(), &ledger);
     let options = Options { history: vec![("kept/".into(), KEEP)], ledger: ledger.clone(), ..options() };
     let cluster = Cluster::new(id, options, Arc::new(Sink(nodes.clone())), &receiver, 0);
-    let plane = Arc::new(Plane::default());
+    let wanted = Arc::<Mutex<Vec<Wanted>>>::default();
+    let mut plane = fake::Node::new(|_| Ok(()));
+    let taken = wanted.clone();
+    plane.take_wanted = Box::new(move || std::mem::take(&mut *taken.lock().unwrap()));
+    let plane = Arc::new(plane);
     let (_stop, stopped) = watch::channel(false);
     tokio::spawn(cluster.clone().run(receiver, plane.clone(), stopped));
-    let all = ClusterPlane::new(plane.clone(), cluster.clone());
-    let mut bench = Bench { id, nodes, events: sender, plane, cluster, all, drawn: 0 };
+    let all = ClusterCommands::new(plane, cluster.clone());
+    let mut bench = Bench { id, nodes, events: sender, wanted, cluster, all, drawn: 0 };
     let mut held = Vec::new();
     for _ in 0..10 {
         bench.cycle().await;

@@ -10,10 +10,6 @@
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "the benchmark prints its measurements")]
 
-#[macro_use]
-#[path = "../../edge/tests/harness/ignore.rs"]
-mod ignore;
-
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,7 +21,8 @@ use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_delta::{self as delta, Differ, Seed};
 use stentor_hub::Key;
-use stentor_ports::{Busy, CommandInbox, ControlPlane, DataPlane, FeedUpdate, Target, Wanted};
+use stentor_ports::fake::{self, Call};
+use stentor_ports::{ControlPlane, DataPlane, FeedUpdate, Wanted};
 use tokio::sync::Notify;
 
 /// Number of versions of a synthetic document.
@@ -245,32 +242,24 @@ struct Counting {
     changed: Notify,
 }
 
-impl CommandInbox for Counting {
-    ignore!(publish, receive, update_room, decide, list_rooms);
-
-    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        match update {
-            FeedUpdate::Document(_) | FeedUpdate::Patched(..) => {
-                self.versions.fetch_add(1, Ordering::SeqCst);
-                self.changed.notify_one();
-            }
-            other => panic!("{key}: {other:?}"),
-        }
-        Ok(())
-    }
-
-    fn command(&self, _: Target, _: stentor_ports::Command) {}
-}
-
-impl DataPlane for Counting {
-    ignore!(metrics, readiness, pause_accepting, drain);
-
-    fn take_wanted(&self) -> Vec<Wanted> {
-        std::mem::take(&mut self.wanted.lock().unwrap())
-    }
-}
-
 impl Counting {
+    fn data_plane(self: &Arc<Self>) -> DataPlane {
+        let (this, asked) = (self.clone(), self.clone());
+        let mut node = fake::Node::new(move |call| {
+            match call {
+                Call::UpdateFeed(_, FeedUpdate::Document(_) | FeedUpdate::Patched(..)) => {
+                    this.versions.fetch_add(1, Ordering::SeqCst);
+                    this.changed.notify_one();
+                }
+                Call::UpdateFeed(key, other) => panic!("{key}: {other:?}"),
+                _ => {}
+            }
+            Ok(())
+        });
+        node.take_wanted = Box::new(move || std::mem::take(&mut asked.wanted.lock().unwrap()));
+        DataPlane::new(Arc::new(node))
+    }
+
     async fn until(&self, versions: u64) {
         while self.versions.load(Ordering::SeqCst) < versions {
             self.changed.notified().await;
@@ -315,7 +304,7 @@ fn through_the_control_plane(case: &str) -> Duration {
             ..Options::default()
         };
         let handle = tokio::runtime::Handle::current();
-        let control = Control::start(&handle, options, plane.clone(), plane.signals.clone()).unwrap();
+        let control = Control::start(&handle, options, plane.data_plane(), plane.signals.clone()).unwrap();
         plane.signals.wanted();
         plane.until(warm_up).await;
         let (before, first) = (cpu_time(), plane.versions.load(Ordering::SeqCst));

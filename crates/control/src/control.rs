@@ -156,7 +156,7 @@ impl Control {
     pub fn start(
         runtime: &Handle,
         options: Options,
-        data_plane: Arc<dyn DataPlane>,
+        data_plane: DataPlane,
         signals: Arc<Signals>,
     ) -> Result<Self, Error> {
         options.check()?;
@@ -177,7 +177,7 @@ impl Control {
         let (token, tls) = (options.admin.token.is_some(), options.admin_tls.is_some());
         tracing::info!(%admin_addr, token, tls, "the admin port is open");
         let metrics = Metrics::default();
-        let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
+        let (plane, busy_timeout) = (data_plane.feeds.clone(), options.admin.busy_timeout);
         let pushed_documents =
             PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let (changes, changed) = mpsc::channel(1);
@@ -226,10 +226,10 @@ impl Control {
         let mut tasks = JoinSet::new();
         tasks.spawn(feeds.run(changed, refetched, stopped.clone()));
         if let Some(auth) = options.auth {
-            tasks.spawn(auth.run(data_plane.clone(), options.hooks.clone(), stopped.clone()));
+            tasks.spawn(auth.run(stopped.clone()));
         }
         if let Some(hooks) = options.hooks {
-            tasks.spawn(hooks.run(data_plane.clone(), state.signals.clone(), stopped.clone()));
+            tasks.spawn(hooks.run(data_plane.topology.clone(), state.signals.clone(), stopped.clone()));
         }
         let state = Arc::new(state);
         let (state_of_listener, listening) = watch::channel(Listening::Yes);

@@ -19,14 +19,14 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Key;
-use stentor_ports::{DataPlane, FeedUpdate};
+use stentor_ports::FeedUpdate;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 /// The feeds' task, before it runs.
 pub(crate) struct Feeds {
-    data_plane: Arc<dyn DataPlane>,
+    data_plane: Arc<dyn stentor_ports::Feeds>,
     signals: Arc<Signals>,
     metrics: Metrics,
     upstreams: Upstreams,
@@ -72,7 +72,7 @@ impl Feeds {
     pub(crate) fn new(
         options: &FeedsOptions,
         upstreams: Upstreams,
-        data_plane: Arc<dyn DataPlane>,
+        data_plane: Arc<dyn stentor_ports::Feeds>,
         signals: Arc<Signals>,
         metrics: Metrics,
         pushed_documents: Arc<PushedDocuments>,
@@ -386,7 +386,11 @@ impl Feeds {
 const PAUSE_LOGGED: Duration = Duration::from_secs(5);
 
 /// Waits until the data plane has accepted the update.
-async fn deliver(data_plane: &dyn DataPlane, signals: &Signals, update: &Option<(Key, FeedUpdate)>) {
+async fn deliver(
+    data_plane: &dyn stentor_ports::Feeds,
+    signals: &Signals,
+    update: &Option<(Key, FeedUpdate)>,
+) {
     let Some((key, update)) = update else { return };
     // Without a deadline, this only returns after success.
     let _ = signals.when_space(None, || data_plane.update_feed(key, update.clone())).await;

@@ -124,7 +124,7 @@ impl Metrics {
 
 /// Metrics whose values are read when they are shown.
 pub(crate) struct Figures {
-    pub(crate) data_plane: Arc<dyn DataPlane>,
+    pub(crate) data_plane: DataPlane,
     pub(crate) feeds: Arc<FeedsView>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) counters: Vec<ProcessCounter>,

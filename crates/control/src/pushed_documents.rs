@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_delta::{Differ, Ignored};
 use stentor_hub::{FeedState, Key, KeyError, KeyRule};
-use stentor_ports::{DataPlane, FeedUpdate};
+use stentor_ports::{FeedUpdate, Feeds};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -184,7 +184,7 @@ impl Config {
 pub(crate) struct PushedDocuments {
     config: Current<Config>,
     busy_timeout: Duration,
-    data_plane: Arc<dyn DataPlane>,
+    data_plane: Arc<dyn Feeds>,
     signals: Arc<Signals>,
     processor: DocumentProcessor,
     differ: Arc<Differ>,
@@ -211,7 +211,7 @@ impl PushedDocuments {
     pub(crate) fn new(
         options: FeedsOptions,
         busy_timeout: Duration,
-        data_plane: Arc<dyn DataPlane>,
+        data_plane: Arc<dyn Feeds>,
         signals: Arc<Signals>,
     ) -> Arc<Self> {
         let (processor, table) = (DocumentProcessor::default(), Mutex::default());

@@ -23,10 +23,7 @@ const ANY: &str = "any";
 ///
 /// # Errors
 /// The text can't be encoded.
-pub fn sample_metrics(
-    data_plane: Arc<dyn DataPlane>,
-    counters: Vec<ProcessCounter>,
-) -> Result<String, fmt::Error> {
+pub fn sample_metrics(data_plane: DataPlane, counters: Vec<ProcessCounter>) -> Result<String, fmt::Error> {
     let metrics = Metrics::default();
     let upstream = Arc::<str>::from(ANY);
     let outcomes = ["changed", "unchanged", "not_modified"];
@@ -47,8 +44,12 @@ pub fn sample_metrics(
     reason::push_refusals().for_each(|reason| count(&metrics.push_refusals, reason));
     reason::refusals().for_each(|reason| count(&metrics.admin_refusals, reason));
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
-    let pushed_documents =
-        PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
+    let pushed_documents = PushedDocuments::new(
+        FeedsOptions::default(),
+        Duration::ZERO,
+        data_plane.feeds.clone(),
+        Signals::new(),
+    );
     let hooks = crate::hooks::Metrics::sample();
     let figures = Figures { data_plane, feeds, pushed_documents, counters, admin_tls: None };
     let registry = metrics.registry(figures, &auth, Some(&hooks));

@@ -1,7 +1,7 @@
 //! The data plane: one core is one driver, protocol stacks and one hub shard.
 //!
-//! [`Node::start`] opens the listeners and starts a thread per core; [`DataPlane`] is the control plane's
-//! handle on them. A core knows no async runtime and takes no lock that another core holds for long.
+//! [`Node::start`] opens the listeners and starts a thread per core; [`NodeHandle`] is the
+//! rest of the process's handle on them. A core knows no async runtime and takes no lock that another core holds for long.
 //!
 //! # Types of other crates
 //!
@@ -69,15 +69,16 @@ pub use options::{
 };
 pub use origin::{Origins, PatternError};
 pub use ports::{
-    Access, Acknowledged, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy,
-    CERTIFICATE_EXPIRY, Charge, Class, ClientConnection, ClientEvent, ClientFacts, Command, CommandError,
-    CommandInbox, Concerned, ControlPlane, Credentials, DataPlane, Decision, Denial, Done, Drain, EngineAway,
-    EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Handover, Histogram, HistogramSample, Identity,
-    IdentityFilter, LIST_BYTES_MAX, Ledger, Location, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX,
-    MOVING_TOPICS_MAX, MemberList, MembersQuery, Metric, MetricKind, MovingSocket, MovingSubscription,
-    NetworkError, Networks, NodeInfo, NodeTag, Notice, NoticeSink, Pid, Principal, PublicId, Publish,
-    PushDenied, PushResult, PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX, ReadResult,
-    Readiness, Recheck, RecheckAction, Relay, RelayPermit, RevocationList, RevocationsFull, Revoked,
+    Access, Acknowledged, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Broadcast,
+    Broker, Busy, CERTIFICATE_EXPIRY, Charge, Class, ClientConnection, ClientEvent, ClientFacts, Command,
+    CommandError, Commands, Concerned, ControlPlane, Credentials, Decision, Denial, Done, Drain, EngineAway,
+    EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Feeds, Handover, Histogram, HistogramSample,
+    Identity, IdentityFilter, IdentityReply, LIST_BYTES_MAX, Ledger, Lifecycle, LocalNode, Location,
+    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MemberList, MembersQuery, Metric, MetricKind,
+    MetricSource, MovingSocket, MovingSubscription, NetworkError, Networks, NodeInbox, NodeInfo, NodeTag,
+    Notice, NoticeSink, Order, PermissionReply, Pid, Principal, PublicId, Publish, PushDenied, PushResult,
+    PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX, ReadResult, Readiness, Recheck,
+    RecheckAction, Relay, RelayPermit, Reply, ReplyToEvent, RevocationList, RevocationsFull, Revoked,
     RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo,
     SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
     Wanted, expiries,

@@ -11,8 +11,8 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Authentication, Authenticator, Authorizer, Credentials, Decision, Identity, Principal, Question,
-    SignatureWork, Ticket,
+    Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Identity, Principal, Question,
+    SignatureWork,
 };
 
 /// The server's allocator, counted.
@@ -36,7 +36,7 @@ impl Authorizer for Tokens {
 impl Authenticator for Tokens {
     fn authenticate(
         &self,
-        _: Ticket,
+        _: Asking<'_>,
         credentials: &Credentials<'_>,
         _: &mut SignatureWork,
     ) -> Authentication {

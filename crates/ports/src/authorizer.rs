@@ -1,6 +1,6 @@
 //! Permissions: the port through which the data plane asks whether a client may do something.
 
-use super::{Identity, PublicId};
+use super::{Asking, Identity, PermissionReply, PublicId};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Ticket {
 /// A question to the [`Authorizer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Names the question in [`CommandInbox::decide`](super::CommandInbox::decide).
-    pub ticket: Ticket,
+    /// Gives out the means to answer a question that is [`Decision::Pending`].
+    pub asking: Asking<'a>,
     /// The session that asks. Before a client is connected, there is none.
     pub session: Option<PublicId>,
     /// A number for the client's address, or its /64 network of IPv6. Before a client is connected: 0.
@@ -65,6 +65,13 @@ pub struct Question<'a> {
     pub access: Access<'a>,
 }
 
+impl Question<'_> {
+    /// The means to answer a question that is [`Decision::Pending`].
+    pub fn later(&self) -> PermissionReply {
+        self.asking.later()
+    }
+}
+
 /// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -72,7 +79,7 @@ pub enum Decision {
     Allow,
     /// The client may not.
     Deny(Denial),
-    /// It isn't known yet: the answer follows by [`CommandInbox::decide`](super::CommandInbox::decide), within
+    /// It isn't known yet: the answer follows by [`Question::later`], within
     /// `limits.decision_timeout`. Until then the client's message or request waits, and so does what the client sends
     /// after it. Clients are refused with [`Denial::UNAVAILABLE`], and may try again, if no answer comes in time, if too many
     /// questions are open (`limits.decisions_max`), or if an application asks where nothing can wait: in another handler
@@ -132,7 +139,7 @@ impl Denial {
 /// On a node with an [`Authenticator`](super::Authenticator), the [`Identity`]'s is asked, and
 /// the authorizer of the node's options isn't.
 ///
-/// The data plane asks for what clients do. Commands of the control plane ([`super::CommandInbox`]) and an application's own
+/// The data plane asks for what clients do. Commands of the control plane ([`Commands`](super::Commands)) and an application's own
 /// acts are allowed without a question.
 pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Whether a client may do something. By default it may do everything.

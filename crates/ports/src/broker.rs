@@ -1,9 +1,9 @@
 //! Several nodes: the port through which a node passes on what the others have to know.
 //!
-//! Messages of other nodes enter through [`CommandInbox::receive`](super::CommandInbox::receive), and aren't passed on
+//! Messages of other nodes enter through [`NodeInbox::receive`](super::NodeInbox::receive), and aren't passed on
 //! again.
 
-use super::{Busy, Done, EngineAway, MemberList, MembersQuery, PublicId, SocketQuestion, Ticket};
+use super::{Busy, Done, EngineAway, MemberList, MembersQuery, PermissionReply, PublicId, SocketQuestion};
 use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Key, OutgoingPresence, Room, Rooms, Topic};
@@ -46,19 +46,19 @@ pub trait Broker: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Busy`]: the broker holds as much as it may. The core keeps the message, tries again within a few milliseconds,
-    /// and doesn't read from those who publish meanwhile; [`CommandInbox::publish`](super::CommandInbox::publish) and
+    /// and doesn't read from those who publish meanwhile; [`Commands::publish`](super::Commands::publish) and
     /// [`Command::Emit`](super::Command::Emit) are refused.
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
     /// Whether the engine orders feeds and rooms with history, for all nodes. Then messages to a single room with history, except
     /// volatile ones, leave by [`Self::publish_with_history`] instead, and members here receive them when they come back:
-    /// [`CommandInbox::update_room`](super::CommandInbox::update_room). Asked at the start of the node.
+    /// [`NodeInbox::update_room`](super::NodeInbox::update_room). Asked at the start of the node.
     fn orders_history(&self) -> bool {
         false
     }
 
-    /// A message to one room with history leaves this node, to get its position from the engine. With a ticket, its
-    /// publisher waits until [`CommandInbox::decide`](super::CommandInbox::decide) says that the engine has it, or why not;
+    /// A message to one room with history leaves this node, to get its position from the engine. The
+    /// `publisher` waits until it is answered that the engine has it, or why not;
     /// after `limits.decision_timeout` it is refused with `unavailable`, and the outcome is unknown. `source` is the source of the client's
     /// session ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
     ///
@@ -67,25 +67,25 @@ pub trait Broker: fmt::Debug + Send + Sync {
     fn publish_with_history(
         &self,
         _message: &Broadcast,
-        _ticket: Option<Ticket>,
+        _publisher: Option<PermissionReply>,
         _source: Option<u64>,
     ) -> Result<(), Busy> {
         Ok(())
     }
 
-    /// Looks for a socket on the other nodes, whose client waits: [`CommandInbox::deliver_socket`](super::CommandInbox::deliver_socket)
+    /// Looks for a socket on the other nodes, whose client waits: [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket)
     /// follows. `false`: no other node has it, or it can't be looked for now.
     fn find_socket(&self, _question: SocketQuestion) -> bool {
         false
     }
 
     /// A client named a position in a room that the engine orders, which is newer than what this node has, or of another
-    /// epoch. It waits until [`CommandInbox::update_room`](super::CommandInbox::update_room) brings what the engine has by
+    /// epoch. It waits until [`NodeInbox::update_room`](super::NodeInbox::update_room) brings what the engine has by
     /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
     fn confirm_history(&self, room: &Room);
 
     /// A client named a version of a feed of another epoch than this node's. It waits until
-    /// [`CommandInbox::update_feed`](super::CommandInbox::update_feed) brings what the engine has, and then
+    /// [`Feeds::update_feed`](super::Feeds::update_feed) brings what the engine has, and then
     /// [`FeedUpdate::Confirmed`](super::FeedUpdate::Confirmed) with the number of a read that began after this call. Returns the
     /// greatest number so far. The feed's interest may be reported after this call, by another core.
     fn confirm_feed(&self, key: &Key) -> u64;

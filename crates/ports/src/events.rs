@@ -3,13 +3,13 @@
 //! ```text
 //!  client ── event ── its core ── EventSink::handle ──► the application
 //!                        ▲                                  │
-//!                        └──── CommandInbox::reply ◄────────┘
+//!                        └──────── ReplyToEvent  ◄─────────┘
 //! ```
 //!
 //! The client's message waits for the reply as for a permission, and nothing that the client sends after it is read: a session
 //! has one event with the application at a time, so its events keep their order.
 
-use super::{Denial, Identity, PublicId, Ticket};
+use super::{Asking, Denial, Identity, PublicId, ReplyToEvent};
 use crate::Arguments;
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use stentor_hub::{Data, Room, Rooms};
 /// An event of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientEvent<'a> {
-    /// Names the event in [`CommandInbox::reply`](super::CommandInbox::reply).
-    pub ticket: Ticket,
+    /// Gives out the means to reply.
+    pub asking: Asking<'a>,
     /// The session that sent it.
     pub session: PublicId,
     /// Who its client is. `None`: the node has no [`Authenticator`](super::Authenticator).
@@ -38,6 +38,13 @@ pub struct ClientEvent<'a> {
     pub arguments: Arguments<'a>,
     /// Whether the client receives [`EventReply::ack`].
     pub wants_ack: bool,
+}
+
+impl ClientEvent<'_> {
+    /// The means to reply.
+    pub fn later(&self) -> ReplyToEvent {
+        self.asking.later()
+    }
 }
 
 /// What the application does for an event, in the order of the fields.
@@ -82,7 +89,7 @@ pub trait EventSink: fmt::Debug + Send + Sync {
     /// Whether it takes events of this name. `is_known`: the server would handle the event itself otherwise.
     fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool;
 
-    /// Takes an event. [`CommandInbox::reply`](super::CommandInbox::reply) follows, within `limits.decision_timeout`; otherwise
+    /// Takes an event. A reply follows ([`ClientEvent::later`]), within `limits.decision_timeout`; otherwise
     /// the client is refused with [`Denial::UNAVAILABLE`].
     ///
     /// # Errors

@@ -3,12 +3,12 @@
 //! ```text
 //!  a request or CONNECT ── Credentials ──► Authenticator::authenticate ── Accepted(Identity) ──► the session keeps it
 //!                                              │                     └── Refused(Denial) ────► HTTP 401, CONNECT_ERROR, …
-//!                                              └── Pending ── CommandInbox::identify ─► handled again
+//!                                              └── Pending ── IdentityReply ─► handled again
 //!  what the session asks for ── Question ──► Identity::authorizer
-//!  revoked, new permissions ── CommandInbox::recheck ──► the sessions that it is about
+//!  revoked, new permissions ── Commands::recheck ──► the sessions that it is about
 //! ```
 
-use super::{Authorizer, Denial, Principal, PublicId, Ticket};
+use super::{Asking, Authorizer, Denial, Principal, PublicId, Ticket};
 use crate::source_of;
 use std::fmt;
 use std::net::IpAddr;
@@ -101,7 +101,7 @@ pub enum Authentication {
     Accepted(Arc<Identity>),
     /// The client isn't let in. The code is one of [`Denial`]'s, so that clients know what to do.
     Refused(Denial),
-    /// It isn't known yet: [`CommandInbox::identify`](super::CommandInbox::identify) follows, within `limits.decision_timeout`.
+    /// It isn't known yet: an [`IdentityReply`](super::IdentityReply) follows, within `limits.decision_timeout`.
     /// Until then the client's request or message waits.
     Pending,
     /// Verifying the token takes more work than this turn has left ([`SignatureWork::take`]). The data plane asks again in a later one.
@@ -150,7 +150,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
     /// before it is verified.
     fn authenticate(
         &self,
-        ticket: Ticket,
+        asking: Asking<'_>,
         credentials: &Credentials<'_>,
         work: &mut SignatureWork,
     ) -> Authentication;
@@ -223,7 +223,7 @@ pub enum RecheckAction {
     Renew,
 }
 
-/// The request of [`CommandInbox::recheck`](super::CommandInbox::recheck).
+/// The request of [`Commands::recheck`](super::Commands::recheck).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recheck {
     /// With which sessions.

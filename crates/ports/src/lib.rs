@@ -4,41 +4,53 @@
 //! Any thread may call these traits, and no call blocks. A full inbox is an answer ([`Busy`]): the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
+mod answers;
 mod arguments;
 mod authorizer;
 mod broker;
+mod commands;
+mod control_plane;
+mod data_plane;
+mod done;
 mod events;
 mod exposition;
+#[cfg(feature = "fake")]
+pub mod fake;
+mod feeds;
 mod identity;
-mod inbox;
 pub mod ledger;
+mod lifecycle;
 mod lists;
 mod members;
 mod moving;
 mod networks;
+mod node_inbox;
 mod node_tag;
 mod notices;
-mod plane;
 mod pushed;
 mod readiness;
 mod relay;
 mod session_id;
 mod sid;
+mod topology;
 
+pub use answers::{Answer, Answers, Asking, IdentityReply, PermissionReply, Reply, ReplyToEvent};
 pub use arguments::Arguments;
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
 pub use broker::{Broadcast, Broker};
+pub use commands::{Acknowledged, Command, Commands, Concerned, Named, Publish, Target};
+pub use control_plane::ControlPlane;
+pub use data_plane::{DataPlane, LocalNode};
+pub use done::{Busy, CommandError, Done};
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
+pub use feeds::{FeedUpdate, Feeds, REQUESTERS_MAX, Wanted};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck,
     RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork,
 };
-pub use inbox::{
-    Acknowledged, Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, Named, Publish,
-    RoomUpdate, Target,
-};
 pub use ledger::{Charge, Class, Ledger};
+pub use lifecycle::{Drain, Lifecycle, MetricSource};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
     SessionList,
@@ -49,11 +61,12 @@ pub use moving::{
     SocketName, SocketQuestion, SocketRequest,
 };
 pub use networks::{NetworkError, Networks, network_of, source_of};
+pub use node_inbox::{NodeInbox, Order, RoomUpdate};
 pub use node_tag::NodeTag;
 pub use notices::{Notice, NoticeSink};
-pub use plane::{ControlPlane, DataPlane, Drain, NodeInfo, REQUESTERS_MAX, Wanted};
 pub use pushed::{FeedSource, PushDenied, PushResult, PushedFeed, PushedFeeds, ReadResult};
 pub use readiness::{EngineAway, Readiness};
 pub use relay::{ClientConnection, Handover, Location, Relay, RelayPermit, SessionClaim, SessionName};
 pub use session_id::PublicId;
 pub use sid::Sid;
+pub use topology::{NodeInfo, Topology};

@@ -4,10 +4,10 @@
 //!   node that the client has reached           broker                     node that has the socket
 //!   CONNECT with a pid of another node ─ find_socket ─► ...... describe ─► SocketRequest::Describe
 //!     the CONNECT waits                                                      ends the connection that it still has
-//!   CommandInbox::expect_socket ◄──────────────── ....... its rooms ◄──────
+//!   NodeInbox::expect_socket ◄─────────────────── ....... its rooms ◄──────
 //!     joins the rooms, for nobody yet
 //!     the interest is established ───────────────► ........... take ──────► SocketRequest::Take
-//!   CommandInbox::deliver_socket ◄─────────────── ... what it missed ◄──── forgets it
+//!   NodeInbox::deliver_socket ◄────────────────── ... what it missed ◄──── forgets it
 //!     the CONNECT is handled
 //! ```
 

@@ -1,8 +1,8 @@
 //! Several nodes: the port through which a connection leaves for the node that has its client's session.
 //!
 //! ```text
-//!  client ── this core ── Relay::relay ──► another node: DataPlane::adopt(Relayed) ── its core
-//!                            └── that node can't be reached: DataPlane::adopt(Returned) ── a core of this node
+//!  client ── this core ── Relay::relay ──► another node: NodeInbox::adopt(Relayed) ── its core
+//!                            └── that node can't be reached: NodeInbox::adopt(Returned) ── a core of this node
 //! ```
 //!
 //! The connection leaves as a socket, with what was read of it, where a request begins and nothing is in flight: from then on its
@@ -102,7 +102,7 @@ pub trait Relay: fmt::Debug + Send + Sync {
     fn reaches(&self, node: NodeTag) -> bool;
 
     /// Passes a connection through to a node. If that isn't possible, it comes back
-    /// ([`DataPlane::adopt`](crate::DataPlane::adopt)).
+    /// ([`NodeInbox::adopt`](crate::NodeInbox::adopt)).
     fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit);
 
     /// Looks for a node that isn't known to be alive: it may have started a moment ago.

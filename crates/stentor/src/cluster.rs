@@ -7,13 +7,15 @@ use anyhow::Context;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stentor_cluster::bridge::{self, BridgedPlane, Bridges, Connections};
+use stentor_cluster::bridge::{self, BridgedCommands, Bridges, Connections};
 use stentor_cluster::engine::{
     ConnectError, ConnectOptions, EventReceiver, Limits, connect as connect_engine,
 };
-use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options, Relays};
+use stentor_cluster::{Cluster, ClusterCommands, ClusterLifecycle, NodeId, Options, Relays};
 use stentor_cluster_settings::Identity;
-use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
+use stentor_ports::{
+    Broker, ControlPlane, DataPlane, Ledger, LocalNode, NodeTag, NoticeSink, Relay, RevocationList,
+};
 use thread::ClusterThread;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -23,8 +25,10 @@ use tokio::task::JoinHandle;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Adds the metrics of a cluster and of bridges to the data plane `local`, for the reference.
-pub(crate) fn with_all_metrics(local: Arc<dyn DataPlane>) -> anyhow::Result<Arc<dyn DataPlane>> {
-    Ok(Arc::new(bridge::alone(Arc::new(stentor_cluster::alone(local)))?))
+pub(crate) fn add_all_metrics(data_plane: &mut DataPlane) -> anyhow::Result<()> {
+    data_plane.metrics.push(Cluster::alone());
+    data_plane.metrics.push(Bridges::alone()?);
+    Ok(())
 }
 
 /// A node that is connected to its engine, or to Socket.IO's servers, before its data plane starts.
@@ -259,17 +263,23 @@ impl Joining {
     }
 
     /// Connects the data plane with the cluster. Returns the data plane as the control plane must see it.
-    pub(crate) fn start(self, local: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
+    pub(crate) fn start(self, local: Arc<dyn LocalNode>) -> (DataPlane, Member) {
         let (stop, stopped) = watch::channel(false);
-        let (mut plane, mut tasks, mut own) = (local.clone(), Vec::new(), None);
+        let (mut plane, mut tasks, mut own) = (DataPlane::new(local.clone()), Vec::new(), None);
         if let Some(JoinedCluster { cluster, events, relays, internal }) = self.cluster {
             own = Some(relays.start(internal, local.clone()));
             tasks.push(self.thread.spawn(cluster.clone().run(events, local.clone(), stopped.clone())));
-            plane = Arc::new(ClusterPlane::new(plane, cluster));
+            let commands = Arc::new(ClusterCommands::new(local.clone(), cluster.clone()));
+            plane.commands = commands.clone();
+            plane.feeds = commands;
+            plane.lifecycle = Arc::new(ClusterLifecycle::new(local.clone(), cluster.clone()));
+            plane.metrics.push(cluster.clone());
+            plane.topology = Some(cluster);
         }
         if let Some((bridges, connections)) = self.bridges {
             tasks.push(self.thread.spawn(bridges.clone().run(connections, local.clone(), stopped)));
-            plane = Arc::new(BridgedPlane::new(local, plane, bridges));
+            plane.metrics.push(bridges.clone());
+            plane.commands = Arc::new(BridgedCommands::new(local, plane.commands, bridges));
         }
         (plane, Member { stop, tasks, internal: own, _thread: self.thread })
     }

@@ -23,7 +23,8 @@ use crate::service_manager::{Notice, notify};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{CoreFailed, DataPlane, Drain};
+use stentor_edge::CoreFailed;
+use stentor_ports::{Drain, Lifecycle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -94,7 +95,7 @@ pub(crate) fn signals(
 /// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended`
 /// completes when the data plane has ended, `failed` when a part of the control plane has died.
 pub(crate) async fn run(
-    plane: Arc<dyn DataPlane>,
+    plane: Arc<dyn Lifecycle>,
     ended: impl Future<Output = Result<(), CoreFailed>>,
     failed: impl Future<Output = ()>,
     mut signals: mpsc::Receiver<&'static str>,

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
 use stentor_edge::{
-    CommandInbox, Done, IdentityFilter, NodeHandle, PreparedTls, Recheck, RecheckAction, TlsHandle,
+    Commands, Done, IdentityFilter, NodeHandle, PreparedTls, Recheck, RecheckAction, TlsHandle,
 };
 use tokio::sync::oneshot;
 

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminListener, Secrets};
-use stentor_edge::{DataPlane, Done, Drain, StaticRoute};
+use stentor_edge::{Done, Drain, Lifecycle, StaticRoute};
 use tokio::sync::mpsc;
 
 /// Time that a takeover waits for the cores to stop accepting. The new process waits 5 s.
@@ -151,7 +151,7 @@ pub(crate) async fn serve(
     if !config.server.takeover_socket.is_empty() {
         let (listener, unpublished) = TakeoverListener::open(Path::new(&config.server.takeover_socket))?;
         let admin = control.admin_listener();
-        let running = RunningServer { plane: plane.clone(), sockets, admin, signals: sender };
+        let running = RunningServer { lifecycle: plane.lifecycle.clone(), sockets, admin, signals: sender };
         let serve = move || listener.serve(&running);
         std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
         published = Some(unpublished);
@@ -181,7 +181,7 @@ pub(crate) async fn serve(
         notify(Notice::Stopping);
         drain(&reloader.running(), !is_activated)
     };
-    let outcome = lifecycle::run(plane, ended, control.failed(), signals, stopping).await;
+    let outcome = lifecycle::run(plane.lifecycle, ended, control.failed(), signals, stopping).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
     }
@@ -193,7 +193,7 @@ pub(crate) async fn serve(
 
 /// This process, as seen by one that takes over.
 struct RunningServer {
-    plane: Arc<dyn DataPlane>,
+    lifecycle: Arc<dyn Lifecycle>,
     /// The listening sockets, which are closed in the last phase of a drain.
     sockets: Vec<Weak<OwnedFd>>,
     admin: AdminListener,
@@ -210,8 +210,8 @@ impl Running for RunningServer {
     fn pause_accepting(&self, is_paused: bool) {
         self.admin.pause(is_paused);
         let (done, answer) = std::sync::mpsc::channel();
-        self.plane.pause_accepting(is_paused, Done::new(move |_| _ = done.send(())));
-        // An error means that it took too long, or that the cores have ended.
+        self.lifecycle.pause_accepting(is_paused, Done::new(move |_| _ = done.send(())));
+        // An error: it took too long, or the cores have ended.
         let _ = answer.recv_timeout(STOP_ACCEPTING_WITHIN);
     }
 

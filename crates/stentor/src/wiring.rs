@@ -18,13 +18,14 @@ use std::sync::{Arc, Weak};
 use stentor_control::{
     AdminTls, Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Reload, Signals,
 };
-use stentor_edge::{CoreFailed, DataPlane, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
+use stentor_edge::{CoreFailed, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
+use stentor_ports::DataPlane;
 
 /// A listening server.
 pub(crate) struct Launched {
     /// Address, driver and cores of the data plane.
     pub(crate) started: Started,
-    pub(crate) plane: Arc<dyn DataPlane>,
+    pub(crate) plane: DataPlane,
     pub(crate) control: Control,
     /// The listening sockets of the data plane.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
@@ -169,17 +170,13 @@ pub(crate) async fn launch(
     })?;
     let started = node.started().clone();
     let sockets = node.sockets().to_vec();
-    if let Some(hooks) = &control.hooks {
-        // Only this node's clients use them.
-        hooks.connect(node.plane());
-    }
-    let own_plane = node.plane();
+    let handle = node.plane();
     let (plane, member) = match joining {
         Some(joining) => {
-            let (plane, member) = joining.start(node.plane());
+            let (plane, member) = joining.start(handle.clone());
             (plane, Some(member))
         }
-        None => (own_plane.clone() as _, None),
+        None => (DataPlane::new(handle.clone()), None),
     };
     let runtime = tokio::runtime::Handle::current();
     let reload: Option<Arc<dyn Reload>> = Some(reloader.clone());
@@ -190,7 +187,7 @@ pub(crate) async fn launch(
         other => other.into(),
     })?;
     reloader.started(Parts {
-        plane: own_plane,
+        plane: handle,
         control: control.handle(),
         admin_addr: control.admin_addr(),
         auth: parts_auth,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use stentor_hub::{Data, Rooms};
 use stentor_json as json;
 use stentor_ports::{
-    Acknowledged, Command, CommandError, Concerned, DataPlane, Done, Principal, PublicId, ROOMS_LISTED_MAX,
+    Acknowledged, Command, CommandError, Concerned, Done, LocalNode, Principal, PublicId, ROOMS_LISTED_MAX,
     RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
 use tokio::sync::oneshot;
@@ -77,7 +77,7 @@ impl Bridge {
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         request: Request,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
     ) -> Result<(), Refused> {
         count(&self.counters.requests_received);
         if !self.allowance.take(Instant::now(), REQUEST_BYTES) {
@@ -154,7 +154,7 @@ impl Bridge {
         event: Event,
         timeout: Duration,
         asker: Asker,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
     ) -> Result<(), Refused> {
         let local = namespace.local(selection, &**plane)?;
         let mut clients = 0;
@@ -190,7 +190,7 @@ impl Bridge {
         namespace: &Namespace,
         target: Asked,
         asker: Option<Asker>,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<(), Refused> {
         let (target, is_single) = match target {
@@ -217,7 +217,7 @@ impl Bridge {
     /// be, when there is room for it.
     pub(super) async fn carry_out(
         &self,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
         target: &Target,
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<Concerned, CommandError> {
@@ -233,7 +233,7 @@ impl Bridge {
 
     async fn submit(
         &self,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
         target: &Target,
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<Concerned, CommandError> {
@@ -252,8 +252,8 @@ impl Bridge {
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
         asker: Option<Asker>,
-        plane: &Arc<dyn DataPlane>,
-        body: impl FnOnce(Arc<dyn DataPlane>, Arc<Namespace>) -> F,
+        plane: &Arc<dyn LocalNode>,
+        body: impl FnOnce(Arc<dyn LocalNode>, Arc<Namespace>) -> F,
     ) where
         F: Future<Output = ResponseBody> + Send + 'static,
     {
@@ -282,7 +282,7 @@ impl Bridge {
 }
 
 /// Sessions of this node. If it is overloaded, or stops, there are none.
-async fn sessions(plane: &dyn DataPlane, namespace: &Namespace, local: &Local) -> Vec<SessionInfo> {
+async fn sessions(plane: &dyn LocalNode, namespace: &Namespace, local: &Local) -> Vec<SessionInfo> {
     if local.is_empty() {
         return Vec::new();
     }
@@ -296,7 +296,7 @@ async fn sessions(plane: &dyn DataPlane, namespace: &Namespace, local: &Local) -
 }
 
 /// Rooms with members on this node, those of single sessions included.
-async fn rooms(plane: &dyn DataPlane, namespace: &Namespace) -> Vec<Arc<str>> {
+async fn rooms(plane: &dyn LocalNode, namespace: &Namespace) -> Vec<Arc<str>> {
     let (done, answered) = oneshot::channel();
     let done = Done::new(move |result: Result<RoomList, _>| _ = done.send(result));
     let (prefix, after) = (String::new(), String::new());

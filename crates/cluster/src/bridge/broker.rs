@@ -1,8 +1,9 @@
 //! All bridges of a node, between its data plane and the rest of its cluster.
 
 use super::metrics::{Figures, metrics};
-use super::{Adapter, Bridge, ConnectError, Namespace, Options, Pushes};
+use super::{Adapter, Bridge, ConnectError, Namespace, Options, Parser, Pushes, SubscriptionMode};
 use crate::engine::redis::link::Link;
+use crate::engine::{Address, Limits};
 use crate::metrics::count;
 use crate::space::Space;
 use std::collections::HashMap;
@@ -10,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Busy, ControlPlane, DataPlane, Done, EngineAway, Ledger, MemberList, MembersQuery,
-    Metric, SocketQuestion, Ticket,
+    Broadcast, Broker, Busy, ControlPlane, Done, EngineAway, Histogram, Ledger, LocalNode, MemberList,
+    MembersQuery, Metric, MetricSource, PermissionReply, SocketQuestion,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -70,6 +71,26 @@ impl Bridges {
         Ok(Arc::new(Self { bridges, namespaces, inner, control: OnceLock::new(), space }))
     }
 
+    /// The bridges of a node that shares a namespace with nobody, to show what such a node measures.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn alone() -> Result<Arc<Self>, ConnectError> {
+        let options = Options {
+            address: Address::parse("redis://127.0.0.1").map_err(ConnectError)?,
+            ca_file: None,
+            identity: None,
+            wait: true,
+            limits: Limits::default(),
+            prefix: "PREFIX".into(),
+            namespaces: Vec::new(),
+            adapter: Adapter::default(),
+            mode: SubscriptionMode::default(),
+            parser: Parser::default(),
+        };
+        Self::new(&[options], None, &Arc::new(Ledger::new(0)))
+    }
+
     /// Connects those that aren't to wait until they can.
     ///
     /// # Errors
@@ -100,7 +121,7 @@ impl Bridges {
     pub async fn run(
         self: Arc<Self>,
         connections: Connections,
-        plane: Arc<dyn DataPlane>,
+        plane: Arc<dyn LocalNode>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut tasks = JoinSet::new();
@@ -131,8 +152,14 @@ impl Bridges {
         let _ = stop.wait_for(|is_stopped| *is_stopped).await;
     }
 
-    /// The figures of all bridges.
-    pub fn metrics(&self) -> Vec<Metric> {
+    /// How a namespace is shared. Empty: it isn't.
+    pub(super) fn find(&self, namespace: &str) -> &[Way] {
+        self.namespaces.get(namespace).map_or(&[], |ways| &**ways)
+    }
+}
+
+impl MetricSource for Bridges {
+    fn metrics(&self) -> Vec<Metric> {
         let figures: Vec<_> = self
             .bridges
             .iter()
@@ -149,9 +176,8 @@ impl Bridges {
         metrics(&figures)
     }
 
-    /// How a namespace is shared. Empty: it isn't.
-    pub(super) fn find(&self, namespace: &str) -> &[Way] {
-        self.namespaces.get(namespace).map_or(&[], |ways| &**ways)
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
     }
 }
 
@@ -189,10 +215,10 @@ impl Broker for Bridges {
     fn publish_with_history(
         &self,
         message: &Broadcast,
-        ticket: Option<Ticket>,
+        publisher: Option<PermissionReply>,
         source: Option<u64>,
     ) -> Result<(), Busy> {
-        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, ticket, source))
+        self.inner.as_ref().map_or(Ok(()), |inner| inner.publish_with_history(message, publisher, source))
     }
 
     fn send_presence(&self, message: &OutgoingPresence) {

@@ -9,11 +9,11 @@ use crate::metrics::count;
 use crate::socketio::{Event, Selection};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use stentor_ports::{Busy, Command, DataPlane};
+use stentor_ports::{Busy, Command, LocalNode, Order};
 
 impl Bridge {
     /// Handles what arrives, in order, for as long as the node runs.
-    pub(super) async fn handle_all(self: Arc<Self>, plane: Arc<dyn DataPlane>) {
+    pub(super) async fn handle_all(self: Arc<Self>, plane: Arc<dyn LocalNode>) {
         loop {
             let taken = self.inbox.next().await;
             if let Err(reason) = self.handle(&taken, &plane).await {
@@ -29,7 +29,7 @@ impl Bridge {
         }
     }
 
-    async fn handle(self: &Arc<Self>, taken: &Taken<'_>, plane: &Arc<dyn DataPlane>) -> Result<(), Refused> {
+    async fn handle(self: &Arc<Self>, taken: &Taken<'_>, plane: &Arc<dyn LocalNode>) -> Result<(), Refused> {
         let arrived = &taken.message;
         let namespace = &self.namespaces[arrived.namespace];
         if let Kind::Broadcast(Some(room)) = &arrived.kind
@@ -66,7 +66,7 @@ impl Bridge {
         selection: &Selection,
         event: Event,
         volatile: bool,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
     ) -> Result<(), Refused> {
         let local = namespace.local(selection, &**plane)?;
         if local.is_empty() {
@@ -83,7 +83,7 @@ impl Bridge {
         }
         let Some(message) = local.into_broadcast(event, volatile) else { return Ok(()) };
         self.has_delivered.store(true, Ordering::Relaxed);
-        while plane.receive_in_order(message.clone()) == Err(Busy) {
+        while plane.receive(message.clone(), Order::Namespace) == Err(Busy) {
             self.space.wait().await;
         }
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  cores ── Broker::publish ───────────► Bridge ──► Redis ──► Socket.IO's servers, other nodes
-//!  cores ◄── CommandInbox::receive ── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
+//!  cores ◄── NodeInbox::receive ───── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
 //! ```
 //!
 //! Messages of a shared namespace take only this way, also between nodes of Stentor, which are servers among others. Messages
@@ -11,6 +11,7 @@
 //! [`crate::socketio`] has the formats.
 
 mod answers;
+mod bridged;
 mod broker;
 mod commands;
 mod connection;
@@ -20,14 +21,13 @@ mod inbox;
 mod metrics;
 mod namespace;
 mod pending;
-mod plane;
 mod protocol;
 mod refused;
 mod sessions;
 mod shards;
 
+pub use bridged::BridgedCommands;
 pub use broker::{Bridges, Connections};
-pub use plane::{BridgedPlane, alone};
 
 use crate::engine::common::Outgoing;
 use crate::engine::redis::publisher::Publish;

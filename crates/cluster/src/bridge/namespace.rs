@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use stentor_hub::{Data, Room, RoomError, Rooms, ShrinkingMap};
-use stentor_ports::{Broadcast, DataPlane, PublicId, Target};
+use stentor_ports::{Broadcast, LocalNode, PublicId, Target};
 
 /// The event's name for clients of Socket.IO if a message has none.
 const DEFAULT_EVENT: &str = "message";
@@ -121,13 +121,13 @@ impl Namespace {
     }
 
     /// Whether a message to the room may concern sessions of this node.
-    pub(super) fn may_concern(&self, room: &str, plane: &dyn DataPlane) -> bool {
+    pub(super) fn may_concern(&self, room: &str, plane: &dyn LocalNode) -> bool {
         PublicId::parse(room).is_some_and(|id| plane.may_have(id)) || self.rooms().contains(room)
     }
 
     /// The sessions of this node that a selection has. A name that can't be one of a room refuses all of it: left out, fewer
     /// rooms would be excepted, or no room would mean all.
-    pub(super) fn local(&self, selection: &Selection, plane: &dyn DataPlane) -> Result<Local, Refused> {
+    pub(super) fn local(&self, selection: &Selection, plane: &dyn LocalNode) -> Result<Local, Refused> {
         let names = selection.rooms.iter().chain(&selection.except);
         for name in names {
             self.all_members.sibling(name).map_err(|_| Refused::RoomName)?;

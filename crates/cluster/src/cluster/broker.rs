@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use stentor_hub::{Key, OutgoingPresence, Room, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, SocketQuestion, Ticket,
+    Broadcast, Broker, Busy, Done, EngineAway, MemberList, MembersQuery, PermissionReply, SocketQuestion,
 };
 
 impl Cluster {
@@ -66,10 +66,10 @@ impl Broker for Cluster {
     fn publish_with_history(
         &self,
         message: &Broadcast,
-        ticket: Option<Ticket>,
+        publisher: Option<PermissionReply>,
         source: Option<u64>,
     ) -> Result<(), Busy> {
-        self.append(message, ticket.map(Publisher::Client), source, None).map_err(|_| Busy)
+        self.append(message, publisher.map(Publisher::Client), source, None).map_err(|_| Busy)
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {

@@ -15,7 +15,7 @@ use crate::tasks::done;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_ports::{
-    DataPlane, Done, IdentityFilter, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
+    Done, IdentityFilter, LocalNode, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
 };
 
 /// Interval at which a node compares its list with those of the others.
@@ -46,7 +46,7 @@ impl Cluster {
         let _ = self.send(whom, &Frame::Revocations(frame));
     }
 
-    pub(super) fn handle_revocations(&self, sender: NodeId, frame: RevocationsFrame, plane: &dyn DataPlane) {
+    pub(super) fn handle_revocations(&self, sender: NodeId, frame: RevocationsFrame, plane: &dyn LocalNode) {
         let Some(list) = &self.options.revocations else { return };
         let send = |frame| self.send_revocations(Channel::Node(sender), frame);
         let own = list.digest();
@@ -81,7 +81,7 @@ impl Cluster {
         &self,
         recheck: Recheck,
         reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
-        plane: &dyn DataPlane,
+        plane: &dyn LocalNode,
     ) {
         let revokes = recheck.action == RecheckAction::Disconnect && recheck.filter.session.is_none();
         let kept = match &self.options.revocations {
@@ -101,7 +101,7 @@ impl Cluster {
 }
 
 /// Ends the sessions of tokens that have become void. Returns whether the list has room for more.
-fn merge(list: &Arc<dyn RevocationList>, entries: Vec<Revoked>, plane: &dyn DataPlane) -> bool {
+fn merge(list: &Arc<dyn RevocationList>, entries: Vec<Revoked>, plane: &dyn LocalNode) -> bool {
     let merged = list.merge(entries);
     if merged != Ok(false) {
         let recheck = Recheck { filter: IdentityFilter::default(), action: RecheckAction::EndRevoked };

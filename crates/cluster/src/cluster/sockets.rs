@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_hub::{Epoch, Position, Room, Topic};
 use stentor_ports::{
-    Charge, Class, DataPlane, Done, Ledger, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest,
+    Charge, Class, Done, Ledger, LocalNode, MovingSocket, Pid, SocketName, SocketQuestion, SocketRequest,
     Ticket,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -166,7 +166,7 @@ impl Cluster {
     }
 
     /// Looks for sockets, for ever.
-    pub(crate) async fn find_sockets(self: &Arc<Self>, plane: &Arc<dyn DataPlane>) {
+    pub(crate) async fn find_sockets(self: &Arc<Self>, plane: &Arc<dyn LocalNode>) {
         let receiver = self.sockets.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut questions) = receiver else { return std::future::pending().await };
         let mut finds = JoinSet::new();
@@ -181,7 +181,7 @@ impl Cluster {
         }
     }
 
-    async fn bring(&self, SocketQuestion { ticket, name }: SocketQuestion, plane: &dyn DataPlane) {
+    async fn bring(&self, SocketQuestion { ticket, name }: SocketQuestion, plane: &dyn LocalNode) {
         let found = timeout(FIND_TIMEOUT, self.find(ticket, &name, plane)).await;
         let (outcome, socket) = match found {
             Ok(Ok(socket)) => (Outcome::Found, Some(socket)),
@@ -197,7 +197,7 @@ impl Cluster {
         &self,
         ticket: Ticket,
         name: &SocketName,
-        plane: &dyn DataPlane,
+        plane: &dyn LocalNode,
     ) -> Result<MovingSocket, Outcome> {
         let (owner, socket) = self.locate(name).await?;
         let rooms = rooms_of(&socket);
@@ -288,7 +288,7 @@ impl Cluster {
         self: &Arc<Self>,
         sender: NodeId,
         frame: SocketFrame,
-        plane: &Arc<dyn DataPlane>,
+        plane: &Arc<dyn LocalNode>,
     ) {
         match frame {
             SocketFrame::Question { id, name, request } => {
@@ -317,7 +317,7 @@ impl Cluster {
         self: &Arc<Self>,
         name: SocketName,
         done: Done<Option<MovingSocket>>,
-        plane: Arc<dyn DataPlane>,
+        plane: Arc<dyn LocalNode>,
     ) {
         let this = self.clone();
         tokio::spawn(async move {

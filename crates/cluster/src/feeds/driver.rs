@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Position};
 use stentor_ports::{
-    Busy, Charge, Class, ControlPlane, DataPlane, Done, FeedUpdate, Ledger, PushDenied, PushResult,
+    Busy, Charge, Class, ControlPlane, Done, FeedUpdate, Ledger, LocalNode, PushDenied, PushResult,
     PushedFeed, ReadResult, Wanted,
 };
 use tokio::sync::Notify;
@@ -46,7 +46,7 @@ pub(crate) struct FeedDriver {
 /// The engine and both planes.
 pub(crate) struct Surroundings<'a> {
     pub(crate) engine: &'a dyn Engine,
-    pub(crate) plane: &'a dyn DataPlane,
+    pub(crate) plane: &'a dyn LocalNode,
     pub(crate) control: &'a OnceLock<Arc<dyn ControlPlane>>,
     pub(crate) space: &'a Space,
     pub(crate) frames: &'a Frames,

@@ -9,7 +9,7 @@ use super::{HANDSHAKE_TIMEOUT, Relays};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_ports::{ClientConnection, DataPlane, Handover, Readiness};
+use stentor_ports::{ClientConnection, Handover, LocalNode, Readiness};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
@@ -20,7 +20,7 @@ pub(super) const STRANGERS_MAX: usize = 256;
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Takes connections, for ever.
-pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc<dyn DataPlane>) {
+pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc<dyn LocalNode>) {
     let mut strangers = Strangers::default();
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -95,7 +95,7 @@ impl Place {
 /// Has a connection prove itself. `None`: it was a question, and is answered.
 async fn take(
     relays: &Relays,
-    plane: &dyn DataPlane,
+    plane: &dyn LocalNode,
     mut socket: TcpStream,
 ) -> Result<Option<ClientConnection>, Refusal> {
     let _ = socket.set_nodelay(true);

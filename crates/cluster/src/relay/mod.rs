@@ -1,7 +1,7 @@
 //! Passes clients' connections through to the nodes that have their sessions, and takes them from other nodes.
 //!
 //! ```text
-//!  client ══ core ── Relay::relay ─► Relays ══ handshake, then bytes both ways ══ Relays ── DataPlane::adopt ─► core
+//!  client ══ core ── Relay::relay ─► Relays ══ handshake, then bytes both ways ══ Relays ── NodeInbox::adopt ─► core
 //!            └─◄──── adopt, if the other node can't be reached ──┘                (the node that has the session)
 //! ```
 //!
@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use stentor_ports::{
-    ClientConnection, DataPlane, Done, Handover, Ledger, Location, Metric, NodeTag, Relay, RelayPermit,
+    ClientConnection, Done, Handover, Ledger, LocalNode, Location, Metric, NodeTag, Relay, RelayPermit,
     SessionName,
 };
 use tokio::net::{TcpListener, TcpStream};
@@ -68,7 +68,7 @@ pub struct Relays {
     handshake: Handshake,
     peers: Arc<Peers>,
     claims: Arc<Claims>,
-    plane: OnceLock<Arc<dyn DataPlane>>,
+    plane: OnceLock<Arc<dyn LocalNode>>,
     counters: Arc<Counters>,
     runtime: Handle,
 }
@@ -101,7 +101,7 @@ impl Relays {
     }
 
     /// Takes connections of other nodes from now on, for the cores of `plane`.
-    pub fn start(self: &Arc<Self>, listener: TcpListener, plane: Arc<dyn DataPlane>) -> JoinHandle<()> {
+    pub fn start(self: &Arc<Self>, listener: TcpListener, plane: Arc<dyn LocalNode>) -> JoinHandle<()> {
         // A second one would be a bug of the node's start.
         assert!(self.plane.set(plane.clone()).is_ok());
         let this = self.clone();

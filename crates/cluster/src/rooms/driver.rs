@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use stentor_hub::{HistoryLimits, Position, Room};
-use stentor_ports::{Busy, Charge, Class, DataPlane, Denial, Done, Ledger, Ticket};
+use stentor_ports::{Busy, Charge, Class, Denial, Done, Ledger, LocalNode, PermissionReply};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
@@ -23,7 +23,7 @@ pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(2);
 /// The publisher that waits for the engine to have a message.
 pub(crate) enum Publisher {
     /// A client, on its core.
-    Client(Ticket),
+    Client(PermissionReply),
     /// A caller of this process.
     Caller(Done<Result<(), Denial>>),
 }
@@ -175,7 +175,7 @@ impl RoomDriver {
     pub(crate) async fn run(
         &self,
         engine: &dyn Engine,
-        plane: &dyn DataPlane,
+        plane: &dyn LocalNode,
         space: &Space,
         decode: impl Fn(&Room, &Bytes) -> Option<Content>,
     ) {
@@ -207,7 +207,7 @@ impl RoomDriver {
         &self,
         output: Output<Publisher>,
         engine: &dyn Engine,
-        plane: &dyn DataPlane,
+        plane: &dyn LocalNode,
         space: &Space,
         requests: &mut JoinSet<(u64, Result<Reply, EngineError>)>,
     ) {
@@ -217,8 +217,8 @@ impl RoomDriver {
                 requests.spawn(async move { (number, answer.await) });
             }
             Output::Decide(Publisher::Caller(done), decision) => done.answer(Ok(decision)),
-            Output::Decide(Publisher::Client(ticket), decision) => {
-                while plane.decide(ticket, decision.clone()) == Err(Busy) {
+            Output::Decide(Publisher::Client(reply), decision) => {
+                while reply.send(decision.clone()) == Err(Busy) {
                     space.wait().await;
                 }
             }

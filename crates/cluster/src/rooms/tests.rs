@@ -2,9 +2,6 @@
 
 mod clients;
 mod cluster;
-#[macro_use]
-#[path = "../../../edge/tests/harness/ignore.rs"]
-mod ignore;
 mod driver;
 mod model;
 mod vacant;

@@ -4,9 +4,6 @@
 // Tests may panic; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used)]
 
-#[macro_use]
-#[path = "../../../edge/tests/harness/ignore.rs"]
-mod ignore;
 #[path = "../contract/feeds.rs"]
 mod feeds;
 mod fixture;

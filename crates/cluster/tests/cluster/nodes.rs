@@ -8,15 +8,16 @@ use std::time::Duration;
 use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits, PAYLOAD_BYTES_MAX, Request};
 use stentor_cluster::{
-    Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, REVOCATIONS_INTERVAL,
-    SURVEY_TIMEOUT,
+    Cluster, ClusterCommands, ClusterLifecycle, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options,
+    REVOCATIONS_INTERVAL, SURVEY_TIMEOUT,
 };
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Rooms, Topic};
+use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, Busy, Charge, Class, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done,
-    Drain, FeedSource, FeedUpdate, IdentityFilter, Ledger, PublicId, Publish, PushDenied, PushedFeed,
-    Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList, RoomUpdate, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, Target, Wanted,
+    Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, Done, Drain,
+    FeedSource, FeedUpdate, Feeds, IdentityFilter, Ledger, Lifecycle, MetricSource, PublicId, Publish,
+    PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList,
+    RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology, Wanted,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -44,8 +45,35 @@ struct Plane {
     kept: Mutex<Vec<Command>>,
 }
 
-impl CommandInbox for Plane {
-    ignore!(publish, decide);
+impl Plane {
+    fn data_plane(self: &Arc<Self>) -> Arc<fake::Node> {
+        let (this, asked, sessions) = (self.clone(), self.clone(), self.sessions);
+        let mut node = fake::Node::new(move |call| match call {
+            Call::Receive(message, _) => this.receive(message),
+            Call::UpdateRoom(room, update) => this.update_room(&room, update),
+            Call::UpdateFeed(key, update) => this.update_feed(&key, update),
+            other => {
+                this.carry_out(other);
+                Ok(())
+            }
+        });
+        node.take_wanted = Box::new(move || std::mem::take(&mut *asked.wanted.lock().unwrap()));
+        node.connections = Box::new(move || sessions);
+        Arc::new(node)
+    }
+
+    fn carry_out(&self, call: Call) {
+        match call {
+            Call::Command(target, command) => self.command(target, command),
+            Call::Recheck(recheck, done) => self.recheck(recheck, done),
+            Call::ListRooms(query, done) => self.list_rooms(query, done),
+            Call::PauseAccepting(is_paused, done) => {
+                self.commands.lock().unwrap().push(format!("pause_accepting {is_paused}"));
+                done.answer(Ok(()));
+            }
+            _ => {}
+        }
+    }
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         let mut busy = self.busy.lock().unwrap();
@@ -143,28 +171,12 @@ impl CommandInbox for Plane {
     }
 }
 
-impl DataPlane for Plane {
-    ignore!(metrics, readiness, drain);
-
-    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
-        self.commands.lock().unwrap().push(format!("pause_accepting {is_paused}"));
-        done.answer(Ok(()));
-    }
-
-    fn take_wanted(&self) -> Vec<Wanted> {
-        std::mem::take(&mut *self.wanted.lock().unwrap())
-    }
-
-    fn connections(&self) -> usize {
-        self.sessions
-    }
-}
-
 struct Node {
     cluster: Arc<Cluster>,
     plane: Arc<Plane>,
     /// With the sessions of all nodes.
-    all: ClusterPlane,
+    all: ClusterCommands,
+    lifecycle: ClusterLifecycle,
     ledger: Arc<Ledger>,
     stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
@@ -194,10 +206,12 @@ impl Node {
         set(&mut options);
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
         let plane = Arc::new(Plane { sessions, ..Plane::default() });
+        let local = plane.data_plane();
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
-        let all = ClusterPlane::new(plane.clone(), cluster.clone());
-        Self { cluster, plane, all, ledger, stop, task }
+        let task = tokio::spawn(cluster.clone().run(events, local.clone(), stopped));
+        let all = ClusterCommands::new(local.clone(), cluster.clone());
+        let lifecycle = ClusterLifecycle::new(local, cluster.clone());
+        Self { cluster, plane, all, lifecycle, ledger, stop, task }
     }
 
     fn join(&self, room: &str) {
@@ -365,7 +379,7 @@ async fn nodes_know_each_other_and_notice_who_leaves_or_dies() {
     let (_memory, [a, b, c]) = three().await;
     let names = |node: &Node| {
         let mut names: Vec<_> =
-            node.all.nodes().into_iter().map(|n| (n.name, n.connections, n.is_this)).collect();
+            node.cluster.nodes().into_iter().map(|n| (n.name, n.connections, n.is_this)).collect();
         names.sort();
         names
     };
@@ -466,7 +480,7 @@ async fn a_node_that_does_not_answer_is_named() {
 async fn a_message_with_an_idempotency_key_is_published_once_whichever_node_is_asked() {
     let (_memory, [a, b, c]) = three().await;
     let (kept, plain) = (Room::plain("kept/1").unwrap(), Room::plain("plain").unwrap());
-    assert_eq!((a.all.is_ordered(&kept), a.all.is_ordered(&plain)), (true, false));
+    assert_eq!((a.cluster.is_ordered(&kept), a.cluster.is_ordered(&plain)), (true, false));
     c.join("kept/1");
     pass(MOMENT).await;
     let publish = async |node: &Node, room: &Room, text: &'static str, key: &str| {
@@ -581,14 +595,13 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     assert_eq!(a.metric("cluster_leases") + b.metric("cluster_leases") + c.metric("cluster_leases"), 1);
 }
 
-/// A process that hands its listening sockets over accepts no more clients, also as a node of a cluster that shares namespaces.
+/// A process that hands its listening sockets over accepts no more clients, also as a node of a cluster.
 #[tokio::test(start_paused = true)]
 async fn a_node_pauses_accepting() {
-    let (_memory, [Node { all, plane, .. }, ..]) = three().await;
-    let shared = stentor_cluster::bridge::alone(Arc::new(all)).unwrap();
+    let (_memory, [Node { lifecycle, plane, .. }, ..]) = three().await;
     for is_paused in [true, false] {
         let (done, answer) = oneshot::channel();
-        shared.pause_accepting(is_paused, Done::new(move |paused| _ = done.send(paused)));
+        lifecycle.pause_accepting(is_paused, Done::new(move |paused| _ = done.send(paused)));
         assert_eq!(answer.await.unwrap(), Ok(()));
     }
     let commands = plane.commands.lock().unwrap();
@@ -598,7 +611,7 @@ async fn a_node_pauses_accepting() {
 /// Subscribers on other nodes wait for the next version no longer than half a second beyond the time of a fetch.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
-    let drain: fn(&Node) = |node| node.all.drain(Drain::within(Duration::from_mins(1)));
+    let drain: fn(&Node) = |node| node.lifecycle.drain(Drain::within(Duration::from_mins(1)));
     let end: fn(&Node) = |node| node.stop.send(true).unwrap();
     for way in [drain, end] {
         let (_memory, [a, b, _c]) = three().await;

@@ -11,7 +11,7 @@ use stentor_cluster::engine::memory::{Memory, MemoryEngine};
 use stentor_cluster::engine::{Answer, Engine, EngineError, Limits, Request};
 use stentor_cluster::{Cluster, NodeId, Options, Relays};
 use stentor_edge::{App, DriverChoice, Node as EdgeNode, Options as EdgeOptions};
-use stentor_ports::{ControlPlane, DataPlane, Ledger};
+use stentor_ports::{ControlPlane, Ledger, LocalNode, MetricSource, Topology};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -41,7 +41,7 @@ fn forgetful(engine: &MemoryEngine, request: Request) -> Answer {
 struct Node {
     id: NodeId,
     cluster: Arc<Cluster>,
-    plane: Arc<dyn DataPlane>,
+    plane: Arc<dyn LocalNode>,
     addr: SocketAddr,
     internal: SocketAddr,
     _stop: watch::Sender<bool>,

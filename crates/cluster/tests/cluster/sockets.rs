@@ -11,9 +11,10 @@ use stentor_cluster::engine::{Answer, Channel, Engine, Event, EventReceiver, Lim
 use stentor_cluster::frame::{Frame, Frames, SocketAnswer, SocketFrame};
 use stentor_cluster::{Cluster, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, NodeRecord, Options};
 use stentor_hub::{Data, HistoryLimits, Key, MissedMessage, Policy, Room, SubscribeOptions, Topic};
+use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Broadcast, Broker, Busy, CommandInbox, DataPlane, Done, MovingSocket, MovingSubscription, Pid, PublicId,
-    RoomUpdate, SocketName, SocketQuestion,
+    Broadcast, Broker, MetricSource, MovingSocket, MovingSubscription, Pid, PublicId, RoomUpdate, SocketName,
+    SocketQuestion,
     SocketRequest::{self, Describe, Look, Take},
     Ticket,
 };
@@ -38,41 +39,41 @@ struct Plane {
     log: Mutex<Vec<String>>,
 }
 
-impl CommandInbox for Plane {
-    ignore!(publish, receive, decide, update_feed, command, list_rooms);
-
-    fn request_socket(&self, _: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
-        self.log.lock().unwrap().push(format!("{request:?}"));
-        let mut socket = self.socket.lock().unwrap();
-        done.answer(Ok(match request {
-            Look | Describe => socket.clone(),
-            Take => socket.take(),
-        }));
+impl Plane {
+    fn data_plane(self: &Arc<Self>) -> Arc<fake::Node> {
+        let this = self.clone();
+        Arc::new(fake::Node::new(move |call| {
+            this.handle(call);
+            Ok(())
+        }))
     }
 
-    fn update_room(&self, _: &Room, update: RoomUpdate) -> Result<(), Busy> {
-        let count = match update {
-            RoomUpdate::Message { .. } => 1,
-            RoomUpdate::History { messages, .. } => messages.len(),
-            RoomUpdate::Confirmed => 0,
-        };
-        self.log.lock().unwrap().extend((0..count).map(|_| "message".to_owned()));
-        Ok(())
+    fn handle(&self, call: Call) {
+        match call {
+            Call::RequestSocket(_, request, done) => {
+                self.log.lock().unwrap().push(format!("{request:?}"));
+                let mut socket = self.socket.lock().unwrap();
+                done.answer(Ok(match request {
+                    Look | Describe => socket.clone(),
+                    Take => socket.take(),
+                }));
+            }
+            Call::UpdateRoom(_, update) => {
+                let count = match update {
+                    RoomUpdate::Message { .. } => 1,
+                    RoomUpdate::History { messages, .. } => messages.len(),
+                    RoomUpdate::Confirmed => 0,
+                };
+                self.log.lock().unwrap().extend((0..count).map(|_| "message".to_owned()));
+            }
+            Call::ExpectSocket(_, socket, done) => {
+                self.expected.lock().unwrap().push(socket);
+                done.answer(Ok(!*self.has_given_up.lock().unwrap()));
+            }
+            Call::DeliverSocket(ticket, socket) => self.delivered.lock().unwrap().push((ticket, socket)),
+            _ => {}
+        }
     }
-
-    fn expect_socket(&self, _: Ticket, socket: MovingSocket, done: Done<bool>) {
-        self.expected.lock().unwrap().push(socket);
-        done.answer(Ok(!*self.has_given_up.lock().unwrap()));
-    }
-
-    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
-        self.delivered.lock().unwrap().push((ticket, socket));
-        Ok(())
-    }
-}
-
-impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 /// The node under test.
@@ -115,9 +116,9 @@ impl Node {
             ..options()
         };
         let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
-        let plane = Arc::new(Plane::default());
+        let plane = Arc::<Plane>::default();
         let (stop, stopped) = watch::channel(false);
-        tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
+        tokio::spawn(cluster.clone().run(events, plane.data_plane(), stopped));
         Self { id, cluster, plane, reads, delay, established, _stop: stop }
     }
 

@@ -9,7 +9,8 @@ use stentor_cluster::bridge::{Bridges, Options};
 use stentor_cluster::engine::{Address, Limits};
 use stentor_cluster_settings::{Adapter, ClassicParser, SubscriptionMode};
 use stentor_hub::{Data, Room, Topic};
-use stentor_ports::{Broadcast, Broker, Busy, CommandInbox, DataPlane, Ledger};
+use stentor_ports::fake::{self, Call};
+use stentor_ports::{Broadcast, Broker, Ledger, MetricSource};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -31,20 +32,18 @@ fn permissions() -> String {
 #[derive(Default)]
 struct Plane(Mutex<Vec<String>>);
 
-impl CommandInbox for Plane {
-    ignore!(publish, update_room, decide, update_feed, command, list_rooms);
-
-    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
-        let Data::Arguments { json, .. } = message.data else { panic!("{:?}", message.data) };
-        let text: String = serde_json::from_slice(&json).unwrap();
-        let rooms: Vec<&str> = message.rooms.iter().map(Room::name).collect();
-        self.0.lock().unwrap().push(format!("{text} to {}", rooms.join(", ")));
-        Ok(())
+impl Plane {
+    fn data_plane(self: &Arc<Self>) -> Arc<fake::Node> {
+        let this = self.clone();
+        Arc::new(fake::Node::new(move |call| {
+            let Call::Receive(message, _) = call else { return Ok(()) };
+            let Data::Arguments { json, .. } = message.data else { panic!("{:?}", message.data) };
+            let text: String = serde_json::from_slice(&json).unwrap();
+            let rooms: Vec<&str> = message.rooms.iter().map(Room::name).collect();
+            this.0.lock().unwrap().push(format!("{text} to {}", rooms.join(", ")));
+            Ok(())
+        }))
     }
-}
-
-impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 /// A node that shares the namespace `/` and has a member of the room `red`.
@@ -75,8 +74,8 @@ impl Member {
         let bridges = Bridges::new(&[options], None, &Arc::new(Ledger::new(1 << 30))).unwrap();
         bridges.set_interest(&Topic::Room(red()), true);
         let connections = bridges.connect().await.unwrap();
-        let (plane, (stop, stopped)) = (Arc::new(Plane::default()), watch::channel(false));
-        tokio::spawn(bridges.clone().run(connections, plane.clone(), stopped));
+        let (plane, (stop, stopped)) = (Arc::<Plane>::default(), watch::channel(false));
+        tokio::spawn(bridges.clone().run(connections, plane.data_plane(), stopped));
         let member = Self { bridges, plane, _stop: stop };
         until("the bridge is up", || member.metric("bridge_up") == 1).await;
         member

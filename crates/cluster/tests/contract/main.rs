@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic; clippy knows only functions marked as such.
 
-#[macro_use]
-#[path = "../../../edge/tests/harness/ignore.rs"]
-mod ignore;
 mod bridge_cluster;
 mod feeds;
 mod harness;

@@ -134,7 +134,7 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
 ) -> Response<Body> {
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
         let (target, command) = (request.target()?, command(&request)?);
-        let give = |done| state.data_plane.command(target.clone(), command(done));
+        let give = |done| state.data_plane.commands.command(target.clone(), command(done));
         let Concerned { sessions, refused, missing_nodes } = ask(state, give).await?;
         Ok(json(StatusCode::OK, &Answer { sessions, refused, missing_nodes }))
     })

@@ -111,7 +111,8 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
     handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
         let target = request.target()?;
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
-        let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
+        let give =
+            |done| state.data_plane.commands.command(target.clone(), Command::Sessions { limit, done });
         let list = ask(state, give).await?;
         let truncated = list.sessions.len() < list.count;
         let sessions = list.sessions.into_iter().map(Session::from).collect();
@@ -124,7 +125,7 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
 pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
     let listed = async {
         let query = rooms_query(uri.query().unwrap_or_default())?;
-        let list = ask(&state, |done| state.data_plane.list_rooms(query.clone(), done)).await?;
+        let list = ask(&state, |done| state.data_plane.commands.list_rooms(query.clone(), done)).await?;
         let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
         let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
         Ok(json(StatusCode::OK, &Rooms { rooms, next, missing_nodes: list.missing_nodes }))
@@ -135,7 +136,7 @@ pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respon
 pub(super) async fn members(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
     let listed = async {
         let query = members_query(uri.query().unwrap_or_default())?;
-        let list = ask(&state, |done| state.data_plane.list_members(query.clone(), done)).await?;
+        let list = ask(&state, |done| state.data_plane.commands.list_members(query.clone(), done)).await?;
         let members: Vec<Member> = list.members.iter().map(|member| Member::from(&**member)).collect();
         let next = members.last().filter(|_| list.has_more).map(|member| member.session.clone());
         let (count, missing_nodes) = (list.count, list.missing_nodes);

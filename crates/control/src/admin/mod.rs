@@ -71,7 +71,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct State {
     pub(crate) options: Current<AdminOptions>,
     pub(crate) reload: Option<Arc<dyn Reload>>,
-    pub(crate) data_plane: Arc<dyn DataPlane>,
+    pub(crate) data_plane: DataPlane,
     pub(crate) signals: Arc<Signals>,
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,

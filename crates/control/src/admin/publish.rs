@@ -164,7 +164,7 @@ async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) ->
 }
 
 async fn publish_message(state: &State, message: &Publish, key: Option<&Arc<str>>) -> Result<(), Refusal> {
-    let publish = |done| state.data_plane.publish_kept(message.clone(), key.cloned(), done);
+    let publish = |done| state.data_plane.commands.publish_kept(message.clone(), key.cloned(), done);
     let kept = ask(state, publish).await?;
     kept.map_err(|denial| Refusal::new(reason::ENGINE, denial.message))?;
     state.metrics.publications.inc();

@@ -92,7 +92,7 @@ pub(super) async fn revoke(
     let done = async {
         let (request, _held) = object(&state, &headers, body, "a revocation").await?;
         let recheck = carry_out(auth(&state)?, request)?;
-        let give = |done| state.data_plane.recheck(recheck.clone(), done);
+        let give = |done| state.data_plane.commands.recheck(recheck.clone(), done);
         let Concerned { sessions, missing_nodes, .. } = ask(&state, give).await?;
         Ok(json(StatusCode::OK, &Revoked { sessions, missing_nodes }))
     };

@@ -17,7 +17,7 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    let readiness = state.data_plane.readiness();
+    let readiness = state.data_plane.lifecycle.readiness();
     let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{readiness}\n")).into_response()
 }
@@ -115,7 +115,7 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
     });
     let status = object!({
         "version": env!("CARGO_PKG_VERSION"),
-        "ready": state.data_plane.readiness().is_ready(),
+        "ready": state.data_plane.lifecycle.readiness().is_ready(),
         "uptime_seconds": state.begun.elapsed().as_secs(),
         "publications": state.metrics.publications.get(),
         "data_plane": data_plane,

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use stentor_auth::{Issuer, Key, KeySet};
-use stentor_ports::Ticket;
+use stentor_ports::IdentityReply;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -23,16 +23,16 @@ const LOG_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A client whose token's key is still unknown.
 pub(super) struct Waiting {
-    pub(super) ticket: Ticket,
+    pub(super) reply: IdentityReply,
     pub(super) token: Box<str>,
     /// The gauge of waiting clients.
     gauge: Gauge,
 }
 
 impl Waiting {
-    pub(super) fn new(ticket: Ticket, token: &str, metrics: &AuthMetrics) -> Self {
+    pub(super) fn new(reply: IdentityReply, token: &str, metrics: &AuthMetrics) -> Self {
         metrics.waiting.inc();
-        Self { ticket, token: token.into(), gauge: metrics.waiting.clone() }
+        Self { reply, token: token.into(), gauge: metrics.waiting.clone() }
     }
 }
 

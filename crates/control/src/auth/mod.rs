@@ -22,7 +22,6 @@ pub use options::{AuthOptions, IssuerOptions};
 pub(crate) use shared::NAME_BYTES_MAX;
 
 use crate::error::Error;
-use crate::hooks::Hooks;
 use crate::signals::stopped;
 use crate::unix_time::unix_seconds;
 use authorizer::{ClientAuthorizer, SharedPermissions};
@@ -38,8 +37,8 @@ use stentor_auth::{
 };
 use stentor_hub::Room;
 use stentor_ports::{
-    Authentication, Authenticator, Charge, Class, Credentials, DataPlane, Denial, Identity, Ledger,
-    Principal, SignatureWork, Ticket,
+    Asking, Authentication, Authenticator, Charge, Class, Credentials, Denial, Identity, Ledger, Principal,
+    SignatureWork,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -199,12 +198,7 @@ impl Auth {
     }
 
     /// Fetches keys and removes ended revocations until `stop` is set.
-    pub(crate) async fn run(
-        self: Arc<Self>,
-        plane: Arc<dyn DataPlane>,
-        hooks: Option<Arc<Hooks>>,
-        mut stop: watch::Receiver<bool>,
-    ) {
+    pub(crate) async fn run(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         // Dropping the set aborts the tasks.
         let mut tasks = JoinSet::new();
         let mut fetching: Vec<(Arc<IssuerState>, Arc<Notify>)> = Vec::new();
@@ -223,13 +217,12 @@ impl Auth {
                 if !fetching.iter().any(|(other, _)| Arc::ptr_eq(other, issuer)) {
                     let is_gone = Arc::new(Notify::new());
                     fetching.push((issuer.clone(), is_gone.clone()));
-                    let (auth, plane, hooks) = (self.clone(), plane.clone(), hooks.clone());
-                    tasks.spawn(auth.fetch_keys(issuer.clone(), is_gone, plane, hooks));
+                    tasks.spawn(self.clone().fetch_keys(issuer.clone(), is_gone));
                 }
             }
             let former = std::mem::take(&mut *self.former.lock().unwrap_or_else(PoisonError::into_inner));
             for issuer in former {
-                self.answer(&*plane, hooks.as_ref(), issuer.give_up()).await;
+                self.answer(issuer.give_up()).await;
             }
             tokio::select! {
                 () = stopped(&mut stop) => return,
@@ -240,13 +233,7 @@ impl Auth {
     }
 
     /// Fetches keys of an issuer until its configuration changes or is removed.
-    async fn fetch_keys(
-        self: Arc<Self>,
-        issuer: Arc<IssuerState>,
-        is_gone: Arc<Notify>,
-        plane: Arc<dyn DataPlane>,
-        hooks: Option<Arc<Hooks>>,
-    ) {
+    async fn fetch_keys(self: Arc<Self>, issuer: Arc<IssuerState>, is_gone: Arc<Notify>) {
         let mut log = FailureLog::default();
         loop {
             let fetched = tokio::select! {
@@ -258,12 +245,12 @@ impl Auth {
             if fetched.has_changed {
                 self.clear_cache();
             }
-            self.answer(&*plane, hooks.as_ref(), fetched).await;
+            self.answer(fetched).await;
         }
     }
 
     /// Answers clients that have waited for a fetch.
-    async fn answer(&self, plane: &dyn DataPlane, hooks: Option<&Arc<Hooks>>, fetched: Fetched) {
+    async fn answer(&self, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
             // This thread serves no connections, so it has unlimited time.
@@ -275,11 +262,7 @@ impl Auth {
                 Err(Failure::Postponed) => Err(self.unavailable()),
             };
             // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
-            match hooks {
-                // A later check may still refuse an accepted client.
-                Some(hooks) if hooks.decides_about_clients() => hooks.identify(client.ticket, answer),
-                _ => _ = plane.identify(client.ticket, answer),
-            }
+            let _ = client.reply.send(answer);
             // Each answer takes the time of a signature.
             tokio::task::yield_now().await;
         }
@@ -449,7 +432,7 @@ impl Shard {
 
 impl Auth {
     /// Answers a client that presents a token. Pending means that it waits for a fetch.
-    fn check(&self, ticket: Ticket, token: &str, work: &mut SignatureWork) -> Authentication {
+    fn check(&self, asking: Asking<'_>, token: &str, work: &mut SignatureWork) -> Authentication {
         let now = unix_seconds();
         let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
         if let Some(digest) = digest {
@@ -464,7 +447,7 @@ impl Auth {
             Ok(identity) => return authentication(self.accept(identity)),
             Err(Failure::Postponed) => return Authentication::Postponed,
             Err(Failure::OtherKey(error, issuer)) => {
-                if issuer.wait(Waiting::new(ticket, token, &self.metrics)) {
+                if issuer.wait(Waiting::new(asking.later(), token, &self.metrics)) {
                     return Authentication::Pending;
                 }
                 if error == Refused::Key { self.unavailable() } else { self.refuse(&error) }
@@ -478,12 +461,12 @@ impl Auth {
 impl Authenticator for Auth {
     fn authenticate(
         &self,
-        ticket: Ticket,
+        asking: Asking<'_>,
         credentials: &Credentials<'_>,
         work: &mut SignatureWork,
     ) -> Authentication {
         match credentials.token {
-            Some(token) => self.check(ticket, token, work),
+            Some(token) => self.check(asking, token, work),
             None if self.settings().allow_anonymous => {
                 self.metrics.anonymous.inc();
                 Authentication::Accepted(self.anonymous.clone())

@@ -3,7 +3,7 @@
 //! ```text
 //!  cores ── EventSink, Authorizer, Authenticator ──► Batcher ──► POST ──► the backend
 //!    ▲                                                                       │
-//!    └──────── CommandInbox: reply, decide, identify ◄──── answers ◄─────────┘
+//!    └──────── Reply::send ◄──── answers ◄───────────────────────────────────┘
 //! ```
 //!
 //! - `batcher`: batches questions into requests; sans-I/O. `breaker`: pauses a failing hook.
@@ -54,9 +54,11 @@ use ports::Verifying;
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_ports::{Charge, Class, DataPlane, Denial, Identity, Ledger, Ticket};
+use stentor_ports::{
+    Charge, Class, Denial, Identity, IdentityReply, Ledger, PermissionReply, ReplyToEvent, Ticket,
+};
 use tokio::sync::Notify;
 
 /// Maximum size of the questions of one request in bytes, unless it has only one.
@@ -76,19 +78,19 @@ struct Client {
 /// The operation that waits for an answer.
 enum Asker {
     /// A client's event in this namespace.
-    Event(Client, Ticket, Box<str>),
+    Event(Client, ReplyToEvent, Box<str>),
     /// A permission, and the key under which the answer is cached.
-    Access(Client, Ticket, Box<str>),
+    Access(Client, PermissionReply, Box<str>),
     /// A client that connects to this namespace, with its token's identity.
-    Connect(Client, Ticket, Box<str>, Arc<Identity>),
+    Connect(Client, IdentityReply, Box<str>, Arc<Identity>),
 }
 
 impl Asker {
     fn parts(&self) -> (Client, Ticket) {
         match self {
-            Self::Event(client, ticket, _)
-            | Self::Access(client, ticket, _)
-            | Self::Connect(client, ticket, ..) => (*client, *ticket),
+            Self::Event(client, reply, _) => (*client, reply.ticket()),
+            Self::Access(client, reply, _) => (*client, reply.ticket()),
+            Self::Connect(client, reply, ..) => (*client, reply.ticket()),
         }
     }
 }
@@ -140,8 +142,6 @@ pub struct Hooks {
     /// Identifies the node in requests.
     node: String,
     hooks: Vec<Arc<Hook>>,
-    /// Set when the data plane has started.
-    plane: OnceLock<Arc<dyn DataPlane>>,
     metrics: Metrics,
     /// Topics with subscribers on this node, if a hook needs them.
     occupied: Mutex<Occupied>,
@@ -217,17 +217,11 @@ impl Hooks {
         Ok(Arc::new(Self {
             node,
             hooks,
-            plane: OnceLock::new(),
             metrics,
             occupied: Mutex::default(),
             occupied_bytes: Charge::new(ledger.clone(), Class::Hooks),
             verifying: Mutex::default(),
         }))
-    }
-
-    /// Sets the data plane of this node, to which answers are delivered.
-    pub fn connect(&self, plane: Arc<dyn DataPlane>) {
-        let _ = self.plane.set(plane);
     }
 
     /// Drops a question of a disconnected client, unless it is in a request.
@@ -244,13 +238,6 @@ impl Hooks {
     /// Returns `true` if any hook is asked about this.
     pub fn asks_about(&self, kind: HookKind) -> bool {
         self.hooks.iter().any(|hook| hook.filter.is_on(kind))
-    }
-
-    /// Returns whether a hook is asked what clients may do, after their tokens have been verified.
-    pub(crate) fn decides_about_clients(&self) -> bool {
-        [HookKind::Connect, HookKind::Subscribe, HookKind::Publish]
-            .into_iter()
-            .any(|kind| self.asks_about(kind))
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{ShrinkingMap, Topic};
-use stentor_ports::{DataPlane, NodeInfo, Notice, NoticeSink};
+use stentor_ports::{NodeInfo, Notice, NoticeSink, Topology};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -120,7 +120,7 @@ impl Hooks {
     /// Watches the nodes of a cluster. The node with the smallest id reports lost nodes.
     pub(super) async fn watch_nodes(
         self: Arc<Self>,
-        plane: Arc<dyn DataPlane>,
+        topology: Arc<dyn Topology>,
         mut stop: watch::Receiver<bool>,
     ) {
         let mut known = HashSet::new();
@@ -129,7 +129,7 @@ impl Hooks {
                 () = stopped(&mut stop) => return,
                 () = tokio::time::sleep(NODES_INTERVAL) => {}
             }
-            let (now, is_first) = alive(plane.nodes());
+            let (now, is_first) = alive(topology.nodes());
             for lost in known.difference(&now).filter(|_| is_first) {
                 let takes = |hook: &&Arc<Hook>| hook.filter.is_on(HookKind::NodeLost);
                 let notify = |hook: &Arc<Hook>| hook.notify(HookKind::NodeLost, &About::Node(lost));

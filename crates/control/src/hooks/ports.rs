@@ -4,15 +4,16 @@ use super::options::HookKind;
 use super::question::{self, Connection};
 use super::{Asker, Client, Hook, Hooks, locked, source_of, unavailable};
 use crate::access::allows;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_auth::{Attributes, Permissions, Rule};
 use stentor_hub::Topic;
 use stentor_ports::{
-    Access, Authentication, Authenticator, Authorizer, ClientEvent, ClientFacts, Credentials, Decision,
-    Denial, EventSink, Identity, Question, SignatureWork, Ticket,
+    Access, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Busy, ClientEvent,
+    ClientFacts, Credentials, Decision, Denial, EventSink, Identity, IdentityReply, Question, SignatureWork,
+    Ticket,
 };
 
 impl EventSink for Hooks {
@@ -23,7 +24,7 @@ impl EventSink for Hooks {
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
         let hook = self.handler(event.namespace, event.name, false).ok_or_else(unavailable)?;
         let client = Client { number: source_of(event.session), address: event.source };
-        let asker = Asker::Event(client, event.ticket, event.namespace.into());
+        let asker = Asker::Event(client, event.later(), event.namespace.into());
         hook.ask(HookKind::Event, asker, |id| question::event(id, event)).map_err(|_| unavailable())
     }
 }
@@ -75,7 +76,7 @@ impl Hooks {
             question.identity.and_then(|identity| identity.principal.as_ref()).map(|user| &user.subject);
         let number = question.session.map_or_else(|| source_of(subject), source_of);
         let client = Client { number, address: question.source };
-        match hook.ask(kind, Asker::Access(client, question.ticket, key), write) {
+        match hook.ask(kind, Asker::Access(client, question.later(), key), write) {
             Ok(()) => Decision::Pending,
             Err(_) => decision(hook.decide_without_answer()),
         }
@@ -202,7 +203,7 @@ const VERIFYING_MAX: usize = 10_000;
 
 /// A client whose token is being verified.
 pub(super) struct Verifying {
-    ticket: Ticket,
+    reply: IdentityReply,
     address: Option<IpAddr>,
     protocol: &'static str,
     namespace: Option<Box<str>>,
@@ -213,54 +214,56 @@ pub(super) struct Verifying {
 
 impl Hooks {
     /// Handles a token that was verified after a delay, like [`HookAuthenticator`] does at once.
-    pub(crate) fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) {
-        let Some(plane) = self.plane.get() else { return };
+    fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
         let client = {
             let mut verifying = locked(&self.verifying);
-            let at = verifying.iter().position(|client| client.ticket == ticket);
+            let at = verifying.iter().position(|client| client.reply.ticket() == ticket);
             at.and_then(|at| verifying.remove(at))
         };
-        let answer = match (answer, client) {
-            (Ok(identity), Some(client)) => {
-                let Verifying { address, protocol, namespace, origin, user_agent, traceparent, .. } = &client;
+        let Some(client) = client else { return Ok(()) };
+        let answer = match answer {
+            Ok(identity) => {
+                let Verifying { reply, address, protocol, namespace, origin, user_agent, traceparent } =
+                    &client;
                 let [namespace, origin, user_agent, traceparent] =
                     [namespace, origin, user_agent, traceparent].map(Option::as_deref);
                 let client =
                     ClientFacts { address: *address, protocol, namespace, origin, user_agent, traceparent };
                 let credentials = Credentials { token: None, client };
-                match HookAuthenticator::identified(self, ticket, &identity, &credentials, true) {
+                match HookAuthenticator::identified(self, reply.clone(), &identity, &credentials, true) {
                     Authentication::Accepted(identity) => Ok(identity),
                     Authentication::Refused(denial) => Err(denial),
-                    Authentication::Pending | Authentication::Postponed => return,
+                    Authentication::Pending | Authentication::Postponed => return Ok(()),
                 }
             }
-            (Ok(_), None) => Err(unavailable()),
-            (Err(denial), _) => Err(denial),
+            Err(denial) => Err(denial),
         };
-        // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
-        let _ = plane.identify(ticket, answer);
+        client.reply.send(answer)
     }
 
     /// Removes a client: its token was known at once, or it has disconnected. It is probably one of the last
     /// entries.
     fn forget(&self, ticket: Ticket) {
         let mut verifying = locked(&self.verifying);
-        if let Some(at) = verifying.iter().rposition(|client| client.ticket == ticket) {
+        if let Some(at) = verifying.iter().rposition(|client| client.reply.ticket() == ticket) {
             verifying.remove(at);
         }
     }
 
     /// Records a client whose token is being verified.
-    fn verifies(&self, ticket: Ticket, client: &ClientFacts<'_>) {
+    fn verifies(&self, reply: IdentityReply, client: &ClientFacts<'_>) {
         let ClientFacts { address, protocol, namespace, origin, user_agent, traceparent } = *client;
         let [namespace, origin, user_agent, traceparent] =
             [namespace, origin, user_agent, traceparent].map(|text| text.map(Into::into));
         let mut verifying = locked(&self.verifying);
-        if verifying.len() >= VERIFYING_MAX {
-            verifying.pop_front();
+        if verifying.len() >= VERIFYING_MAX
+            && let Some(oldest) = verifying.pop_front()
+        {
+            // If the core's inbox is full, the client is refused in the same way after a while.
+            let _ = oldest.reply.send(Err(unavailable()));
         }
         verifying.push_back(Verifying {
-            ticket,
+            reply,
             address,
             protocol,
             namespace,
@@ -271,24 +274,43 @@ impl Hooks {
     }
 }
 
+/// Takes identities that were verified after a while, and asks hooks about them.
+struct Verified(Arc<Hooks>);
+
+impl Answers for Verified {
+    fn answer(&self, ticket: Ticket, answer: Answer) -> Result<(), Busy> {
+        match answer {
+            Answer::Identity(answer) => self.0.identify(ticket, answer),
+            Answer::Permission(_) | Answer::Event(_) => Ok(()),
+        }
+    }
+}
+
 /// An authenticator that asks hooks about connecting clients, after their tokens have been verified.
-#[derive(Debug)]
 pub struct HookAuthenticator {
     inner: Option<Arc<dyn Authenticator>>,
     hooks: Arc<Hooks>,
+    /// Takes the late answers of `inner`.
+    verified: Arc<dyn Answers>,
+}
+
+impl fmt::Debug for HookAuthenticator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookAuthenticator").field("inner", &self.inner).field("hooks", &self.hooks).finish()
+    }
 }
 
 impl HookAuthenticator {
     /// Makes an authenticator. It refuses clients that `inner` refuses. Without `inner`, clients are
     /// anonymous until a hook identifies them, and have every permission that no hook denies.
     pub fn new(inner: Option<Arc<dyn Authenticator>>, hooks: Arc<Hooks>) -> Self {
-        Self { inner, hooks }
+        Self { inner, verified: Arc::new(Verified(hooks.clone())), hooks }
     }
 
     /// Continues with an identity that was determined by the token, or without one.
     pub(super) fn identified(
         hooks: &Arc<Hooks>,
-        ticket: Ticket,
+        reply: IdentityReply,
         identity: &Identity,
         credentials: &Credentials<'_>,
         is_verified: bool,
@@ -305,7 +327,7 @@ impl HookAuthenticator {
         let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
         let address = credentials.client.source();
         let client = Client { number: source_of(address), address };
-        let asker = Asker::Connect(client, ticket, namespace.into(), identity.clone());
+        let asker = Asker::Connect(client, reply, namespace.into(), identity.clone());
         match hook.ask(HookKind::Connect, asker, write) {
             Ok(()) => Authentication::Pending,
             Err(_) => match hook.decide_without_answer() {
@@ -319,25 +341,26 @@ impl HookAuthenticator {
 impl Authenticator for HookAuthenticator {
     fn authenticate(
         &self,
-        ticket: Ticket,
+        asking: Asking<'_>,
         credentials: &Credentials<'_>,
         work: &mut SignatureWork,
     ) -> Authentication {
         match &self.inner {
             None => {
                 let anybody = Identity::anonymous(Arc::new(Anything));
-                Self::identified(&self.hooks, ticket, &anybody, credentials, false)
+                Self::identified(&self.hooks, asking.later(), &anybody, credentials, false)
             }
             Some(inner) => {
                 // Recorded first, because the answer may arrive at once, on another thread.
-                self.hooks.verifies(ticket, &credentials.client);
-                match inner.authenticate(ticket, credentials, work) {
+                self.hooks.verifies(asking.later(), &credentials.client);
+                let inner_asking = Asking::new(asking.ticket, &self.verified);
+                match inner.authenticate(inner_asking, credentials, work) {
                     Authentication::Pending => Authentication::Pending,
                     known => {
-                        self.hooks.forget(ticket);
+                        self.hooks.forget(asking.ticket);
                         match known {
                             Authentication::Accepted(identity) => {
-                                Self::identified(&self.hooks, ticket, &identity, credentials, true)
+                                Self::identified(&self.hooks, asking.later(), &identity, credentials, true)
                             }
                             other => other,
                         }

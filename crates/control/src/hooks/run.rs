@@ -11,7 +11,7 @@ use crate::unix_time::unix_seconds;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_ports::{DataPlane, Identity, Principal};
+use stentor_ports::{Identity, Principal, Topology};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -25,11 +25,10 @@ const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 type Delivery<'a> = Answered<Asker, &'a str>;
 
 impl Hooks {
-    /// Sends questions and notices until `stop`. Needs [`Self::connect`] before. `plane` knows the nodes of
-    /// the cluster.
+    /// Sends questions and notices until `stop`.
     pub(crate) async fn run(
         self: Arc<Self>,
-        plane: Arc<dyn DataPlane>,
+        topology: Option<Arc<dyn Topology>>,
         signals: Arc<Signals>,
         stop: watch::Receiver<bool>,
     ) {
@@ -42,8 +41,10 @@ impl Hooks {
             }
             tasks.spawn(runner.run(stop.clone()));
         }
-        if self.asks_about(HookKind::NodeLost) {
-            tasks.spawn(self.clone().watch_nodes(plane, stop.clone()));
+        if self.asks_about(HookKind::NodeLost)
+            && let Some(topology) = topology
+        {
+            tasks.spawn(self.clone().watch_nodes(topology, stop.clone()));
         }
         while let Some(ended) = tasks.join_next().await {
             if let Err(error) = ended {
@@ -69,7 +70,6 @@ pub(super) struct Runner {
 
 impl Runner {
     async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Some(plane) = self.hooks.plane.get().cloned() else { return };
         let hook = &self.hook;
         let mut requests: JoinSet<Option<String>> = JoinSet::new();
         // The number of each request, in case its task panics.
@@ -91,11 +91,11 @@ impl Runner {
             };
             for batch in batches {
                 let number = batch.number;
-                let task = requests.spawn(self.clone().send(batch, plane.clone()));
+                let task = requests.spawn(self.clone().send(batch));
                 numbers.insert(task.id(), number);
             }
             let failed = failed.into_iter().map(|(asker, cause)| (asker, Err(cause)));
-            self.deliver(&*plane, failed).await;
+            self.deliver(failed).await;
             let timer = async {
                 match timeout {
                     Some(timeout) => sleep_until(timeout.into()).await,
@@ -115,7 +115,7 @@ impl Runner {
                         Err(error) => {
                             if let Some(number) = numbers.remove(&error.id()) {
                                 let lost = self.answered(number, Err(Cause::Broken));
-                                self.deliver(&*plane, lost).await;
+                                self.deliver(lost).await;
                             }
                             Some(error.to_string())
                         }
@@ -127,7 +127,7 @@ impl Runner {
     }
 
     /// Sends one request and delivers its answers. Returns the mistake, for the log.
-    async fn send(self, batch: Batch, plane: Arc<dyn DataPlane>) -> Option<String> {
+    async fn send(self, batch: Batch) -> Option<String> {
         let hook = &self.hook;
         let (begun, number) = (Instant::now(), batch.number);
         let body = http::body(&self.hooks.node, "questions", batch.questions.iter());
@@ -165,7 +165,7 @@ impl Runner {
             hook.metrics.failure(Cause::MissingAnswer).inc_by(missing as u64);
             wrong = Some(format!("the response has no answer to {missing} of its questions"));
         }
-        let invalid = self.deliver(&*plane, answered).await;
+        let invalid = self.deliver(answered).await;
         hook.bodies.subtract(held);
         wrong.or(invalid)
     }
@@ -175,22 +175,18 @@ impl Runner {
     }
 
     /// Delivers answers. Returns the mistake in one of them.
-    async fn deliver<'a>(
-        &self,
-        plane: &dyn DataPlane,
-        answers: impl IntoIterator<Item = Delivery<'a>>,
-    ) -> Option<String> {
+    async fn deliver<'a>(&self, answers: impl IntoIterator<Item = Delivery<'a>>) -> Option<String> {
         let mut wrong = None;
         for (asker, answer) in answers {
             let answer = answer.map_err(|cause| _ = self.hook.unanswered(cause));
             wrong = match asker {
-                Asker::Event(_, ticket, namespace) => {
+                Asker::Event(_, question, namespace) => {
                     let (reply, found) =
                         self.parse(answer, |text| answer::reply(text, &namespace), || Err(unavailable()));
-                    self.when_space(|| plane.reply(ticket, reply.clone())).await;
+                    self.when_space(|| question.send(reply.clone())).await;
                     wrong.or(found)
                 }
-                Asker::Access(_, ticket, key) => {
+                Asker::Access(_, question, key) => {
                     let mut keep = None;
                     let parse = |text: &str| {
                         let permission = answer::permission(text)?;
@@ -203,17 +199,17 @@ impl Runner {
                         cache.put(Instant::now(), key, ttl, decided.clone());
                         self.hook.cached.set(cache.bytes());
                     }
-                    self.when_space(|| plane.decide(ticket, decided.clone())).await;
+                    self.when_space(|| question.send(decided.clone())).await;
                     wrong.or(found)
                 }
-                Asker::Connect(_, ticket, namespace, identity) => {
+                Asker::Connect(_, question, namespace, identity) => {
                     let parse = |text: &str| {
                         let admission = answer::admission(text, &namespace)?;
                         Ok(admission.map(|admission| Arc::new(self.admitted(&identity, admission))))
                     };
                     let without = || self.hook.decide_without_answer().map(|()| identity.clone());
                     let (admitted, found) = self.parse(answer, parse, without);
-                    self.when_space(|| plane.identify(ticket, admitted.clone())).await;
+                    self.when_space(|| question.send(admitted.clone())).await;
                     wrong.or(found)
                 }
             };

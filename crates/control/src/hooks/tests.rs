@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use stentor_auth::{Actions, Recipients, Rule};
 use stentor_hub::{Data, Room, Rooms, Topic};
 use stentor_ports::{
-    Arguments, Authorizer, ClientEvent, ClientFacts, Denial, EventEmit, EventReply, Identity, Principal,
-    PublicId, Ticket,
+    Answers, Arguments, Asking, Authorizer, ClientEvent, ClientFacts, Denial, EventEmit, EventReply,
+    Identity, Principal, PublicId, Ticket, fake,
 };
 
 const LIMITS: Limits = Limits {
@@ -692,6 +692,11 @@ pub(super) struct Anything;
 
 impl Authorizer for Anything {}
 
+/// Takes answers that nobody waits for.
+pub(super) fn nobody() -> std::sync::Arc<dyn Answers> {
+    std::sync::Arc::new(fake::Node::new(|_| Ok(())))
+}
+
 #[test]
 fn sent_requests_match_the_documentation() {
     let documented = documented();
@@ -701,7 +706,7 @@ fn sent_requests_match_the_documentation() {
     let event = question::event(
         1,
         &ClientEvent {
-            ticket: Ticket::for_test(1),
+            asking: Asking::new(Ticket::for_test(1), &nobody()),
             session,
             identity: Some(&identity),
             protocol: "socketio",

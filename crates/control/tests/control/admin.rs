@@ -266,7 +266,7 @@ async fn it_listens_only_at_its_address() {
     let start = |admin: AdminOptions| {
         let plane = Arc::<FakePlane>::default();
         let options = Options { admin, ..Options::default() };
-        Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone())
+        Control::start(&Handle::current(), options, plane.data_plane(), plane.signals.clone())
     };
     let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let error = start(AdminOptions { listen: anywhere, ..AdminOptions::default() }).err().unwrap();

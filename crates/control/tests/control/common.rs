@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Auth, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_hub::{Key, KeyCharset};
+use stentor_ports::fake::{self, Call};
 use stentor_ports::{
-    Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Denial, Done, FeedUpdate,
-    Histogram, HistogramSample, Identity, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
-    RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Wanted,
+    Busy, Command, CommandError, Concerned, ControlPlane, DataPlane, Done, FeedUpdate, Histogram,
+    HistogramSample, MemberList, Metric, MetricKind, Publish, Readiness, Recheck, RoomList, RoomsQuery,
+    SessionDetails, SessionInfo, SessionList, Target, Wanted,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -54,9 +55,6 @@ pub(crate) struct FakePlane {
     pub(crate) readiness: Mutex<Readiness>,
     /// `true` if commands aren't answered.
     pub(crate) stops: AtomicBool,
-    /// Answers to credentials: the user, or the code of the refusal.
-    pub(crate) identified: Mutex<Vec<String>>,
-    /// `true` makes every read of its subscribed keys or its metrics panic.
     pub(crate) broken_wanted: AtomicBool,
     pub(crate) broken_metrics: AtomicBool,
     changed: Notify,
@@ -153,24 +151,41 @@ impl FakePlane {
     }
 }
 
-impl CommandInbox for FakePlane {
-    ignore!(receive, update_room, decide);
+impl FakePlane {
+    pub(crate) fn data_plane(self: &Arc<Self>) -> DataPlane {
+        let this = self.clone();
+        let mut node = fake::Node::new(move |call| this.handle(call));
+        let this = self.clone();
+        node.take_wanted = Box::new(move || this.take_wanted());
+        let this = self.clone();
+        node.metrics = Box::new(move || this.metrics());
+        node.histograms = Box::new(histograms);
+        let this = self.clone();
+        node.readiness = Box::new(move || *this.readiness.lock().unwrap());
+        DataPlane::new(Arc::new(node))
+    }
+
+    fn handle(&self, call: Call) -> Result<(), Busy> {
+        match call {
+            Call::Publish(message) => self.publish(message)?,
+            Call::PublishKept(message, _, done) => {
+                done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
+            }
+            Call::Recheck(recheck, done) => self.recheck(recheck, done),
+            Call::UpdateFeed(key, update) => self.update_feed(&key, update)?,
+            Call::Command(target, command) => self.command(target, command),
+            Call::ListMembers(_, done) => done.answer(Ok(MemberList::default())),
+            Call::ListRooms(query, done) => self.list_rooms(query, done),
+            _ => {}
+        }
+        Ok(())
+    }
 
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         if self.is_busy() {
             return Err(Busy);
         }
         self.published.lock().unwrap().push(message);
-        self.changed.notify_waiters();
-        Ok(())
-    }
-
-    fn identify(&self, _: stentor_ports::Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
-        let text = match answer {
-            Ok(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
-            Err(denial) => denial.code.into_owned(),
-        };
-        self.identified.lock().unwrap().push(text);
         self.changed.notify_waiters();
         Ok(())
     }
@@ -229,10 +244,6 @@ impl CommandInbox for FakePlane {
             missing_nodes: Vec::new(),
         }));
     }
-}
-
-impl DataPlane for FakePlane {
-    ignore!(pause_accepting, drain);
 
     fn take_wanted(&self) -> Vec<Wanted> {
         assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
@@ -258,17 +269,13 @@ impl DataPlane for FakePlane {
             },
         ]
     }
+}
 
-    fn histograms(&self) -> Vec<Histogram> {
-        let labels = vec![("core", "0".into())];
-        let sample = HistogramSample { labels, buckets: vec![5, 2, 1], sum: 1.5 };
-        let (name, help) = ("turn_cpu_seconds", "Processor time");
-        vec![Histogram { name, help, bounds: &[0.001, 0.5], samples: vec![sample] }]
-    }
-
-    fn readiness(&self) -> Readiness {
-        *self.readiness.lock().unwrap()
-    }
+fn histograms() -> Vec<Histogram> {
+    let labels = vec![("core", "0".into())];
+    let sample = HistogramSample { labels, buckets: vec![5, 2, 1], sum: 1.5 };
+    let (name, help) = ("turn_cpu_seconds", "Processor time");
+    vec![Histogram { name, help, bounds: &[0.001, 0.5], samples: vec![sample] }]
 }
 
 /// A control plane with a fake data plane.
@@ -297,7 +304,7 @@ impl Rig {
     pub(crate) fn start(mut options: Options) -> Self {
         options.admin.listen.set_port(0);
         let plane = Arc::<FakePlane>::default();
-        let control = Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone());
+        let control = Control::start(&Handle::current(), options, plane.data_plane(), plane.signals.clone());
         Self { control: control.unwrap(), plane }
     }
 

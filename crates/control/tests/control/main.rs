@@ -3,9 +3,6 @@
 // Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]
 
-#[macro_use]
-#[path = "../../../edge/tests/harness/ignore.rs"]
-mod ignore;
 mod admin;
 mod auth;
 mod commands;

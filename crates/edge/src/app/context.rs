@@ -442,10 +442,10 @@ impl<'a> Context<'a> {
         let identity = self.questions.identities.get(session).cloned();
         let source = self.hub.source(session).map(|(source, _)| source);
         let address = source.map(network_of);
-        let reply = self.questions.ask_application(self.core.now, |events, ticket| {
+        let reply = self.questions.ask_application(self.core.now, |events, asking| {
             let namespace = &namespace;
             events.handle(&ClientEvent {
-                ticket,
+                asking,
                 session: id,
                 identity: identity.as_deref(),
                 protocol,

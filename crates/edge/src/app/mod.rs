@@ -40,7 +40,7 @@ pub(crate) use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
 pub(crate) use publish::Answer;
-pub(crate) use questions::{Feeds, Questions, Refused};
+pub(crate) use questions::{Feeds, Questions, Refused, Tickets};
 
 use crate::ports::Denial;
 use crate::rule::Rooms;

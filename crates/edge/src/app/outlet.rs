@@ -2,7 +2,7 @@
 
 use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
-use crate::ports::{Broadcast, Broker, Busy, PublicId, Ticket};
+use crate::ports::{Answers, Asking, Broadcast, Broker, Busy, PublicId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +23,8 @@ pub(crate) struct Outlet {
     /// `None`: there are no other nodes.
     broker: Option<Arc<dyn Broker>>,
     waiting: VecDeque<(Broadcast, Kind)>,
+    /// Takes the engine's answers for publishers.
+    answers: Arc<dyn Answers>,
     /// The engine orders rooms with history.
     orders_history: bool,
     /// Of the ids of this node's sessions.
@@ -35,10 +37,24 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    pub(crate) fn new(broker: Option<Arc<dyn Broker>>, ledger: Arc<Ledger>, seed: [u64; 2]) -> Self {
+    pub(crate) fn new(
+        broker: Option<Arc<dyn Broker>>,
+        answers: Arc<dyn Answers>,
+        ledger: Arc<Ledger>,
+        seed: [u64; 2],
+    ) -> Self {
         let charge = Charge::new(ledger, Class::Broker);
         let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
-        Self { broker, orders_history, seed, waiting: VecDeque::new(), waited: false, count: 0, charge }
+        Self {
+            broker,
+            answers,
+            orders_history,
+            seed,
+            waiting: VecDeque::new(),
+            waited: false,
+            count: 0,
+            charge,
+        }
     }
 
     /// Publishes a message of this node to a room.
@@ -117,7 +133,8 @@ impl Outlet {
         match (&self.broker, kind) {
             (Some(broker), Kind::Plain) => broker.publish(message),
             (Some(broker), Kind::Ordered(ticket, source)) => {
-                broker.publish_with_history(message, ticket, source)
+                let publisher = ticket.map(|ticket| Asking::new(ticket, &self.answers).later());
+                broker.publish_with_history(message, publisher, source)
             }
             (None, _) => Ok(()),
         }

@@ -20,13 +20,16 @@ mod shares;
 mod signatures;
 mod sockets;
 mod submit;
+mod tickets;
+
+pub(crate) use tickets::Tickets;
 
 use super::{Answer, Identities};
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
-    Access, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question, SocketName,
-    Ticket,
+    Access, Asking, Authorizer, Decision, Denial, EventReply, EventSink, Identity, PublicId, Question,
+    SocketName,
 };
 use prepare::Preparations;
 use reviews::Reviews;
@@ -37,7 +40,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
-use stentor_hub::{CoreId, Key, Room, SessionId, SubscribeOptions, Topic};
+use stentor_hub::{Key, Room, SessionId, SubscribeOptions, Topic};
 
 /// The engine hasn't said in time whether it has a message.
 const OUTCOME_UNKNOWN: Denial = Denial {
@@ -157,9 +160,7 @@ pub(crate) struct Questions {
     pub(crate) identities: Identities,
     /// Whether there is anybody to ask.
     is_on: bool,
-    core: CoreId,
-    /// The number of the last ticket. None is used twice.
-    last: u64,
+    tickets: Tickets,
     /// The connection whose input is being handled.
     asker: Option<ConnId>,
     /// The connection that asked each open question.
@@ -188,7 +189,7 @@ impl Questions {
         authorizer: Option<Arc<dyn Authorizer>>,
         events: Option<Arc<dyn EventSink>>,
         identities: Identities,
-        core: CoreId,
+        tickets: Tickets,
         open_max: usize,
         timeout: Duration,
         ledger: Arc<Ledger>,
@@ -198,8 +199,7 @@ impl Questions {
             authorizer,
             events,
             identities,
-            core,
-            last: 0,
+            tickets,
             asker: None,
             open: HashMap::new(),
             deadlines: VecDeque::new(),
@@ -275,11 +275,10 @@ impl Questions {
         if let Some(answer) = self.answer_of(asker, |asked| asked.is(access)) {
             return answer.map(|_| ());
         }
-        self.last += 1;
-        let number = self.last;
-        let ticket = Ticket { core: self.core, number };
+        let number = self.tickets.draw();
+        let asking = self.tickets.asking(number);
         let (session, source) = (client.map(|(id, _)| id), client.map_or(0, |(_, source)| source));
-        match self.decision(&Question { ticket, session, source, identity, access }) {
+        match self.decision(&Question { asking, session, source, identity, access }) {
             Decision::Allow => return Ok(()),
             Decision::Deny(denial) => return Err(Refused::Denied(denial)),
             Decision::Pending => {}
@@ -334,7 +333,7 @@ impl Questions {
     pub(crate) fn ask_application(
         &mut self,
         now: Instant,
-        hand_over: impl FnOnce(&dyn EventSink, Ticket) -> Result<(), Denial>,
+        hand_over: impl FnOnce(&dyn EventSink, Asking<'_>) -> Result<(), Denial>,
     ) -> Result<EventReply, Refused> {
         let (Some(conn), Some(events)) = (self.asker, self.events.clone()) else {
             return Err(Refused::Denied(Denial::UNAVAILABLE));
@@ -355,9 +354,9 @@ impl Questions {
             self.unanswered += 1;
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         }
-        self.last += 1;
-        let number = self.last;
-        hand_over(&*events, Ticket { core: self.core, number }).map_err(Refused::Denied)?;
+        let number = self.tickets.draw();
+        let asking = self.tickets.asking(number);
+        hand_over(&*events, asking).map_err(Refused::Denied)?;
         self.defer(now, conn, Asked::Event, number, None);
         Err(Refused::Pending)
     }

@@ -1,4 +1,4 @@
-//! Carries out the commands of the control plane ([`crate::ports::CommandInbox`]).
+//! Carries out the commands of the control plane ([`crate::ports::Commands`]).
 //!
 //! Publications and updates of feeds are handled as they are taken. Tasks for sessions and rooms are worked on in the
 //! order of their arrival, [`STEPS_PER_TURN`] per turn: a task for 100,000 sessions takes many turns, between which

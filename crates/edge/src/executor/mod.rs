@@ -25,7 +25,8 @@ pub(crate) use stentor_hub::SubscribeOptions;
 use crate::access::AccessLog;
 use crate::app::{
     AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, Effects,
-    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, asking, public_id, take_at_once,
+    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id,
+    take_at_once,
 };
 use crate::budget::Budget;
 use crate::encode::{Encoding, Encodings, FeedEvents};
@@ -159,14 +160,14 @@ impl Executor {
                 options.authorizer.clone(),
                 options.events.clone(),
                 Identities::new(options.authenticator.clone(), shared.seed, shared.ledger.clone()),
-                core,
+                Tickets::new(core, shared.clone()),
                 options.limits.decisions_max,
                 options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
             handshakes: Handshakes::new(shared.ledger.clone()),
             access: AccessLog::new(options.access_log, shared.ledger.clone()),
-            outlet: Outlet::new(options.broker.clone(), shared.ledger.clone(), shared.seed),
+            outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
             budget: Budget::new(options.limits.turn_bytes_max),
             published_bytes: 0,
             published_bytes_max,

@@ -4,30 +4,24 @@ mod command;
 mod draining;
 pub(crate) mod limits;
 mod moving;
+mod ports;
 mod presence;
 pub(crate) mod tasks;
 
-use crate::identity::Sid;
 use crate::ledger::{Charge, Class, Ledger, Pressure};
-use crate::metrics::{CoreMetrics, collect, histograms};
+use crate::metrics::CoreMetrics;
 use crate::moved::MovedSockets;
 use crate::options::Options;
-use crate::ports::{
-    Broadcast, Busy, ClientConnection, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Denial,
-    Done, Drain, EventReply, FeedUpdate, Handover, Histogram, Identity, MemberList, MembersQuery, Metric,
-    MetricKind, MovingSocket, PublicId, Publish, REQUESTERS_MAX, Readiness, Recheck, RoomList, RoomUpdate,
-    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted, expiries,
-};
+use crate::ports::{Busy, ControlPlane, Drain, REQUESTERS_MAX};
 use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
-use crate::tls::TlsHandle;
 pub(crate) use command::{ControlCommand, SocketCommand};
 use limits::SharedLimits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use stentor_driver::Waker;
-use stentor_hub::{CoreId, Key, PresenceMessage, Requester, Room, Topic, core_of};
+use stentor_hub::{CoreId, Key, Requester};
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -208,7 +202,7 @@ pub struct Shared {
     pub(crate) control: Arc<dyn ControlPlane>,
     wanted: Mutex<HashMap<Key, Demand>>,
     drain: Mutex<Drain>,
-    /// How often [`DataPlane::drain`] was called.
+    /// How often [`Lifecycle::drain`](crate::Lifecycle::drain) was called.
     drains: AtomicUsize,
     /// The cores that have drained and have nothing left.
     idle: AtomicUsize,
@@ -397,203 +391,5 @@ impl Shared {
         }
         self.inboxes.iter().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
         Ok(())
-    }
-}
-
-impl Shared {
-    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
-    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
-    pub fn configure(&self, options: Options, done: Done<()>) {
-        self.ledger.set_bytes_max(options.limits.memory_bytes_max);
-        let settings = Arc::new(self.initial.changed_to(options));
-        self.limits.configure(&settings.options);
-        let barrier = self.barrier(move |_| done.answer(Ok(())));
-        for inbox in &self.inboxes {
-            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
-        }
-    }
-}
-
-impl CommandInbox for Shared {
-    fn publish(&self, message: Publish) -> Result<(), Busy> {
-        if self.is_out_of_memory() || self.is_broker_behind() {
-            return Err(Busy);
-        }
-        let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
-        self.inboxes[core].put(ControlCommand::Publish(message)).map_err(|_| Busy)
-    }
-
-    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
-        if self.is_out_of_memory() {
-            return Err(Busy);
-        }
-        // As for a publication of this node, so that both keep their order.
-        let core = core_of(self.seed, self.cores, &Topic::Room(message.rooms.first().clone()));
-        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
-    }
-
-    fn receive_in_order(&self, message: Broadcast) -> Result<(), Busy> {
-        if self.is_out_of_memory() {
-            return Err(Busy);
-        }
-        let all_members = Room::all_members(message.rooms.first().namespace());
-        // The namespace is one of a room.
-        let Ok(all_members) = all_members else { return Ok(()) };
-        let core = core_of(self.seed, self.cores, &Topic::Room(all_members));
-        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
-    }
-
-    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
-        let core = core_of(self.seed, self.cores, &Topic::Room(room.clone()));
-        self.inboxes[core].put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
-    }
-
-    fn decide(&self, Ticket { core, number }: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
-        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
-        inbox.put(ControlCommand::Decide(number, answer)).map_err(|_| Busy)
-    }
-
-    fn reply(&self, Ticket { core, number }: Ticket, reply: Result<EventReply, Denial>) -> Result<(), Busy> {
-        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
-        inbox.put(ControlCommand::Reply(number, Box::new(reply))).map_err(|_| Busy)
-    }
-
-    fn identify(
-        &self,
-        Ticket { core, number }: Ticket,
-        answer: Result<Arc<Identity>, Denial>,
-    ) -> Result<(), Busy> {
-        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
-        inbox.put(ControlCommand::Identify(number, Box::new(answer))).map_err(|_| Busy)
-    }
-
-    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
-        self.submit_recheck(recheck, done);
-    }
-
-    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        let core = match &update {
-            FeedUpdate::Refuse(requester) => requester.core,
-            _ => core_of(self.seed, self.cores, &Topic::Feed(key.clone())),
-        };
-        self.inboxes[core].put(ControlCommand::Feed(key.clone(), update)).map_err(|_| Busy)
-    }
-
-    fn command(&self, target: Target, command: Command) {
-        self.submit(target, command);
-    }
-
-    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
-        self.submit_members(query, false, done);
-    }
-
-    fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
-        self.put_presence(room, node, message)
-    }
-
-    fn lose_node(&self, node: u64) -> Result<(), Busy> {
-        self.put_lost_node(node)
-    }
-
-    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
-        self.submit_list(query, done);
-    }
-
-    fn may_have(&self, id: PublicId) -> bool {
-        let is_ours = |sid: Sid| self.initial.options.node_tag.is_none_or(|tag| tag == sid.node());
-        self.session_of(id).is_some() || Sid::parse(&id.to_string()).is_some_and(is_ours)
-    }
-
-    fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
-        self.request(name, request, done);
-    }
-
-    fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
-        // If the inbox is full, the command is dropped and answered.
-        let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
-    }
-
-    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
-        self.deliver(ticket, socket)
-    }
-}
-
-impl DataPlane for Shared {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        // Cores wait for this lock, so hold it only briefly.
-        let demands = std::mem::take(&mut *locked(&self.wanted));
-        let wanted = |(key, Demand { wanted, requesters })| Wanted { key, wanted, requesters };
-        demands.into_iter().map(wanted).collect()
-    }
-
-    fn metrics(&self) -> Vec<Metric> {
-        let mut all = collect(&self.metrics);
-        let gauge = |name, help, value: usize| Metric {
-            name,
-            help,
-            kind: MetricKind::Gauge,
-            samples: vec![(Vec::new(), value as u64)],
-        };
-        all.push(Metric {
-            name: "memory_bytes",
-            help: "Memory held for clients, by class. What several clients share counts once.",
-            kind: MetricKind::Gauge,
-            samples: self
-                .ledger
-                .by_class()
-                .map(|(class, bytes)| (vec![("class", class.to_owned())], bytes as u64))
-                .collect(),
-        });
-        all.push(gauge(
-            "memory_bytes_max",
-            "The budget for memory held for clients (limits.memory_bytes_max).",
-            self.ledger.bytes_max(),
-        ));
-        all.push(expiries(self.initial.options.tls.iter().flat_map(TlsHandle::expiries)));
-        all.push(gauge(
-            "relayed_connections",
-            "Connections that are passed through to the nodes that have their clients' sessions.",
-            self.relayed.load(Ordering::Relaxed),
-        ));
-        all.push(self.limits.metric());
-        let draining = usize::from(self.drains() > 0);
-        all.push(gauge("draining", "1 from the signal to shut down on, otherwise 0.", draining));
-        let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
-        all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
-        let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
-        all.push(gauge(
-            "inbox_bytes",
-            "Size of the messages from the control plane queued for a core.",
-            waiting,
-        ));
-        all
-    }
-
-    fn histograms(&self) -> Vec<Histogram> {
-        histograms(&self.metrics)
-    }
-
-    fn connections(&self) -> usize {
-        Self::connections(self)
-    }
-
-    fn adopt(&self, connection: ClientConnection, handover: Handover) {
-        let load = |core: &CoreId| self.loads[*core].load(Ordering::Relaxed);
-        if let Some(core) = (0..self.cores).min_by_key(load) {
-            // A client whose connection is closed connects again.
-            let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
-        }
-    }
-
-    fn readiness(&self) -> Readiness {
-        Self::readiness(self)
-    }
-
-    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
-        Self::pause_accepting(self, is_paused, done);
-    }
-
-    fn drain(&self, drain: Drain) {
-        self.begin_drain(drain);
     }
 }

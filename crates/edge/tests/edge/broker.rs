@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
-    EventSink, FeedUpdate, Options, PublicId, Publish, RoomUpdate, Target, Ticket,
+    EventSink, FeedUpdate, Options, Order, PermissionReply, PublicId, Publish, ReplyToEvent, RoomUpdate,
+    Target,
 };
 use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
@@ -19,8 +20,8 @@ use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Roo
 struct Recorder {
     published: Mutex<Vec<Broadcast>>,
     levels: Mutex<HashMap<Topic, bool>>,
-    /// Messages to rooms with history, with their tickets.
-    ordered: Mutex<Vec<(Broadcast, Option<Ticket>)>>,
+    /// Messages to rooms with history, with the replies to their publishers.
+    ordered: Mutex<Vec<(Broadcast, Option<PermissionReply>)>>,
     /// Rooms and feeds with members who wait.
     unconfirmed: Mutex<Vec<Topic>>,
     orders_history: AtomicBool,
@@ -41,12 +42,12 @@ impl Broker for Recorder {
     fn publish_with_history(
         &self,
         message: &Broadcast,
-        ticket: Option<Ticket>,
+        reply: Option<PermissionReply>,
         source: Option<u64>,
     ) -> Result<(), Busy> {
         self.check_space()?;
-        assert!(ticket.is_none() || source.is_some(), "a client that waits has an address");
-        self.ordered.lock().unwrap().push((message.clone(), ticket));
+        assert!(reply.is_none() || source.is_some(), "a client that waits has an address");
+        self.ordered.lock().unwrap().push((message.clone(), reply));
         Ok(())
     }
 
@@ -70,7 +71,7 @@ impl Recorder {
     }
 
     /// The next message to a room with history that leaves.
-    fn ordered(&self) -> (Broadcast, Option<Ticket>) {
+    fn ordered(&self) -> (Broadcast, Option<PermissionReply>) {
         let mut taken = None;
         until("a message", || {
             taken = self.ordered.lock().unwrap().pop();
@@ -115,9 +116,9 @@ impl Recorder {
     }
 }
 
-/// Takes any event, and keeps the ticket of the last one.
+/// Takes any event, and keeps the reply to the last one.
 #[derive(Debug, Default)]
-struct LastEvent(Mutex<Option<Ticket>>);
+struct LastEvent(Mutex<Option<ReplyToEvent>>);
 
 impl EventSink for LastEvent {
     fn takes(&self, _namespace: &str, _name: &str, _is_known: bool) -> bool {
@@ -125,7 +126,7 @@ impl EventSink for LastEvent {
     }
 
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial> {
-        *self.0.lock().unwrap() = Some(event.ticket);
+        *self.0.lock().unwrap() = Some(event.later());
         Ok(())
     }
 }
@@ -217,14 +218,14 @@ fn each_publication_leaves_once() {
         assert_eq!(recorder.published(), expect);
 
         // A publication of another node reaches every member, and isn't sent out again.
-        server.plane().receive(broadcast(&["other", "many"], "3")).unwrap();
+        server.plane().receive(broadcast(&["other", "many"], "3"), Order::Rooms).unwrap();
         for ws in &mut clients {
             ws.expect_json(json!({"type": "message", "room": "other", "data": 3}));
         }
         let mut except = broadcast(&["many"], "4");
         except.except_rooms = vec![room("many")];
-        server.plane().receive(except).unwrap();
-        server.plane().receive(broadcast(&["many"], "5")).unwrap();
+        server.plane().receive(except, Order::Rooms).unwrap();
+        server.plane().receive(broadcast(&["many"], "5"), Order::Rooms).unwrap();
         for ws in &mut clients {
             ws.expect_json(json!({"type": "message", "room": "many", "data": 5}));
         }
@@ -243,7 +244,7 @@ fn a_session_can_be_left_out_by_another_node() {
         let mut member = server.member("r");
         let mut message = broadcast(&["r"], "1");
         message.except_sessions = vec![id];
-        server.plane().receive(message).unwrap();
+        server.plane().receive(message, Order::Rooms).unwrap();
         member.expect_json(json!({"type": "message", "room": "r", "data": 1}));
         server.publish("r", "2");
         named.expect_json(json!({"type": "message", "room": "r", "data": 2}));
@@ -343,7 +344,7 @@ fn a_busy_broker_loses_nothing() {
         assert_eq!(server.plane().publish(api.clone()), Err(Busy));
         let target = || Target::of("/").unwrap().room("r").unwrap();
         assert_eq!(emit(&server, target(), "1"), Err(CommandError::Busy));
-        server.plane().receive(broadcast(&["r"], "[9,9]")).unwrap();
+        server.plane().receive(broadcast(&["r"], "[9,9]"), Order::Rooms).unwrap();
         assert_eq!(data(&mut listener), (9, 9));
         assert_eq!(recorder.published(), [""; 0]);
 
@@ -386,24 +387,24 @@ fn the_engine_orders_rooms_with_history() {
         for ws in &mut clients {
             ws.expect_json(json!({"type": "ok", "id": "in"}));
         }
-        let decide = |ticket: Option<Ticket>, answer: Result<(), Denial>| {
-            server.plane().decide(ticket.unwrap(), answer).unwrap();
+        let decide = |reply: Option<PermissionReply>, answer: Result<(), Denial>| {
+            reply.unwrap().send(answer).unwrap();
         };
         // Three messages of one client: the second isn't handled before the engine has the first.
         for id in 1..=3 {
             clients[0].send_json(json!({"type": "publish", "room": "h", "data": id, "id": id}));
         }
-        let (message, ticket) = recorder.ordered();
+        let (message, reply) = recorder.ordered();
         assert_eq!((message.rooms, message.data), (h.clone().into(), Data::Json("1".into())));
-        decide(ticket, Ok(()));
+        decide(reply, Ok(()));
         clients[0].expect_json(json!({"type": "ok", "id": 1}));
         let refused = Denial { retry: true, ..Denial::new("unavailable", "the engine is away") };
         decide(recorder.ordered().1, Err(refused));
         let expect = json!({"type": "error", "id": 2, "code": "unavailable", "message": "the engine is away", "retry": true});
         clients[0].expect_json(expect);
         // A busy engine's message waits, and its publisher with it.
-        let (message, ticket) = recorder.ordered();
-        decide(ticket, Ok(()));
+        let (message, reply) = recorder.ordered();
+        decide(reply, Ok(()));
         clients[0].expect_json(json!({"type": "ok", "id": 3}));
         recorder.is_busy.store(true, Ordering::SeqCst);
         clients[1].send_json(json!({"type": "publish", "room": "h", "data": 4, "id": 4}));
@@ -413,7 +414,7 @@ fn the_engine_orders_rooms_with_history() {
         clients[1].expect_json(json!({"type": "ok", "id": 4}));
         // No publisher waits for a message of the control plane.
         server.publish("h", "5");
-        assert_eq!(recorder.ordered().1, None);
+        assert!(recorder.ordered().1.is_none());
         // One that isn't for all members says so.
         let left_out = ids[1];
         let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
@@ -422,9 +423,10 @@ fn the_engine_orders_rooms_with_history() {
             target.except_session(left_out),
             Command::Emit { event, data, volatile: false, done: Done::new(|_| ()) },
         );
-        let (whisper, ticket) = recorder.ordered();
+        let (whisper, reply) = recorder.ordered();
         let quiet = vec![room("quiet")];
-        assert_eq!((whisper.except_rooms, whisper.except_sessions, ticket), (quiet, vec![left_out], None));
+        assert_eq!((whisper.except_rooms, whisper.except_sessions), (quiet, vec![left_out]));
+        assert!(reply.is_none());
         // No message has been delivered yet. Messages that the engine returns are delivered in its order, once, and not to
         // excluded sessions.
         let ordered = |offset, data: &Data| order(&server, &h, offset, data, Vec::new());
@@ -481,9 +483,9 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
             }
             until("messages", || recorder.ordered.lock().unwrap().len() == 4);
             let messages = std::mem::take(&mut *recorder.ordered.lock().unwrap());
-            for (offset, (message, ticket)) in (head + 1..).zip(messages) {
+            for (offset, (message, reply)) in (head + 1..).zip(messages) {
                 order(&server, &h, offset, &message.data, Vec::new());
-                server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+                reply.unwrap().send(Ok(())).unwrap();
             }
             for ws in &mut clients {
                 let seen: Vec<Value> = (0..5).map(|_| ws.next_json()).collect();
@@ -529,14 +531,14 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
         assert_eq!(receive(&answer).unwrap().sessions, 3);
         let (ws, _) = &mut clients[0];
         ws.send_json(json!({"type": "event", "event": "e", "id": 1}));
-        let mut ticket = None;
+        let mut question = None;
         until("an event", || {
-            ticket = events.0.lock().unwrap().take();
-            ticket.is_some()
+            question = events.0.lock().unwrap().take();
+            question.is_some()
         });
         let third = room("h3");
         let reply = EventReply { join: vec![rooms[0].clone(), third.clone()], ..EventReply::default() };
-        server.plane().reply(ticket.unwrap(), Ok(reply)).unwrap();
+        question.unwrap().send(Ok(reply)).unwrap();
         recorder.wait_subscribed(&third);
         // An answer would come first.
         order(&server, &rooms[0], 6, &Data::Json("1".into()), Vec::new());

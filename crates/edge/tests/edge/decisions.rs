@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{
-    Access, Authorizer, Command, Decision, Denial, Done, Networks, Options, PublicId, Question, Rule, Target,
-    Ticket,
+    Access, Authorizer, Command, Decision, Denial, Done, Networks, Options, PermissionReply, PublicId,
+    Question, Rule, Target, Ticket,
 };
 use stentor_hub::Topic;
 use stentor_wire::engineio::Version;
@@ -21,7 +21,7 @@ use stentor_wire::ws::Opcode;
 /// and `listen` may only be subscribed to.
 #[derive(Debug, Default)]
 struct ByName {
-    later: Mutex<Vec<(String, Ticket)>>,
+    later: Mutex<Vec<(String, PermissionReply)>>,
     sessions: Mutex<Vec<PublicId>>,
     cancelled: Mutex<Vec<Ticket>>,
 }
@@ -47,7 +47,7 @@ impl Authorizer for ByName {
             }
             _ if name.starts_with("secret") => Decision::Deny(Denial::new("not_allowed", "this is secret")),
             _ if name.starts_with("later") => {
-                self.later.lock().unwrap().push((name.to_owned(), question.ticket));
+                self.later.lock().unwrap().push((name.to_owned(), question.later()));
                 Decision::Pending
             }
             _ => Decision::Allow,
@@ -93,25 +93,30 @@ impl Node {
         assert!(self.authorizer.sessions.lock().unwrap().iter().all(|asked| *id == asked.to_string()));
     }
 
-    /// The ticket of the oldest open question about `name`, once it has been asked.
-    fn asked(&self, name: &str) -> Ticket {
-        let mut ticket = None;
+    /// The reply to the oldest open question about `name`, once it has been asked.
+    fn asked(&self, name: &str) -> PermissionReply {
+        let mut reply = None;
         until(&format!("a question about {name}"), || {
             let mut asked = self.authorizer.later.lock().unwrap();
             let at = asked.iter().position(|(asked, _)| asked == name);
-            ticket = at.map(|at| asked.remove(at).1);
-            ticket.is_some()
+            reply = at.map(|at| asked.remove(at).1);
+            reply.is_some()
         });
-        ticket.unwrap()
+        reply.unwrap()
+    }
+
+    /// The ticket of the oldest open question about `name`, once it has been asked.
+    fn ticket(&self, name: &str) -> Ticket {
+        self.asked(name).ticket()
     }
 
     fn allow(&self, name: &str) {
-        self.server.plane().decide(self.asked(name), Ok(())).unwrap();
+        self.asked(name).send(Ok(())).unwrap();
     }
 
     fn deny(&self, name: &str) {
         let denial = Denial::new("not_allowed", "this is secret");
-        self.server.plane().decide(self.asked(name), Err(denial)).unwrap();
+        self.asked(name).send(Err(denial)).unwrap();
     }
 }
 
@@ -293,7 +298,7 @@ fn sockjs_messages_over_http_wait() {
         let first = node.asked("later/a");
         up[1].send(send(&[subscribe("now", 3)]));
         node.server.until_metric("http_requests", |requests| requests >= 4);
-        node.server.plane().decide(first, Ok(())).unwrap();
+        first.send(Ok(())).unwrap();
         node.deny("later/b");
         let mut answers = String::new();
         while answers.matches(r#"\"id\""#).count() < 3 {
@@ -428,12 +433,12 @@ fn routes_to_a_feed_wait() {
 
 /// Asks later whether anybody may connect.
 #[derive(Debug, Default)]
-struct Door(Mutex<Vec<Ticket>>);
+struct Door(Mutex<Vec<PermissionReply>>);
 
 impl Authorizer for Door {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         let Access::Connect { .. } = question.access else { return Decision::Allow };
-        self.0.lock().unwrap().push(question.ticket);
+        self.0.lock().unwrap().push(question.later());
         Decision::Pending
     }
 }
@@ -457,9 +462,9 @@ fn connecting_waits() {
                 let mut http = server.http();
                 http.send(&request);
                 until("a question", || !door.0.lock().unwrap().is_empty());
-                let ticket = door.0.lock().unwrap().pop().unwrap();
+                let reply = door.0.lock().unwrap().pop().unwrap();
                 let expect = if answer.is_ok() { expect } else { 403 };
-                server.plane().decide(ticket, answer).unwrap();
+                reply.send(answer).unwrap();
                 assert_eq!(http.response().status, expect, "{request}");
                 assert!(door.0.lock().unwrap().is_empty(), "asked again: {request}");
             }
@@ -476,9 +481,9 @@ fn no_client_waits_for_ever() {
         let late = node.asked("later");
         let answer = ws.next_json();
         assert_eq!((&answer["code"], &answer["retry"]), (&json!("unavailable"), &json!(true)));
-        // Too late, and the ticket of no question.
+        // Too late, and to no question.
         for answer in [Ok(()), Err(Denial::UNAVAILABLE)] {
-            node.server.plane().decide(late, answer).unwrap();
+            late.send(answer).unwrap();
         }
         assert_eq!(node.server.http().get("/feed/later/1").status, 503);
         node.asked("later/1");
@@ -502,7 +507,7 @@ fn a_flood_of_questions_refuses_no_other_address() {
         ws
     };
     let _flood = client("192.0.2.1", "/ws?feed=later/1&feed=later/2&feed=later/3");
-    let [_, second, third] = ["later/1", "later/2", "later/3"].map(|name| node.asked(name));
+    let [_, second, third] = ["later/1", "later/2", "later/3"].map(|name| node.ticket(name));
     let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
     let mut clients = Vec::new();
     // Another address, again the same one, a third address, and a fourth when all have as many.
@@ -518,14 +523,14 @@ fn a_flood_of_questions_refuses_no_other_address() {
         let own = node.asked("later");
         if expect.is_empty() {
             assert_eq!(ws.next_json()["code"], "unavailable", "{address}");
-            assert_eq!(cancelled()[before..], [own], "{address}");
+            assert_eq!(cancelled()[before..], [own.ticket()], "{address}");
         } else {
             assert_eq!(cancelled()[before..], expect, "{address}");
             clients.push((ws, own));
         }
     }
-    for (ws, ticket) in &mut clients {
-        node.server.plane().decide(*ticket, Ok(())).unwrap();
+    for (ws, reply) in &mut clients {
+        reply.send(Ok(())).unwrap();
         ws.expect_json(ok(1));
     }
 }
@@ -537,11 +542,11 @@ fn questions_of_closed_connections_are_cancelled() {
     let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
     let (mut ws, id) = node.server.client_and_id();
     ws.send_json(json!({"type": "subscribe", "room": "later", "id": 1}));
-    let waits = node.asked("later");
+    let waits = node.ticket("later");
     let mut other = node.server.client();
     other.send_json(json!({"type": "subscribe", "room": "later/2", "id": 1}));
     assert_eq!(other.next_json()["code"], "unavailable");
-    let refused = node.asked("later/2");
+    let refused = node.ticket("later/2");
     assert_eq!(cancelled(), [refused]);
     let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
     node.server.plane().command(Target::of("/").unwrap().session(id), command);
@@ -572,13 +577,13 @@ fn a_client_that_finishes_sending_is_not_waited_for() {
     // A stream of events.
     let mut stream = node.server.http();
     stream.send(request("GET", "/sse?feed=later/1&feed=later/2", ""));
-    let asked = ["later/1", "later/2"].map(|name| node.asked(name));
+    let asked = ["later/1", "later/2"].map(|name| node.ticket(name));
     stream.finish_sending();
     stream.expect_end();
     assert_eq!(cancelled(), asked);
     // Feeds of the first request.
     let mut ws = node.server.ws("/ws?feed=later/1&feed=later/2");
-    let asked = ["later/1", "later/2"].map(|name| node.asked(name));
+    let asked = ["later/1", "later/2"].map(|name| node.ticket(name));
     ws.send_json(publish(1));
     ws.stream().finish_sending();
     witness.expect_json(message(1));
@@ -593,15 +598,15 @@ fn a_client_that_finishes_sending_is_not_waited_for() {
         ]
         .concat(),
     );
-    let asked = node.asked("later/a");
+    let asked = node.ticket("later/a");
     ws.send_json(publish(4));
     ws.stream().finish_sending();
     let is_published = node.asked("later/b");
     pass(Duration::from_secs(1));
     assert_eq!(cancelled(), [asked]);
-    node.server.plane().decide(is_published, Ok(())).unwrap();
+    is_published.send(Ok(())).unwrap();
     witness.expect_json(message(4));
-    assert_eq!(cancelled(), [node.asked("later/c")]);
+    assert_eq!(cancelled(), [node.ticket("later/c")]);
     for (id, answer) in [(1, "error"), (2, "ok"), (3, "error"), (4, "ok")] {
         let next = ws.next_json();
         assert_eq!((&next["type"], &next["id"]), (&json!(answer), &json!(id)), "{next}");
@@ -658,7 +663,7 @@ fn a_flood_of_questions_is_refused() {
     node.server.plane().command(Target::of("/").unwrap().session(ids[0]), command);
     assert_eq!(clients.remove(0).skip_to_close(), 4403);
     node.server.until_metric("sessions", |sessions| sessions == 5);
-    node.server.plane().decide(gone, Ok(())).unwrap();
+    gone.send(Ok(())).unwrap();
     let mut last = clients.pop().unwrap();
     node.asked("later/5");
     last.send_json(json!({"type": "subscribe", "room": "later/5", "id": 7}));

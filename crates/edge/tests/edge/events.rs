@@ -6,13 +6,13 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_edge::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Options, Rule, Ticket};
+use stentor_edge::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Options, ReplyToEvent, Rule};
 use stentor_hub::{Data, Room, Rooms};
 
 /// An event in the form that the application receives.
 #[derive(Debug)]
 struct Seen {
-    ticket: Ticket,
+    reply: ReplyToEvent,
     session: String,
     text: String,
 }
@@ -34,8 +34,8 @@ impl EventSink for Application {
         assert_eq!(source, 0x7f00_0001, "127.0.0.1");
         let attachments = arguments.attachments.len();
         let text = format!("{protocol} {namespace} {name} [{}] {attachments} {wants_ack}", arguments.json);
-        let (ticket, session) = (event.ticket, event.session.to_string());
-        self.0.lock().unwrap().push(Seen { ticket, session, text });
+        let (reply, session) = (event.later(), event.session.to_string());
+        self.0.lock().unwrap().push(Seen { reply, session, text });
         Ok(())
     }
 }
@@ -76,7 +76,7 @@ impl Node {
     fn reply(&self, expect: &str, reply: Result<EventReply, Denial>) -> Seen {
         let seen = self.seen();
         assert_eq!(seen.text, expect);
-        self.server.plane().reply(seen.ticket, reply).unwrap();
+        seen.reply.send(reply).unwrap();
         seen
     }
 }
@@ -244,10 +244,7 @@ fn a_reply_reaches_rooms_after_its_client_has_gone() {
         drop(io);
         node.server.until_metric("decisions_pending", |pending| pending == 0);
         let emits = vec![emit(Some(room("r").into()), false, "late"), emit(None, false, "own")];
-        node.server
-            .plane()
-            .reply(seen.ticket, Ok(EventReply { emit: emits, ..EventReply::default() }))
-            .unwrap();
+        seen.reply.send(Ok(EventReply { emit: emits, ..EventReply::default() })).unwrap();
         assert_eq!(other.next_json()["event"], "late");
         drop(other);
         node.check_empty();

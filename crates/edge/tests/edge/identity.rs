@@ -19,8 +19,9 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_edge::{
-    Access, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial, Identity,
-    IdentityFilter, Options, Origins, Principal, Question, Recheck, RecheckAction, SignatureWork, Ticket,
+    Access, Asking, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial,
+    Identity, IdentityFilter, IdentityReply, Options, Origins, PermissionReply, Principal, Question, Recheck,
+    RecheckAction, SignatureWork, Ticket,
 };
 use stentor_hub::{Room, Topic};
 use stentor_wire::engineio::Version;
@@ -31,7 +32,7 @@ use stentor_wire::engineio::Version;
 struct Issuer {
     lets_anonymous_in: bool,
     asked: Mutex<Vec<String>>,
-    later: Mutex<Vec<Ticket>>,
+    later: Mutex<Vec<IdentityReply>>,
     generation: AtomicU64,
     rules: Arc<Rules>,
 }
@@ -48,7 +49,7 @@ struct Rules {
     /// The state of the authorizer's backend: 1 if it reports an error, 2 if it doesn't answer.
     down: AtomicU64,
     /// Questions about topics that begin with `public-later`, which are answered later.
-    later: Mutex<Vec<Ticket>>,
+    later: Mutex<Vec<PermissionReply>>,
     cancelled: Mutex<Vec<Ticket>>,
 }
 
@@ -79,7 +80,7 @@ impl Authorizer for User {
             Access::Presence(_) | Access::Subscribe(Topic::Presence(_)) => return deny("not_allowed"),
         };
         if name.starts_with("public-later") && !rules.forbidden.lock().unwrap().contains(name) {
-            rules.later.lock().unwrap().push(question.ticket);
+            rules.later.lock().unwrap().push(question.later());
             return Decision::Pending;
         }
         let is_own = user.as_ref().is_some_and(|user| name.ends_with(&**user));
@@ -123,7 +124,7 @@ impl Issuer {
 impl Authenticator for Issuer {
     fn authenticate(
         &self,
-        ticket: Ticket,
+        asking: Asking<'_>,
         credentials: &Credentials<'_>,
         _: &mut SignatureWork,
     ) -> Authentication {
@@ -142,7 +143,7 @@ impl Authenticator for Issuer {
         assert!(token.len() <= 5 || !shown.contains(token), "{shown} shows the token");
         self.asked.lock().unwrap().push(format!("{}:{token}", credentials.client.protocol));
         if token.starts_with("later") {
-            self.later.lock().unwrap().push(ticket);
+            self.later.lock().unwrap().push(asking.later());
             return Authentication::Pending;
         }
         match token {

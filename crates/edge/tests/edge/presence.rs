@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use stentor_edge::{
-    Access, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
-    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, SignatureWork, Ticket,
+    Access, Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
+    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, SignatureWork,
 };
 use stentor_hub::Topic;
 
@@ -62,7 +62,7 @@ struct Tokens(Arc<Issuer>);
 impl Authenticator for Tokens {
     fn authenticate(
         &self,
-        _: Ticket,
+        _: Asking<'_>,
         credentials: &Credentials<'_>,
         _: &mut SignatureWork,
     ) -> Authentication {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_driver::sim::{self, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Frame, Sending};
-use stentor_edge::{Core, DataPlane, FeedUpdate, Options, Simulated, simulated};
+use stentor_edge::{Core, FeedUpdate, LocalNode, Options, Simulated, simulated};
 use stentor_hub::Key;
 use stentor_wire::http1;
 use stentor_wire::ws::{self, Opcode, handshake::ClientHandshake};
@@ -50,7 +50,7 @@ struct Link {
 pub(crate) struct Stage {
     pub(crate) seed: u64,
     pub(crate) random: Rng,
-    pub(crate) plane: Arc<dyn DataPlane>,
+    pub(crate) plane: Arc<dyn LocalNode>,
     world: World,
     cores: Vec<Core<SimDriver>>,
     /// The clients'.

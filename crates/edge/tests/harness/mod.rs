@@ -35,8 +35,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
-    App, AppFactory, CommandError, CommandInbox, ControlPlane, CoreFailed, DataPlane, Done, Drain,
-    DriverChoice, FeedUpdate, Node, NodeHandle, Options, Publish, Wanted,
+    App, AppFactory, CommandError, Commands, ControlPlane, CoreFailed, Done, Drain, DriverChoice, FeedUpdate,
+    Feeds, Lifecycle, LocalNode, MetricSource, Node, NodeHandle, Options, Publish, Wanted,
 };
 use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
 
@@ -157,7 +157,7 @@ impl Server {
         self.recovers
     }
 
-    pub(crate) fn plane(&self) -> &dyn DataPlane {
+    pub(crate) fn plane(&self) -> &dyn LocalNode {
         &*self.plane
     }
 
@@ -167,7 +167,7 @@ impl Server {
     }
 
     /// A handle that outlives the server.
-    pub(crate) fn plane_handle(&self) -> Arc<dyn DataPlane> {
+    pub(crate) fn plane_handle(&self) -> Arc<dyn LocalNode> {
         self.plane.clone()
     }
 

@@ -4,7 +4,9 @@
 use crate::config::options::ClusterOptions;
 use std::convert::Infallible;
 use std::sync::Arc;
-use stentor_edge::{Broker, ControlPlane, DataPlane, Ledger, NodeTag, NoticeSink, Relay, RevocationList};
+use stentor_ports::{
+    Broker, ControlPlane, DataPlane, Ledger, LocalNode, NodeTag, NoticeSink, Relay, RevocationList,
+};
 
 /// A node that is connected to its engine.
 pub(crate) struct Joining(Infallible);
@@ -22,8 +24,8 @@ pub(crate) async fn connect(
     Ok(None)
 }
 
-pub(crate) fn with_all_metrics(local: Arc<dyn DataPlane>) -> anyhow::Result<Arc<dyn DataPlane>> {
-    Ok(local)
+pub(crate) fn add_all_metrics(_: &mut DataPlane) -> anyhow::Result<()> {
+    Ok(())
 }
 
 impl Joining {
@@ -55,7 +57,7 @@ impl Joining {
         match self.0 {}
     }
 
-    pub(crate) fn start(self, _: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
+    pub(crate) fn start(self, _: Arc<dyn LocalNode>) -> (DataPlane, Member) {
         match self.0 {}
     }
 }

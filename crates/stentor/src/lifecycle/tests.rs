@@ -1,31 +1,27 @@
 //! Every way to end, with a fake data plane.
 
-#[macro_use]
-#[path = "../../../edge/tests/harness/ignore.rs"]
-mod ignore;
-
 use super::*;
 use std::sync::Mutex;
-use stentor_edge::CommandInbox;
+use stentor_ports::fake::{self, Call};
 use tokio::sync::Notify;
 
-/// A data plane that only records calls of `drain`.
+/// Records calls of `drain`.
 #[derive(Default)]
-struct Fake {
+struct Drains {
     drained: Mutex<Vec<Drain>>,
     told: Notify,
 }
 
-impl CommandInbox for Fake {
-    ignore!(publish, receive, update_room, decide, update_feed, command, list_rooms);
-}
-
-impl DataPlane for Fake {
-    ignore!(take_wanted, metrics, readiness, pause_accepting);
-
-    fn drain(&self, drain: Drain) {
-        self.drained.lock().unwrap().push(drain);
-        self.told.notify_one();
+impl Drains {
+    fn data_plane(self: &Arc<Self>) -> Arc<fake::Node> {
+        let this = self.clone();
+        Arc::new(fake::Node::new(move |call| {
+            if let Call::Drain(drain) = call {
+                this.drained.lock().unwrap().push(drain);
+                this.told.notify_one();
+            }
+            Ok(())
+        }))
     }
 }
 
@@ -34,7 +30,7 @@ const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true
 
 /// Runs with these signals; the plane ends as `ends` specifies. The control plane dies if it `fails`.
 async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
-    let plane = Arc::new(Fake::default());
+    let plane = Arc::<Drains>::default();
     let (sender, receiver) = mpsc::channel(3);
     for name in signals {
         sender.send(*name).await.unwrap();
@@ -60,7 +56,7 @@ async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcom
             std::future::pending().await
         }
     };
-    let outcome = run(plane.clone(), ended, failed, receiver, || SLOW).await;
+    let outcome = run(plane.data_plane(), ended, failed, receiver, || SLOW).await;
     assert_eq!(outcome, expect);
     let told = match signals.first() {
         Some(&"SIGINT") => vec![Drain::within(TEN)],

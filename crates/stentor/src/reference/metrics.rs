@@ -5,6 +5,7 @@ use crate::{cluster, logging};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use stentor_control::{Signals, sample_metrics};
+use stentor_ports::DataPlane;
 
 const HEAD: &str = "\
 # Metrics
@@ -62,8 +63,9 @@ const SECTIONS: [(&str, &[&str]); 7] = [
 ];
 
 pub(super) fn markdown() -> anyhow::Result<String> {
-    let data_plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
-    let data_plane = cluster::with_all_metrics(data_plane)?;
+    let node = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
+    let mut data_plane = DataPlane::new(node);
+    cluster::add_all_metrics(&mut data_plane)?;
     let text = sample_metrics(data_plane, logging::dropped_lines(|| 0, || 0))?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

@@ -5,7 +5,7 @@
 use super::*;
 use crate::config::Sources;
 use stentor_control::{Control, Signals};
-use stentor_edge::Ledger;
+use stentor_ports::{DataPlane, Ledger};
 
 #[tokio::test]
 async fn a_failure_in_the_last_part_changes_no_part() {
@@ -35,7 +35,8 @@ async fn a_failure_in_the_last_part_changes_no_part() {
     let auth = Auth::new(&running.auth_options().unwrap(), &Arc::new(Ledger::new(1 << 20))).unwrap();
     let plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
     let runtime = tokio::runtime::Handle::current();
-    let control = Control::start(&runtime, options.control, plane.clone(), Signals::new()).unwrap();
+    let control =
+        Control::start(&runtime, options.control, DataPlane::new(plane.clone()), Signals::new()).unwrap();
     let parts = Parts {
         plane,
         control: control.handle(),

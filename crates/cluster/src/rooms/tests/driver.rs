@@ -11,8 +11,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use stentor_hub::{Epoch, Position, Room};
-use stentor_ports::{Busy, CommandInbox, DataPlane, Denial, Ledger, RoomUpdate, Ticket};
+use stentor_hub::{Epoch, Position};
+use stentor_ports::fake::{self, Call};
+use stentor_ports::{Answers, Asking, Busy, Ledger, Ticket};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -25,23 +26,22 @@ struct Plane {
     decided: Notify,
 }
 
-impl CommandInbox for Plane {
-    ignore!(publish, receive, update_feed, command, list_rooms);
-
-    fn update_room(&self, _: &Room, _: RoomUpdate) -> Result<(), Busy> {
-        self.updates.fetch_add(1, Ordering::SeqCst);
-        self.updated.notify_one();
-        Ok(())
+impl Plane {
+    fn data_plane(self: &Arc<Self>) -> Arc<fake::Node> {
+        let this = self.clone();
+        Arc::new(fake::Node::new(move |call| match call {
+            Call::UpdateRoom(..) => {
+                this.updates.fetch_add(1, Ordering::SeqCst);
+                this.updated.notify_one();
+                Ok(())
+            }
+            Call::Answer(..) => {
+                this.decided.notify_one();
+                if this.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }))
     }
-
-    fn decide(&self, _: Ticket, _: Result<(), Denial>) -> Result<(), Busy> {
-        self.decided.notify_one();
-        if self.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
-    }
-}
-
-impl DataPlane for Plane {
-    ignore!(take_wanted, metrics, readiness, pause_accepting, drain);
 }
 
 fn driver() -> RoomDriver {
@@ -50,12 +50,12 @@ fn driver() -> RoomDriver {
     RoomDriver::new(NodeId(1), vec![(String::new(), limits())], Duration::from_secs(5), vacant, ledger)
 }
 
-async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
+async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane, answers: Arc<dyn Answers>) {
     driver.handle_connected();
     driver.set_interest(&room(0), true);
     plane.updated.notified().await;
     plane.is_busy.store(true, Ordering::SeqCst);
-    let publisher = Some(Publisher::Client(Ticket::for_test(1)));
+    let publisher = Some(Publisher::Client(Asking::new(Ticket::for_test(1), &answers).later()));
     assert!(driver.publish(&room(1), Bytes::from_static(b"m"), (publisher, None), None).is_ok());
     plane.decided.notified().await;
     let message = async |offset| {
@@ -78,10 +78,11 @@ async fn leave_while_updates_wait(driver: &RoomDriver, plane: &Plane) {
 async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
     let driver = driver();
     let (engine, _events) = Memory::default().connect(NodeId(1), Limits::default());
-    let (plane, space) = (Plane::default(), Space::default());
+    let (plane, space) = (Arc::<Plane>::default(), Space::default());
+    let data_plane = plane.data_plane();
     tokio::select! {
-        () = driver.run(&engine, &plane, &space, |_, _| None) => {}
-        () = leave_while_updates_wait(&driver, &plane) => {}
+        () = driver.run(&engine, &*data_plane, &space, |_, _| None) => {}
+        () = leave_while_updates_wait(&driver, &plane, data_plane.clone()) => {}
     }
 }
 
@@ -89,7 +90,8 @@ async fn updates_of_a_room_without_subscribers_hold_nothing_up() {
 async fn after_a_flush_the_data_plane_has_what_has_arrived() {
     let driver = driver();
     let (engine, mut events) = Memory::default().connect(NodeId(1), Limits::default());
-    let (plane, space) = (Plane::default(), Space::default());
+    let (plane, space) = (Arc::<Plane>::default(), Space::default());
+    let data_plane = plane.data_plane();
     let flush = async {
         driver.handle_connected();
         engine.set_interest(Channel::from(room(0)), true);
@@ -111,7 +113,7 @@ async fn after_a_flush_the_data_plane_has_what_has_arrived() {
         assert_eq!(plane.updates.load(Ordering::SeqCst), before + 1);
     };
     tokio::select! {
-        () = driver.run(&engine, &plane, &space, |_, _| None) => {}
+        () = driver.run(&engine, &*data_plane, &space, |_, _| None) => {}
         () = flush => {}
     }
 }

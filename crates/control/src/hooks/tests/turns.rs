@@ -185,10 +185,11 @@ fn ports_cancel_their_questions() {
         Arc::new(HookAuthorizer::new(None, hooks.clone())),
         granting(Arc::new(Anything), Vec::new(), hooks.clone()),
     ];
-    let ticket = Ticket::for_test(1);
+    let (ticket, answers) = (Ticket::for_test(1), nobody());
+    let asking = Asking::new(ticket, &answers);
     let access = Access::Subscribe(&topic);
     for authorizer in authorizers {
-        let question = Question { ticket, session: None, source: 1, identity: None, access };
+        let question = Question { asking, session: None, source: 1, identity: None, access };
         assert_eq!(HookAuthorizer::new(None, hooks.clone()).authorize(&question), Decision::Pending);
         assert_eq!(waiting(), 1);
         authorizer.cancel(ticket);
@@ -196,7 +197,7 @@ fn ports_cancel_their_questions() {
     }
     let authenticator = HookAuthenticator::new(None, hooks.clone());
     let credentials = Credentials { token: None, client: ClientFacts::default() };
-    let answer = authenticator.authenticate(ticket, &credentials, &mut SignatureWork::new(Duration::ZERO));
+    let answer = authenticator.authenticate(asking, &credentials, &mut SignatureWork::new(Duration::ZERO));
     assert!(matches!(answer, Authentication::Pending));
     assert_eq!(waiting(), 1);
     authenticator.cancel(ticket);
@@ -214,10 +215,11 @@ fn questions_refused_to_make_room_in_vain_are_reported() {
         ..HookOptions::default()
     };
     let hooks = Hooks::new("n", &[options], &Arc::new(Ledger::new(1 << 20))).unwrap();
-    let hook = &hooks.hooks[0];
+    let (hook, answers) = (&hooks.hooks[0], nobody());
     let ask = |number, client, size| {
         let client = Client { number: client, address: client };
-        let asker = Asker::Access(client, Ticket::for_test(number), "key".into());
+        let asker =
+            Asker::Access(client, Asking::new(Ticket::for_test(number), &answers).later(), "key".into());
         hook.ask(HookKind::Subscribe, asker, |_| vec![0; size]).is_ok()
     };
     let is_notified = || {

@@ -3,7 +3,7 @@
 //! Events aren't cancelled: the client has sent them, and the application behind the server receives them.
 
 use super::{Asked, Deferred, QUESTION_BYTES, Questions};
-use crate::ports::{Authorizer, Denial, Ticket};
+use crate::ports::{Authorizer, Denial};
 use std::sync::Arc;
 use stentor_driver::ConnId;
 use stentor_hub::SessionId;
@@ -19,7 +19,7 @@ impl Deferred {
 impl Questions {
     /// Tells the port that decides a question that its client doesn't wait any more.
     pub(super) fn cancel(&self, number: u64, asked: &Asked, authorizer: Option<&Arc<dyn Authorizer>>) {
-        let ticket = Ticket { core: self.core, number };
+        let ticket = self.tickets.of(number);
         if let Some(authorizer) = authorizer {
             authorizer.cancel(ticket);
         } else if let (Asked::Identity(_), Some(authenticator)) = (asked, self.identities.authenticator()) {
@@ -57,7 +57,7 @@ impl Questions {
         self.identities.remove(session);
         for (number, authorizer) in self.reviews.close(session) {
             self.charge.subtract(QUESTION_BYTES);
-            authorizer.cancel(Ticket { core: self.core, number });
+            authorizer.cancel(self.tickets.of(number));
         }
     }
 }

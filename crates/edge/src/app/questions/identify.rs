@@ -2,7 +2,7 @@
 
 use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork, Ticket};
+use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
@@ -57,13 +57,12 @@ impl Questions {
                 return answer;
             }
         }
-        self.last += 1;
-        let number = self.last;
-        let ticket = Ticket { core: self.core, number };
+        let number = self.tickets.draw();
+        let asking = self.tickets.asking(number);
         let answer = if is_its_turn {
-            authenticator.authenticate(ticket, credentials, &mut budget.signatures)
+            authenticator.authenticate(asking, credentials, &mut budget.signatures)
         } else {
-            authenticator.authenticate(ticket, credentials, &mut SignatureWork::new(Duration::ZERO))
+            authenticator.authenticate(asking, credentials, &mut SignatureWork::new(Duration::ZERO))
         };
         match answer {
             Authentication::Accepted(identity) => Ok(Some(identity)),

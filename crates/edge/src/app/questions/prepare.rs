@@ -69,8 +69,7 @@ impl Questions {
         if hub.handle_prepare(room) {
             return Ok(true);
         }
-        self.last += 1;
-        let number = self.last;
+        let number = self.tickets.draw();
         self.preparations.waiting.entry(room.clone()).or_default().push(number);
         self.defer(now, conn, asked, number, None);
         Err(Refused::Pending)

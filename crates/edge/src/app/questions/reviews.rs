@@ -5,7 +5,7 @@
 //! that those of clients have room; one entry per session waits.
 
 use super::{Identities, QUESTION_BYTES, Questions};
-use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,10 +83,10 @@ impl Questions {
             self.review_later(session, false);
             return Ok(());
         }
-        self.last += 1;
-        let (number, identity) = (self.last, identity.as_deref());
-        let ticket = Ticket { core: self.core, number };
-        match self.decision(&Question { ticket, session: Some(id), source, identity, access }) {
+        let (number, identity) = (self.tickets.draw(), identity.as_deref());
+        let asking = self.tickets.asking(number);
+        let ticket = asking.ticket;
+        match self.decision(&Question { asking, session: Some(id), source, identity, access }) {
             Decision::Allow => {}
             Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
             Decision::Deny(denial) => return Err(denial),

@@ -1,7 +1,7 @@
 //! Questions to other nodes about their sockets.
 
 use super::{Asked, Questions, Refused};
-use crate::ports::{SocketName, SocketQuestion, Ticket};
+use crate::ports::{SocketName, SocketQuestion};
 use std::time::Instant;
 
 impl Questions {
@@ -27,9 +27,8 @@ impl Questions {
             self.unanswered += 1;
             return Ok(None);
         }
-        self.last += 1;
-        let number = self.last;
-        let ticket = Ticket { core: self.core, number };
+        let number = self.tickets.draw();
+        let ticket = self.tickets.of(number);
         if !find(SocketQuestion { ticket, name: (**name).clone() }) {
             return Ok(None);
         }

@@ -25,15 +25,14 @@ impl Questions {
             self.unanswered += 1;
             return Err(Refused::Denied(OUTCOME_UNKNOWN));
         }
-        self.last += 1;
-        let number = self.last;
+        let number = self.tickets.draw();
         self.defer(now, conn, Asked::Submit, number, None);
         self.charge.add(bytes);
         let questions = self.waiting.get_mut(&conn).map(|waiting| &mut waiting.questions);
         if let Some(question) = questions.and_then(|questions| questions.last_mut()) {
             question.then = Some((session, answer(), bytes));
         }
-        Ok(Some(Ticket { core: self.core, number }))
+        Ok(Some(self.tickets.of(number)))
     }
 
     /// Takes the answers to clients on a connection that needn't wait any more, with the engine's.

@@ -5,9 +5,9 @@ use super::{MILLISECOND, socket};
 use crate::app::RoomsApp;
 use crate::options::Recovery;
 use crate::ports::{
-    Access, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials, Decision,
-    Denial, Identity, MovingSocket, MovingSubscription, NodeTag, Pid, Principal, PublicId, Question,
-    SignatureWork, SocketName, SocketQuestion, SocketRequest, Ticket,
+    Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
+    Decision, Denial, Identity, MovingSocket, MovingSubscription, NodeTag, Pid, Principal, PublicId,
+    Question, SignatureWork, SocketName, SocketQuestion, SocketRequest,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -222,7 +222,7 @@ struct Issuer(Arc<Mutex<Vec<&'static str>>>);
 impl Authenticator for Issuer {
     fn authenticate(
         &self,
-        _: Ticket,
+        _: Asking<'_>,
         credentials: &Credentials<'_>,
         _: &mut SignatureWork,
     ) -> Authentication {

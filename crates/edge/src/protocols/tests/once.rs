@@ -3,7 +3,7 @@
 use super::rig::{Rig, text};
 use super::socket;
 use crate::app::{Application, Context, Effect, Envelope, Message, RoomsApp, Sent, ToSession};
-use crate::ports::{Broadcast, Broker, Busy, Denial, Ticket};
+use crate::ports::{Broadcast, Broker, Busy, Denial, PermissionReply};
 use crate::rule::Rooms;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use stentor_hub::{HistoryLimits, Key, Room, SessionId, Topic};
 
 /// An engine that orders rooms with history.
 #[derive(Debug, Default)]
-struct Engine(Mutex<Vec<Ticket>>);
+struct Engine(Mutex<Vec<PermissionReply>>);
 
 impl Broker for Engine {
     fn publish(&self, _: &Broadcast) -> Result<(), Busy> {
@@ -26,10 +26,10 @@ impl Broker for Engine {
     fn publish_with_history(
         &self,
         _: &Broadcast,
-        ticket: Option<Ticket>,
+        publisher: Option<PermissionReply>,
         _: Option<u64>,
     ) -> Result<(), Busy> {
-        self.0.lock().unwrap().extend(ticket);
+        self.0.lock().unwrap().extend(publisher);
         Ok(())
     }
 
@@ -73,8 +73,8 @@ fn a_handler_whose_message_is_published_later_runs_once() {
     let mut answer = |id: usize, outcome: Result<(), Denial>, expect: &str| {
         let publish = format!(r#"{{"type":"publish","room":"kept","data":1,"id":{id}}}"#);
         assert_eq!(rig.receive(&mut conn, text(&publish)), "", "the outcome isn't known yet");
-        let ticket = engine.0.lock().unwrap().pop().unwrap();
-        rig.ex.questions.decide(ticket.number, outcome);
+        let publisher = engine.0.lock().unwrap().pop().unwrap();
+        rig.ex.questions.decide(publisher.ticket().number, outcome);
         assert_eq!(rig.ex.questions.poll_decided(), Some(conn.id));
         rig.ex.resume_kept(conn.id);
         let effects = rig.ex.effects.take_others();

@@ -5,15 +5,15 @@ use crate::harness::{Io, Way, Ws, id_of, on_one_and_three, until};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use stentor_edge::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target, Ticket};
+use stentor_edge::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target};
 
-fn taken(tickets: &Mutex<Vec<Ticket>>) -> Ticket {
-    let mut ticket = None;
+fn taken<T>(replies: &Mutex<Vec<T>>) -> T {
+    let mut reply = None;
     until("a question", || {
-        ticket = tickets.lock().unwrap().pop();
-        ticket.is_some()
+        reply = replies.lock().unwrap().pop();
+        reply.is_some()
     });
-    ticket.unwrap()
+    reply.unwrap()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn an_identity_may_come_later() {
         let node = Node::start(cores, Issuer::default(), |_| {});
         node.document("public", "1");
         let identify = |answer: Result<Arc<Identity>, Denial>| {
-            node.plane().identify(taken(&node.issuer.later), answer).unwrap();
+            taken(&node.issuer.later).send(answer).unwrap();
         };
         let known = || Ok(Arc::new(node.issuer.identity("42")));
         let mut get = node.http();
@@ -61,10 +61,10 @@ fn questions_of_clients_that_have_gone_are_cancelled() {
         let mut ws = node.ws("/ws?token=42");
         let id = id_of(&ws.next_json()["session"]);
         ws.send_json(json!({"type": "auth", "id": 1, "token": "later"}));
-        let ticket = taken(&node.issuer.later);
+        let question = taken(&node.issuer.later);
         let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
         node.plane().command(Target::of("/").unwrap().session(id), command);
-        assert_eq!(taken(cancelled), ticket);
+        assert_eq!(taken(cancelled), question.ticket());
         let mut ws = node.user("42");
         for room in ["public", "public:2"] {
             assert_eq!(subscribe(&mut ws, room), "ok");
@@ -90,9 +90,9 @@ fn a_user_may_be_revoked_while_the_answer_is_awaited() {
         let node = Node::start(cores, Issuer::default(), |_| {});
         let mut ws = node.user("42.1");
         ws.send_json(json!({"type": "auth", "id": 1, "token": "later"}));
-        let ticket = taken(&node.issuer.later);
+        let question = taken(&node.issuer.later);
         node.issuer.rules.revoked.lock().unwrap().insert("42".into());
-        node.plane().identify(ticket, Ok(Arc::new(node.issuer.identity("42.2")))).unwrap();
+        question.send(Ok(Arc::new(node.issuer.identity("42.2")))).unwrap();
         let answer = ws.next_json();
         assert!(answer["type"] == "error" && answer["code"] == "token_revoked", "{answer}");
     });
@@ -106,11 +106,11 @@ fn rules_may_change_while_an_answer_is_awaited() {
         let mut ws = node.user("42");
         let mut ask = |id: u64, changes: bool| {
             ws.send_json(json!({"type": "subscribe", "id": id, "room": "public-later"}));
-            let ticket = taken(&node.issuer.rules.later);
+            let question = taken(&node.issuer.rules.later);
             if changes {
                 node.change_rules("public-later");
             }
-            node.plane().decide(ticket, Ok(())).unwrap();
+            question.send(Ok(())).unwrap();
             let answer = ws.next_json();
             assert_eq!(answer["id"], id, "{answer}");
             answer["type"].clone()

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use stentor_edge::{
-    Authentication, Authenticator, Authorizer, Credentials, Decision, Done, Identity, IdentityFilter,
-    Question, Recheck, RecheckAction, SignatureWork, Ticket,
+    Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Done, Identity, IdentityFilter,
+    Question, Recheck, RecheckAction, SignatureWork,
 };
 
 #[test]
@@ -74,7 +74,7 @@ fn questions_about_subscriptions_leave_room_for_those_of_clients() {
 struct Counting(Arc<AtomicU64>);
 
 impl Authenticator for Counting {
-    fn authenticate(&self, _: Ticket, _: &Credentials<'_>, _: &mut SignatureWork) -> Authentication {
+    fn authenticate(&self, _: Asking<'_>, _: &Credentials<'_>, _: &mut SignatureWork) -> Authentication {
         Authentication::Accepted(Arc::new(Identity::anonymous(Arc::new(self.clone()))))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stentor_edge::{
-    Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Identity, Question,
-    SignatureWork, Ticket,
+    Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Identity, Question,
+    SignatureWork,
 };
 
 /// Time that the tests' signatures take. A turn has 2 ms for all of them.
@@ -22,7 +22,7 @@ struct Verifier {
 impl Authenticator for Verifier {
     fn authenticate(
         &self,
-        _: Ticket,
+        _: Asking<'_>,
         credentials: &Credentials<'_>,
         work: &mut SignatureWork,
     ) -> Authentication {

@@ -1,31 +1,26 @@
-//! The data plane of a node in a cluster, as the control plane sees it: commands for sessions reach those of all nodes.
+//! Commands and feeds of a node in a cluster, as the control plane sees them: commands for sessions reach those of all nodes.
 
-use crate::cluster::{Cluster, Options};
-use crate::engine::Limits;
-use crate::engine::memory::Memory;
+use crate::cluster::Cluster;
 use crate::finish::Finish;
 use crate::frame::{Answered, Question, Selector, Task};
 use crate::rooms::Publisher;
-use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
-use std::time::Duration;
-use stentor_hub::{Key, Room};
+use stentor_hub::Key;
 use stentor_ports::{
-    Broadcast, Busy, Command, CommandError, CommandInbox, Concerned, DataPlane, Denial, Done, Drain,
-    FeedSource, FeedUpdate, Histogram, Identity, Ledger, MemberList, MembersQuery, Metric, NodeInfo, Publish,
-    PushResult, PushedFeed, PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomUpdate,
-    RoomsQuery, SessionList, Target, Ticket, Wanted,
+    Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
+    Lifecycle, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult,
+    Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target, Wanted,
 };
 
-/// A node's data plane, with the sessions of the other nodes.
-pub struct ClusterPlane {
-    local: Arc<dyn DataPlane>,
+/// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
+pub struct ClusterCommands {
+    local: Arc<dyn LocalNode>,
     cluster: Arc<Cluster>,
 }
 
-impl ClusterPlane {
-    /// The data plane `local` of a node of `cluster`.
-    pub fn new(local: Arc<dyn DataPlane>, cluster: Arc<Cluster>) -> Self {
+impl ClusterCommands {
+    /// Commands for the node `local` of `cluster`.
+    pub fn new(local: Arc<dyn LocalNode>, cluster: Arc<Cluster>) -> Self {
         Self { local, cluster }
     }
 
@@ -58,31 +53,7 @@ impl ClusterPlane {
     }
 }
 
-/// The data plane of a node that is the only one of its cluster, to show what a node of a cluster measures.
-pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
-    let node = NodeId::draw();
-    let (engine, events) = Memory::default().connect(node, Limits::default());
-    let options = Options {
-        name: String::new(),
-        advertise: None,
-        secret: None,
-        version: String::new(),
-        history: Vec::new(),
-        vacant_rooms_max: usize::MAX,
-        decision_timeout: Duration::ZERO,
-        feed_idle_ttl: Duration::ZERO,
-        feed_keys_max: usize::MAX,
-        feed_source: Arc::new(|_| FeedSource::Fetched),
-        relays: None,
-        unready_after: None,
-        document_bytes_max: 0,
-        ledger: Arc::new(Ledger::new(usize::MAX)),
-        revocations: None,
-    };
-    ClusterPlane::new(local, Cluster::new(node, options, Arc::new(engine), &events, 0))
-}
-
-impl CommandInbox for ClusterPlane {
+impl Commands for ClusterCommands {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         // The core hands it to the broker.
         self.local.publish(message)
@@ -110,22 +81,6 @@ impl CommandInbox for ClusterPlane {
         }
     }
 
-    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
-        self.local.receive(message)
-    }
-
-    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
-        self.local.update_room(room, update)
-    }
-
-    fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
-        self.local.decide(ticket, answer)
-    }
-
-    fn identify(&self, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
-        self.local.identify(ticket, answer)
-    }
-
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let done = match recheck.action {
             // Permissions and lists of other nodes are their own matter.
@@ -136,13 +91,6 @@ impl CommandInbox for ClusterPlane {
             }
         };
         self.local.recheck(recheck, done);
-    }
-
-    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        match self.cluster.feeds().handle_update(key, update) {
-            Some(own) => self.local.update_feed(key, own),
-            None => Ok(()),
-        }
     }
 
     fn command(&self, target: Target, command: Command) {
@@ -157,7 +105,9 @@ impl CommandInbox for ClusterPlane {
                 let done = if selector.has_sessions() {
                     let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
                     concerned(done, task, selector.only_sessions())
-                } else if !volatile && selector.only_room().is_some_and(|room| self.is_ordered(room)) {
+                } else if !volatile
+                    && selector.only_room().is_some_and(|room| self.cluster.keeps_history(room))
+                {
                     self.then_count(target.clone(), done)
                 } else {
                     done
@@ -202,7 +152,7 @@ impl CommandInbox for ClusterPlane {
     }
 }
 
-impl PushedFeeds for ClusterPlane {
+impl PushedFeeds for ClusterCommands {
     fn read(&self, key: &Key, done: Done<ReadResult>) {
         self.cluster.feeds().read(key, done);
     }
@@ -212,48 +162,43 @@ impl PushedFeeds for ClusterPlane {
     }
 }
 
-impl DataPlane for ClusterPlane {
+impl Feeds for ClusterCommands {
     fn take_wanted(&self) -> Vec<Wanted> {
         self.cluster.feeds().take_to_fetch()
     }
 
-    fn metrics(&self) -> Vec<Metric> {
-        let mut all = self.local.metrics();
-        all.extend(self.cluster.metrics());
-        all
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        match self.cluster.feeds().handle_update(key, update) {
+            Some(own) => self.local.update_feed(key, own),
+            None => Ok(()),
+        }
     }
 
-    fn histograms(&self) -> Vec<Histogram> {
-        self.local.histograms()
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        Some(self)
     }
+}
 
+/// The lifecycle of a node in a cluster.
+pub struct ClusterLifecycle {
+    local: Arc<dyn LocalNode>,
+    cluster: Arc<Cluster>,
+}
+
+impl ClusterLifecycle {
+    /// The lifecycle of the node `local` of `cluster`.
+    pub fn new(local: Arc<dyn LocalNode>, cluster: Arc<Cluster>) -> Self {
+        Self { local, cluster }
+    }
+}
+
+impl Lifecycle for ClusterLifecycle {
     fn readiness(&self) -> Readiness {
         self.local.readiness()
     }
 
     fn connections(&self) -> usize {
         self.local.connections()
-    }
-
-    fn nodes(&self) -> Vec<NodeInfo> {
-        let info = |(node, record): (NodeId, NodeRecord)| NodeInfo {
-            id: node.to_string(),
-            name: record.name,
-            version: record.version,
-            address: record.address,
-            started_at_seconds: record.started_at_seconds,
-            connections: record.connections,
-            is_this: node == self.cluster.node(),
-        };
-        self.cluster.nodes().into_iter().map(info).collect()
-    }
-
-    fn is_ordered(&self, room: &Room) -> bool {
-        self.cluster.keeps_history(room)
-    }
-
-    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
-        Some(self)
     }
 
     fn pause_accepting(&self, is_paused: bool, done: Done<()>) {

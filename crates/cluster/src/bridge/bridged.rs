@@ -1,0 +1,64 @@
+//! Commands of a node that shares namespaces, as the control plane sees them: commands for sessions of these namespaces reach those of
+//! Socket.IO's servers.
+
+use super::Bridges;
+use std::sync::Arc;
+use stentor_ports::{
+    Busy, Command, Commands, Concerned, Denial, Done, MemberList, MembersQuery, Publish, Recheck, RoomList,
+    RoomsQuery, Target,
+};
+
+/// Commands for a node, and for the sessions of Socket.IO's servers.
+pub struct BridgedCommands {
+    local: Arc<dyn Commands>,
+    /// With the sessions of the other nodes of the cluster.
+    inner: Arc<dyn Commands>,
+    bridges: Arc<Bridges>,
+}
+
+impl BridgedCommands {
+    /// Commands for the node `local`, which are `inner` with the other nodes of its cluster.
+    pub fn new(local: Arc<dyn Commands>, inner: Arc<dyn Commands>, bridges: Arc<Bridges>) -> Self {
+        Self { local, inner, bridges }
+    }
+}
+
+impl Commands for BridgedCommands {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        self.inner.publish(message)
+    }
+
+    fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
+        self.inner.publish_kept(message, key, done);
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        let ways = self.bridges.find(target.namespace());
+        if ways.is_empty() {
+            return self.inner.command(target, command);
+        }
+        let command = ways
+            .iter()
+            .fold(command, |command, (bridge, namespace)| bridge.then_ask(namespace, &target, command));
+        self.local.command(target, command);
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.inner.recheck(recheck, done);
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        self.inner.list_members(query, done);
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        let ways = self.bridges.find(&query.namespace);
+        if ways.is_empty() {
+            return self.inner.list_rooms(query, done);
+        }
+        let done = ways
+            .iter()
+            .fold(done, |done, (bridge, namespace)| bridge.then_list_rooms(namespace, &query, done));
+        self.local.list_rooms(query, done);
+    }
+}

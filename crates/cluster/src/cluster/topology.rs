@@ -1,0 +1,82 @@
+//! The cluster as the control plane sees it, and its figures.
+
+use super::{Cluster, Options};
+use crate::engine::Limits;
+use crate::engine::memory::Memory;
+use crate::metrics::Gauges;
+use crate::relay::Relays;
+use crate::{NodeId, NodeRecord};
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::Room;
+use stentor_ports::{FeedSource, Histogram, Ledger, Metric, MetricSource, NodeInfo, Topology};
+
+impl Cluster {
+    /// The only node of a cluster, to show what a node of a cluster measures.
+    pub fn alone() -> Arc<Self> {
+        let node = NodeId::draw();
+        let (engine, events) = Memory::default().connect(node, Limits::default());
+        let options = Options {
+            name: String::new(),
+            advertise: None,
+            secret: None,
+            version: String::new(),
+            history: Vec::new(),
+            vacant_rooms_max: usize::MAX,
+            decision_timeout: Duration::ZERO,
+            feed_idle_ttl: Duration::ZERO,
+            feed_keys_max: usize::MAX,
+            feed_source: Arc::new(|_| FeedSource::Fetched),
+            relays: None,
+            unready_after: None,
+            document_bytes_max: 0,
+            ledger: Arc::new(Ledger::new(usize::MAX)),
+            revocations: None,
+        };
+        Self::new(node, options, Arc::new(engine), &events, 0)
+    }
+}
+
+impl MetricSource for Cluster {
+    fn metrics(&self) -> Vec<Metric> {
+        let now = tokio::time::Instant::now().into_std();
+        let state = &*self.state();
+        let registry = &state.registry;
+        let age = registry.age(now).unwrap_or_default().as_secs();
+        let mut all = self.counters.metrics(&Gauges {
+            nodes: registry.nodes().len(),
+            unreadable_records: registry.unreadable(),
+            engine_away_seconds: usize::try_from(self.absence.duration().as_secs()).unwrap_or(usize::MAX),
+            registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
+            inbox_bytes: self.waiting.bytes(),
+            waiting: self.engine.waiting(),
+            feeds: self.feeds.stats(),
+            rooms: self.rooms.stats(),
+        });
+        all.extend(Relays::metrics(self.options.relays.as_deref()));
+        all
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
+}
+
+impl Topology for Cluster {
+    fn nodes(&self) -> Vec<NodeInfo> {
+        let info = |(node, record): (&NodeId, &NodeRecord)| NodeInfo {
+            id: node.to_string(),
+            name: record.name.clone(),
+            version: record.version.clone(),
+            address: record.address.clone(),
+            started_at_seconds: record.started_at_seconds,
+            connections: record.connections,
+            is_this: *node == self.node,
+        };
+        self.state().registry.nodes().iter().map(info).collect()
+    }
+
+    fn is_ordered(&self, room: &Room) -> bool {
+        self.keeps_history(room)
+    }
+}

@@ -1,0 +1,37 @@
+//! Names of a core's questions.
+
+use crate::ports::{Answers, Asking, Ticket};
+use std::sync::Arc;
+use stentor_hub::CoreId;
+
+/// Draws the numbers of questions, and gives out the means to answer them.
+pub(crate) struct Tickets {
+    core: CoreId,
+    /// Takes answers that come later, from any thread.
+    answers: Arc<dyn Answers>,
+    /// The last number. No number is drawn twice.
+    last: u64,
+}
+
+impl Tickets {
+    /// Tickets of a core, whose late answers `answers` takes.
+    pub(crate) fn new(core: CoreId, answers: Arc<dyn Answers>) -> Self {
+        Self { core, answers, last: 0 }
+    }
+
+    /// Draws the number of a question.
+    pub(super) fn draw(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The ticket of a question.
+    pub(super) fn of(&self, number: u64) -> Ticket {
+        Ticket { core: self.core, number }
+    }
+
+    /// A question that somebody outside of the core is asked.
+    pub(super) fn asking(&self, number: u64) -> Asking<'_> {
+        Asking::new(self.of(number), &self.answers)
+    }
+}

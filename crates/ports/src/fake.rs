@@ -1,0 +1,178 @@
+//! A fake data plane, for tests of its callers.
+
+use crate::{
+    Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
+    FeedUpdate, Feeds, Handover, Histogram, Lifecycle, MemberList, MembersQuery, Metric, MetricSource,
+    MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate,
+    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
+};
+use std::sync::Arc;
+use stentor_hub::{Key, PresenceMessage, Room};
+
+/// A call of a port that makes the data plane do something: the method, and its arguments.
+#[expect(missing_docs, reason = "named after the methods")]
+pub enum Call {
+    Publish(Publish),
+    PublishKept(Publish, Option<Arc<str>>, Done<Result<(), Denial>>),
+    Command(Target, Command),
+    Recheck(Recheck, Done<Concerned>),
+    ListMembers(MembersQuery, Done<MemberList>),
+    ListRooms(RoomsQuery, Done<RoomList>),
+    Answer(Ticket, Answer),
+    UpdateFeed(Key, FeedUpdate),
+    Receive(Broadcast, Order),
+    UpdateRoom(Room, RoomUpdate),
+    UpdatePresence(Room, u64, PresenceMessage),
+    LoseNode(u64),
+    RequestSocket(SocketName, SocketRequest, Done<Option<MovingSocket>>),
+    ExpectSocket(Ticket, MovingSocket, Done<bool>),
+    DeliverSocket(Ticket, Option<MovingSocket>),
+    Adopt(ClientConnection, Handover),
+    PauseAccepting(bool, Done<()>),
+    Drain(Drain),
+}
+
+type Closure<T> = Box<dyn Fn() -> T + Send + Sync>;
+
+/// A data plane that passes calls to a closure, which records them, answers them, or returns [`Busy`] as a full inbox does. The other
+/// fields are closures as well, for what the data plane is asked; by default there is nothing to report.
+#[expect(missing_docs, reason = "named after the methods")]
+pub struct Node {
+    call: Box<dyn Fn(Call) -> Result<(), Busy> + Send + Sync>,
+    pub take_wanted: Closure<Vec<Wanted>>,
+    pub readiness: Closure<Readiness>,
+    pub connections: Closure<usize>,
+    pub metrics: Closure<Vec<Metric>>,
+    pub histograms: Closure<Vec<Histogram>>,
+}
+
+impl Node {
+    /// A data plane that passes its calls to `call`. The result counts for methods that return one.
+    pub fn new(call: impl Fn(Call) -> Result<(), Busy> + Send + Sync + 'static) -> Self {
+        Self {
+            call: Box::new(call),
+            take_wanted: Box::new(Vec::new),
+            readiness: Box::new(Readiness::default),
+            connections: Box::new(|| 0),
+            metrics: Box::new(Vec::new),
+            histograms: Box::new(Vec::new),
+        }
+    }
+
+    /// Passes on a call of a method without a result. A call that carries a [`Done`] is answered by it.
+    fn call(&self, call: Call) {
+        let _ = (self.call)(call);
+    }
+}
+
+impl Commands for Node {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        (self.call)(Call::Publish(message))
+    }
+
+    fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
+        self.call(Call::PublishKept(message, key, done));
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        self.call(Call::Command(target, command));
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.call(Call::Recheck(recheck, done));
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        self.call(Call::ListMembers(query, done));
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.call(Call::ListRooms(query, done));
+    }
+}
+
+impl Answers for Node {
+    fn answer(&self, ticket: Ticket, answer: Answer) -> Result<(), Busy> {
+        (self.call)(Call::Answer(ticket, answer))
+    }
+}
+
+impl Feeds for Node {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        (self.take_wanted)()
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        (self.call)(Call::UpdateFeed(key.clone(), update))
+    }
+
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        None
+    }
+}
+
+impl NodeInbox for Node {
+    fn receive(&self, message: Broadcast, order: Order) -> Result<(), Busy> {
+        (self.call)(Call::Receive(message, order))
+    }
+
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        (self.call)(Call::UpdateRoom(room.clone(), update))
+    }
+
+    fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
+        (self.call)(Call::UpdatePresence(room.clone(), node, message))
+    }
+
+    fn lose_node(&self, node: u64) -> Result<(), Busy> {
+        (self.call)(Call::LoseNode(node))
+    }
+
+    fn may_have(&self, _: PublicId) -> bool {
+        true
+    }
+
+    fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        self.call(Call::RequestSocket(name, request, done));
+    }
+
+    fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
+        self.call(Call::ExpectSocket(ticket, socket, done));
+    }
+
+    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        (self.call)(Call::DeliverSocket(ticket, socket))
+    }
+
+    fn adopt(&self, connection: ClientConnection, handover: Handover) {
+        self.call(Call::Adopt(connection, handover));
+    }
+}
+
+impl Lifecycle for Node {
+    fn readiness(&self) -> Readiness {
+        (self.readiness)()
+    }
+
+    fn connections(&self) -> usize {
+        (self.connections)()
+    }
+
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        self.call(Call::PauseAccepting(is_paused, done));
+    }
+
+    fn drain(&self, drain: Drain) {
+        self.call(Call::Drain(drain));
+    }
+}
+
+impl MetricSource for Node {
+    fn metrics(&self) -> Vec<Metric> {
+        (self.metrics)()
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        (self.histograms)()
+    }
+}

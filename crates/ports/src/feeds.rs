@@ -1,0 +1,73 @@
+//! Feeds: the port through which the control plane gives documents to the data plane.
+
+use crate::{Busy, PushedFeeds};
+use bytes::Bytes;
+use std::sync::Arc;
+use stentor_hub::{Document, FeedState, Key, Patch, Position, Requester};
+
+/// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub key: Key,
+    /// True from the first subscriber on, false after the last one.
+    pub wanted: bool,
+    /// The sessions that have requested the key since the last call, while it had no state: at most
+    /// [`REQUESTERS_MAX`], each once. If the list is full, there may have been more.
+    pub requesters: Vec<Requester>,
+}
+
+/// Maximum number of requesters that are recorded per key.
+pub const REQUESTERS_MAX: usize = 16;
+
+/// News of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FeedUpdate {
+    /// A new version. The feed is live from now on.
+    Document(Document),
+    /// The same, with the patch from the previous version. A core that has another previous version ignores the patch.
+    Patched(Document, Patch),
+    /// A new version whose position another node of the cluster has assigned. The feed is live from now on. A version that
+    /// isn't newer than the newest one of its epoch has no effect.
+    At {
+        /// The position.
+        position: Position,
+        /// The document.
+        document: Document,
+        /// JSON Patches (RFC 6902) that lead to it, oldest first, from consecutive versions.
+        patches: Vec<Bytes>,
+    },
+    /// The document stays as it is (or there never was one); the state changed.
+    State {
+        /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
+        state: FeedState,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// The control plane doesn't keep the feed any more: the data plane may drop its state. No effect while the feed has
+    /// subscribers. Follows when a key without subscribers has been idle for long enough, and after a `NotFound` that
+    /// the control plane doesn't remember.
+    Forget,
+    /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
+    /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
+    /// key's home core.
+    Refuse(Requester),
+    /// The feed is as new here as it was in the engine when that was read for the given time
+    /// ([`Broker::confirm_feed`](crate::Broker::confirm_feed)).
+    Confirmed(u64),
+}
+
+/// The feeds of the data plane, as the control plane sees them. No call blocks.
+pub trait Feeds: Send + Sync {
+    /// Takes the changes of demand for keys since the last call.
+    fn take_wanted(&self) -> Vec<Wanted>;
+
+    /// Sends news of a feed to its home core. News of one key keep their order.
+    ///
+    /// # Errors
+    /// The inbox of the home core is full; nothing was sent.
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
+
+    /// Where documents that backends push are kept, for all nodes of a cluster. `None`: the control plane keeps them.
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds>;
+}
