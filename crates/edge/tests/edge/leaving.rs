@@ -1,4 +1,4 @@
-//! Messages published to a room before a session leaves it, in the same turn: the session receives them, and none that follow.
+//! Messages published to a room before a session leaves it, in the same turn: the session receives them, and no later ones.
 
 use crate::harness::io::post;
 use crate::harness::ws::frame;
@@ -11,10 +11,10 @@ use stentor_edge::{Application, Context, Event, Message, Options, Rule};
 use stentor_hub::{Data, Policy, Room, SessionId};
 use stentor_wire::ws::Opcode;
 
-/// More than is ever sent at once with an answer.
+/// Larger than the deliveries that are sent together with an answer.
 const LARGE_BYTES: usize = 100_000;
 
-/// Publishes to a room, takes all of its sessions out of it, and publishes again; then to a room in which they stay.
+/// An application that publishes to a room, removes all of its sessions, and publishes again; then to a room in which they stay.
 struct Leaver {
     policy: Policy,
     sessions: Vec<SessionId>,
@@ -129,7 +129,7 @@ impl Client {
         }
     }
 
-    /// The next messages; over HTTP, those of a frame.
+    /// Receives the next messages; over HTTP, the messages of a frame.
     fn receive(&mut self) -> Vec<String> {
         match self {
             Self::Ws(ws) => vec![ws.next_text()],
@@ -179,14 +179,14 @@ fn a_session_receives_what_a_handler_publishes_before_it_takes_it_out_of_the_roo
     }
 }
 
-/// A room keeps its slot in a session until what was published has left. There are few slots, each is used again.
+/// A room keeps its slot in a session until its publications have been sent. There are few slots, which are reused.
 #[test]
 fn slots_of_rooms_that_were_left_are_used_again() {
     let server = leaver(Policy::Queue, |options| options.limits.subscriptions_max = 3);
     let mut ws = server.ws("/ws");
     let large = "x".repeat(LARGE_BYTES);
     for _ in 0..10 {
-        // The room that is kept has been joined already.
+        // The session has already joined the room in which it stays.
         ws.send_text("enter");
         ws.send_text("act");
         for expect in ["entered", &*large, "last", "end"] {
@@ -196,7 +196,7 @@ fn slots_of_rooms_that_were_left_are_used_again() {
     server.check_balance();
 }
 
-/// In `stentor.v1`, it comes before the answer, and nothing of the room after it.
+/// In `stentor.v1`, the publication precedes the answer, and no message of the room follows it.
 #[test]
 fn a_client_that_unsubscribes_receives_its_earlier_publications() {
     on_one_and_three(|cores| {

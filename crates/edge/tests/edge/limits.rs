@@ -88,7 +88,7 @@ fn subscriptions_max() {
     }
     ws.ask(json!({"type": "unsubscribe", "room": "a"}));
     ws.ask(json!({"type": "subscribe", "room": "c"}));
-    // In the query as well.
+    // Feeds in the query count as well.
     let mut ws = server.ws("/ws?feed=a&feed=b&feed=c&feed=d");
     assert_eq!(ws.next_json()["type"], "welcome");
     assert_eq!(ws.expect_close().0, 4401);
@@ -156,7 +156,7 @@ fn memory_bytes_max() {
     let data = Data::Json(format!("\"{}\"", "x".repeat(100_000)).into());
     let mut published = 0;
     let publish = || server.plane().publish(Publish { room: room.clone(), event: None, data: data.clone() });
-    // The slow one may end before anything has to be refused.
+    // The slow client may be closed before any publication is refused.
     while publish() != Err(Busy) && server.disconnects("overloaded") == 0 {
         published += 1;
         server.until_metric("inbox_messages", |waiting| waiting == 0);
@@ -164,7 +164,7 @@ fn memory_bytes_max() {
     }
     other.send_json(json!({"type": "publish", "room": "r", "data": 1}));
     let error = other.next_json();
-    // Unless the slow one has ended already.
+    // The slow client may have been closed already.
     assert!(error["code"] == "overloaded" || server.disconnects("overloaded") == 1, "{error}");
     server.until_metric("memory_overloads", |overloads| overloads > 0);
     server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
@@ -204,7 +204,7 @@ fn inbox_messages_max_and_inbox_bytes_max() {
     };
     check(10, 1 << 20, 100, 10);
     check(1000, 1000, 100, 10);
-    // One that is larger than the mailbox by itself goes in alone.
+    // A command that is larger than the inbox fits alone.
     check(1000, 1000, 5000, 1);
 }
 

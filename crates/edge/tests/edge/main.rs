@@ -1,5 +1,5 @@
-//! The data plane as its clients see it, on the virtual clock; what is the kernel's part, over real sockets. Tests that measure
-//! the memory or the processor time of their process have programs of their own.
+//! The data plane from its clients' side, on the virtual clock; and over real sockets, if the kernel is involved. Tests that
+//! measure the memory or the processor time of their process have programs of their own.
 
 // Tests may panic, and say what they found; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr, clippy::print_stdout)]

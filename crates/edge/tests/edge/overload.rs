@@ -1,4 +1,4 @@
-//! Above the memory budget, no application, rule or protocol publishes anything.
+//! Above the memory budget, no application, rule or protocol publishes.
 
 use crate::harness::{Io, Server, TRANSPORTS, UPGRADE, Way, Ws, request};
 use serde_json::json;
@@ -81,7 +81,7 @@ fn no_window_is_allocated() {
     assert_eq!(first.next_text(), "one");
     let [mut other, mut browser] = [0, 1].map(|_| server.http());
     let _subscribers = server.overload(BUDGET);
-    // The first one has a window already.
+    // The first client already has a window.
     first.send_deflated("two");
     assert_eq!(first.next_text(), "two");
     second.echoes("plain");
@@ -93,7 +93,7 @@ fn no_window_is_allocated() {
     assert!(answer.header("sec-websocket-extensions").contains("client_no_context_takeover"));
 }
 
-/// Each part is small, but not all that the client holds.
+/// Each part is small, but their sum isn't.
 #[test]
 fn a_client_that_grows_ends() {
     let server = server(|_| {});

@@ -17,7 +17,7 @@ fn with_presence(options: &mut Options) {
     options.rooms.rules = vec![joins("join"), leaves("leave")];
 }
 
-/// A client that has been welcomed, and its session.
+/// Connects a client. Returns it with its session id.
 fn client(server: &Server) -> (Ws, String) {
     let (ws, id) = server.client_and_id();
     (ws, id.to_string())
@@ -95,7 +95,7 @@ fn users_are_shown_and_stay_for_the_grace() {
         let (mut ws, own) = client(&server);
         ws.join("chat");
         ws.ask(json!({"type": "subscribe", "room": "chat", "presence": true}));
-        // Members on other cores are known with their next report.
+        // Members on other cores appear with their next report.
         let mut answer = Value::Null;
         until("all to be shown", || {
             answer = ask(&mut ws, json!({"room": "chat"}));
@@ -138,7 +138,7 @@ fn users_are_shown_and_stay_for_the_grace() {
     });
 }
 
-/// The answer to a question for the members of a room.
+/// The answer to a request for the members of a room.
 fn ask(ws: &mut Ws, mut question: Value) -> Value {
     question["type"] = "presence".into();
     question["id"] = "q".into();
@@ -213,7 +213,7 @@ fn members_are_listed_and_watchers_notified() {
             ws.join("chat");
         }
         let mut watcher = Watcher::new(&server, "chat");
-        // It is a member as well.
+        // The watcher is a member as well.
         assert!(ask(&mut watcher.ws, json!({"room": "chat"}))["version"].is_u64());
         while watcher.members.len() < 3 {
             watcher.notice();
@@ -223,10 +223,10 @@ fn members_are_listed_and_watchers_notified() {
         watcher.until(&[&ids[0], &ids[1], &ids[2], &own]);
         clients[0].0.ask(json!({"type": "unsubscribe", "room": "chat"}));
         watcher.until(&[&ids[1], &ids[2], &own]);
-        // An anonymous session is gone when its connection is.
+        // An anonymous session leaves when its connection ends.
         drop(clients.remove(1));
         watcher.until(&[&ids[2], &own]);
-        // Others ask, too, and get pages. No notice follows.
+        // Other clients request pages. No notice follows.
         let (ws, _) = &mut clients[0];
         let first = ask(ws, json!({"room": "chat", "limit": 1}));
         assert_eq!((&first["count"], first["version"].is_null()), (&json!(2), true), "{first}");
@@ -409,7 +409,7 @@ fn notices_of_many_are_cut() {
             break;
         }
     }
-    // The list has all of them.
+    // The pages together have all members.
     let mut all = BTreeSet::new();
     let mut after = Value::Null;
     loop {
@@ -423,7 +423,7 @@ fn notices_of_many_are_cut() {
     }
     assert_eq!(all.len(), 401);
     server.until_metric("presence_changes_truncated", |truncated| truncated == more);
-    // Memory is charged while they are there.
+    // Memory is charged while the members are in the room.
     let full = server.metric("memory_bytes{presence}");
     assert!(full > 401 * 100, "{full}");
     drop(clients);

@@ -62,7 +62,7 @@ fn rooms_reach_all_and_clients_can_not_disconnect_others() {
         let mut primus = connect(&server, "");
         assert_eq!(primus.next_json()["type"], "welcome");
         let mut plain = server.client();
-        // As a value, and as a string of one.
+        // The message as a value, and as a string that contains it.
         say(&mut primus, &json!({"id": 1, "type": "subscribe", "room": "r"}));
         primus.expect_json(json!({"type": "ok", "id": 1}));
         say(&mut primus, &json!("{\"id\":2,\"type\":\"ping\"}"));
@@ -77,7 +77,7 @@ fn rooms_reach_all_and_clients_can_not_disconnect_others() {
             plain.expect_json(message);
         }
     });
-    // Bodies only: what a client would take for the protocol's own is left out.
+    // In raw mode, messages that a client would take for the protocol's own are dropped.
     let server = Server::start(1, |options| options.app = App::Chat);
     let mut primus = connect(&server, "");
     let mut plain = server.ws("/ws");
@@ -112,7 +112,7 @@ fn feeds_by_resource_id() {
         raw.expect_json(json!({"n": 1}));
         server.document("a/b", r#""primus::server::close""#);
         server.document("a/b", "[2]");
-        // One that clients would take for the protocol's own is left out.
+        // A message that clients would take for the protocol's own is dropped.
         raw.expect_json(json!([2]));
         server.state("a/b", FeedState::NotFound, "gone");
         raw.expect_json(json!("primus::server::close"));
@@ -130,7 +130,7 @@ fn pings_both_ways_round() {
     });
     let ping =
         |seen: &Value| seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap();
-    // Version 7 and 8: pinged at a fixed pace, and ended when it doesn't answer.
+    // Clients of versions 7 and 8 are pinged at a fixed interval, and are disconnected if they don't answer.
     let mut ws = connect(&server, "");
     let mut last = 0;
     for _ in 0..5 {
@@ -139,7 +139,7 @@ fn pings_both_ways_round() {
         last = sent;
         say(&mut ws, &json!(format!("primus::pong::{sent}")));
     }
-    // A client that is late with an answer has the time that any other one has: `heartbeat.timeout`.
+    // A late client has the same time for an answer as any other: `heartbeat.timeout`.
     for _ in 0..3 {
         takes(time, || ping(&ws.next_json()));
     }
@@ -147,9 +147,9 @@ fn pings_both_ways_round() {
     for _ in 0..3 {
         takes(time, || ping(&ws.next_json()));
     }
-    // 4503: it may come back, and isn't told not to.
+    // With 4503, the client may reconnect.
     assert_eq!(takes(time, || ws.expect_close()).0, 4503);
-    // Up to version 6: it pings, and is never pinged.
+    // Clients up to version 6 send pings, and are never pinged.
     let mut old = connect(&server, "");
     for n in 0..20 {
         say(&mut old, &json!(format!("primus::ping::{n}")));
@@ -157,7 +157,7 @@ fn pings_both_ways_round() {
         pass(time * 2 / 5);
     }
     assert_eq!(old.expect_close().0, 4503);
-    // A WebSocket's own ping is no part of it.
+    // WebSocket pings aren't used.
     assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
 }
 

@@ -1,4 +1,4 @@
-//! docs/protocol.md is true: its examples happen, and its tables are those of the code.
+//! Checks docs/protocol.md: runs its examples, and compares its tables with the code.
 
 use crate::harness::{Server, Ws, on_one_and_three, until};
 use serde_json::Value;
@@ -12,7 +12,7 @@ fn document() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The rows of the table below a heading, by cells, without the head of the table.
+/// The rows of the table below a heading, by cells, without the table's header.
 fn table(heading: &str) -> Vec<Vec<String>> {
     let document = document();
     let section = document.split(&format!("\n## {heading}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
@@ -52,7 +52,7 @@ fn the_limits_are_those_of_the_code() {
         subscriptions_max,
         topics_max,
         feed_patches_max,
-        // Cores' own affair, and by default none.
+        // Internal limits, and limits that are off by default.
         feed_patches_bytes_max: _,
         feed_interval_min: _,
         connections_max,
@@ -60,7 +60,7 @@ fn the_limits_are_those_of_the_code() {
         memory_bytes_max,
         decisions_max: _,
         decision_timeout: _,
-        // Between our own threads; clients don't meet them.
+        // Limits between threads, which clients don't notice.
         inbox_messages_max: _,
         inbox_bytes_max: _,
         mailbox_messages_max: _,
@@ -168,7 +168,7 @@ fn the_error_codes_are_those_of_the_code() {
     assert_eq!(told, written);
 }
 
-/// Replaces what differs from run to run by what the document says, remembering what it stands for.
+/// Replaces values that differ between runs by those of the document, and records the replacement.
 fn normalise(value: &mut Value, expect: &Value, epochs: &mut HashMap<u64, u64>) {
     for field in ["session", "since"] {
         if !value[field].is_null() && !expect[field].is_null() {
@@ -232,7 +232,7 @@ fn run(example: &str, cores: usize) {
                 if let Some(epoch) = message["epoch"].as_u64() {
                     message["epoch"] = epochs.get(&epoch).copied().unwrap_or(epoch).into();
                 }
-                // Sent as the document has it, but for the epoch.
+                // The message is sent as in the document, except for the epoch.
                 ws.as_mut().unwrap().send_json(message);
             }
             ("< ", message) => {

@@ -1,4 +1,4 @@
-//! Socket.IO clients that lose their connection and come back: each event once, in order, by every transport, from every
+//! Socket.IO clients that lose their connection and reconnect: each event arrives once, in order, over each transport, from each
 //! core.
 
 mod short_memory;
@@ -15,7 +15,7 @@ use stentor_edge::{App, Options, Recovery, Rule};
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
 
-/// `join` joins a room; `echo` comes back.
+/// Starts a server on which `join` joins a room and `echo` returns its arguments.
 fn server_with(cores: usize, recovery: Recovery, set: impl FnOnce(&mut Options)) -> Server {
     Server::start(cores, |options| {
         options.app = App::Rooms;
@@ -41,14 +41,14 @@ struct Memory {
 }
 
 impl Memory {
-    /// Of a client that has just connected.
+    /// The state of a client that has just connected.
     fn new(answer: &Value) -> Self {
         let memory = Self { sid: answer["sid"].clone(), pid: answer["pid"].clone(), offset: None };
         assert!(memory.sid.is_string() && memory.pid.is_string(), "{answer}");
         memory
     }
 
-    /// The packet by which it comes back.
+    /// The CONNECT with which the client reconnects.
     fn connect(&self) -> String {
         format!("40{}", self.auth())
     }
@@ -69,7 +69,7 @@ impl Memory {
     }
 }
 
-/// A client that is connected and a member of room `r`.
+/// Connects a client that is a member of room `r`.
 fn member(server: &Server, way: Way) -> (Io, Memory) {
     let mut io = Io::socket(server, way);
     let memory = Memory::new(&io.connect("", json!(null)));
@@ -81,18 +81,18 @@ fn check_joins(io: &mut Io) {
     assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
 }
 
-/// The client's connections are gone, and the server has noticed: so many sockets are lost now.
+/// Cuts the client's connections, and waits until the server has `lost` suspended sockets.
 fn lose(server: &Server, io: Io, lost: u64) {
     lose_until(server, io, || server.metric("socketio_recovery_sockets") == lost);
 }
 
-/// The client's connections are gone; waits until the server shows it so.
+/// Cuts the client's connections, and waits until `shows` is true.
 fn lose_until(server: &Server, io: Io, shows: impl Fn() -> bool) {
     let target = io.target("polling");
     let is_polled = io.is_polled();
     io.cut();
     until("the loss to be noticed", || {
-        // An answer may have been on its way: polls that are given up, until one had to wait.
+        // An answer may have been in transit, so polls are abandoned until one has to wait.
         if is_polled {
             let mut http = server.http();
             http.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -101,7 +101,7 @@ fn lose_until(server: &Server, io: Io, shows: impl Fn() -> bool) {
     });
 }
 
-/// Reads up to the answer to CONNECT: what was missed, and whether it is who it was.
+/// Reads up to the answer to CONNECT. Returns the missed messages, and whether the socket was recovered.
 fn read_answer(io: &mut Io, memory: &mut Memory) -> (Vec<Value>, bool) {
     let mut missed = Vec::new();
     loop {
@@ -142,7 +142,7 @@ fn be_known(server: &Server, io: &mut Io) {
     while io.event()[1] != "last" {}
 }
 
-/// Reads events up to the last of these: then they have been delivered to all on its core.
+/// Reads events up to the last expected one. By then, all clients on the same core have received them.
 fn hear(io: &mut Io, memory: &mut Memory, expect: &[Value]) {
     for one in expect {
         assert_eq!(memory.heard(io.event()), *one);
@@ -174,7 +174,7 @@ fn a_client_that_has_had_nothing_yet_and_one_that_comes_back_twice() {
             at += 5;
             lose(&server, io, 1);
         }
-        // And once with nothing missed.
+        // The client reconnects once without missed messages.
         let (io, missed, recovered) = come_back(&server, way, &mut memory);
         assert_eq!((missed, recovered), (vec![], true));
         assert_eq!(server.metric("socketio_recoveries"), 5);
@@ -189,7 +189,7 @@ fn messages_for_one_socket_are_not_lost() {
         let (mut io, mut memory) = member(&server, way);
         let mut witness = member(&server, Way::Socket);
         server.until_metric("messages_received", |received| received == 4);
-        // Of several events it has had the first one only.
+        // The client has received only the first of several events.
         let before = server.metric("messages_received");
         for n in 0..3 {
             io.send(&format!(r#"42["echo",{n}]"#));
@@ -202,7 +202,7 @@ fn messages_for_one_socket_are_not_lost() {
         let (mut io, missed, recovered) = come_back(&server, way, &mut memory);
         assert!(recovered);
         assert_eq!(missed, [json!(["echo", 1]), json!(["echo", 2]), json!(["message", 0])]);
-        // A string of its own is none of the server's places.
+        // A string of the client itself isn't an offset of the server.
         io.send(r#"42["echo","0000000000000000"]"#);
         let event = io.event();
         assert_eq!((&event[1], event.as_array().unwrap().len()), (&json!("0000000000000000"), 3));
@@ -224,7 +224,7 @@ fn a_client_that_reconnects_before_the_loss_is_noticed_keeps_its_socket() {
                 let at = round * 3;
                 publish(&server, at..at + 3);
                 hear(&mut io, &mut memory, &messages(at..at + 1));
-                // As clients of polling mostly are found.
+                // The usual state of a polling client: a poll waits.
                 if io.is_polled() && round != 1 {
                     io.begin_poll();
                 }
@@ -250,7 +250,7 @@ fn a_client_that_reconnects_before_the_loss_is_noticed_keeps_its_socket() {
                     }
                 };
                 assert_eq!(code, if io.is_polled() { 400 } else { 1000 });
-                // Its other namespace was lost with it, and comes back as well.
+                // The socket of the other namespace was suspended as well, and is recovered.
                 back.send(&format!("40/n,{}", other.auth()));
                 let answer = back.next_text();
                 let answer: Value = serde_json::from_str(answer.strip_prefix("40/n,").unwrap()).unwrap();
@@ -293,7 +293,7 @@ fn another_namespaces_pid_is_none() {
     let mut other = Memory::new(&io.connect("/n", json!(null)));
     assert_ne!(other.pid, memory.pid);
     lose(&server, io, 2);
-    // Each for the other: fresh starts, and the real ones are still to be had.
+    // Each client presents the other's `pid`: both start new sessions, and the right sockets can still be recovered.
     let mut io = Io::socket(&server, Way::Socket);
     io.send(&other.connect());
     assert!(!read_answer(&mut io, &mut memory).1);
@@ -303,7 +303,7 @@ fn another_namespaces_pid_is_none() {
     let (mut io, _, recovered) = come_back(&server, Way::Socket, &mut memory);
     assert!(recovered);
     assert_eq!(io.connect("/n", other.auth())["sid"], other.sid);
-    // And one of another namespace that is in use.
+    // The `pid` of a connected socket of another namespace.
     assert!(!come_back(&server, Way::Polling, &mut other).2);
     check_joins(&mut io);
 }
@@ -337,17 +337,17 @@ fn a_client_that_can_not_be_recovered_starts_a_new_session() {
                 memory.offset = offset.map(str::to_owned).or(memory.offset);
                 let (mut io, missed, recovered) = come_back(&server, way, &mut memory.clone());
                 assert_eq!((missed, recovered), (vec![], false), "{what} {way:?}");
-                // It is a member of nothing, and served.
+                // The new session is a member of no room, and works.
                 check_joins(&mut io);
                 server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
-                // Tried again it isn't there.
+                // A second attempt doesn't find the socket either.
                 assert!(!come_back(&server, way, &mut memory).2, "{what} {way:?}");
             }
         }
     });
 }
 
-/// So many members that the core which keeps a lost socket is among those that deliver to them.
+/// Adds members until the core with a suspended socket is among those that deliver to them.
 fn fill_logs(server: &Server, cores: usize) {
     let mut members: Vec<_> = (0..6 * cores).map(|_| member(server, Way::Socket)).collect();
     for (io, _) in &mut members {
@@ -410,14 +410,14 @@ fn until_found<T>(make: impl Fn() -> T, is_right: impl Fn(&T) -> bool, leave: im
     panic!("the kernel doesn't spread connections");
 }
 
-/// A fresh client on another core than the one that keeps a lost socket, or on that one.
+/// A new client on another core than the one with a suspended socket, or on that one.
 fn elsewhere(server: &Server, way: Way, memory: &Memory, other: bool) -> Io {
     let home = core_of(&memory.pid, 3);
     let is_right = |io: &Io| (core_of(&io.sid.clone().into(), 3) != home) == other;
     until_found(|| Io::socket(server, way), is_right, Io::leave)
 }
 
-/// A member on the core that keeps a lost socket: what it has received, that socket has missed.
+/// A member on the core with a suspended socket. The suspended socket misses the messages that this member receives.
 fn member_beside(server: &Server, memory: &Memory) -> (Io, Memory) {
     let is_right = |(_, other): &(Io, Memory)| core_of(&other.pid, 3) == core_of(&memory.pid, 3);
     until_found(
@@ -451,7 +451,7 @@ fn a_client_that_reconnects_to_another_core_is_moved() {
             let (connect, echo) = (memory.connect(), r#"421["echo",5]"#);
             let text = |text: &str| frame(Opcode::Text, text.as_bytes(), true, false);
             match (way, posted) {
-                // With a poll that waits, by the body of one POST, and with a probe under way.
+                // The CONNECT arrives while a poll waits, in the body of one POST, or during an upgrade.
                 (Way::Polling, 1) => {
                     io.begin_poll();
                     io.send(&connect);
@@ -466,7 +466,7 @@ fn a_client_that_reconnects_to_another_core_is_moved() {
                 }
                 (_, 2) => io.ws().send_raw(&[text(&connect), text("40/n,"), text(echo)].concat()),
                 (_, 3) => {
-                    // In pieces, the end of it after the move.
+                    // The body arrives in pieces, the last one after the move.
                     let all = [text(&connect), text(echo)].concat();
                     let (begin, end) = all.split_at(all.len() - 9);
                     io.ws().send_raw(begin);
@@ -487,7 +487,7 @@ fn a_client_that_reconnects_to_another_core_is_moved() {
                 assert_eq!(memory.heard(io.event()), json!(["echo", 5]));
                 io.expect(r#"431[{"ok":true}]"#);
             }
-            // It lives on there, over any connection, and may still move to a WebSocket.
+            // The client continues on that core over any connection, and may still upgrade to a WebSocket.
             publish(&server, at + 1..at + 3);
             hear(&mut io, &mut memory, &messages(at + 1..at + 3));
             if way == Way::Polling && posted != 3 {
@@ -546,13 +546,13 @@ fn a_client_moves_once_and_only_at_its_beginning() {
     let (second_io, mut second) = member(&server, Way::Socket);
     lose(&server, io, 1);
     lose(&server, second_io, 2);
-    // Something has happened on it: it stays, and begins anew.
+    // The client has already done something, so it stays and starts a new session.
     let mut io = elsewhere(&server, Way::Socket, &first, true);
     io.connect("/n", json!(null));
     io.send(&first.connect());
     assert!(!read_answer(&mut io, &mut first.clone()).1);
     io.leave();
-    // A pid that nobody has, of another core: it goes there in vain.
+    // An unknown `pid` of another core: the client moves there in vain.
     let mut io = elsewhere(&server, Way::Polling, &first, true);
     let mut made_up = Memory {
         sid: json!(""),
@@ -562,13 +562,13 @@ fn a_client_moves_once_and_only_at_its_beginning() {
     io.send(&made_up.connect());
     assert!(!read_answer(&mut io, &mut made_up).1);
     assert_eq!(io.ask("join", &[json!("x")]), json!([{"ok": true}]));
-    // From there it doesn't go on to another.
+    // The client doesn't move a second time.
     io.send("41");
     io.send(&second.connect());
     let (_, recovered) = read_answer(&mut io, &mut second);
     assert_eq!(recovered, core_of(&second.pid, 3) == core_of(&first.pid, 3));
     io.leave();
-    // The first one can still be had.
+    // The first socket can still be recovered.
     let mut io = elsewhere(&server, Way::Moved, &first, true);
     io.send(&first.connect());
     assert!(read_answer(&mut io, &mut first).1);

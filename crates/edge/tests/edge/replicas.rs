@@ -2,16 +2,16 @@
 //!
 //! A control plane updates documents, in bursts and one by one. Clients subscribe with all kinds of options, stall, are cut off,
 //! reconnect with their positions, and change their subscriptions. From time to time the server restarts. The shadow
-//! is every version that ever was. Checked at every message:
+//! contains every version. Each message is checked:
 //!
-//! - what a client has, after it has applied what it was sent, is a version that existed, and never an older one than
-//!   before: also after it was cut off, and after a restart;
-//! - a delta is for what this client has, and nobody gets one who didn't ask for it;
+//! - a client's document, after each applied message, is an existing version and never older than before, even after a lost
+//!   connection or a restart;
+//! - a delta applies to this client's version, and only clients that requested deltas receive one;
 //! - a client that reconnects and receives a whole document is sent the correct reason;
 //! - patches stay within their budget, and the counters add up.
 //!
-//! And when all stalls are over: everybody has the newest within [`SETTLES`] (but for those whose policy says otherwise);
-//! memory comes back when all have gone.
+//! After all stalls, all clients have the newest version within [`SETTLES`] (unless their policy says otherwise), and all memory
+//! is freed when they have left.
 //!
 //! A failing run prints its seed: `STENTOR_SEED=n cargo test -p stentor-edge --test edge replicas`.
 
@@ -31,11 +31,11 @@ use stentor_hub::FeedState;
 
 const CLIENTS: usize = 14;
 const OPERATIONS: usize = 400;
-/// The longest that anybody asked to wait between two versions.
+/// Maximum requested interval between two versions.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// How soon after the last stall everybody has the newest.
+/// Time after the last stall within which all clients have the newest version.
 const SETTLES: Duration = INTERVAL_MAX.saturating_add(Duration::from_secs(1));
-/// Figures of a server that aren't to stay 0 in all runs.
+/// Metrics of a server that must not stay 0 in all runs.
 const FIGURES: [&str; 4] =
     ["deliveries_conflated", "deliveries_dropped", "feed_patches_evicted", "feed_deltas_joined"];
 const PATCH_BYTES_MAX: usize = 4_000;
@@ -44,7 +44,7 @@ struct Simulation {
     stage: Stage,
     clients: Vec<Client>,
     versions: BTreeMap<&'static str, Versions>,
-    /// How often what this is about happened.
+    /// Number of occurrences of each situation.
     seen: BTreeMap<String, u64>,
 }
 
@@ -141,7 +141,7 @@ impl Simulation {
         self.stage.restart(options);
         for feed in FEEDS {
             let newest = self.versions[feed].newest();
-            // Perhaps after the first clients are back.
+            // This may follow the reconnect of the first clients.
             if self.stage.random.usize(..2) == 0 {
                 self.run_for(Duration::from_millis(20));
             }
@@ -173,7 +173,7 @@ impl Simulation {
                 self.ask(n, false);
                 self.saw("a document again");
             }
-            // Somebody else comes in its place.
+            // Another client takes its place.
             (65..67, None) => self.clients[n] = self.some_client(),
             (67..70, _) => {
                 let feed = random.choice(FEEDS).unwrap();
@@ -263,7 +263,7 @@ impl Simulation {
         let epoch = place.or(replica.place).map(|place| place.0);
         let is_other_epoch = asked.is_some_and(|asked| Some(asked.0) != epoch);
         match told["reason"].as_str() {
-            // On a stream of events it comes after the document.
+            // In an SSE stream, the reason follows the document.
             None if kind == "snapshot" && manner != Manner::Events && is_other_epoch => {
                 assert!(!is_promised, "{who}: a document without a reason");
             }
@@ -304,7 +304,7 @@ impl Simulation {
         }
     }
 
-    /// Runs to the end; how often what happened.
+    /// Runs to the end. Returns the number of occurrences of each situation.
     fn run(mut self) -> BTreeMap<String, u64> {
         let seed = self.stage.seed;
         for _ in 0..OPERATIONS {
@@ -321,9 +321,9 @@ impl Simulation {
             self.run_for(SETTLES);
             for client in &self.clients {
                 match client.terms["policy"].as_str() {
-                    // The newest is left out where older ones on their way fill the outbox.
+                    // The newest version is dropped if older ones in flight fill the outbox.
                     Some("drop_oldest") => continue,
-                    // Its documents together are more than its outbox may hold.
+                    // The documents together may exceed the outbox.
                     Some("queue") if client.link.is_none() => continue,
                     _ => assert!(client.link.is_some(), "seed {seed}: {:?} was cut off", client.manner),
                 }
@@ -366,7 +366,7 @@ fn options(random: &mut Rng) -> Options {
 #[test]
 fn seeds() {
     let Some(results) = run_seeds(32, |seed| Simulation::new(seed).run()) else { return };
-    // The seeds really do what they are for.
+    // The seeds must cover all situations.
     let mut expected: Vec<String> = ["restart", "other terms", "a document again", "slow consumer"]
         .into_iter()
         .chain(FIGURES)

@@ -1,4 +1,4 @@
-//! `--app rooms`: `stentor.v1`, as docs/protocol.md defines it.
+//! `--app rooms`: `stentor.v1`, according to docs/protocol.md.
 
 use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn next_message(ws: &mut Ws) -> Value {
     }
 }
 
-/// Clients on each core, subscribed to `room`, who know of each other.
+/// Clients on each core that are subscribed to `room`, after their cores have learned of each other's members.
 fn members(server: &Server, room: &str) -> Vec<Ws> {
     let mut clients = server.members_on_each_core(room);
     meet(
@@ -86,7 +86,7 @@ fn a_document_that_comes_before_and_one_that_comes_after() {
             let mut late = server.client();
             late.ask(subscribe);
             assert_eq!(snapshot(&mut late, 1, json!({"n": 1})), epoch);
-            // The same bytes again are nothing new.
+            // The same bytes aren't a new version.
             server.document(&key, "{\"n\":1}");
             server.document(&key, "{\"n\":2}");
             for ws in [&mut early, &mut late] {
@@ -119,7 +119,7 @@ fn documents_that_are_no_json_are_strings_or_base64() {
     };
     check(b"a \"quoted\"\n\ttext", "a \"quoted\"\n\ttext", Value::Null);
     check(b"", "", Value::Null);
-    // Bytes are no text.
+    // Bytes that aren't text are sent as base64.
     check(b"bad \xff byte", "YmFkIP8gYnl0ZQ==", json!("base64"));
 }
 
@@ -148,7 +148,7 @@ fn a_feed_tells_how_it_is_doing() {
         server.state("k", FeedState::NotFound, "gone");
         for ws in [&mut ws, &mut late] {
             let state = ws.next_json();
-            // Only the newest change of state waits for a client that is slow.
+            // Only the newest change of state is pending for a slow client.
             let lost = if state["state"] == "complete" { ws.next_json() } else { state };
             assert_eq!(lost, json!({"type": "state", "feed": "k", "state": "not_found", "reason": "gone"}));
             // The subscription is over; the session is not.
@@ -167,11 +167,11 @@ fn reconnecting_clients_receive_newer_versions() {
         ws.ask(json!({"type": "subscribe", "feed": "k"}));
         let first = ws.next_json();
         let (epoch, offset) = (&first["epoch"], first["offset"].as_u64().unwrap());
-        // On whichever core, and whether that follows the feed already or not.
+        // On any core, whether or not it already follows the feed.
         for _ in 0..6 {
             let mut back = resume(&server, "feed", "k", epoch, offset);
             back.ask(json!({"type": "ping"}));
-            // Half of a position is none.
+            // A position needs epoch and offset.
             for epoch in [json!(1), Value::Null] {
                 let mut other = resume(&server, "feed", "k", &epoch, offset);
                 assert_eq!(other.next_json()["data"], 1, "{epoch}");
@@ -193,7 +193,7 @@ fn clients_may_not_publish_unless_they_may() {
     let error = ws.next_json();
     assert_eq!((&error["code"], &error["retry"]), (&json!("not_allowed"), &json!(false)));
     assert!(error["message"].as_str().unwrap().contains("rooms.publish = true"), "{error}");
-    // The control plane may.
+    // The control plane may publish.
     server.publish("r", "{\"from\":\"us\"}");
     ws.expect_json(json!({"type": "message", "room": "r", "data": {"from": "us"}}));
 }
@@ -258,14 +258,14 @@ fn history_is_replayed_to_reconnecting_clients_on_any_core() {
             }
             back.ask(json!({"type": "ping"}));
         }
-        // Without a position there is no past; with an impossible one, or one that is no longer kept, there is an error.
+        // Without a position, no history is replayed. An impossible or expired position is an error.
         let mut fresh = server.member("kept/a");
         for (epoch, offset) in [(&json!(1), newest), (&epoch, newest + 1), (&epoch, newest - 101)] {
             let error = resume(&server, "room", "kept/a", epoch, offset).next_json();
             let found = (&error["code"], &error["room"], error.get("id"));
             assert_eq!(found, (&json!("history_expired"), &json!("kept/a"), None));
         }
-        // The last hundred, of which 49 have two digits. It is looked at once a second.
+        // The history has the last hundred messages, of which 49 have two digits. It is checked once per second.
         server.until_metric("room_history_publications", |kept| kept == 100);
         server.until_metric("room_history_bytes", |bytes| bytes == 49 * 2 + 51 * 3);
         ws.ask(json!({"type": "publish", "room": "kept/a", "data": 6}));
@@ -288,7 +288,7 @@ fn ids_are_repeated_as_they_were_written() {
     assert_eq!(ws.next_text(), format!(r#"{{"type":"ok","id":"{long}"}}"#));
     ws.send_text(&format!(r#"{{"id":"{long}x","type":"ping"}}"#));
     assert_eq!(ws.next_text(), r#"{"type":"ok"}"#);
-    // Errors have them too, also where the message can't be understood otherwise.
+    // Errors have the id too, even if the rest of the message is invalid.
     for (message, code) in [
         (r#"{"id":7,"type":"subscribe","feed":""}"#, "bad_key"),
         (r#"{"id":7,"type":"subscribe","feed":7}"#, "bad_json"),

@@ -1,4 +1,4 @@
-//! Options that change while the node runs apply to clients that are connected already.
+//! Options that change while the node runs also apply to connected clients.
 
 use crate::harness::{Server, on_one_and_three, until};
 use serde_json::json;

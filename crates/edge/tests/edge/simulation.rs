@@ -1,16 +1,16 @@
 //! The whole data plane on one thread, on a virtual clock, from one seed.
 //!
-//! Cores over simulated drivers, clients that speak `stentor.v1` or Socket.IO over the same simulated network, and
-//! a control plane that publishes and renews documents. Clients subscribe, publish, stall, come and go; those of
-//! Socket.IO come back for what they missed, to any core. A shadow model knows what each may receive. Checked at
-//! every message and again when all is quiet:
+//! Cores on simulated drivers, clients that speak `stentor.v1` or Socket.IO over the same simulated network, and a control plane
+//! that publishes and updates documents. Clients subscribe, publish, stall and reconnect; Socket.IO clients recover missed
+//! messages, on any core. A shadow model knows the messages that each client may receive. Each message is checked, and again when
+//! all is quiet:
 //!
-//! - nobody receives what it hasn't subscribed to;
+//! - a client receives only messages of its subscriptions;
 //! - per room and publisher, messages arrive in order without a gap; in rooms with history there is one order;
-//! - who comes back and is recovered has had each message once, however often that was;
-//! - of a document nobody gets an older version after a newer one, and everybody ends with the newest;
+//! - a recovered client has received each message once, however often it reconnected;
+//! - no client receives an older version of a document after a newer one, and all end with the newest;
 //! - a client is closed only for a reason that the model knows (a full outbox), and others don't notice;
-//! - the counters add up, and memory comes back when everybody has gone.
+//! - the counters add up, and all memory is freed when all clients have left.
 //!
 //! A failing run prints its seed: `STENTOR_SEED=n cargo test -p stentor-edge --test edge simulation`.
 
@@ -30,39 +30,40 @@ const ROOMS: [&str; 4] = ["a", "b", "h1", "h2"];
 /// The state of a Socket.IO client.
 #[derive(Clone, Default)]
 struct Memory {
-    /// Its CONNECT has been answered.
+    /// `true` after the answer to CONNECT.
     connected: bool,
     pid: Option<String>,
     offset: Option<String>,
 }
 
-/// A client and what the model knows of it.
+/// A client and its state in the model.
 #[derive(Default)]
 struct Client {
-    /// `None` for one of `stentor.v1`.
+    /// `None` for a `stentor.v1` client.
     socketio: Option<Memory>,
     /// The client's number as a publisher. 0 is the control plane.
     publisher: u64,
-    /// Topics whose subscription was answered and not given up since.
+    /// Topics with an answered subscription that wasn't ended since.
     subscribed: HashSet<String>,
-    /// Topics asked for (true) or given up (false) without an answer yet: anything may come.
+    /// Topics with an unanswered subscription (`true`) or unsubscription (`false`). Messages of these topics may or may not
+    /// arrive.
     uncertain: HashMap<u64, (String, bool)>,
-    /// By room and publisher: the last number.
+    /// The last number by room and publisher.
     last: HashMap<(String, u64), u64>,
-    /// By topic: epoch and offset of the last one.
+    /// Epoch and offset of the last message by topic.
     places: HashMap<String, (u64, u64)>,
     version: HashMap<String, u64>,
-    /// Pings sent and not answered.
+    /// Number of unanswered pings.
     pings: usize,
 }
 
 struct Simulation {
     stage: Stage,
-    /// By the numbers of their connections.
+    /// Clients by the numbers of their connections.
     clients: BTreeMap<usize, Client>,
     next_id: u64,
     next_publisher: u64,
-    /// By publisher and room: the last number used.
+    /// The last used number by publisher and room.
     numbers: HashMap<(u64, String), u64>,
     /// Publisher and number of the message at each position of a room with history.
     orders: HashMap<(String, (u64, u64)), (u64, u64)>,
@@ -119,14 +120,14 @@ impl Simulation {
         self.clients.insert(self.stage.open_ws(target), Client { publisher, ..client });
     }
 
-    /// A client loses its connection. One of Socket.IO comes back, in most cases.
+    /// Cuts a client's connection. A Socket.IO client reconnects in most cases.
     fn cut(&mut self, link: usize, is_reset: bool) {
         let client = self.clients.remove(&link).unwrap();
         self.stage.cut(link, is_reset);
         if client.socketio.is_none() || self.stage.random.usize(..5) == 0 {
             return;
         }
-        // The server may not know yet that it was gone: then it begins anew.
+        // The server may not have noticed the loss yet. Then the client starts a new session.
         let pause = Duration::from_millis(self.stage.random.u64(..3) * 20);
         self.run_for(pause);
         let socketio = client.socketio.map(|memory| Memory { connected: false, ..memory });
@@ -134,7 +135,7 @@ impl Simulation {
         self.connect(Client { socketio, pings: 0, ..client });
     }
 
-    /// A client that may say something.
+    /// Chooses a client that may send a message.
     fn pick(&mut self) -> Option<usize> {
         let is_connected = |(link, client): &(&usize, &Client)| {
             self.stage.is_open_ws(**link) && client.socketio.as_ref().is_none_or(|memory| memory.connected)
@@ -163,7 +164,7 @@ impl Simulation {
                 let id = self.next_id;
                 self.next_id += 1;
                 let client = self.clients.get_mut(&index).unwrap();
-                // One question at a time about a topic, so that the model knows what an answer means.
+                // One open request per topic, so that the model knows the meaning of an answer.
                 if client.uncertain.values().any(|(asked, _)| *asked == topic) {
                     return;
                 }
@@ -197,7 +198,7 @@ impl Simulation {
                 self.cut(index, number >= 91);
             }
             93..95 => {
-                // Also by those that don't read: then the answers pile up, and the server stops reading.
+                // Clients that don't read send as well. Their answers accumulate, and the server stops reading.
                 let Some(index) = self.pick().filter(|n| self.clients[n].socketio.is_none()) else { return };
                 let ping = format!(r#"{{"id":"{}","type":"ping"}}"#, "p".repeat(50));
                 (0..60).for_each(|_| self.stage.send(index, &ping));
@@ -237,7 +238,7 @@ impl Simulation {
         self.stage.update(feed, FeedUpdate::Document(document));
     }
 
-    /// Asks for a topic, or gives it up.
+    /// Subscribes to a topic, or unsubscribes.
     fn ask(&mut self, index: usize, id: u64, topic: &str, subscribe: bool) {
         let (kind, name) = topic.split_once('/').unwrap();
         let verb = if subscribe { "subscribe" } else { "unsubscribe" };
@@ -249,7 +250,7 @@ impl Simulation {
         self.stage.send(index, &text);
     }
 
-    /// Takes what a Socket.IO client received, as if it were a message of `stentor.v1`.
+    /// Handles a packet of a Socket.IO client like a message of `stentor.v1`.
     fn packet(&mut self, index: usize, text: &str) {
         let client = self.clients.get_mut(&index).unwrap();
         let memory = client.socketio.as_mut().unwrap();
@@ -302,7 +303,7 @@ impl Simulation {
         }
     }
 
-    /// Holds a message that a client received against the model.
+    /// Compares a client's message with the model.
     fn check(&mut self, index: usize, message: Value) {
         let seed = self.stage.seed;
         let client = self.clients.get_mut(&index).unwrap();
@@ -379,8 +380,7 @@ impl Simulation {
         }
     }
 
-    /// Runs to the end; how many deliveries were checked, how many clients closed for a full outbox, and how many
-    /// recovered.
+    /// Runs to the end. Returns the numbers of checked deliveries, of clients closed for a full outbox, and of recovered clients.
     fn run(mut self) -> (usize, usize, usize) {
         let seed = self.stage.seed;
         for feed in FEEDS {
@@ -415,7 +415,7 @@ impl Simulation {
         for code in self.closed_by_server.keys() {
             assert_eq!(*code, 4501, "seed {seed}: closed for another reason than a full outbox");
         }
-        // Everybody goes; the feeds are forgotten, and so is the rooms' history in time.
+        // All clients leave. The feeds are dropped, and in time so is the rooms' history.
         self.clients.clear();
         self.stage.cut_all();
         self.run_for(Duration::from_secs(10));
@@ -429,7 +429,7 @@ impl Simulation {
 fn options(random: &mut Rng) -> Options {
     let history =
         HistoryLimits { publications_max: 50, bytes_max: 100_000, age_max: Duration::from_secs(3_600) };
-    // By the rules, Socket.IO clients do what those of `stentor.v1` do by its messages.
+    // With these rules, Socket.IO clients can do the same as `stentor.v1` clients with their messages.
     let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
     Options {
         cores: 1 + random.usize(..4),
@@ -462,7 +462,7 @@ fn options(random: &mut Rng) -> Options {
 fn seeds() {
     let Some(results) = run_seeds(30, |seed| Simulation::new(seed).run()) else { return };
     let sum = |of: fn(&(usize, usize, usize)) -> usize| results.iter().map(of).sum::<usize>();
-    // The seeds really do what they are for.
+    // The seeds must cover all situations.
     let deliveries = sum(|result| result.0);
     assert!(deliveries > 10_000, "only {deliveries} deliveries");
     assert!(sum(|result| result.1) > 0, "no outbox was ever full");

@@ -27,14 +27,14 @@ fn with_attachments(io: &mut Io, prefix: &str, recovers: bool) -> Value {
     plain(serde_json::from_str(text.strip_prefix(prefix).unwrap()).unwrap(), recovers)
 }
 
-/// The number of the acknowledgement that the client is asked for.
+/// The number of the requested acknowledgement.
 fn asked(io: &mut Io, milliseconds: u64) -> String {
     io.send(&format!(r#"42["ask",{milliseconds}]"#));
     let text = io.next_text();
     text.strip_prefix("42").unwrap().strip_suffix(r#"["asked"]"#).unwrap().to_owned()
 }
 
-/// Does what its clients tell it.
+/// An application that carries out its clients' commands.
 #[derive(Default)]
 struct Puppet {
     /// The first session of each namespace.
@@ -123,7 +123,7 @@ impl Application for Puppet {
     }
 
     fn timer(&mut self, ctx: &mut Context<'_>, token: u64) {
-        // From outside of the handling of its own messages, in order all the same.
+        // The event is sent outside of the client's own message, but still in order.
         let session = self.timers[&token];
         ctx.emit(session, "one", Arguments::default());
         ctx.emit_with_ack(session, "two", Arguments::default(), HOUR, 79);
@@ -139,7 +139,7 @@ fn puppet(cores: usize, set: impl FnOnce(&mut Options)) -> Server {
     })
 }
 
-/// With recovery and without, on one core and on three.
+/// Runs a test with and without recovery, on one core and on three.
 fn both(test: impl Fn(&dyn Fn(&mut Options), usize)) {
     let recovery = Recovery { age_max: Duration::from_millis(100), ..Recovery::default() };
     for recovery in [None, Some(recovery)] {
@@ -147,7 +147,7 @@ fn both(test: impl Fn(&dyn Fn(&mut Options), usize)) {
     }
 }
 
-/// An event without the offset that a client of a server with recovery gets.
+/// An event without the offset that a recoverable client receives.
 fn plain(mut event: Value, recovers: bool) -> Value {
     if recovers {
         let offset = event.as_array_mut().unwrap().pop().unwrap();
@@ -201,7 +201,7 @@ fn namespaces_that_are_not_there() {
             io.send("40/secret,{}");
             io.expect(r#"44/secret,{"message":"who are you?","data":{"code":7}}"#);
             io.connect("/secret", json!({"token": 1}));
-            // A name that no room could have.
+            // A name that is too long for a room.
             let long = "x".repeat(300);
             io.send(&format!("40/{long},"));
             io.expect(&format!(r#"44/{long},{{"message":"Invalid namespace"}}"#));
@@ -231,9 +231,9 @@ fn acknowledgements_both_ways() {
             assert_eq!(io.ask("x", &[json!({"a": [1]}), json!("é")]), json!([{"a": [1]}, "é"]));
             io.send("42007[\"x\"]");
             io.expect("437[]");
-            // Asked, and answered once.
+            // The acknowledgement is requested, and counted once.
             let number = asked(&mut io, 3_600_000);
-            // By nobody else: another namespace of the same client, and another client.
+            // Acknowledgements of another namespace of the same client, and of another client, are ignored.
             let mut other = Io::connected(&server, version, way);
             other.send(&format!("43{number}[\"stolen\"]"));
             assert_eq!(other.ask("x", &[]), json!([]));
@@ -245,12 +245,12 @@ fn acknowledgements_both_ways() {
             assert_eq!(answered, json!(["answered", 77, "[5,{\"test\":true}]"]));
             io.send(&format!("43{number}[6]"));
             assert_eq!(io.ask("x", &[]), json!([]));
-            // Not in time.
+            // The acknowledgement is late.
             let number = asked(&mut io, 1);
             assert_eq!(plain(io.event(), recovers), json!(["answered", 77, "nothing"]));
             io.send(&format!("43{number}[\"late\"]"));
             assert_eq!(io.ask("x", &[]), json!([]));
-            // Without payload, and for nobody.
+            // An acknowledgement without payload that no receiver waits for.
             io.send("431");
             assert_eq!(io.ask("x", &[]), json!([]));
             io.leave();
@@ -275,7 +275,7 @@ fn bytes_both_ways() {
             assert_eq!(event, json!(["echo", {"a": placeholder(1), "b": placeholder(0)}]));
             assert_eq!(io.next(), Packet::Binary(b"first".to_vec()));
             assert_eq!(io.next(), Packet::Binary(Vec::new()));
-            // In an acknowledgement, both ways. Pings between attachments are none.
+            // Attachments of acknowledgements, in both directions. Pings between attachments aren't attachments.
             io.send(r#"451-9["x",{"_placeholder":true,"num":0}]"#);
             if version == Version::V4 {
                 io.send("3");
@@ -287,7 +287,7 @@ fn bytes_both_ways() {
             io.send(&format!(r#"461-{number}[{{"_placeholder":true,"num":0}}]"#));
             io.send_binary(b"answer");
             assert_eq!(plain(io.event(), recovers)[1], 77);
-            // As messages of the application's.
+            // As messages of the application.
             io.send(r#"42["send"]"#);
             assert_eq!(plain(io.event(), recovers), json!(["message", "text"]));
             let event = with_attachments(&mut io, "451-", recovers);
@@ -314,7 +314,7 @@ fn messages_arrive_in_order() {
             let two = io.next_text();
             assert!(two.starts_with("42") && two.ends_with("[\"two\"]"), "{two}");
             assert_eq!(io.event()[0], "three");
-            // To somebody else of the same core: a namespace of its own.
+            // To another session of the same core, in a namespace of its own.
             let mut first = open(&server, Version::V4, way);
             if cores == 1 {
                 first.connect("", json!(null));
@@ -358,7 +358,7 @@ fn clients_without_a_namespace_are_disconnected() {
 
 // ---- one room, all protocols ----
 
-/// `join` joins, `say` says, `shout` is for everybody.
+/// Rules: `join` joins a room, `say` publishes to it, and `shout` reaches all sockets.
 fn rules(options: &mut Options) {
     let template = |text: &str| vec![Template::parse(text).unwrap()];
     let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
@@ -376,7 +376,7 @@ enum Member {
     Raw(Ws),
     EngineV1(Io),
     EngineRaw(Io),
-    /// With offsets or without.
+    /// A socket, with or without offsets.
     Socket(Io, bool),
 }
 
@@ -405,7 +405,7 @@ impl Member {
         }
     }
 
-    /// Whichever of these it receives.
+    /// Chooses the form that the member receives.
     fn choose<'a>(&self, v1: &'a str, raw: &'a str, event: &'a str) -> &'a str {
         match self {
             Self::V1(_) | Self::EngineV1(_) => v1,
@@ -443,7 +443,8 @@ fn members(server: &Server) -> Vec<Member> {
         assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
         members.push(Member::Socket(io, server.recovers() && version == Version::V4));
     }
-    // The control plane publishes at one core: who of another one has had something will have the rest.
+    // The control plane publishes on one core. A client of another core that has received one message will receive the later
+    // ones.
     for round in 0.. {
         let before = server.metric("deliveries_due");
         server.publish("r", &format!("\"round {round}\""));
@@ -544,7 +545,7 @@ fn feeds_reach_sockets_as_events() {
                 io.connect("", json!(null));
                 let event = io.event();
                 if as_string {
-                    // No client takes a document for a place to come back to.
+                    // No client takes a document for its offset.
                     let expect = if recovers {
                         json!(["feed", "{\"n\":1}", null])
                     } else {

@@ -32,12 +32,12 @@ fn open(http: &mut Http, session: &str) {
     assert_eq!(poll(http, session), "o\n", "{session}");
 }
 
-/// The status of sending.
+/// Sends messages. Returns the status.
 fn send(http: &mut Http, session: &str, messages: &str) -> u16 {
     http.ask(post(&format!("{session}/xhr_send"), messages)).status
 }
 
-/// A stream, its prelude read.
+/// Opens a stream and reads its prelude.
 fn stream(server: &Server, session: &str, transport: &str) -> Http {
     let mut http = server.http();
     http.send(receive(session, transport));
@@ -46,7 +46,7 @@ fn stream(server: &Server, session: &str, transport: &str) -> Http {
     http
 }
 
-/// A stream that opens a session.
+/// Opens a stream that begins a session.
 fn opened(server: &Server, session: &str, transport: &str) -> Http {
     let mut http = stream(server, session, transport);
     assert_eq!(http.next_chunk(), wrapped(transport, "o"));
@@ -78,7 +78,7 @@ fn every_stream_carries_both_ways() {
         for (n, transport) in STREAMS.iter().enumerate() {
             let session = format!("/sockjs/000/s{n}");
             let mut down = opened(&server, &session, transport);
-            // Not on the connection, nor perhaps on the core, of the stream.
+            // Messages are sent on another connection than the stream, and possibly on another core.
             let mut up = server.http();
             for messages in [r#"["a","\u2028\"<"]"#, r#"["b"]"#] {
                 assert_eq!(send(&mut up, &session, messages), 204);
@@ -101,7 +101,7 @@ fn polls_get_everything_that_waits_in_one_frame() {
         let server = echo(cores);
         let mut http = server.http();
         open(&mut http, "/sockjs/0/x");
-        // Pipelined, and answered in order.
+        // Pipelined requests are answered in order.
         let send = |n| post("/sockjs/0/x/xhr_send", &format!(r#"["{n}"]"#));
         http.send([send(1), send(2), send(3), receive("/sockjs/0/x", "xhr")].concat());
         for _ in 0..3 {
@@ -114,7 +114,7 @@ fn polls_get_everything_that_waits_in_one_frame() {
         let sent = http.ask(crate::harness::io::post("/sockjs/0/j/jsonp_send", form, b"d=%5B%22x%22%5D"));
         assert_eq!((sent.status, sent.text()), (200, "ok"));
         assert_eq!(http.get("/sockjs/0/j/jsonp?c=cb").text(), wrapped("jsonp", r#"a["x"]"#));
-        // One that waits is answered when something is there.
+        // A waiting request is answered when a message arrives.
         http.send(receive("/sockjs/0/j", "jsonp?callback=cb"));
         assert_eq!(server.ask(post("/sockjs/1/j/jsonp_send", "[\"y\"]")).status, 200);
         assert_eq!(http.response().text(), wrapped("jsonp", r#"a["y"]"#));
@@ -138,7 +138,7 @@ fn a_publication_reaches_every_transport() {
     let [mut xhr, mut jsonp] = [server.http(), server.http()];
     open(&mut xhr, "/sockjs/0/p");
     assert_eq!(jsonp.get("/sockjs/0/q/jsonp?c=cb").text(), wrapped("jsonp", "o"));
-    // From 16 kB on frames live in files of memory.
+    // Frames of 16 kB and more are in memfds.
     for text in ["é\"%<".to_owned(), "é\"".repeat(10_000)] {
         plain.send_text(&text);
         let json = serde_json::to_string(&[&text]).unwrap();
@@ -157,7 +157,7 @@ fn a_publication_reaches_every_transport() {
     }
 }
 
-/// More in one body than may be published, or answered, at once: in turns, and nothing is lost.
+/// A body with more messages than may be published or answered at once is handled over several turns, and no message is lost.
 #[test]
 fn long_bodies_are_taken_in_turns() {
     on_one_and_three(|cores| {
@@ -206,7 +206,7 @@ fn feeds_by_their_key() {
         server.document("a/b", "2");
         assert_eq!(down.next_chunk(), "a[\"2\"]\n");
         assert_eq!(ws.next_text(), r#"a["2"]"#);
-        // The same id under another key, or under none, is another session; and nothing is accepted.
+        // The same id under another key, or without a key, is another session. Messages are refused.
         open(&mut http, "/sockjs/feed/a/c/0/s");
         open(&mut http, "/sockjs/0/s");
         assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
@@ -264,7 +264,7 @@ fn a_lost_receiver_ends_its_session_and_a_second_doesnt() {
         for _ in 0..2 {
             assert_eq!(poll(&mut http, "/sockjs/0/x"), INTERRUPTED);
         }
-        // So does a poll that waits, also where its client only finishes sending.
+        // A waiting poll ends as well, even if its client only finishes sending.
         open(&mut http, "/sockjs/0/y");
         let mut waiting = server.http();
         server.until_requested(|| waiting.send(receive("/sockjs/0/y", "xhr")));
@@ -300,12 +300,12 @@ fn a_response_ends_when_it_has_carried_enough() {
         server.document("k", &format!("{:?}", "x".repeat(900)));
         let mut down = opened(&server, "/sockjs/feed/k/0/s", "xhr_streaming");
         assert_eq!(down.next_chunk().len(), 900 + 10);
-        // The one that is too much still fits, as in sockjs-node.
+        // The frame that exceeds the limit is still sent, as in sockjs-node.
         server.document("k", &format!("{:?}", "y".repeat(5_000)));
         assert_eq!(down.next_chunk().len(), 5_000 + 10);
         assert_eq!(down.chunk(), None);
         server.document("k", "\"next\"");
-        // The session goes on, on the same connection if need be.
+        // The session continues, on the same connection if necessary.
         down.send(receive("/sockjs/feed/k/0/s", "xhr_streaming"));
         down.stream_head();
         assert_eq!(down.next_chunk().len(), 2_049);
@@ -352,7 +352,7 @@ fn slow_readers() {
     open(&mut server.http(), "/sockjs/0/y");
     let mut speaker = server.ws("/ws");
     let text = "x".repeat(10_000);
-    // Far more than the kernel keeps for them.
+    // Far more than the kernel buffers.
     for sent in 0.. {
         assert!(sent < 10_000, "nobody is ended");
         speaker.echoes(&text);
@@ -448,7 +448,7 @@ fn the_application_receives_the_prefix_and_decides_about_clients() {
         assert_eq!(raw.next_text(), "opened /one");
         raw.send_text("bye");
         assert_eq!((raw.next_text(), raw.expect_close()), ("last".into(), (3456, "bye".into())));
-        // An application of its own, and one that takes its time.
+        // A prefix with an application of its own, and one whose application answers later.
         open(&mut http, "/one/echo/0/x");
         assert_eq!(send(&mut http, "/one/echo/0/x", r#"["x"]"#), 204);
         assert_eq!(poll(&mut http, "/one/echo/0/x"), "a[\"x\"]\n");
@@ -473,7 +473,7 @@ fn invalid_prefixes_are_refused() {
 fn a_session_is_found_from_every_core() {
     let server = Server::start(3, |options| {
         options.app = App::Echo;
-        // All of them are there at the end.
+        // All sessions still exist at the end.
         options.sockjs[0].disconnect_delay = HOUR;
     });
     let mut connections: Vec<Http> = (0..12).map(|_| server.http()).collect();
@@ -485,7 +485,7 @@ fn a_session_is_found_from_every_core() {
         let all: Vec<String> = (0..12).map(|n| format!("\"{n}\"")).collect();
         assert_eq!(poll(&mut connections[11], &session), format!("a[{}]\n", all.join(",")));
     }
-    // Each core owns some.
+    // Each core owns some of the sessions.
     assert!(server.by_core("sockjs_sessions").iter().all(|sessions| *sessions > 0));
     assert!(server.metric("connections_migrated") > 0);
 }
@@ -518,7 +518,7 @@ fn streams_ask_proxies_not_to_wait() {
     assert_eq!((poll.text(), poll.header("x-accel-buffering")), ("o\n", ""));
 }
 
-/// Runs an attack, after which others are served, and nothing of it is left.
+/// Runs an attack. Afterwards, other clients must be served, and all resources must be freed.
 fn attacked(attack: impl Fn(&Server)) {
     let server = echo(1);
     attack(&server);
@@ -550,7 +550,7 @@ fn hostile_bodies_and_messages() {
     attacked(|server| {
         let mut http = server.http();
         open(&mut http, "/sockjs/0/x");
-        // Before it is buffered.
+        // The body is refused before it is buffered.
         let too_large = request("POST", "/sockjs/0/x/xhr_send", "Content-Length: 100000000\r\n");
         assert_eq!(server.ask(too_large).status, 413);
         for (body, status) in [
@@ -585,7 +585,7 @@ fn hostile_session_ids() {
             assert_eq!(send(&mut http, &format!("/sockjs/0/{id}"), "[]"), 204, "{id}");
         }
         assert_eq!(http.ask(receive(&format!("/sockjs/0/x{long}"), "xhr")).status, 404);
-        // Many that differ little; each costs the same, and all go.
+        // Many similar ids. Each costs the same, and all sessions end.
         for n in 0..3_000 {
             open(&mut http, &format!("/sockjs/0/{n:0200}"));
         }
@@ -612,7 +612,7 @@ fn a_page_in_pieces() {
     }
     let server = Server::with_app(1, Arc::new(|_| Box::new(Pages)), |_| {});
     let mut http = server.http();
-    // Requests behind it wait.
+    // Later requests of the connection wait.
     let begun = now();
     http.send(request("GET", "/page", "") + &request("GET", "/healthz", ""));
     assert_eq!(http.stream_head().header("x-a"), "b");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState};
 
-/// Bytes of what a stream begins with: four digits of milliseconds.
+/// Size of the first line of a stream, with four digits of milliseconds.
 const RETRY_BYTES: usize = "retry: 3000\n".len();
 
 /// The start of a stream: `retry`, about 3 s. It is a line of the first event's block, because clients such as
@@ -15,7 +15,7 @@ fn check_retry(text: &str) {
     assert!(matches!(ms, Some(Ok(1500..4500))), "{text:?}");
 }
 
-/// A stream that has begun.
+/// Opens a stream, and reads its beginning.
 fn stream(server: &Server, target: &str, headers: &str) -> Http {
     let mut http = server.http();
     http.send(request("GET", target, headers));
@@ -90,7 +90,7 @@ fn several_feeds_share_their_events() {
         let expect = [("a", "event: snapshot\ndata: 1\n\n"), ("b", "event: snapshot\ndata: \"x\"\n\n")];
         assert_eq!(seen, expect.map(|(key, data)| (key.to_owned(), data.to_owned())));
         assert_eq!(last.split(';').count(), 2, "{last}");
-        // Only what has changed comes again; its id names that feed first, and the other one too.
+        // Only the changed feed is sent. Its id names that feed first, and then the other one.
         server.document("a", "2");
         let mut both = || (http.next_chunk(), http.next_chunk());
         assert_eq!(both().1, "event: snapshot\ndata: 2\n\n");
@@ -121,7 +121,7 @@ fn documents_of_several_lines_and_of_bytes() {
         server.update("k", text(body));
         assert_eq!(event(&http.next_chunk()).1, format!("event: {expect}"));
     }
-    // A large one lives in a file of memory.
+    // A large document is in a memfd.
     let large = format!("\"{}\"", "x".repeat(100_000));
     server.document("k", &large);
     assert_eq!(event(&http.next_chunk()).1, format!("event: snapshot\ndata: {large}\n\n"));
@@ -229,7 +229,7 @@ fn invalid_requests_are_refused() {
     assert_eq!(head.header("access-control-allow-origin"), "http://good.test");
     assert_eq!(head.header("access-control-allow-credentials"), "true");
     assert_eq!(head.header("x-accel-buffering"), "no");
-    // An id that ends the line ends the request: nothing of it comes back.
+    // An id that contains a line break ends the request's header. No part of it is returned.
     let mut http = stream(&server, "/sse/k", "Last-Event-ID: k!1!1;k!1!1\r\nX: y\r\n");
     server.document("k", "1");
     assert!(event(&http.next_chunk()).0.starts_with("k!"));

@@ -27,12 +27,12 @@ pub(crate) enum Heard {
     Body(Vec<u8>),
     /// The server has closed the WebSocket, with this code.
     Closed(u16),
-    /// The connection is gone.
+    /// The connection has ended.
     Lost,
 }
 
 enum Phase {
-    /// The head of the answer, as far as it is there, to a handshake or to another request.
+    /// The received headers of the answer to a handshake or to another request.
     Head(Option<ClientHandshake>, Vec<u8>),
     Socket(ws::Connection),
     Body,
@@ -53,7 +53,7 @@ pub(crate) struct Stage {
     pub(crate) plane: Arc<dyn LocalNode>,
     world: World,
     cores: Vec<Core<SimDriver>>,
-    /// The clients'.
+    /// The clients' end.
     driver: SimDriver,
     shared: ws::Shared,
     links: BTreeMap<usize, Link>,

@@ -1,4 +1,4 @@
-//! Suspended sockets while memory is short: those that hold the most end first, before anything of connected clients.
+//! Suspended sockets while memory is short: the largest end first, before any holder of connected clients.
 
 use super::{come_back, hear, lose, lose_until, member, messages, publish, server_with};
 use crate::harness::{Io, Way, on_one_and_three, pass};
@@ -22,7 +22,7 @@ fn new_clients_connect_whatever_suspended_sockets_hold() {
             witness.0.send(&format!(r#"42["join","w-{room}"]"#));
         }
         for n in 0..60 {
-            // It is refused if the server has no room for it.
+            // The client is refused if the server has no room for it.
             let mut io = Io::socket(&server, Way::Socket);
             io.connect("", json!(null));
             for room in 0..ROOMS {

@@ -17,7 +17,7 @@ pub(crate) enum Manner {
     SockJs,
     Primus,
     EngineIo,
-    /// Bodies only, over WebSocket.
+    /// Raw mode over WebSocket.
     Raw,
     /// Server-Sent Events.
     Events,
@@ -33,7 +33,7 @@ pub(crate) const MANNERS: [Manner; 7] = [
     Manner::Events,
 ];
 
-/// A place in a feed: epoch and offset.
+/// A position in a feed: epoch and offset.
 pub(crate) type Place = (u64, u64);
 
 /// A client's replica of a feed.
@@ -41,9 +41,9 @@ pub(crate) type Place = (u64, u64);
 pub(crate) struct Replica {
     pub(crate) place: Option<Place>,
     pub(crate) document: Value,
-    /// Which version that is, by the model.
+    /// The version's number in the model.
     pub(crate) version: Option<usize>,
-    /// The place that it came back with, if it has had no answer yet, and the one that was answered last.
+    /// The position with which it reconnected, if it hasn't been answered, and the position of the last answer.
     pub(crate) asked: Option<Place>,
     pub(crate) answered: Option<Place>,
     /// `true` if the client must be sent a reason when it receives a document from another position.
@@ -59,7 +59,7 @@ pub(crate) struct Replica {
 struct Question {
     id: u64,
     place: Option<Place>,
-    /// It was subscribed before: then a place means only that it has nothing to mend.
+    /// `true` if the client was subscribed before. A position then only means that its replica is complete.
     again: bool,
 }
 
@@ -78,10 +78,10 @@ pub(crate) struct Client {
     pub(crate) terms: Value,
     /// The number of its connection.
     pub(crate) link: Option<usize>,
-    /// It has been greeted.
+    /// `true` after `welcome`.
     pub(crate) ready: bool,
     last_event_id: String,
-    /// Decoders of its stream of events.
+    /// Decoders of its SSE stream.
     events: (BodyDecoder, sse::Decoder),
     next_id: u64,
 }
@@ -112,7 +112,7 @@ impl Client {
         self.terms = terms;
     }
 
-    /// The connection is gone.
+    /// Handles the loss of the connection.
     pub(crate) fn lost(&mut self) {
         self.link = None;
         for replica in self.replicas.values_mut() {
@@ -157,7 +157,7 @@ impl Client {
             }
             Manner::Events => {
                 query.extend(self.replicas.keys().map(|feed| format!("feed={feed}")));
-                // A client that can't send the header says it so.
+                // A client that can't send the header uses the query.
                 if self.last_event_id_header().is_none() {
                     let id = self.last_event_id.replace('!', "%21").replace(';', "%3B");
                     query.push(format!("lastEventId={id}"));
@@ -167,12 +167,12 @@ impl Client {
         }
     }
 
-    /// `Last-Event-ID`, if the client sends it as a header and not in its address.
+    /// `Last-Event-ID`, if the client sends it as a header and not in its URL.
     pub(crate) fn last_event_id_header(&self) -> Option<&str> {
         (!self.last_event_id.len().is_multiple_of(2)).then_some(&*self.last_event_id)
     }
 
-    /// A WebSocket is open, or the stream of events has begun.
+    /// Handles the opening of a WebSocket or SSE stream.
     pub(crate) fn opened(&mut self) {
         self.events = decoders();
         for replica in self.replicas.values_mut() {

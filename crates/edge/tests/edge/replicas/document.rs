@@ -1,4 +1,4 @@
-//! Documents that change as scores and lists do, and how a control plane would tell of it.
+//! Documents that change like scores and lists, and the updates of a control plane.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -7,7 +7,7 @@ use stentor_delta::{Delta, Differ, Options, Seed};
 use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
 
-/// A document of about 50 bytes to 6 kB. Each version says its number.
+/// A document of about 50 bytes to 6 kB. Each version contains its number.
 fn fresh(random: &mut Rng) -> Value {
     let mut document = json!({"version": 0, "table": {}, "text": "x".repeat(random.usize(..1_500))});
     let matches = random.usize(..12);
@@ -86,7 +86,7 @@ impl Versions {
         FeedUpdate::Document(Document { body, json: true, content_type })
     }
 
-    /// Another version, mostly a little different from the last.
+    /// Makes another version, usually with a small difference.
     pub(crate) fn next(&mut self, random: &mut Rng) -> FeedUpdate {
         let base = self.text.clone();
         let value = if random.usize(..30) == 0 {
