@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// An answer to a question of the data plane.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// Whether a client may do something, or whether the engine has its message.
+    /// The decision about an action, or whether the engine has stored a message.
     Permission(Result<(), Denial>),
     /// The client's identity.
     Identity(Result<Arc<Identity>, Denial>),
@@ -34,10 +34,10 @@ impl From<Result<EventReply, Denial>> for Answer {
     }
 }
 
-/// Takes answers for the cores that asked, or for a layer between the core and the one that answers.
+/// Receives answers for the cores that asked, or for a layer between the core and the answering part.
 pub trait Answers: Send + Sync {
-    /// Answers a question. No effect if the client has gone, the time is over, or the question has been answered; of a reply to an
-    /// event, messages to rooms are sent all the same. The call doesn't block.
+    /// Answers a question. No effect if the client has disconnected, the time is over, or the question has been answered. Of a
+    /// late reply to an event, messages to rooms are sent nevertheless. The call doesn't block.
     ///
     /// # Errors
     /// The core's inbox is full; nothing was answered.
@@ -53,12 +53,12 @@ pub struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    /// A question whose answer `answers` takes.
+    /// A question whose answer `answers` receives.
     pub fn new(ticket: Ticket, answers: &'a Arc<dyn Answers>) -> Self {
         Self { ticket, answers }
     }
 
-    /// The means to answer the question later.
+    /// Returns the means to answer the question later.
     pub fn later<T>(&self) -> Reply<T> {
         Reply { ticket: self.ticket, answers: self.answers.clone(), answer: PhantomData }
     }

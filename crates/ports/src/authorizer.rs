@@ -6,16 +6,16 @@ use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{CoreId, Room, Topic};
 
-/// Who a session acts for, as an issuer has confirmed it.
+/// The verified user of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Who confirmed it. A subject means something only together with its issuer.
+    /// The issuer that verified the user. A subject is unique only within its issuer.
     pub issuer: Arc<str>,
     /// The user.
     pub subject: Arc<str>,
 }
 
-/// What a client wants to do.
+/// An action that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access<'a> {
     /// Connect to a namespace; clients of plain protocols to `/`.
@@ -43,7 +43,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For tests of what answers questions.
+    /// A ticket for tests.
     #[doc(hidden)]
     pub fn for_test(number: u64) -> Self {
         Self { core: 0, number }
@@ -59,14 +59,14 @@ pub struct Question<'a> {
     pub session: Option<PublicId>,
     /// A number for the client's address, or its /64 network of IPv6. Before a client is connected: 0.
     pub source: u64,
-    /// Who the client is. `None`: the node has no [`Authenticator`](super::Authenticator).
+    /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
     pub identity: Option<&'a Identity>,
-    /// What it wants to do.
+    /// The requested action.
     pub access: Access<'a>,
 }
 
 impl Question<'_> {
-    /// The means to answer a question that is [`Decision::Pending`].
+    /// Returns the means to answer a question that is [`Decision::Pending`].
     pub fn later(&self) -> PermissionReply {
         self.asking.later()
     }
@@ -75,33 +75,33 @@ impl Question<'_> {
 /// The answer to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The client may.
+    /// The action is allowed.
     Allow,
-    /// The client may not.
+    /// The action is refused.
     Deny(Denial),
-    /// It isn't known yet: the answer follows by [`Question::later`], within
-    /// `limits.decision_timeout`. Until then the client's message or request waits, and so does what the client sends
-    /// after it. Clients are refused with [`Denial::UNAVAILABLE`], and may try again, if no answer comes in time, if too many
-    /// questions are open (`limits.decisions_max`), or if an application asks where nothing can wait: in another handler
-    /// than those of messages and events.
+    /// The decision takes time. It follows through [`Question::later`], within `limits.decision_timeout`. Until then, the
+    /// client's message or request waits, and so does all input that the client sends after it. The action is refused with
+    /// [`Denial::UNAVAILABLE`], and the client may try again, if no decision arrives in time, if too many questions are open
+    /// (`limits.decisions_max`), or if an application asks in a handler that can't wait. Only handlers of messages and events
+    /// can.
     Pending,
 }
 
-/// Why a client may not do something, as it is reported to the client.
+/// The reason for refusing an action, as it is reported to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// For programs: lowercase words joined by `_`.
     pub code: Cow<'static, str>,
     /// For people.
     pub message: Cow<'static, str>,
-    /// Whether the same request may succeed later.
+    /// `true` if the same request may succeed later.
     pub retry: bool,
 }
 
 /// Codes that clients know: `token_missing`, `token_expired`, `token_not_yet_valid`, `token_invalid`, `token_revoked`, `not_allowed`,
 /// `unavailable` and `too_many_requests`.
 impl Denial {
-    /// The answer isn't known in time.
+    /// The decision didn't arrive in time.
     pub const UNAVAILABLE: Self = Self {
         code: Cow::Borrowed("unavailable"),
         message: Cow::Borrowed("it isn't known yet whether this is allowed; try again later"),
@@ -122,12 +122,12 @@ impl Denial {
         retry: false,
     };
 
-    /// Whether nobody has denied anything: the answer couldn't be had, or not in time.
+    /// Whether the decision is missing or late. No rule has denied the action.
     pub fn is_unavailable(&self) -> bool {
         self.retry && self.code == Self::UNAVAILABLE.code
     }
 
-    /// A denial for good.
+    /// A denial that a repeated request doesn't change.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: code.into(), message: message.into(), retry: false }
     }
@@ -136,18 +136,18 @@ impl Denial {
 /// Decides what clients may do. It is called on the threads of the cores, so it must not block: an answer that takes time is
 /// [`Decision::Pending`].
 ///
-/// On a node with an [`Authenticator`](super::Authenticator), the [`Identity`]'s is asked, and
-/// the authorizer of the node's options isn't.
+/// On a node with an [`Authenticator`](super::Authenticator), the authorizer of the client's [`Identity`] decides, and the
+/// authorizer in the node's options is not used.
 ///
-/// The data plane asks for what clients do. Commands of the control plane ([`Commands`](super::Commands)) and an application's own
-/// acts are allowed without a question.
+/// The data plane asks before it carries out a client's action. Commands of the control plane ([`Commands`](super::Commands)) and
+/// actions of an application itself are allowed without a question.
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// Whether a client may do something. By default it may do everything.
+    /// Decides whether the client may perform the action. By default, it may.
     fn authorize(&self, _question: &Question<'_>) -> Decision {
         Decision::Allow
     }
 
-    /// The client that waits for a pending answer has gone. An answer has no effect any more.
+    /// The client that waits for a pending decision has disconnected. A later decision has no effect.
     fn cancel(&self, _ticket: Ticket) {}
 
     /// Whether an answer holds until the identity is renewed or [`Authenticator::generation`](super::Authenticator::generation)

@@ -1,7 +1,6 @@
-//! Several nodes: the port through which a node passes on what the others have to know.
+//! Several nodes: the port through which a node sends messages and its interest in topics to other nodes.
 //!
-//! Messages of other nodes enter through [`NodeInbox::receive`](super::NodeInbox::receive), and aren't passed on
-//! again.
+//! Messages from other nodes enter through [`NodeInbox::receive`](super::NodeInbox::receive), and aren't sent on again.
 
 use super::{Busy, Done, EngineAway, MemberList, MembersQuery, PermissionReply, PublicId, SocketQuestion};
 use std::fmt;
@@ -11,20 +10,20 @@ use stentor_hub::{Data, Key, OutgoingPresence, Room, Rooms, Topic};
 /// A message to rooms, as nodes pass it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Its id on all nodes; 0 if they have none in common.
+    /// Id of the message, the same on all nodes. 0 if it has none.
     pub id: u64,
-    /// To the members of any of these rooms,
+    /// Rooms whose members receive the message.
     pub rooms: Rooms,
-    /// but not to the members of these,
+    /// Rooms whose members are left out.
     pub except_rooms: Vec<Room>,
-    /// and not to these sessions. A node leaves its own sessions out itself, so these are sessions of other nodes; those of the node
-    /// as well if the engine orders the room.
+    /// Sessions that are left out. A node leaves its own sessions out itself, so these are sessions of other nodes. If the engine
+    /// orders the room, sessions of this node are listed as well.
     pub except_sessions: Vec<PublicId>,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
     /// The content.
     pub data: Data,
-    /// Whether sessions that aren't ready to receive it are skipped.
+    /// `true` if sessions that can't receive the message at once are skipped.
     pub volatile: bool,
 }
 
@@ -37,30 +36,30 @@ impl Broadcast {
     }
 }
 
-/// Carries to other nodes what they need of this one. It is called on the threads of the cores, so it must not block.
+/// Sends messages to other nodes. It is called on the threads of the cores, so it must not block.
 ///
 /// Members on this node receive a message whatever the broker does with it.
 pub trait Broker: fmt::Debug + Send + Sync {
-    /// A message that was published on this node leaves it: once, whatever the number of cores and members. Those of one
-    /// core are in order.
+    /// Sends a message that was published on this node. It is called once per message, whatever the number of cores and members.
+    /// Messages of one core are in order.
     ///
     /// # Errors
-    /// [`Busy`]: the broker holds as much as it may. The core keeps the message, tries again within a few milliseconds,
-    /// and doesn't read from those who publish meanwhile; [`Commands::publish`](super::Commands::publish) and
-    /// [`Command::Emit`](super::Command::Emit) are refused.
+    /// [`Busy`]: the broker's queue is full. The core keeps the message and tries again within a few milliseconds. Meanwhile it
+    /// doesn't read from the publishing clients, and refuses [`Commands::publish`](super::Commands::publish) and
+    /// [`Command::Emit`](super::Command::Emit).
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
-    /// Whether the engine orders feeds and rooms with history, for all nodes. Then messages to a single room with history, except
-    /// volatile ones, leave by [`Self::publish_with_history`] instead, and members here receive them when they come back:
-    /// [`NodeInbox::update_room`](super::NodeInbox::update_room). Asked at the start of the node.
+    /// Whether the engine orders feeds and rooms with history, for all nodes. If so, messages to a single room with history,
+    /// except volatile ones, leave by [`Self::publish_with_history`] instead. Members on this node receive such a message when
+    /// the engine returns it: [`NodeInbox::update_room`](super::NodeInbox::update_room). Called once, when the node starts.
     fn orders_history(&self) -> bool {
         false
     }
 
-    /// A message to one room with history leaves this node, to get its position from the engine. The
-    /// `publisher` waits until it is answered that the engine has it, or why not;
-    /// after `limits.decision_timeout` it is refused with `unavailable`, and the outcome is unknown. `source` is the source of the client's
-    /// session ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
+    /// Sends a message to one room with history to the engine, which assigns its position. A `publisher` waits for an answer that
+    /// the engine has stored the message, or why not. After `limits.decision_timeout` the message is refused with `unavailable`,
+    /// and the outcome is unknown. `source` is the source of the client's session
+    /// ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
     ///
     /// # Errors
     /// [`Busy`], as for [`Self::publish`].
@@ -73,34 +72,35 @@ pub trait Broker: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Looks for a socket on the other nodes, whose client waits: [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket)
-    /// follows. `false`: no other node has it, or it can't be looked for now.
+    /// Looks for a socket on the other nodes while its client waits.
+    /// [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket) follows. Returns `false` if no other node has the socket,
+    /// or if the search isn't possible now.
     fn find_socket(&self, _question: SocketQuestion) -> bool {
         false
     }
 
-    /// A client named a position in a room that the engine orders, which is newer than what this node has, or of another
-    /// epoch. It waits until [`NodeInbox::update_room`](super::NodeInbox::update_room) brings what the engine has by
+    /// A client named a position in a room that the engine orders. The position is newer than this node's, or of another epoch.
+    /// The client waits until [`NodeInbox::update_room`](super::NodeInbox::update_room) delivers the messages that the engine has
     /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
     fn confirm_history(&self, room: &Room);
 
-    /// A client named a version of a feed of another epoch than this node's. It waits until
-    /// [`Feeds::update_feed`](super::Feeds::update_feed) brings what the engine has, and then
+    /// A client named a version of a feed whose epoch differs from this node's. The client waits until
+    /// [`Feeds::update_feed`](super::Feeds::update_feed) delivers the version that the engine has, and then
     /// [`FeedUpdate::Confirmed`](super::FeedUpdate::Confirmed) with the number of a read that began after this call. Returns the
-    /// greatest number so far. The feed's interest may be reported after this call, by another core.
+    /// greatest number so far. Another core may report the interest in the feed after this call.
     fn confirm_feed(&self, key: &Key) -> u64;
 
-    /// Says who is in a room, or asks. Messages for one node are in order. May be lost.
+    /// Sends a list of a room's members, or a request for one. Messages to one node are in order. A message may be lost.
     fn send_presence(&self, _message: &OutgoingPresence) {}
 
-    /// Adds the members of a room on other nodes to `list`, which has those of this one.
+    /// Adds the room's members on other nodes to `list`, which already has the members on this node.
     fn list_members(&self, _query: MembersQuery, list: MemberList, done: Done<MemberList>) {
         done.answer(Ok(list));
     }
 
-    /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
-    /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has
-    /// subscribers, the core has forgotten its history, and waits for it again.
+    /// Reports whether this node has subscribers of a topic. The value is a level, not an event: a change that is undone within a
+    /// turn isn't reported. All calls for a topic come from one core, so the last call counts. Between two calls with `true`, the
+    /// core has dropped the room's history and waits for it again.
     fn set_interest(&self, topic: &Topic, has_subscribers: bool);
 
     /// The engine's absence, for `/readyz`. `None`: it is connected, or there is none.

@@ -34,11 +34,11 @@ pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 /// A session that a target names.
 #[derive(Clone, Copy, Debug)]
 pub enum Named {
-    /// Not decoded yet.
+    /// An id that hasn't been decoded yet.
     Id(PublicId),
     /// A session of this node.
     Session(CoreId, SessionId),
-    /// No session of this node. Another node may have it.
+    /// An id of no session on this node. Another node may have the session.
     Unknown(PublicId),
 }
 
@@ -51,8 +51,8 @@ impl Named {
     }
 }
 
-/// The sessions of one namespace that a command is for: the members of any of some rooms, and some sessions by id, without
-/// the members of other rooms and without other sessions. Each session counts once.
+/// Selects sessions of one namespace for a command: the members of rooms and individual sessions, except the members of other
+/// rooms and other individual sessions. Each session counts once.
 ///
 /// Sessions of plain protocols (WebSocket, SockJS, Engine.IO without Socket.IO, Primus) are in the main namespace, `/`. All
 /// sockets of a namespace are members of [`Room::all_members`]; plain sessions aren't.
@@ -60,9 +60,9 @@ impl Named {
 pub struct Target {
     /// The room of all sockets of the namespace.
     pub everybody: Room,
-    /// Rooms whose members are meant.
+    /// Rooms whose members are selected.
     pub rooms: Vec<Room>,
-    /// Sessions that are meant by id.
+    /// Sessions that are selected by id.
     pub sessions: Vec<Named>,
     /// Rooms whose members are left out.
     pub except_rooms: Vec<Room>,
@@ -71,7 +71,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// No session of `namespace` yet.
+    /// Selects no session of `namespace` yet.
     ///
     /// # Errors
     /// If the namespace doesn't have 1 to 256 bytes.
@@ -90,13 +90,13 @@ impl Target {
         self.everybody.namespace()
     }
 
-    /// And all sockets of the namespace.
+    /// Adds all sockets of the namespace.
     pub fn everybody(mut self) -> Self {
         self.rooms.push(self.everybody.clone());
         self
     }
 
-    /// And the members of a room.
+    /// Adds the members of a room.
     ///
     /// # Errors
     /// If the name doesn't have 1 to 256 bytes.
@@ -105,13 +105,13 @@ impl Target {
         Ok(self)
     }
 
-    /// And a session. One of another namespace is left out, and so is one that doesn't exist.
+    /// Adds a session. It is ignored if it doesn't exist or belongs to another namespace.
     pub fn session(mut self, id: PublicId) -> Self {
         self.sessions.push(Named::Id(id));
         self
     }
 
-    /// But not the members of a room.
+    /// Leaves out the members of a room.
     ///
     /// # Errors
     /// If the name doesn't have 1 to 256 bytes.
@@ -120,14 +120,14 @@ impl Target {
         Ok(self)
     }
 
-    /// But not a session.
+    /// Leaves out a session.
     pub fn except_session(mut self, id: PublicId) -> Self {
         self.except_sessions.push(Named::Id(id));
         self
     }
 
-    /// The members of any of `rooms`, without those of `except_rooms`, all of the namespace whose sockets are the members of
-    /// `all_members`.
+    /// Selects the members of any of `rooms`, without the members of `except_rooms`. All rooms are of the namespace whose sockets
+    /// are the members of `all_members`.
     pub fn of_rooms(all_members: Room, rooms: Vec<Room>, except_rooms: Vec<Room>) -> Self {
         let (sessions, except_sessions) = (Vec::new(), Vec::new());
         Self { everybody: all_members, rooms, sessions, except_rooms, except_sessions }
@@ -138,7 +138,7 @@ impl Target {
         &self.everybody
     }
 
-    /// The rooms.
+    /// The rooms whose members are selected.
     pub fn rooms(&self) -> &[Room] {
         &self.rooms
     }
@@ -148,12 +148,12 @@ impl Target {
         &self.except_rooms
     }
 
-    /// The sessions that are named.
+    /// The ids of the selected sessions.
     pub fn session_ids(&self) -> impl Iterator<Item = PublicId> {
         self.sessions.iter().filter_map(Named::id)
     }
 
-    /// The sessions that are left out.
+    /// The ids of the sessions that are left out.
     pub fn except_session_ids(&self) -> impl Iterator<Item = PublicId> {
         self.except_sessions.iter().filter_map(Named::id)
     }
@@ -168,7 +168,7 @@ impl Target {
 
 /// A command for the sessions of a [`Target`].
 pub enum Command {
-    /// Sends them a message. One to a single room that keeps history is kept there; one to several rooms isn't.
+    /// Sends a message. A message to a single room with history is added to the history; a message to several rooms isn't.
     Emit {
         /// The event's name. Without one, Socket.IO clients receive the event `message`.
         event: Option<Arc<str>>,
@@ -176,48 +176,49 @@ pub enum Command {
         data: Data,
         /// Skips sessions whose connection isn't ready to send, as Socket.IO's `volatile`.
         volatile: bool,
-        /// Receives how many sessions the message is for, including those that a volatile one skips.
+        /// Receives the number of sessions that the message is for. Sessions that a volatile message skips are included.
         done: Done<Concerned>,
     },
-    /// Sends them an event that clients of Socket.IO acknowledge; other clients receive it, and aren't counted. Unlike with
+    /// Sends an event that Socket.IO clients acknowledge. Other clients receive the event and aren't counted. Unlike with
     /// [`Self::Emit`], members of rooms on other nodes don't receive it.
     Call {
         /// The event's name.
         event: Arc<str>,
         /// The content.
         data: Data,
-        /// Later acknowledgements are ignored.
+        /// Acknowledgements that arrive later are ignored.
         timeout: Duration,
-        /// Receives what each client acknowledges the event with, as [`Data::Arguments`], on a core's thread.
+        /// Receives each client's acknowledgement, as [`Data::Arguments`], on a core's thread.
         answered: Acknowledged,
-        /// Receives how many clients are to acknowledge it.
+        /// Receives the number of clients that are expected to acknowledge the event.
         done: Done<Concerned>,
     },
-    /// Makes them members of rooms, with the policy `queue`.
+    /// Makes the sessions members of rooms, with the policy `queue`.
     Join {
         /// Rooms of the target's namespace.
         rooms: Rooms,
-        /// Receives how many sessions are members of all of them now.
+        /// Receives the number of sessions that are now members of all the rooms.
         done: Done<Concerned>,
     },
-    /// Ends their membership of rooms.
+    /// Removes the sessions from rooms.
     Leave {
         /// Rooms of the target's namespace.
         rooms: Rooms,
-        /// Receives how many sessions there are, members before or not.
+        /// Receives the number of sessions, members before or not.
         done: Done<Concerned>,
     },
-    /// Ends them, for the reason `closed_by_application`.
+    /// Ends the sessions, for the reason `closed_by_application`.
     Disconnect {
         /// Ends the connection of a Socket.IO client, with its sockets in other namespaces. Otherwise the client leaves
         /// the namespace, and its connection stays open. Other clients have one session per connection.
         close: bool,
-        /// Receives how many sessions ended.
+        /// Receives the number of sessions that ended.
         done: Done<Concerned>,
     },
-    /// Lists them. Suspended sessions, whose clients are disconnected, are left out.
+    /// Lists the sessions. Suspended sessions, whose clients are disconnected, are left out.
     Sessions {
-        /// How many to list: at most [`SESSIONS_LISTED_MAX`](super::SESSIONS_LISTED_MAX). Others are counted only.
+        /// Maximum number to list: at most [`SESSIONS_LISTED_MAX`](super::SESSIONS_LISTED_MAX). Further sessions are only
+        /// counted.
         limit: usize,
         /// Receives the list.
         done: Done<SessionList>,
@@ -234,7 +235,7 @@ impl Command {
         }
     }
 
-    /// Answers the command without an effect.
+    /// Answers the command without carrying it out.
     pub fn fail(self, error: CommandError) {
         match self {
             Self::Emit { done, .. }
@@ -247,7 +248,7 @@ impl Command {
     }
 }
 
-/// How many sessions a command concerned.
+/// The number of sessions that a command concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concerned {
     /// Sessions for which it was carried out.
@@ -260,7 +261,7 @@ pub struct Concerned {
 }
 
 impl Concerned {
-    /// `sessions` for which a command was carried out, all of this node.
+    /// The result of a command that was carried out for `sessions` sessions of this node.
     pub fn sessions(sessions: usize) -> Self {
         Self { sessions, ..Self::default() }
     }
@@ -287,14 +288,14 @@ pub trait Commands: Send + Sync {
     /// five minutes; the key is ignored if no engine orders the room ([`Topology::is_ordered`](crate::Topology::is_ordered)).
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>);
 
-    /// Does something with sessions.
+    /// Carries out an action on sessions.
     fn command(&self, target: Target, command: Command);
 
     /// Looks at the identities of sessions again, on all cores, because tokens were revoked or permissions have changed. `done`
     /// receives how many sessions matched, and in `refused` how many of them ended.
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>);
 
-    /// Lists members of a room, those of all nodes.
+    /// Lists members of a room on all nodes.
     fn list_members(&self, query: MembersQuery, done: Done<MemberList>);
 
     /// Lists rooms.

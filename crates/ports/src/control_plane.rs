@@ -1,10 +1,11 @@
-//! The control plane, as the data plane sees it.
+//! The control plane, for the data plane.
 
-/// The control plane, as the data plane sees it. Both are called from a core's thread: they only notify.
+/// The part of the control plane that the data plane calls. Both functions only notify, and are called on the threads of the
+/// cores.
 pub trait ControlPlane: Send + Sync {
-    /// [`Feeds::take_wanted`](crate::Feeds::take_wanted) has something.
+    /// [`Feeds::take_wanted`](crate::Feeds::take_wanted) has new changes.
     fn wanted(&self);
 
-    /// An inbox that was full has room again.
+    /// A full inbox has space again.
     fn space(&self);
 }

@@ -1,4 +1,4 @@
-//! The data plane, as the control plane sees it.
+//! The data plane, for the control plane. A cluster and bridges replace the parts in which they take part.
 
 use crate::{
     Answers, Commands, Feeds, Histogram, Lifecycle, Metric, MetricSource, NodeInbox, NodeInfo, Topology,
@@ -11,7 +11,7 @@ pub trait LocalNode: Commands + Answers + Feeds + NodeInbox + Lifecycle + Metric
 
 impl<T: Commands + Answers + Feeds + NodeInbox + Lifecycle + MetricSource> LocalNode for T {}
 
-/// The data plane, as the control plane sees it. A cluster and bridges replace the parts in which they take part.
+/// The data plane, for the control plane. A cluster and bridges replace the parts in which they take part.
 #[derive(Clone)]
 pub struct DataPlane {
     /// Commands for sessions and rooms, of all nodes.
@@ -20,9 +20,9 @@ pub struct DataPlane {
     pub feeds: Arc<dyn Feeds>,
     /// The lifecycle of this node.
     pub lifecycle: Arc<dyn Lifecycle>,
-    /// All parts that have figures.
+    /// All parts that have metrics.
     pub metrics: Vec<Arc<dyn MetricSource>>,
-    /// The cluster of this node. `None`: the node is alone.
+    /// The cluster of this node. `None` if the node is alone.
     pub topology: Option<Arc<dyn Topology>>,
 }
 
@@ -38,12 +38,12 @@ impl DataPlane {
         }
     }
 
-    /// The nodes of the cluster that are alive, by id. Empty if this node is alone.
+    /// The live nodes of the cluster, by id. Empty without a cluster.
     pub fn nodes(&self) -> Vec<NodeInfo> {
         self.topology.as_ref().map_or_else(Vec::new, |topology| topology.nodes())
     }
 
-    /// Whether the engine of a cluster gives messages to a room their positions.
+    /// Whether the engine of a cluster assigns positions to the messages of a room.
     pub fn is_ordered(&self, room: &Room) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_ordered(room))
     }

@@ -1,4 +1,4 @@
-//! Events of clients for the application behind the server: the port through which the data plane hands them over.
+//! Events of clients for the application behind the server: the port through which the data plane delivers them.
 //!
 //! ```text
 //!  client ── event ── its core ── EventSink::handle ──► the application
@@ -6,8 +6,8 @@
 //!                        └──────── ReplyToEvent  ◄─────────┘
 //! ```
 //!
-//! The client's message waits for the reply as for a permission, and nothing that the client sends after it is read: a session
-//! has one event with the application at a time, so its events keep their order.
+//! The client's message waits for the reply as for a permission, and the server reads no further input of the client meanwhile.
+//! So a session has at most one event in progress, and its events keep their order.
 
 use super::{Asking, Denial, Identity, PublicId, ReplyToEvent};
 use crate::Arguments;
@@ -22,21 +22,21 @@ pub struct ClientEvent<'a> {
     pub asking: Asking<'a>,
     /// The session that sent it.
     pub session: PublicId,
-    /// Who its client is. `None`: the node has no [`Authenticator`](super::Authenticator).
+    /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
     pub identity: Option<&'a Identity>,
-    /// Its protocol, as in [`SessionInfo::protocol`](super::SessionInfo::protocol).
+    /// The client's protocol, as in [`SessionInfo::protocol`](super::SessionInfo::protocol).
     pub protocol: &'static str,
-    /// The address of its client; of IPv6 the /64 network.
+    /// The client's IPv4 address or IPv6 /64 network.
     pub address: Option<&'a str>,
-    /// A number for this address.
+    /// A number that stands for this address.
     pub source: u64,
     /// Its namespace; `/` for plain sessions.
     pub namespace: &'a str,
     /// The event's name.
     pub name: &'a str,
-    /// What came with it.
+    /// The event's arguments.
     pub arguments: Arguments<'a>,
-    /// Whether the client receives [`EventReply::ack`].
+    /// `true` if the client receives [`EventReply::ack`].
     pub wants_ack: bool,
 }
 
@@ -47,27 +47,27 @@ impl ClientEvent<'_> {
     }
 }
 
-/// What the application does for an event, in the order of the fields.
+/// The application's reply to an event. The actions are carried out in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventReply {
     /// Rooms that the session leaves.
     pub leave: Vec<Room>,
-    /// Rooms that it joins. The [`Authorizer`](super::Authorizer) isn't asked.
+    /// Rooms that the session joins. The [`Authorizer`](super::Authorizer) isn't asked.
     pub join: Vec<Room>,
     /// The arguments of the acknowledgement: JSON texts joined by commas, perhaps none.
     pub ack: String,
-    /// Messages.
+    /// Messages to send.
     pub emit: Vec<EventEmit>,
-    /// Whether the session ends, for the reason `closed_by_application`.
+    /// `true` if the session ends, for the reason `closed_by_application`.
     pub disconnect: bool,
 }
 
-/// A message that the application sends for an event.
+/// A message in the application's reply to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventEmit {
     /// The rooms whose members receive it. `None`: only the session receives it.
     pub rooms: Option<Rooms>,
-    /// Whether the session is left out.
+    /// `true` if the session that sent the event is left out.
     pub except_sender: bool,
     /// The event's name.
     pub event: Option<Arc<str>>,
@@ -83,16 +83,16 @@ impl EventReply {
     }
 }
 
-/// Takes events of clients for the application behind the server. It is called on the threads of the cores, so it must not
+/// Receives events of clients for the application behind the server. It is called on the threads of the cores, so it must not
 /// block.
 pub trait EventSink: fmt::Debug + Send + Sync {
-    /// Whether it takes events of this name. `is_known`: the server would handle the event itself otherwise.
+    /// Whether the application handles events with this name. `is_known`: the server would handle the event itself otherwise.
     fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool;
 
     /// Takes an event. A reply follows ([`ClientEvent::later`]), within `limits.decision_timeout`; otherwise
     /// the client is refused with [`Denial::UNAVAILABLE`].
     ///
     /// # Errors
-    /// It isn't taken, and why.
+    /// The reason why the event isn't passed on.
     fn handle(&self, event: &ClientEvent<'_>) -> Result<(), Denial>;
 }

@@ -9,7 +9,7 @@ use crate::{
 use std::sync::Arc;
 use stentor_hub::{Key, PresenceMessage, Room};
 
-/// A call of a port that makes the data plane do something: the method, and its arguments.
+/// A call of a port that makes the data plane act: the method and its arguments.
 #[expect(missing_docs, reason = "named after the methods")]
 pub enum Call {
     Publish(Publish),
@@ -34,8 +34,8 @@ pub enum Call {
 
 type Closure<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// A data plane that passes calls to a closure, which records them, answers them, or returns [`Busy`] as a full inbox does. The other
-/// fields are closures as well, for what the data plane is asked; by default there is nothing to report.
+/// A data plane that passes calls to a closure, which records them, answers them, or returns [`Busy`] like a full inbox. The
+/// other fields are closures as well, for queries of the data plane. By default, they report nothing.
 #[expect(missing_docs, reason = "named after the methods")]
 pub struct Node {
     call: Box<dyn Fn(Call) -> Result<(), Busy> + Send + Sync>,

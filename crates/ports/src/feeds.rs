@@ -5,12 +5,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_hub::{Document, FeedState, Key, Patch, Position, Requester};
 
-/// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
+/// Whether a key has subscribers now. The value is a level, not an event: only the newest report per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which.
+    /// The key.
     pub key: Key,
-    /// True from the first subscriber on, false after the last one.
+    /// `true` from the first subscriber on, `false` after the last one.
     pub wanted: bool,
     /// The sessions that have requested the key since the last call, while it had no state: at most
     /// [`REQUESTERS_MAX`], each once. If the list is full, there may have been more.
@@ -20,12 +20,12 @@ pub struct Wanted {
 /// Maximum number of requesters that are recorded per key.
 pub const REQUESTERS_MAX: usize = 16;
 
-/// News of a feed.
+/// An update of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedUpdate {
     /// A new version. The feed is live from now on.
     Document(Document),
-    /// The same, with the patch from the previous version. A core that has another previous version ignores the patch.
+    /// A new version with the patch from the previous one. A core that has another previous version ignores the patch.
     Patched(Document, Patch),
     /// A new version whose position another node of the cluster has assigned. The feed is live from now on. A version that
     /// isn't newer than the newest one of its epoch has no effect.
@@ -37,37 +37,37 @@ pub enum FeedUpdate {
         /// JSON Patches (RFC 6902) that lead to it, oldest first, from consecutive versions.
         patches: Vec<Bytes>,
     },
-    /// The document stays as it is (or there never was one); the state changed.
+    /// A new state. The document, if there is one, stays as it is.
     State {
         /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
         state: FeedState,
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
-    /// The control plane doesn't keep the feed any more: the data plane may drop its state. No effect while the feed has
-    /// subscribers. Follows when a key without subscribers has been idle for long enough, and after a `NotFound` that
-    /// the control plane doesn't remember.
+    /// The control plane has dropped the feed, so the data plane may drop its state too. No effect while the feed has
+    /// subscribers. Sent when a key without subscribers has been idle for long enough, and after a `NotFound` that the control
+    /// plane doesn't keep. It differs from the state `NotFound`, which ends subscriptions: with one message for both, either a
+    /// document was never freed or a new subscriber received an old one.
     Forget,
     /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
     /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
     /// key's home core.
     Refuse(Requester),
-    /// The feed is as new here as it was in the engine when that was read for the given time
-    /// ([`Broker::confirm_feed`](crate::Broker::confirm_feed)).
+    /// The feed is at least as new on this node as it was in the engine when a read with this number began
     Confirmed(u64),
 }
 
-/// The feeds of the data plane, as the control plane sees them. No call blocks.
+/// The feeds of the data plane, for the control plane. No call blocks.
 pub trait Feeds: Send + Sync {
     /// Takes the changes of demand for keys since the last call.
     fn take_wanted(&self) -> Vec<Wanted>;
 
-    /// Sends news of a feed to its home core. News of one key keep their order.
+    /// Sends an update of a feed to its home core. Updates of one key keep their order.
     ///
     /// # Errors
     /// The inbox of the home core is full; nothing was sent.
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
 
-    /// Where documents that backends push are kept, for all nodes of a cluster. `None`: the control plane keeps them.
+    /// The store of pushed documents that all nodes of a cluster share. `None` if the control plane keeps them.
     fn pushed_feeds(&self) -> Option<&dyn PushedFeeds>;
 }

@@ -1,4 +1,4 @@
-//! Who clients are: the port through which the data plane asks for the identity behind a token.
+//! Identities of clients: the port through which the data plane verifies tokens.
 //!
 //! ```text
 //!  a request or CONNECT ── Credentials ──► Authenticator::authenticate ── Accepted(Identity) ──► the session keeps it
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Room;
 
-/// Who a client is, as a token or a hook has confirmed it; or nobody in particular. Sessions of one client share it.
+/// The identity of a client, verified by a token or a hook, or anonymous. Sessions of one client share it.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// Issuer and subject. `None`: anonymous.
@@ -29,16 +29,16 @@ pub struct Identity {
     pub issued_at: Option<u64>,
     /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has renewed it. `None`: never.
     pub expires_at: Option<u64>,
-    /// What others may know of the client: JSON text, for presence and hooks.
+    /// Public information about the client, for presence and hooks: JSON text.
     pub info: Option<Arc<str>>,
-    /// Rooms that a session joins when it opens, without a question. Those of other namespaces are left out.
+    /// Rooms that a session joins when it opens, without a question to the authorizer. Rooms of other namespaces are left out.
     pub join: Vec<Room>,
-    /// Decides what the client may do: it knows the claims, the token's grants and the rules for everybody.
+    /// Decides which actions the client may perform. It knows the claims, the token's grants and the rules for all clients.
     pub authorizer: Arc<dyn Authorizer>,
 }
 
 impl Identity {
-    /// Nobody in particular, for whom `authorizer` decides.
+    /// An anonymous identity, whose actions `authorizer` decides.
     pub fn anonymous(authorizer: Arc<dyn Authorizer>) -> Self {
         Self {
             principal: None,
@@ -53,12 +53,13 @@ impl Identity {
     }
 }
 
-/// What a client presents to show who it is.
+/// Credentials that a client presents.
 #[derive(Clone, Copy)]
 pub struct Credentials<'a> {
-    /// The token, wherever it came from. One in a cookie counts only if the page may connect by the server's own origin or by name.
+    /// The token, from any of its sources. A token in a cookie counts only if the page has the server's own origin or is allowed
+    /// by name.
     pub token: Option<&'a str>,
-    /// What the connection says about it.
+    /// Properties of the client's connection.
     pub client: ClientFacts<'a>,
 }
 
@@ -70,14 +71,14 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// What the transport says about a client. Nothing of it comes from the client's messages.
+/// Properties of a client that its transport knows. No message of the client contributes to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientFacts<'a> {
-    /// Its address.
+    /// The client's address.
     pub address: Option<IpAddr>,
     /// `websocket`, `primus`, `engineio`, `socketio`, `sockjs`, `sse` or `http`.
     pub protocol: &'static str,
-    /// The Socket.IO namespace that it connects to.
+    /// The Socket.IO namespace that the client connects to.
     pub namespace: Option<&'a str>,
     /// The header `Origin` of its request.
     pub origin: Option<&'a str>,
@@ -88,7 +89,7 @@ pub struct ClientFacts<'a> {
 }
 
 impl ClientFacts<'_> {
-    /// A number for its address, or its /64 network of IPv6. 0: the address isn't known.
+    /// A number that stands for the client's IPv4 address or IPv6 /64 network. 0 if the address isn't known.
     pub fn source(&self) -> u64 {
         self.address.map_or(0, source_of)
     }
@@ -97,18 +98,19 @@ impl ClientFacts<'_> {
 /// The answer to [`Credentials`].
 #[derive(Clone, Debug)]
 pub enum Authentication {
-    /// This is who the client is.
+    /// The client's identity.
     Accepted(Arc<Identity>),
-    /// The client isn't let in. The code is one of [`Denial`]'s, so that clients know what to do.
+    /// The client is refused. The code is one of [`Denial`]'s, so that clients know what to do.
     Refused(Denial),
     /// It isn't known yet: an [`IdentityReply`](super::IdentityReply) follows, within `limits.decision_timeout`.
     /// Until then the client's request or message waits.
     Pending,
-    /// Verifying the token takes more work than this turn has left ([`SignatureWork::take`]). The data plane asks again in a later one.
+    /// Verifying the token takes more work than this turn has left ([`SignatureWork::take`]). The data plane asks again in a
+    /// later turn.
     Postponed,
 }
 
-/// CPU time for signatures that a turn of a core has left, for all of its connections.
+/// The CPU time that a turn of a core has left for verifying signatures, for all of its connections together.
 #[derive(Clone, Copy, Debug)]
 pub struct SignatureWork {
     used: Duration,
@@ -116,13 +118,13 @@ pub struct SignatureWork {
 }
 
 impl SignatureWork {
-    /// The work of one turn. `Duration::ZERO`: the turn has none left.
+    /// The work of one turn. With `Duration::ZERO`, the turn has none left.
     pub fn new(max: Duration) -> Self {
         Self { used: Duration::ZERO, max }
     }
 
-    /// Takes the time that a token needs, approximately. The first token of a turn gets any time. Returns false if the turn has too little
-    /// left: the answer is [`Authentication::Postponed`] then.
+    /// Takes the approximate time that a token needs. The first token of a turn gets any amount. Returns `false` if the turn has
+    /// too little left; the answer is then [`Authentication::Postponed`].
     #[must_use]
     pub fn take(&mut self, time: Duration) -> bool {
         let fits = if self.used.is_zero() { !self.max.is_zero() } else { self.used + time <= self.max };
@@ -132,22 +134,22 @@ impl SignatureWork {
         fits
     }
 
-    /// Adds what was done.
+    /// Adds time that was spent.
     pub fn add(&mut self, time: Duration) {
         self.used += time;
     }
 
-    /// Whether something is left.
+    /// Whether the turn has time left.
     pub fn is_left(&self) -> bool {
         self.used < self.max
     }
 }
 
-/// Decides who clients are. It is called on the threads of the cores, so it must not block: an answer that takes time is
-/// [`Authentication::Pending`].
+/// Verifies the identities of clients. It is called on the threads of the cores, so it must not block: an answer that takes time
+/// is [`Authentication::Pending`].
 pub trait Authenticator: fmt::Debug + Send + Sync {
-    /// Verifies who a client is: when it connects, and again when it presents a newer token. The time for a signature is taken from `work`
-    /// before it is verified.
+    /// Verifies a client's identity when the client connects, and again when it presents a newer token. The time for a signature
+    /// is taken from `work` before the signature is verified.
     fn authenticate(
         &self,
         asking: Asking<'_>,
@@ -155,26 +157,26 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         work: &mut SignatureWork,
     ) -> Authentication;
 
-    /// The client that waits for a pending answer has gone. An answer has no effect any more.
+    /// The client that waits for a pending answer has disconnected. A later answer has no effect.
     fn cancel(&self, _ticket: Ticket) {}
 
-    /// Whether the authorizers of identities decide who may publish. If not, `rooms.publish` does, as without an authenticator.
+    /// Whether the authorizers of identities decide about publishing. If not, `rooms.publish` does, as without an authenticator.
     fn decides_publishing(&self) -> bool {
         true
     }
 
-    /// A number that changes when the rules have changed: what was decided before is void. Revocations don't change it.
+    /// A number that changes with the rules: earlier decisions are then void. Revocations don't change it.
     fn generation(&self) -> u64 {
         0
     }
 
-    /// Whether an identity has been revoked, by user, token id, or because it was issued too early.
+    /// Whether an identity has been revoked: its user, its token, or all tokens issued before some time.
     fn is_revoked(&self, _identity: &Identity) -> bool {
         false
     }
 }
 
-/// Which sessions a [`Recheck`] is about: those for which all fields that are set match.
+/// Selects the sessions of a [`Recheck`]: sessions for which all fields that are set match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFilter {
     /// Identities that this issuer has confirmed.
@@ -183,14 +185,14 @@ pub struct IdentityFilter {
     pub subject: Option<Arc<str>>,
     /// Identities of the token with this id.
     pub token_id: Option<Arc<str>>,
-    /// Identities that were issued before, in Unix seconds. Without an issuer or a user, this concerns tokens only.
+    /// Identities issued before this Unix time in seconds. Without an issuer or a user, only identities with a token match.
     pub issued_before: Option<u64>,
     /// This session.
     pub session: Option<PublicId>,
 }
 
 impl IdentityFilter {
-    /// Whether an identity matches, whatever its session is.
+    /// Whether an identity matches. The field `session` is ignored.
     pub fn matches(&self, identity: &Identity) -> bool {
         let is_of = |wanted: &Option<Arc<str>>, found: Option<&Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| found == Some(wanted))
@@ -210,51 +212,53 @@ impl IdentityFilter {
     }
 }
 
-/// What to do with the sessions of an [`IdentityFilter`], also with those whose client is disconnected and may be recovered.
+/// An action on the sessions of an [`IdentityFilter`]. Suspended sessions, whose clients are disconnected and may be recovered,
+/// are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecheckAction {
-    /// Ends those whose identity is revoked ([`Authenticator::is_revoked`]), and asks about each subscription of the others again.
+    /// Ends sessions with a revoked identity ([`Authenticator::is_revoked`]), and authorizes each subscription of the other
+    /// sessions again.
     Authorize,
-    /// Ends those whose identity is revoked, and leaves the others as they are.
+    /// Ends sessions with a revoked identity, and leaves the others as they are.
     EndRevoked,
-    /// Ends them, for the reason `token_revoked`.
+    /// Ends the sessions, for the reason `token_revoked`.
     Disconnect,
-    /// Asks their clients for a new token. Those that don't present one in time end, for the reason `token_expired`.
+    /// Asks the clients for a new token. A session whose client doesn't present one in time ends, for the reason `token_expired`.
     Renew,
 }
 
 /// The request of [`Commands::recheck`](super::Commands::recheck).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recheck {
-    /// With which sessions.
+    /// The sessions.
     pub filter: IdentityFilter,
-    /// What.
+    /// The action.
     pub action: RecheckAction,
 }
 
 /// An entry of a node's list of revocations, for the other nodes of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revoked {
-    /// Which tokens are void. It names no session.
+    /// The void tokens. The filter names no session.
     pub filter: IdentityFilter,
-    /// No such token is valid from here on, in Unix seconds. `u64::MAX`: the receiving node decides.
+    /// The Unix time in seconds at which the last such token expires. `u64::MAX`: the receiving node decides.
     pub until: u64,
 }
 
-/// The revocations that a node keeps, which all nodes of a cluster share. Lists merge in any order: the same entries, any number of
-/// times, make the same list.
+/// The revocations that a node keeps, shared by all nodes of a cluster. Merging is commutative and idempotent: the same entries,
+/// merged in any order and any number of times, make the same list.
 pub trait RevocationList: fmt::Debug + Send + Sync {
-    /// The same number for the same entries.
+    /// A digest of the entries: equal lists have equal digests.
     fn digest(&self) -> u64;
 
-    /// At most `count` entries in their order, beginning after this one.
+    /// At most `count` entries that follow `after`, in the order of the list.
     fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked>;
 
-    /// Adds entries of another node: invalid ones and those that are over are ignored. Returns whether the list has changed. Its
-    /// owner rechecks sessions.
+    /// Adds entries of another node. Invalid and expired entries are ignored. Returns whether the list has changed; the list's
+    /// owner then rechecks sessions.
     ///
     /// # Errors
-    /// The list is full: not all were added.
+    /// The list is full: some entries were not added.
     fn merge(&self, entries: Vec<Revoked>) -> Result<bool, RevocationsFull>;
 }
 

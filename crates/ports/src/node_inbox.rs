@@ -1,4 +1,4 @@
-//! Several nodes: the port through which a node's cluster hands over what comes from other nodes.
+//! Several nodes: the port through which a node's cluster delivers the messages of other nodes.
 
 use crate::{
     Broadcast, Busy, ClientConnection, Done, Handover, MovingSocket, PublicId, SocketName, SocketRequest,
@@ -7,30 +7,32 @@ use crate::{
 use std::sync::Arc;
 use stentor_hub::{Data, HistoryMessage, Position, PresenceMessage, Room};
 
-/// News of a room with history that the engine orders ([`Broker::orders_history`](crate::Broker::orders_history)).
+/// An update of a room with history that the engine orders ([`Broker::orders_history`](crate::Broker::orders_history)).
 #[derive(Clone, Debug)]
 pub enum RoomUpdate {
-    /// The next message. Offsets grow, and no message is left out; if one may be missing, send [`Self::History`] instead.
+    /// The next message. Offsets grow, and no message is skipped. If a message may be missing, send [`Self::History`] instead.
     Message {
-        /// Its position.
+        /// The message's position.
         position: Position,
         /// The event's name, if it has one.
         event: Option<Arc<str>>,
         /// The content.
         data: Data,
-        /// Whose members are left out,
+        /// Rooms whose members are left out.
         except_rooms: Vec<Room>,
-        /// and which sessions, of any node.
+        /// Sessions of any node that are left out.
         except_sessions: Vec<PublicId>,
     },
-    /// All messages that followed a position, oldest first. Sent when a room gets subscribers, and to close a gap.
+    /// All messages that followed a position, oldest first. It is the first update of a room that gets subscribers, and it closes
+    /// a gap.
     History {
         /// The position; offset 0 of [`Epoch::NONE`](stentor_hub::Epoch::NONE) if the room never had a message.
         after: Position,
         /// The messages.
         messages: Vec<HistoryMessage>,
     },
-    /// The room is as new here as it was in the engine when [`Broker::confirm_history`](crate::Broker::confirm_history) was called.
+    /// The room is at least as new on this node as it was in the engine when
+    /// [`Broker::confirm_history`](crate::Broker::confirm_history) was called.
     Confirmed,
 }
 
@@ -47,32 +49,32 @@ impl RoomUpdate {
     }
 }
 
-/// Which messages of one caller to [`NodeInbox::receive`] keep their order.
+/// The set of messages of one caller to [`NodeInbox::receive`] that keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Messages to the same rooms.
     Rooms,
-    /// Messages to all rooms of a namespace, none of which keeps history. One core takes all of them.
+    /// Messages to all rooms of a namespace without history. One core takes all of these messages.
     Namespace,
 }
 
-/// Takes what other nodes send to this one. No call blocks.
+/// Receives the messages that other nodes send to this one. No call blocks.
 pub trait NodeInbox: Send + Sync {
-    /// Delivers a message that was published on another node to the members on this one. The message isn't handed to the
-    /// [`Broker`](crate::Broker).
+    /// Delivers a message that was published on another node to the members on this one. It isn't passed to the
+    /// [`Broker`](crate::Broker). Messages of one caller to the same rooms keep their order.
     ///
     /// # Errors
     /// The core's inbox is full or the memory budget is used up; nothing was delivered.
     fn receive(&self, message: Broadcast, order: Order) -> Result<(), Busy>;
 
-    /// Sends news of a room with history to its home core, which delivers them at their positions. News of one room keep their
+    /// Sends an update of a room with history to its home core, which delivers it at its position. Updates of one room keep their
     /// order.
     ///
     /// # Errors
     /// The inbox of the home core is full; nothing was sent.
     fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy>;
 
-    /// Takes a message of another node about who is in a room. Messages of one node about a room keep their order.
+    /// Delivers another node's message about the members of a room. Messages of one node about a room keep their order.
     ///
     /// # Errors
     /// The inbox of the home core is full; nothing was sent.
@@ -94,14 +96,14 @@ pub trait NodeInbox: Send + Sync {
     /// still waits, after the interest in the rooms was reported ([`Broker::set_interest`](crate::Broker::set_interest)).
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>);
 
-    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None`: the socket doesn't come. No effect if the
-    /// client has gone, or the time is over.
+    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None` if the socket can't be found. No
+    /// effect if the client has disconnected, or the time is over.
     ///
     /// # Errors
     /// An inbox is full; the socket is lost.
     fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy>;
 
-    /// Gives a connection to a core: one that another node has passed through, or one of this node's that came back. The connection is
-    /// closed if there is no room for it.
+    /// Gives a connection to a core. It was passed through by another node, or it returns because another node couldn't be
+    /// reached. It is closed if the core has no room for it.
     fn adopt(&self, connection: ClientConnection, handover: Handover);
 }

@@ -1,12 +1,12 @@
-//! Several nodes: the port through which a connection leaves for the node that has its client's session.
+//! Several nodes: the port through which a connection is passed to the node that has its client's session.
 //!
 //! ```text
 //!  client ── this core ── Relay::relay ──► another node: NodeInbox::adopt(Relayed) ── its core
 //!                            └── that node can't be reached: NodeInbox::adopt(Returned) ── a core of this node
 //! ```
 //!
-//! The connection leaves as a socket, with what was read of it, where a request begins and nothing is in flight: from then on its
-//! bytes concern no core of this node.
+//! The connection leaves the data plane as a socket, with the bytes that were read from it, at a request boundary with no answer
+//! in flight. From then on, no core of this node reads or writes its bytes.
 
 use super::{Done, NodeTag};
 use crate::ledger::Charge;
@@ -15,32 +15,32 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Approximate size of a connection that is passed through, its buffers excluded.
+/// Approximate size of a relayed connection, without its buffers.
 const RELAYED_BYTES: usize = 2_048;
 
-/// A client's connection outside of the data plane, where a request begins.
+/// A client's connection outside of the data plane, at a request boundary.
 #[derive(Debug)]
 pub struct ClientConnection {
-    /// The socket. It doesn't block.
+    /// The socket, in non-blocking mode.
     pub socket: TcpStream,
     /// The client's address, or that of its load balancer.
     pub peer: SocketAddr,
-    /// What was read of it.
+    /// Bytes that were read from it.
     pub input: Vec<u8>,
-    /// The client speaks TLS with the node that it connected to. What is read here is plaintext.
+    /// `true` if the client speaks TLS with the node that it connected to. `input` is plaintext in any case.
     pub is_tls: bool,
 }
 
-/// Where a connection comes from that a core is given.
+/// The reason why a core is given a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handover {
-    /// Another node has passed it through. Its only request is answered here, and it ends then.
+    /// Another node passed the connection through. This node answers one request and then closes the connection.
     Relayed,
-    /// The node that it was meant for can't be reached: its next request is answered here.
+    /// The connection's target node can't be reached. This node answers the next request.
     Returned,
 }
 
-/// A connection counts, and what it holds is charged, until this is dropped.
+/// Counts a relayed connection and charges its memory until the permit is dropped.
 #[derive(Debug)]
 pub struct RelayPermit {
     charge: Charge,
@@ -48,7 +48,7 @@ pub struct RelayPermit {
 }
 
 impl RelayPermit {
-    /// A permit for one more, unless `max` have one.
+    /// A permit for one more connection. `None` if `max` connections have one.
     pub fn new(charge: Charge, count: Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let has_room = |count: usize| (count < max).then_some(count + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
@@ -56,7 +56,7 @@ impl RelayPermit {
         Some(Self { charge, count })
     }
 
-    /// Sets how many bytes are buffered.
+    /// Sets the number of buffered bytes.
     pub fn set_buffered(&self, bytes: usize) {
         let before = self.charge.bytes() - RELAYED_BYTES;
         self.charge.add(bytes);
@@ -70,44 +70,44 @@ impl Drop for RelayPermit {
     }
 }
 
-/// Keeps the name of a session for this node as long as it lives.
+/// Keeps the name of a session claimed for this node until it is dropped.
 pub trait SessionClaim: fmt::Debug + Send + Sync {}
 
-/// Where requests of a session belong.
+/// The node that has a session.
 #[derive(Clone, Debug)]
 pub enum Location {
-    /// To this node: the name is claimed for it.
+    /// This node, for which the name is claimed.
     Here(Arc<dyn SessionClaim>),
-    /// To another node, which is alive.
+    /// Another node, which is alive.
     Node(NodeTag),
-    /// To none that is known: there is no such session, its node is dead, or nobody could be asked.
+    /// No known node: the session doesn't exist, its node is dead, or the engine can't be asked.
     Unknown,
 }
 
-/// The name of a session, as its client has chosen it.
+/// The name that a client chose for its session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionName<'a> {
-    /// The prefix of its service.
+    /// The prefix of the service in the path.
     pub prefix: &'a str,
-    /// The key in its path.
+    /// The key in the path.
     pub key: Option<&'a str>,
-    /// The rest.
+    /// The session's part of the path.
     pub session: &'a str,
 }
 
-/// Passes connections through to the nodes that have their clients' sessions. It is called on the threads of the cores, so it
-/// must not block.
+/// Passes connections to the nodes that have their clients' sessions. It is called on the threads of the cores, so it must not
+/// block.
 pub trait Relay: fmt::Debug + Send + Sync {
     /// Whether a node is alive and can be connected to.
     fn reaches(&self, node: NodeTag) -> bool;
 
-    /// Passes a connection through to a node. If that isn't possible, it comes back
+    /// Passes a connection to a node. If the node can't be reached, the connection returns
     /// ([`NodeInbox::adopt`](crate::NodeInbox::adopt)).
     fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit);
 
-    /// Looks for a node that isn't known to be alive: it may have started a moment ago.
+    /// Looks for a node that isn't known to be alive: it may have started just now.
     fn find(&self, node: NodeTag, done: Done<Location>);
 
-    /// Looks up which node has a session. `claims`: if none has it, this one claims it.
+    /// Looks up which node has a session. With `claims`, a session that no node has is claimed for this one.
     fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>);
 }
