@@ -6,8 +6,8 @@
 //!  admin API ── ClusterCommands::command ──► this node first, then a question to the others
 //! ```
 //!
-//! A message to rooms is delivered to the members on its own node before it leaves, whatever the engine does with it. Messages
-//! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
+//! A message to rooms is delivered to the members on its own node before it is sent, whatever the engine does with it. Messages
+//! from other nodes wait while the data plane has no room. If that lasts, they are dropped, as after a lost connection.
 
 mod absence;
 mod broker;
@@ -49,34 +49,35 @@ const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Options {
     /// The node's name, for people.
     pub name: String,
-    /// Where other nodes reach it.
+    /// The address at which other nodes reach this one.
     pub advertise: Option<String>,
     /// The secret of the cluster's nodes. Frames without its signature are refused.
     pub secret: Option<Arc<[u8]>>,
     /// Stentor's version.
     pub version: String,
-    /// Which rooms keep history, by the longest prefix of their names.
+    /// Rooms with history, by the longest prefix of their names.
     pub history: Vec<(String, HistoryLimits)>,
-    /// Rooms with history and without subscribers on this node that the engine has at most because of this node's clients.
+    /// Maximum number of rooms with history and without subscribers on this node that the engine stores because of this node's
+    /// clients.
     pub vacant_rooms_max: usize,
-    /// How long a publisher waits for the engine.
+    /// Maximum time for which a publisher waits for the engine.
     pub decision_timeout: Duration,
-    /// Time without the engine after which the node may become unready. `None`: it never does.
+    /// Time without the engine after which the node may become unready. `None` if it never does.
     pub unready_after: Option<Duration>,
-    /// Passes clients' connections through to other nodes.
+    /// Relays clients' connections to other nodes.
     pub relays: Option<Arc<Relays>>,
-    /// Where the documents of a feed come from.
+    /// Returns the source of a feed's documents.
     pub feed_source: SourceOf,
-    /// How long a feed without subscribers is fetched.
+    /// Time for which a feed without subscribers is fetched.
     pub feed_idle_ttl: Duration,
-    /// Feeds that the control plane fetches at most. The engine has at most twice as many keys without a document because of
-    /// this node.
+    /// Maximum number of feeds that the control plane fetches. The engine stores at most twice as many keys without a document
+    /// because of this node.
     pub feed_keys_max: usize,
-    /// The largest document of a feed.
+    /// Maximum size of a feed's document.
     pub document_bytes_max: usize,
     /// The ledger of the memory that the node holds for its clients.
     pub ledger: Arc<Ledger>,
-    /// The revocations that all nodes share. `None`: the node has no tokens.
+    /// The revocations that all nodes share. `None` if the node has no tokens.
     pub revocations: Option<Arc<dyn RevocationList>>,
 }
 
@@ -85,7 +86,7 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
-    /// The others haven't been notified that this node has joined.
+    /// `true` until the other nodes have been notified that this one has joined.
     is_joining: bool,
 }
 
@@ -101,9 +102,9 @@ pub struct Cluster {
     pub(crate) sockets: Sockets,
     pub(crate) counters: Counters,
     absence: Absence,
-    /// The data plane has room again.
+    /// Notified when the data plane has room again.
     space: Space,
-    /// A survey has begun, or has got an answer.
+    /// Notified when a survey has begun or received an answer.
     surveyed: Notify,
     control: OnceLock<Arc<dyn ControlPlane>>,
     started_at_seconds: u64,
@@ -117,7 +118,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A node on an engine whose events will arrive in `events`. `started_at_seconds` is the time, in seconds since 1970.
+    /// Makes a node on an engine whose events arrive in `events`. `started_at_seconds` is the time, in seconds since 1970.
     pub fn new(
         node: NodeId,
         options: Options,
@@ -160,7 +161,8 @@ impl Cluster {
         self.node
     }
 
-    /// The observer of the data plane, in place of `control`, which learns what this node does alone, or for all.
+    /// The observer of the data plane. It wraps `control`, which is notified of the keys that this node fetches, alone or for all
+    /// nodes.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         // A second one would be a bug of the node's start.
         assert!(self.control.set(control).is_ok());
@@ -186,7 +188,7 @@ impl Cluster {
         self.engine.publish(channel, payload)
     }
 
-    /// Asks all other nodes. `answer` is this node's own.
+    /// Asks all other nodes. `answer` is this node's own answer.
     pub(crate) fn ask_others(&self, question: Question, answer: Answered, finish: Finish) {
         let now = tokio::time::Instant::now().into_std();
         let id = {
@@ -199,7 +201,7 @@ impl Cluster {
             }
         };
         let Some(id) = id else {
-            // Alone, or so many questions wait that the others count as missing.
+            // This node is alone, or too many questions wait, so the others count as missing.
             let missing = self.others();
             return finish.answer(Surveyed { answers: vec![answer], missing }, |node| self.name_of(node));
         };
@@ -248,7 +250,7 @@ impl Cluster {
         plane: Arc<dyn LocalNode>,
         mut stop: watch::Receiver<bool>,
     ) {
-        // A message that waits for the data plane holds up what follows it, but no heartbeat.
+        // A message that waits for the data plane delays later messages, but no heartbeat.
         tokio::select! {
             () = self.release_feeds(&mut stop) => {}
             () = self.handle_events(events, &plane) => {}
@@ -262,15 +264,15 @@ impl Cluster {
             }) => {}
         }
         let leave = self.state().registry.leave(since_1970(), &self.record(&*plane));
-        // The others notice without it, later.
+        // Without this message, the other nodes notice later.
         let _ = self.engine.request(leave).await;
     }
 
-    /// Until `stop` is set and the other nodes may fetch this node's feeds.
+    /// Waits until `stop` is set, and then until the other nodes may fetch this node's feeds.
     async fn release_feeds(&self, stop: &mut watch::Receiver<bool>) {
         stopped(stop).await;
         self.feeds.leave();
-        // Without the engine, the leases end by themselves.
+        // Without the engine, the leases expire.
         let _ = timeout(RELEASE_TIMEOUT, self.feeds.released()).await;
     }
 
@@ -280,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// Reports that this node is alive, learns which others are, and ends surveys.
+    /// Reports that this node is alive, tracks the other nodes, and ends surveys.
     async fn keep_time(&self, plane: &Arc<dyn LocalNode>) {
         let mut heartbeat = None;
         loop {
@@ -294,7 +296,7 @@ impl Cluster {
                 {
                     heartbeat = Some(self.engine.request(request));
                 }
-                // While a report isn't answered, the next one waits.
+                // The next report waits until the previous one is answered.
                 let report = Some(state.registry.poll_timeout()).filter(|_| heartbeat.is_none());
                 [state.surveys.poll_timeout(), report].into_iter().flatten().min()
             };
@@ -304,7 +306,7 @@ impl Cluster {
                     if let Some(Reply::Nodes(records)) = answer {
                         self.handle_nodes(records, &**plane);
                         if std::mem::take(&mut self.state().is_joining) {
-                            // If the engine has no room, the others notice a few seconds later.
+                            // If the engine has no room, the other nodes notice a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
                             self.compare_revocations();
                         }
@@ -386,7 +388,7 @@ impl Cluster {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
                     self.state().surveys.handle_left(node);
                     self.sockets.handle_left(node);
-                    // If an inbox is full, its members leave when it doesn't answer.
+                    // If an inbox is full, the dead node's members leave when it doesn't answer.
                     let _ = plane.lose_node(node.0);
                     self.surveyed.notify_one();
                 }
@@ -442,7 +444,7 @@ impl Cluster {
         }
     }
 
-    /// A node that isn't known yet is asked about at once: otherwise its sessions would be missing in answers.
+    /// Asks an unknown node for its record at once. Otherwise, its sessions would be missing in answers.
     fn handle_sender(&self, sender: NodeId) {
         let state = &mut *self.state();
         if !state.registry.nodes().contains_key(&sender) {
@@ -521,7 +523,7 @@ fn since_1970() -> Duration {
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Without a sender, nobody stops it any more.
+    // The sender has been dropped, so `stop` doesn't change any more.
     if stop.wait_for(|stop| *stop).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,5 @@
-//! Requests of other servers. Each is answered that has to be, also with "none": the caller waits 5 seconds otherwise.
+//! Answers requests of other servers. A request that has an answer is always answered, even with "none", because its caller waits
+//! for 5 seconds otherwise.
 
 use super::Bridge;
 use super::namespace::{Local, Namespace};
@@ -20,17 +21,17 @@ use stentor_ports::{
 };
 use tokio::sync::oneshot;
 
-/// Requests that are answered at the same time. The next one waits.
+/// Maximum number of requests that are answered at the same time. Further requests wait.
 pub(super) const ANSWERS_MAX: usize = 64;
-/// Bytes of answers per second.
+/// Maximum number of bytes of answers per second.
 const BYTES_PER_SECOND: f64 = 32e6;
-/// Least cost of a request, in bytes of its answer.
+/// Minimum cost of a request, in bytes of its answer.
 const REQUEST_BYTES: usize = 16_384;
 
-/// How long clients may take to acknowledge an event, whatever the server says.
+/// Maximum time for clients to acknowledge an event, whatever the server requests.
 const CALL_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
-/// The handshake of a client that isn't Socket.IO's, which other servers don't learn.
+/// The handshake that other servers receive for a client that doesn't speak Socket.IO.
 const HANDSHAKE: &[u8] = br#"{"headers":{},"time":"","address":"","xdomain":false,"secure":false,"issued":0,"url":"","query":{},"auth":{}}"#;
 
 /// A server that waits for an answer, with the request.
@@ -40,7 +41,7 @@ struct Asker {
     id: Arc<str>,
 }
 
-/// Bytes of answers that requests may still cost.
+/// The number of bytes that answers may still have.
 pub(super) struct Allowance(Mutex<(f64, Instant)>);
 
 impl Default for Allowance {
@@ -50,7 +51,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes what a request or an answer costs. Returns whether there was anything left.
+    /// Takes the cost of a request or an answer. Returns whether there was any allowance left.
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     fn take(&self, now: Instant, bytes: usize) -> bool {
         let (left, at) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +65,7 @@ impl Allowance {
         has_some
     }
 
-    /// Takes what an answer has cost, whether or not there is anything left.
+    /// Takes the cost of an answer, whether or not there is any allowance left.
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     fn charge(&self, bytes: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 -= bytes as f64;
@@ -129,7 +130,7 @@ impl Bridge {
                 .await;
             }
             RequestBody::ServerSideEmit(_) => {
-                // There is no code here that could receive the event.
+                // No application code of this node could receive the event.
                 let nothing = Data::Arguments { json: Bytes::from_static(b"null"), attachments: [].into() };
                 if let Some(asker) = asker {
                     self.respond(namespace, asker, ResponseBody::ServerSideEmit(nothing));
@@ -146,7 +147,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Sends an event to sessions of this node, and their acknowledgements to the server that asks for them.
+    /// Sends an event to sessions of this node, and their acknowledgements to the requesting server.
     async fn call(
         self: &Arc<Self>,
         namespace: &Arc<Namespace>,
@@ -180,11 +181,11 @@ impl Bridge {
     fn rooms(&self, namespace: &Namespace, names: &[Arc<str>]) -> Result<Rooms, Refused> {
         let rooms = names.iter().map(|name| namespace.all_members.sibling(name));
         let rooms: Vec<_> = rooms.collect::<Result<_, _>>().map_err(|_| Refused::RoomName)?;
-        // Of none, nothing is to be done; it isn't said so.
+        // A request without rooms has no effect.
         Rooms::try_from(rooms).map_err(|_| Refused::RoomName)
     }
 
-    /// Does something with sessions of this node. A message that follows finds it done.
+    /// Carries out a command for sessions of this node. Later messages wait until it has been carried out.
     async fn act(
         &self,
         namespace: &Namespace,
@@ -213,8 +214,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Carries out a command for sessions when all messages to rooms that came before have reached the sessions' cores. If need
-    /// be, when there is room for it.
+    /// Carries out a command for sessions when all earlier messages to rooms have reached the sessions' cores. If necessary,
+    /// waits until there is room for it.
     pub(super) async fn carry_out(
         &self,
         plane: &Arc<dyn LocalNode>,
@@ -222,7 +223,8 @@ impl Bridge {
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<Concerned, CommandError> {
         if self.has_delivered.swap(false, Ordering::Relaxed) {
-            // A core that has answered a request to join a room has passed on its messages for other cores. No session matches this one.
+            // A core that has answered a request to join a room has sent its messages to other cores. No session matches this
+            // one.
             let nobody =
                 Target::of_rooms(target.all_members().clone(), vec![self.nobody.clone()], Vec::new());
             let rooms = Rooms::from(self.nobody.clone());
@@ -257,7 +259,7 @@ impl Bridge {
     ) where
         F: Future<Output = ResponseBody> + Send + 'static,
     {
-        // The decoder requires it.
+        // The decoder requires a requester.
         let Some(asker) = asker else { return };
         let Ok(permit) = self.answers.clone().acquire_owned().await else { return };
         let body = body(plane.clone(), namespace.clone());
@@ -271,7 +273,7 @@ impl Bridge {
     /// Sends an answer.
     fn respond(&self, namespace: &Namespace, asker: Asker, body: ResponseBody) {
         if matches!(body, ResponseBody::ClientCount(_)) && namespace.protocol.count_servers().is_none() {
-            // Servers in Python take the first acknowledgement, and don't count.
+            // Servers in Python use the first acknowledgement, and don't count.
             return;
         }
         let Asker { uid, id } = asker;
@@ -281,7 +283,7 @@ impl Bridge {
     }
 }
 
-/// Sessions of this node. If it is overloaded, or stops, there are none.
+/// Sessions of this node. Empty if the node is overloaded or stops.
 async fn sessions(plane: &dyn LocalNode, namespace: &Namespace, local: &Local) -> Vec<SessionInfo> {
     if local.is_empty() {
         return Vec::new();
@@ -295,7 +297,7 @@ async fn sessions(plane: &dyn LocalNode, namespace: &Namespace, local: &Local) -
     answered.await.ok().and_then(Result::ok).unwrap_or_default().sessions
 }
 
-/// Rooms with members on this node, those of single sessions included.
+/// Rooms with members on this node, including the rooms of single sessions.
 async fn rooms(plane: &dyn LocalNode, namespace: &Namespace) -> Vec<Arc<str>> {
     let (done, answered) = oneshot::channel();
     let done = Done::new(move |result: Result<RoomList, _>| _ = done.send(result));

@@ -11,7 +11,7 @@ use stentor_ports::{
 /// Commands for a node, and for the sessions of Socket.IO's servers.
 pub struct BridgedCommands {
     local: Arc<dyn Commands>,
-    /// With the sessions of the other nodes of the cluster.
+    /// The data plane with the sessions of the other nodes of the cluster.
     inner: Arc<dyn Commands>,
     bridges: Arc<Bridges>,
 }

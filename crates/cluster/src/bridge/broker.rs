@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 /// The bridges of one node.
 pub struct Bridges {
     bridges: Vec<Arc<Bridge>>,
-    /// How each shared namespace is shared. The first way is the one between nodes of Stentor.
+    /// The ways in which each shared namespace is shared. The first one connects the nodes of Stentor.
     pub(super) namespaces: HashMap<Arc<str>, Vec<Way>>,
-    /// Carries the other namespaces. `None`: there are no other nodes.
+    /// The broker of the other namespaces. `None` if there are no other nodes.
     inner: Option<Arc<dyn Broker>>,
     control: OnceLock<Arc<dyn ControlPlane>>,
     space: Arc<Space>,
@@ -64,7 +64,7 @@ impl Bridges {
                     .push((bridge.clone(), namespace.clone()));
             }
         }
-        // Servers in Python can't be asked, and nodes of Stentor ignore each other there.
+        // Servers in Python can't be asked, and nodes of Stentor ignore each other on their channel.
         for ways in namespaces.values_mut() {
             ways.sort_by_key(|(bridge, _)| bridge.adapter == Adapter::Python);
         }
@@ -74,7 +74,7 @@ impl Bridges {
     /// The bridges of a node that shares a namespace with nobody, to show what such a node measures.
     ///
     /// # Errors
-    /// Never.
+    /// Never returns an error.
     pub fn alone() -> Result<Arc<Self>, ConnectError> {
         let options = Options {
             address: Address::parse("redis://127.0.0.1").map_err(ConnectError)?,
@@ -91,7 +91,7 @@ impl Bridges {
         Self::new(&[options], None, &Arc::new(Ledger::new(0)))
     }
 
-    /// Connects those that aren't to wait until they can.
+    /// Connects the bridges that the node must not start without.
     ///
     /// # Errors
     /// A server can't be reached, refuses the credentials, is too old, or is something else.
@@ -110,7 +110,7 @@ impl Bridges {
         Ok(Connections(connections))
     }
 
-    /// The observer of the data plane, in place of `control`, which learns of free space as well.
+    /// The observer of the data plane. It wraps `control`, and is notified of free space as well.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         // A second one would be a bug of the node's start.
         assert!(self.control.set(control).is_ok());
@@ -148,11 +148,11 @@ impl Bridges {
             tasks.spawn(bridge.clone().ask_all());
             tasks.spawn(bridge.clone().handle_all(plane.clone()));
         }
-        // Its tasks end with the set. If the sender is gone, so is the node.
+        // The tasks end with the set. If the sender is dropped, the node has ended.
         let _ = stop.wait_for(|is_stopped| *is_stopped).await;
     }
 
-    /// How a namespace is shared. Empty: it isn't.
+    /// The ways in which a namespace is shared. Empty if it isn't.
     pub(super) fn find(&self, namespace: &str) -> &[Way] {
         self.namespaces.get(namespace).map_or(&[], |ways| &**ways)
     }
@@ -190,7 +190,7 @@ impl Broker for Bridges {
         bridge.publish(namespace, message)?;
         for (bridge, namespace) in others {
             if bridge.publish(namespace, message).is_err() {
-                // It would be sent twice by the first way if it waited for this one.
+                // Waiting for this way would send the message twice by the first one.
                 count(&bridge.counters.not_sent);
             }
         }
@@ -198,7 +198,7 @@ impl Broker for Bridges {
     }
 
     fn orders_history(&self) -> bool {
-        // Of namespaces that aren't shared: the configuration refuses others.
+        // This concerns namespaces that aren't shared, because the configuration refuses history in shared ones.
         self.inner.as_ref().is_some_and(|inner| inner.orders_history())
     }
 
@@ -207,7 +207,7 @@ impl Broker for Bridges {
     }
 
     fn find_socket(&self, question: SocketQuestion) -> bool {
-        // Messages of other servers have no ids by which two nodes could tell that they received the same one.
+        // Messages of other servers have no ids with which two nodes could recognize the same message.
         let inner = self.inner.as_ref().filter(|_| self.find(&question.name.namespace).is_empty());
         inner.is_some_and(|inner| inner.find_socket(question))
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use stentor_ports::{Busy, Command, LocalNode, Order};
 
 impl Bridge {
-    /// Handles what arrives, in order, for as long as the node runs.
+    /// Handles arrived messages in order, for as long as the node runs.
     pub(super) async fn handle_all(self: Arc<Self>, plane: Arc<dyn LocalNode>) {
         loop {
             let taken = self.inbox.next().await;
@@ -43,7 +43,7 @@ impl Bridge {
         let Some((name, incoming)) = namespace.protocol.decode(&arrived.kind, &arrived.payload)? else {
             return Ok(());
         };
-        // Python's servers have one channel for all namespaces, also for those that aren't shared.
+        // Servers in Python have one channel for all namespaces, including those that aren't shared.
         let Some(namespace) = self.namespaces.iter().find(|namespace| namespace.name == name) else {
             return Ok(());
         };
@@ -73,12 +73,12 @@ impl Bridge {
             return Ok(());
         }
         count(&self.counters.received);
-        // Each session once: those by name are not members of the rooms.
+        // Each session receives the event once, because named sessions are not members of the rooms.
         if let Some(target) = local.sessions_only(&namespace.all_members) {
-            // A later message waits for it, or it could overtake.
+            // A later message waits for it. Otherwise, that message could overtake it.
             let (name, data) = (&event.name, &event.arguments);
             let emit = |done| Command::Emit { event: Some(name.clone()), data: data.clone(), volatile, done };
-            // A node that stops has no sessions.
+            // An error means that the node stops, and its sessions end.
             let _ = self.carry_out(plane, &target, emit).await;
         }
         let Some(message) = local.into_broadcast(event, volatile) else { return Ok(()) };

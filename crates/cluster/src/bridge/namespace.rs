@@ -25,11 +25,11 @@ pub(super) struct Namespace {
 /// Rooms that have members on this node.
 #[derive(Default)]
 struct MemberRooms {
-    /// As the data plane says.
+    /// Rooms with members, according to the data plane.
     known: ShrinkingMap<Arc<str>, ()>,
-    /// Sessions that have channels of their own, by their ids.
+    /// Ids of sessions with channels of their own.
     sessions: ShrinkingMap<Arc<str>, ()>,
-    /// Rooms that will have members soon: sessions were asked to join them.
+    /// Rooms that may have members soon, because sessions were requested to join them.
     expected: Expected,
     /// Rooms and sessions that may have gained their first member, or lost the last one, since the channels were subscribed.
     changed: HashSet<Arc<str>>,
@@ -41,19 +41,19 @@ impl MemberRooms {
     }
 }
 
-/// Which sessions of this node a message is for.
+/// The sessions of this node that a message is for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Local {
-    /// Members of these rooms, which have members here.
+    /// Rooms with members on this node.
     pub(super) rooms: Vec<Room>,
-    /// Sessions that a room's name may be the id of.
+    /// Sessions whose ids may be the names of the message's rooms.
     pub(super) sessions: Vec<PublicId>,
     pub(super) except_rooms: Vec<Room>,
     pub(super) except_sessions: Vec<PublicId>,
 }
 
 impl Namespace {
-    /// `is_only`: it is shared in no other way.
+    /// Makes a shared namespace. `is_only`: it is shared in no other way.
     pub(super) fn new(options: &Options, name: &str, is_only: bool) -> Result<Self, RoomError> {
         let all_members = Room::all_members(name)?;
         let name: Arc<str> = name.into();
@@ -67,7 +67,7 @@ impl Namespace {
         rooms
     }
 
-    /// Whether a room has members. Returns whether channels are to be subscribed to, or not any more.
+    /// Records whether a room has members. Returns whether subscriptions to channels must change.
     pub(super) fn set_interest(&self, room: &Room, has_members: bool) -> bool {
         let mut rooms = self.rooms();
         let name: Arc<str> = room.name().into();
@@ -83,7 +83,7 @@ impl Namespace {
         has_channel
     }
 
-    /// A session has begun, or ended. Returns whether channels are to be subscribed to, or not any more.
+    /// Records that a session has begun or ended. Returns whether subscriptions to channels must change.
     pub(super) fn set_session(&self, id: PublicId, has_begun: bool) -> bool {
         let has_channel = self.protocol.has_session_channels();
         if has_channel {
@@ -105,7 +105,7 @@ impl Namespace {
         names.filter_map(|room| Some(self.protocol.channel_of(room)?.into())).collect()
     }
 
-    /// Channels of rooms whose members have come or gone since the last call, and whether there are any now.
+    /// Channels of rooms that have gained or lost members since the last call, and whether the rooms have members now.
     pub(super) fn changed_channels(&self) -> Vec<(Arc<str>, bool)> {
         let MemberRooms { known, sessions, changed, .. } = &mut *self.rooms();
         let channel = |room: Arc<str>| {
@@ -115,18 +115,18 @@ impl Namespace {
         std::mem::take(changed).into_iter().filter_map(channel).collect()
     }
 
-    /// Sessions may join these rooms now.
+    /// Adds rooms that sessions may join now.
     pub(super) fn expect_members(&self, rooms: &Rooms) {
         self.rooms().expected.add(Instant::now(), rooms.iter().map(|room| room.name().into()));
     }
 
-    /// Whether a message to the room may concern sessions of this node.
+    /// Whether a message to the room may be for sessions of this node.
     pub(super) fn may_concern(&self, room: &str, plane: &dyn LocalNode) -> bool {
         PublicId::parse(room).is_some_and(|id| plane.may_have(id)) || self.rooms().contains(room)
     }
 
-    /// The sessions of this node that a selection has. A name that can't be one of a room refuses all of it: left out, fewer
-    /// rooms would be excepted, or no room would mean all.
+    /// The sessions of this node that a selection contains. A name that can't be a room's name refuses the whole selection:
+    /// without the name, fewer rooms would be excepted, or a selection without rooms would stand for all sessions.
     pub(super) fn local(&self, selection: &Selection, plane: &dyn LocalNode) -> Result<Local, Refused> {
         let names = selection.rooms.iter().chain(&selection.except);
         for name in names {
@@ -171,18 +171,18 @@ impl Namespace {
 }
 
 impl Local {
-    /// Whether there are none.
+    /// Whether there are no sessions.
     pub(super) fn is_empty(&self) -> bool {
         self.rooms.is_empty() && self.sessions.is_empty()
     }
 
-    /// All of them.
+    /// The target with all of these sessions.
     pub(super) fn to_target(&self, all_members: &Room) -> Target {
         let target = Target::of_rooms(all_members.clone(), self.rooms.clone(), self.except_rooms.clone());
         self.with_sessions(target)
     }
 
-    /// Only the sessions by id that aren't members of the rooms.
+    /// The target with only the sessions by id that aren't members of the rooms.
     pub(super) fn sessions_only(&self, all_members: &Room) -> Option<Target> {
         if self.sessions.is_empty() {
             return None;
@@ -199,7 +199,7 @@ impl Local {
     /// A message to the members of the rooms, if there are any.
     pub(super) fn into_broadcast(self, event: Event, volatile: bool) -> Option<Broadcast> {
         Some(Broadcast {
-            // Other servers know no ids.
+            // Messages of other servers have no ids.
             id: 0,
             rooms: Rooms::try_from(self.rooms).ok()?,
             except_rooms: self.except_rooms,

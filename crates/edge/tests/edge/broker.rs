@@ -15,14 +15,14 @@ use stentor_edge::{
 };
 use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
-/// Takes down what it is given.
+/// A broker that records messages and interest.
 #[derive(Debug, Default)]
 struct Recorder {
     published: Mutex<Vec<Broadcast>>,
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with the replies to their publishers.
     ordered: Mutex<Vec<(Broadcast, Option<PermissionReply>)>>,
-    /// Rooms and feeds with members who wait.
+    /// Rooms and feeds with waiting members.
     unconfirmed: Mutex<Vec<Topic>>,
     orders_history: AtomicBool,
     is_busy: AtomicBool,
@@ -70,7 +70,7 @@ impl Recorder {
         if self.is_busy.load(Ordering::SeqCst) { Err(Busy) } else { Ok(()) }
     }
 
-    /// The next message to a room with history that leaves.
+    /// Waits for the next message to a room with history.
     fn ordered(&self) -> (Broadcast, Option<PermissionReply>) {
         let mut taken = None;
         until("a message", || {
@@ -84,7 +84,7 @@ impl Recorder {
         until("interest", || self.subscribed().contains(&room.clone().into()));
     }
 
-    /// Waits until it is asked whether what the node has of a topic is the newest.
+    /// Waits until the node asks to confirm its state of a topic.
     fn wait_question(&self, topic: impl Into<Topic>) {
         let topic = topic.into();
         until("a question", || self.unconfirmed.lock().unwrap().pop().as_ref() == Some(&topic));
@@ -131,12 +131,12 @@ impl EventSink for LastEvent {
     }
 }
 
-/// A node with a broker that takes notes, and rooms that keep history.
+/// Starts a node with a recording broker and rooms with history.
 fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
     node_with(cores, Recorder::default(), set)
 }
 
-/// A node whose broker orders the rooms with history.
+/// Starts a node whose broker orders the rooms with history.
 fn ordering_node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
     node_with(cores, Recorder { orders_history: true.into(), ..Recorder::default() }, set)
 }
@@ -160,7 +160,7 @@ fn room(name: &str) -> Room {
     Room::plain(name).unwrap()
 }
 
-/// The engine says what a room with history has got.
+/// Delivers the engine's message of a room with history.
 fn order(server: &Server, room: &Room, offset: u64, data: &Data, except_sessions: Vec<PublicId>) {
     let position = Position { epoch: Epoch(7), offset };
     let (event, data, except_rooms) = (None, data.clone(), Vec::new());
@@ -168,7 +168,7 @@ fn order(server: &Server, room: &Room, offset: u64, data: &Data, except_sessions
     server.plane().update_room(room, update).unwrap();
 }
 
-/// The engine says where the history of a room ends.
+/// Delivers the engine's report of the end of a room's history.
 fn end_of_history(server: &Server, room: &Room, epoch: Epoch, offset: u64) {
     let (after, messages) = (Position { epoch, offset }, Vec::new());
     server.plane().update_room(room, RoomUpdate::History { after, messages }).unwrap();
@@ -248,7 +248,7 @@ fn a_session_can_be_left_out_by_another_node() {
         member.expect_json(json!({"type": "message", "room": "r", "data": 1}));
         server.publish("r", "2");
         named.expect_json(json!({"type": "message", "room": "r", "data": 2}));
-        // The other node can't decode the id, so it passes it on; this one can, and doesn't.
+        // The other node can't decode the id, so it sends the id on. This node decodes it, so it doesn't.
         for (node, recorder, expect) in [(&other, &other_recorder, vec![id]), (&server, &recorder, vec![])] {
             let target = Target::of("/").unwrap().room("r").unwrap().except_session(id);
             emit(node, target, "3").unwrap();
@@ -257,7 +257,7 @@ fn a_session_can_be_left_out_by_another_node() {
     });
 }
 
-/// Joins, leaves and disconnects from a seed, against a model of who is subscribed to what.
+/// Random joins, leaves and disconnects, compared with a model of the subscriptions.
 #[test]
 fn interest_is_a_level_per_node() {
     let seed = std::env::var("STENTOR_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -293,7 +293,7 @@ fn interest_is_a_level_per_node() {
                     }
                 }
             }
-            // Now and then all is quiet: between, changes may undo each other.
+            // The model is compared only when all is quiet, because changes may undo each other in between.
             if step % 10 == 9 {
                 let model: HashSet<Topic> =
                     clients.iter().flat_map(|(_, subscribed)| subscribed).cloned().collect();
@@ -319,7 +319,7 @@ fn a_busy_broker_loses_nothing() {
         for (n, ws) in publishers.iter_mut().enumerate() {
             ws.send_json(json!({"type": "publish", "room": "r", "data": [n, 0], "id": 0}));
         }
-        // Members here receive what was published; each publisher waits after its first message.
+        // Members on this node receive the publications. Each publisher waits after its first message.
         let data = |ws: &mut Ws| {
             let message = ws.next_json();
             let number = |at: usize| message["data"][at].as_u64().unwrap() as usize;
@@ -339,7 +339,7 @@ fn a_busy_broker_loses_nothing() {
                 ws.send_json(json!({"type": "publish", "room": "r", "data": [n, i], "id": i}));
             }
         }
-        // The control plane waits too, but for what other nodes publish.
+        // The control plane waits too. Messages of other nodes don't.
         let api = Publish { room: room("r"), event: None, data: Data::Json("1".into()) };
         assert_eq!(server.plane().publish(api.clone()), Err(Busy));
         let target = || Target::of("/").unwrap().room("r").unwrap();
@@ -353,7 +353,7 @@ fn a_busy_broker_loses_nothing() {
         server.wait_space(spaces);
         until("the control plane to be served again", || server.plane().publish(api.clone()).is_ok());
         until("everything to leave", || recorder.published().len() == 4 * MESSAGES + 1);
-        // In order, as each published it; and the same to the member here.
+        // The messages are in the order of each publisher, for the broker and for the member on this node.
         let mut next = [0; 4];
         for message in &*recorder.published.lock().unwrap() {
             let Data::Json(json) = &message.data else { panic!("{message:?}") };
@@ -369,8 +369,8 @@ fn a_busy_broker_loses_nothing() {
     });
 }
 
-/// A room with history that the engine orders: a message is delivered when it comes back, and its publisher waits for the
-/// engine's word.
+/// In a room with history that the engine orders, a message is delivered when the engine returns it, and its publisher waits for
+/// the engine's answer.
 #[test]
 fn the_engine_orders_rooms_with_history() {
     on_one_and_three(|cores| {
@@ -390,7 +390,7 @@ fn the_engine_orders_rooms_with_history() {
         let decide = |reply: Option<PermissionReply>, answer: Result<(), Denial>| {
             reply.unwrap().send(answer).unwrap();
         };
-        // Three messages of one client: the second isn't handled before the engine has the first.
+        // One client sends three messages. The second one isn't handled before the engine has stored the first.
         for id in 1..=3 {
             clients[0].send_json(json!({"type": "publish", "room": "h", "data": id, "id": id}));
         }
@@ -402,7 +402,7 @@ fn the_engine_orders_rooms_with_history() {
         decide(recorder.ordered().1, Err(refused));
         let expect = json!({"type": "error", "id": 2, "code": "unavailable", "message": "the engine is away", "retry": true});
         clients[0].expect_json(expect);
-        // A busy engine's message waits, and its publisher with it.
+        // While the engine is busy, the message waits, and so does its publisher.
         let (message, reply) = recorder.ordered();
         decide(reply, Ok(()));
         clients[0].expect_json(json!({"type": "ok", "id": 3}));
@@ -415,7 +415,7 @@ fn the_engine_orders_rooms_with_history() {
         // No publisher waits for a message of the control plane.
         server.publish("h", "5");
         assert!(recorder.ordered().1.is_none());
-        // One that isn't for all members says so.
+        // A message with exceptions lists them.
         let left_out = ids[1];
         let target = Target::of("/").unwrap().room("h").unwrap().except_room("quiet").unwrap();
         let (event, data) = (None, Data::Json("6".into()));
@@ -441,7 +441,7 @@ fn the_engine_orders_rooms_with_history() {
         }
         assert_eq!(recorder.published(), [""; 0]);
         server.until_metric("decisions_pending", |pending| pending == 0);
-        // A client that comes from another node has a message more than this one, which asks the engine.
+        // A client from another node has one message more than this node, which asks the engine.
         let mut ahead = server.client();
         ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
         recorder.wait_question(h.clone());
@@ -462,7 +462,7 @@ fn the_engine_orders_rooms_with_history() {
     });
 }
 
-/// Clients that subscribe to a room whose history isn't read yet, and publish at once: all that follows the `ok` arrives.
+/// Clients subscribe to a room whose history hasn't been read, and publish at once. All messages after the `ok` arrive.
 #[test]
 fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
@@ -493,14 +493,14 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
                     seen.iter().filter_map(|message| message["offset"].as_u64()).collect();
                 assert_eq!(offsets, (head + 1..=head + 4).collect::<Vec<_>>(), "{seen:?}");
             }
-            // The room is known: nobody waits.
+            // The room's history is known, so no client waits.
             drop(server.member("h"));
             if rejoins {
                 clients.iter_mut().for_each(|ws| ws.ask(json!({"type": "unsubscribe", "room": "h"})));
                 until("the end of interest", || recorder.subscribed().is_empty());
             }
         }
-        // A client that leaves while it waits leaves nothing behind.
+        // No state is kept for a client that disconnects while it waits.
         let mut gone = server.client();
         gone.send_json(json!({"type": "subscribe", "room": "h2"}));
         until("interest", || recorder.subscribed().len() == 2);
@@ -510,7 +510,7 @@ fn the_answer_to_a_subscription_is_a_position_in_the_rooms_history() {
     });
 }
 
-/// The backend lets sessions join, by a command or by its reply to an event.
+/// The backend makes sessions join, by a command or by its reply to an event.
 #[test]
 fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
     on_one_and_three(|cores| {
@@ -540,7 +540,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
         let reply = EventReply { join: vec![rooms[0].clone(), third.clone()], ..EventReply::default() };
         question.unwrap().send(Ok(reply)).unwrap();
         recorder.wait_subscribed(&third);
-        // An answer would come first.
+        // An answer would precede this message.
         order(&server, &rooms[0], 6, &Data::Json("1".into()), Vec::new());
         assert_eq!(ws.next_json()["offset"], 6);
         end_of_history(&server, &third, Epoch(7), 5);
@@ -549,7 +549,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
     });
 }
 
-/// The engine is away for longer than a client waits.
+/// The engine is disconnected for longer than a client waits.
 #[test]
 fn a_client_that_joins_without_a_position_is_notified_of_possible_gaps() {
     on_one_and_three(|cores| {
@@ -567,7 +567,7 @@ fn a_client_that_joins_without_a_position_is_notified_of_possible_gaps() {
     });
 }
 
-/// A core that comes to the messages of a new epoch before it comes to its notices.
+/// A core that handles the messages of a new epoch before its notices.
 #[test]
 fn the_notice_of_a_new_epoch_comes_before_its_messages() {
     for ends in [false, true] {
@@ -577,14 +577,14 @@ fn the_notice_of_a_new_epoch_comes_before_its_messages() {
             let mut ws = server.client();
             ws.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 5}));
             end_of_history(&server, &h, Epoch(7), 5);
-            // In one turn of the core.
+            // Both arrive in one turn of the core.
             end_of_history(&server, &h, Epoch(8), 0);
             let (position, data) = (Position { epoch: Epoch(8), offset: 1 }, Data::Json("1".into()));
             let (event, except_rooms, except_sessions) = (None, Vec::new(), Vec::new());
             let update = RoomUpdate::Message { position, event, data, except_rooms, except_sessions };
             server.plane().update_room(&h, update).unwrap();
             if ends {
-                // A session that ends is sent what waits for it, before the core comes to notices.
+                // A session that ends is sent its pending messages before the core handles notices.
                 let end = Command::Disconnect { close: false, done: Done::new(|_| {}) };
                 server.plane().command(nobody().room("h").unwrap(), end);
                 match ws.next() {
@@ -599,7 +599,7 @@ fn the_notice_of_a_new_epoch_comes_before_its_messages() {
     }
 }
 
-/// A client with a version of another epoch waits until the engine was read after it came, on whichever core it is.
+/// A client with a version of another epoch waits until a read of the engine that began after its request, on any core.
 #[test]
 fn clients_of_a_feed_wait_until_the_engine_confirms_their_version() {
     on_one_and_three(|cores| {
@@ -623,13 +623,13 @@ fn clients_of_a_feed_wait_until_the_engine_confirms_their_version() {
             assert_eq!(ws.next_json()["data"], 1);
         }
         let feed = Key::parse("k").unwrap();
-        // Some of them are on cores other than the feed's home.
+        // Some of the clients are on cores other than the feed's home core.
         let mut moved = server.clients(4);
         for ws in &mut moved {
             ws.ask(json!({"type": "subscribe", "feed": "k", "epoch": 8, "offset": 2}));
             recorder.wait_question(feed.clone());
         }
-        // A read that began before they asked proves nothing.
+        // A read that began before the clients' requests confirms nothing.
         server.update("k", FeedUpdate::Confirmed(5));
         server.update("k", version(8, 3));
         server.update("k", FeedUpdate::Confirmed(6));

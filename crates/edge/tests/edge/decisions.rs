@@ -17,8 +17,8 @@ use stentor_hub::Topic;
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
 
-/// Answers later to questions about names that begin with `later`, at once to others: what begins with `secret` is for nobody,
-/// and `listen` may only be subscribed to.
+/// An authorizer. It answers questions about names that begin with `later` later, and others at once. Names that begin with
+/// `secret` are refused, and `listen` may only be subscribed to.
 #[derive(Debug, Default)]
 struct ByName {
     later: Mutex<Vec<(String, PermissionReply)>>,
@@ -88,7 +88,7 @@ impl Node {
         self.server.check_balance();
     }
 
-    /// Everything was asked for this session.
+    /// Checks that all questions were about this session.
     fn check_asked_for(&self, id: &Value) {
         assert!(self.authorizer.sessions.lock().unwrap().iter().all(|asked| *id == asked.to_string()));
     }
@@ -124,7 +124,7 @@ fn ok(id: u64) -> Value {
     json!({"type": "ok", "id": id})
 }
 
-/// Lets decisions that are pending fail at once.
+/// Makes pending decisions fail at once.
 fn at_once(options: &mut Options) {
     options.limits.decision_timeout = Duration::from_millis(1);
 }
@@ -149,7 +149,7 @@ fn a_plain_client_is_notified_of_refusals() {
             let retry = code == "unavailable";
             ws.expect_json(json!({"type": "error", "code": code, "message": text, "retry": retry}));
         }
-        // A backend may publish to what clients may not, and nothing was subscribed to.
+        // A backend may publish to rooms that clients may not use, and no client was subscribed.
         node.server.publish("secret", "1");
         node.server.publish("listen", "2");
         ws.expect_json(json!({"type": "message", "room": "listen", "data": 2}));
@@ -189,7 +189,7 @@ fn every_route_to_a_feed_asks() {
             ("/ws/secret/1", 4406),
             ("/ws?feed=secret/1", 4406),
             ("/sockjs/websocket?feed=secret/1", 4406),
-            // A permission that isn't known yet is asked for again when the client is back.
+            // If the decision doesn't arrive, the client reconnects and the question is asked again.
             ("/ws/later/1", 4502),
         ] {
             assert_eq!(server.ws(target).skip_to_close(), code, "{target}");
@@ -211,7 +211,7 @@ fn a_plain_message_delays_later_messages() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, |_| {});
         let mut ws = node.server.client();
-        // In one segment, so that all of it is there when the first is handled.
+        // All messages are in one segment, so that they are buffered when the first is handled.
         let messages = [
             json!({"type": "subscribe", "room": "later/a", "id": 1}),
             json!({"type": "subscribe", "room": "now", "id": 2}),
@@ -258,7 +258,7 @@ fn wrapped_messages_wait() {
         let mut sockjs = node.server.ws("/sockjs/0/a/websocket");
         assert_eq!(sockjs.next_text(), "o");
         assert!(sockjs.next_text().contains("welcome"));
-        // The first message of a frame, and a later one.
+        // The waiting message is the first one of a frame, or a later one.
         for before in [vec![], vec![json!({"type": "ping", "id": 0}).to_string()]] {
             let mut messages = before.clone();
             messages.extend([subscribe.to_string(), ping.to_string()]);
@@ -325,7 +325,7 @@ fn socketio_events_wait() {
                 r#"424["join","later/c"]"#,
             ]);
             node.allow("later/a");
-            // Once to join, once to publish.
+            // One decision to join, one to publish.
             node.allow("later/b");
             node.deny("later/b");
             node.allow("later/c");
@@ -335,7 +335,7 @@ fn socketio_events_wait() {
                 let expect = if id == 2 { refused } else { r#"[{"ok":true}]"# };
                 assert_eq!(io.next_text(), format!("43{id}{expect}"), "{way:?}");
             }
-            // With an attachment, whose packet is put together from two.
+            // A packet with an attachment consists of two messages.
             io.send(r#"451-["say","later/a",{"_placeholder":true,"num":0}]"#);
             io.begin_send_binary(b"bytes");
             node.allow("later/a");
@@ -383,7 +383,7 @@ fn routes_to_a_feed_wait() {
             let mut http = get(target);
             node.deny(key);
             assert_eq!(http.response().status, 403, "{target}");
-            // The connection goes on.
+            // The connection continues.
             assert_eq!(http.get("/healthz").status, 200);
         }
         let mut document = get("/feed/later/1");
@@ -391,7 +391,7 @@ fn routes_to_a_feed_wait() {
         node.server.wait_wanted("later/1", true);
         node.server.document("later/1", "1");
         assert_eq!(document.response().text(), "1");
-        // Several at once, in whatever order the answers come.
+        // Several questions at once, answered in any order.
         let mut events = get("/sse?feed=later/3&feed=later/2&feed=now");
         node.allow("later/3");
         node.allow("later/2");
@@ -431,7 +431,7 @@ fn routes_to_a_feed_wait() {
     });
 }
 
-/// Asks later whether anybody may connect.
+/// An authorizer that answers later whether a client may connect.
 #[derive(Debug, Default)]
 struct Door(Mutex<Vec<PermissionReply>>);
 
@@ -494,7 +494,7 @@ fn no_client_waits_for_ever() {
     });
 }
 
-/// An address with many open questions makes room for those of others.
+/// An address with many open questions makes room for questions of others.
 #[test]
 fn a_flood_of_questions_refuses_no_other_address() {
     let node = Node::start(1, |options| {
@@ -510,7 +510,7 @@ fn a_flood_of_questions_refuses_no_other_address() {
     let [_, second, third] = ["later/1", "later/2", "later/3"].map(|name| node.ticket(name));
     let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
     let mut clients = Vec::new();
-    // Another address, again the same one, a third address, and a fourth when all have as many.
+    // Another address, the same one again, a third address, and a fourth one when all have equally many.
     for (address, expect) in [
         ("192.0.2.2", vec![third]),
         ("192.0.2.2", vec![]),
@@ -535,7 +535,7 @@ fn a_flood_of_questions_refuses_no_other_address() {
     }
 }
 
-/// The authorizer needn't decide what a client has asked whose connection has ended, or what had no place.
+/// Questions are cancelled if their connection has ended or they had no room.
 #[test]
 fn questions_of_closed_connections_are_cancelled() {
     let node = Node::start(1, |options| options.limits.decisions_max = 1);
@@ -553,7 +553,7 @@ fn questions_of_closed_connections_are_cancelled() {
     assert_eq!(ws.skip_to_close(), 4403);
     node.server.until_metric("sessions", |sessions| sessions == 1);
     assert_eq!(cancelled(), [refused, waits]);
-    // An answered one isn't cancelled.
+    // An answered question isn't cancelled.
     other.send_json(json!({"type": "subscribe", "room": "later", "id": 2}));
     node.allow("later");
     other.expect_json(ok(2));
@@ -563,8 +563,8 @@ fn questions_of_closed_connections_are_cancelled() {
     node.check_empty();
 }
 
-/// A client that has finished sending while it waits: the authorizer needn't decide whether it may subscribe, and all else that
-/// it has sent is handled.
+/// A client that has finished sending while it waits: questions about its subscriptions are cancelled, and all of its other input
+/// is handled.
 #[test]
 fn a_client_that_finishes_sending_is_not_waited_for() {
     let node = Node::start(1, |_| {});
@@ -574,7 +574,7 @@ fn a_client_that_finishes_sending_is_not_waited_for() {
     witness.ask(json!({"type": "subscribe", "room": "now"}));
     let publish = |data: u64| json!({"type": "publish", "room": "now", "data": data, "id": data});
     let message = |data: u64| json!({"type": "message", "room": "now", "data": data});
-    // A stream of events.
+    // An SSE stream.
     let mut stream = node.server.http();
     stream.send(request("GET", "/sse?feed=later/1&feed=later/2", ""));
     let asked = ["later/1", "later/2"].map(|name| node.ticket(name));
@@ -588,7 +588,7 @@ fn a_client_that_finishes_sending_is_not_waited_for() {
     ws.stream().finish_sending();
     witness.expect_json(message(1));
     assert_eq!(cancelled(), asked);
-    // Messages that have been read by then, and others that haven't.
+    // Messages that have already been read, and messages that haven't.
     let mut ws = node.server.client();
     ws.send_raw(
         &[
@@ -634,7 +634,7 @@ fn a_late_answer_is_refused_at_its_deadline() {
         assert_eq!(ws.next_json()["code"], "unavailable");
         node.asked("later");
     }
-    // Not each at the next second.
+    // The sessions don't end one per second.
     let took = now() - begun;
     assert!(took < Duration::from_secs(12), "{took:?}");
     node.check_empty();
@@ -657,7 +657,7 @@ fn a_flood_of_questions_is_refused() {
         assert_eq!(ws.next_json()["code"], "unavailable");
     }
     assert!(node.server.metric("memory_bytes{decisions}") > 0);
-    // A session that ends makes room, and the answer for it has no effect.
+    // A session that ends makes room, and its answer has no effect.
     let gone = node.asked("later/0");
     let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
     node.server.plane().command(Target::of("/").unwrap().session(ids[0]), command);
