@@ -168,8 +168,8 @@ test('the state of a connection', async (t) => {
 
 test('a page that is rendered on a server opens nothing, whatever the address', (t) => {
   const world = new World(t);
-  for (const address of ['/live', 'http://server.test']) {
-    const stentor = connect(address, { WebSocket: world.WebSocket, autoConnect: address === '/live' });
+  for (const [address, autoConnect] of [['/live', true], ['http://server.test', false], ['http://server.test', true]]) {
+    const stentor = connect(address, { WebSocket: world.WebSocket, autoConnect });
     const opened = ['feed', 'room'].map((name) => t.mock.method(stentor, name));
     const Page = () => {
       const plain = useFeed(stentor, 'a');
@@ -181,6 +181,7 @@ test('a page that is rendered on a server opens nothing, whatever the address', 
     };
     assert.equal(renderToString(createElement(Page)), 'loading loading 5 joining paused');
     assert.deepEqual(opened.map(({ mock }) => mock.callCount()), [0, 0]);
+    stentor.close();
   }
 });
 

@@ -520,6 +520,19 @@ test('500 feeds by one event stream: addresses stay short, and each feed goes on
   assert.ok(requests.every(([, length]) => length < 100));
 });
 
+test('many feeds by polls: five requests a second', async (t) => {
+  const world = new World(t);
+  const connection = world.connect(t, { transport: 'polling' });
+  const feeds = Array.from({ length: 100 }, (_, n) => connection.feed(`${n}`));
+  await world.pass(30_000);
+  const before = world.server.requests;
+  world.server.publish();
+  await world.pass(60_000);
+  const requests = world.server.requests - before;
+  assert.ok(requests > 250 && requests < 310, `${requests} requests`);
+  assert.ok(feeds.every(({ document }) => document.n === 2));
+});
+
 test('a browser without a connection for a request', async (t) => {
   for (const transport of ['sse', 'polling']) {
     const world = new World(t);

@@ -2,7 +2,7 @@
 // "Over HTTP"). One document per request, through every proxy.
 //
 // A request that waits at the server has a place (places.js). Without one, and with more than `WAITING_MAX` feeds, a feed is requested every
-// `CROWDED_MS`.
+// `CROWDED_MS`, or later: all of them together at most every `PACE_MS`.
 
 import { now } from '../clock.js';
 import { library } from '../error.js';
@@ -11,6 +11,7 @@ import { CHECK_PATH, encoded, failure, foreign, isOf, parsed, request } from './
 
 const WAITING_MAX = 3;
 const CROWDED_MS = 2_000;
+const PACE_MS = 200;
 /** Least time between two requests for a feed that bring nothing new, if the server doesn't let them wait. */
 const IDLE_MS = 500;
 /** Three times the default of limits.request_timeout. */
@@ -70,7 +71,7 @@ export function polling(base, link, options, isShort) {
       const newest = await once(key, tag, signal, isNext || !tag ? 'GET' : 'HEAD', leave);
       if (leave) leave();
       if (key === CHECK) return signal.aborted || unsubscribe(key, timeoutMs);
-      const restMs = !mayWait || (isNext && tag && !leave) ? CROWDED_MS : newest === tag && now() - beganAt < IDLE_MS && IDLE_MS;
+      const restMs = !mayWait || (isNext && tag && !leave) ? Math.max(CROWDED_MS, PACE_MS * feeds.size) : newest === tag && now() - beganAt < IDLE_MS && IDLE_MS;
       tag = newest;
       if (!signal.aborted) tags.set(key, tag);
       isNext = true;
