@@ -1,4 +1,4 @@
-//! Engines carry messages between nodes, and keep the state that must survive a node.
+//! Engines carry messages between nodes, and store the state that must survive a node.
 //!
 //! [`Engine`] is the contract; `tests/contract` checks it for each implementation. In short:
 //!
@@ -35,13 +35,13 @@ use std::time::Duration;
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room, Topic};
 use tokio::time::{Instant, timeout_at};
 
-/// How often an engine checks each of its connections.
+/// Interval at which an engine checks each of its connections.
 pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
-/// A connection on which nothing arrived for this long is replaced.
+/// Time without an arriving message after which a connection is replaced.
 pub const SILENCE_MAX: Duration = Duration::from_secs(6);
-/// Longest time, in general, that a message takes from one server of a cluster to another one.
+/// Usual maximum time that a message takes from one server of a cluster to another one.
 const SERVERS_DELAY: Duration = Duration::from_millis(50);
-/// How long the term of a feed without a log outlasts its lease. Later terms are greater by the clock.
+/// Time for which the term of a feed without a log outlasts its lease. Later terms are greater by the clock.
 pub const TERM_TTL: Duration = Duration::from_secs(10);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
@@ -57,22 +57,23 @@ pub const FEED_CHANGES_BYTES_MAX: usize = 16 << 20;
 /// Bounds of an engine's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages that wait to be published.
+    /// Maximum number of messages that wait to be published.
     pub outgoing_messages_max: usize,
-    /// Their size in bytes, and that of requests without an answer. One message, and one request, may be larger.
+    /// Maximum size of these messages, and of the requests without an answer, in bytes. A single message or request may be
+    /// larger.
     pub outgoing_bytes_max: usize,
-    /// Requests without an answer.
+    /// Maximum number of requests without an answer.
     pub requests_max: usize,
-    /// Events that the node hasn't taken.
+    /// Maximum number of events that the node hasn't taken.
     pub events_max: usize,
-    /// Their size in bytes. One may be larger.
+    /// Maximum size of these events in bytes. A single event may be larger.
     pub events_bytes_max: usize,
-    /// A request that isn't answered for this long is [`EngineError::Unavailable`].
+    /// Time after which a request without an answer is [`EngineError::Unavailable`].
     pub request_timeout: Duration,
 }
 
 impl Limits {
-    /// Bounds that are proportionate to a node's budget of memory.
+    /// Limits in proportion to a node's memory budget.
     pub fn within(memory_bytes_max: usize) -> Self {
         let default = Self::default();
         let share = (memory_bytes_max / 64).clamp(256 << 10, default.outgoing_bytes_max);
@@ -83,13 +84,13 @@ impl Limits {
 /// Messages and requests that wait for an engine's server, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// Messages that wait to be published, and those that are on their way.
+    /// Number of messages that wait to be published or are in transit.
     pub messages: usize,
-    /// Their size in bytes.
+    /// Size of these messages or requests in bytes.
     pub messages_bytes: usize,
-    /// Requests without an answer.
+    /// Number of requests without an answer.
     pub requests: usize,
-    /// Their size in bytes.
+    /// Size of these messages or requests in bytes.
     pub requests_bytes: usize,
 }
 
@@ -134,7 +135,7 @@ impl From<Key> for Channel {
 pub enum Event {
     /// A message arrived.
     Message {
-        /// On this channel.
+        /// The channel on which it arrived.
         channel: Channel,
         /// Its position, if it was appended or is a version of a feed.
         position: Option<Position>,
@@ -153,27 +154,28 @@ pub enum Event {
 /// The right to fetch a feed, for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Grows with each holder of the key's lease.
+    /// A number that grows with each holder of the key's lease.
     pub term: u64,
-    /// Proves that it was this holder who acquired it.
+    /// A token that proves that this holder acquired the lease.
     pub token: u64,
 }
 
-/// A version of a feed, as its holder stores it.
+/// A version of a feed, in the form in which its holder stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Greater than the position before in the same epoch, or of a new epoch; or the same, if only the feed's state has changed.
+    /// A position greater than the previous one of the same epoch, or of a new epoch. It is the same position if only the feed's
+    /// state has changed.
     pub position: Position,
-    /// The change from the version before. It is published to all interested nodes, and kept in the log.
+    /// The change from the previous version. It is published to all interested nodes, and stored in the log.
     pub change: Bytes,
-    /// The whole document, if the log is to begin anew with it. Otherwise the change is appended.
+    /// The whole document, if the log begins anew with it. Otherwise, the change is appended.
     pub base: Option<Bytes>,
 }
 
 /// The log of a feed in an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedLog {
-    /// The term of the holder who wrote it.
+    /// The term of the holder that wrote the log.
     pub term: u64,
     /// The position of the base document.
     pub base_position: Position,
@@ -181,23 +183,23 @@ pub struct FeedLog {
     pub base: Bytes,
     /// The changes since, oldest first, each with its position.
     pub changes: Vec<(Position, Bytes)>,
-    /// Whether newer versions may have been stored and lost, as by a failover to a replica that lagged. A base that is stored
+    /// `true` if newer versions may have been stored and lost, for example by a failover to a replica that lagged. Storing a base
     /// ends this.
     pub may_lack_newest: bool,
 }
 
-/// How long a room's newest position is kept after its last message has expired, and since a node asked for it.
+/// Time for which a room's newest position is kept, after its last message has expired and after a node's last request for it.
 pub const HEAD_TTL: Duration = Duration::from_secs(60);
 
 /// A part of a room's history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The newest position. `None`: nothing was ever appended, or all of it is gone. An engine may begin the epoch of a room that has no
-    /// messages when its history is read, with offset 0: this proves later that nothing was missed.
+    /// The newest position. `None` if the room never had a message, or all of its state has expired. An engine may begin the
+    /// epoch of a room without messages when its history is read, with offset 0. This proves later that no message was missed.
     pub head: Option<Position>,
     /// Messages in the order of their offsets, consecutive.
     pub messages: Vec<(Position, Bytes)>,
-    /// Whether messages between the requested position and the first of `messages` are gone.
+    /// `true` if messages between the requested position and the first of `messages` have been removed.
     pub truncated: bool,
 }
 
@@ -213,18 +215,18 @@ pub enum Request {
         /// A second request with the same key, within five minutes, has no effect and receives the same answer, unless the engine has lost
         /// its data.
         idempotency_key: Option<Arc<str>>,
-        /// How much history is kept.
+        /// The limits of the history.
         limits: HistoryLimits,
     },
     /// Reads at most `messages_max` messages that follow a position and aren't older than `age_max`. Answered by [`Reply::History`].
     History {
         /// The room.
         room: Room,
-        /// The position. One of another epoch than the room's: from the oldest message on, as truncated.
+        /// The position. If it is of another epoch than the room's, the answer begins with the oldest message and is truncated.
         since: Position,
-        /// How many messages to read.
+        /// Maximum number of messages to read.
         messages_max: usize,
-        /// How old they may be.
+        /// Maximum age of the messages.
         age_max: Duration,
     },
     /// Reads the newest positions of rooms, and lets them last for [`HEAD_TTL`] from now. Answered by [`Reply::Heads`], in the same
@@ -233,32 +235,32 @@ pub enum Request {
         /// The rooms.
         rooms: Vec<Room>,
     },
-    /// Begins a new epoch of a room, if its epoch is this one. Answered by [`Reply::Done`]. An engine that never returns to an
-    /// epoch refuses it.
+    /// Begins a new epoch of a room, if its current epoch is this one. Answered by [`Reply::Done`]. An engine that never returns
+    /// to an earlier epoch refuses this.
     EndEpoch {
         /// The room.
         room: Room,
         /// The epoch that ends.
         epoch: Epoch,
     },
-    /// Acquires the lease of a feed, unless another node holds it with the term `term_seen` or a greater one. A lease with a lesser term is
-    /// one that the engine has returned to: it ends. The new term is greater than each one before and than `term_seen`. Answered by
-    /// [`Reply::Lease`]; `None`: another node holds it.
+    /// Acquires the lease of a feed, unless another node holds it with the term `term_seen` or a greater one. A lease with a
+    /// lesser term ends, because the engine has returned to an earlier state. The new term is greater than each earlier one and
+    /// than `term_seen`. Answered by [`Reply::Lease`], with `None` if another node holds the lease.
     AcquireLease {
         /// The feed.
         key: Key,
         /// The greatest term that the node has seen of this feed.
         term_seen: u64,
-        /// How long it lasts.
+        /// Its duration.
         ttl: Duration,
     },
-    /// Lets a lease last for `ttl` from now. Answered by [`Reply::Lease`]; `None`: it was lost.
+    /// Extends a lease to `ttl` from now. Answered by [`Reply::Lease`], with `None` if it was lost.
     RenewLease {
         /// The feed.
         key: Key,
         /// The lease.
         lease: Lease,
-        /// How long it lasts.
+        /// Its duration.
         ttl: Duration,
     },
     /// Ends a lease. Answered by [`Reply::Done`], whether or not it was held.
@@ -267,12 +269,12 @@ pub enum Request {
         key: Key,
         /// The lease.
         lease: Lease,
-        /// How long its term is kept if the feed has no log: then nothing is left.
+        /// Time for which the lease's term is kept if the feed has no log. After that, no state of the feed is left.
         term_ttl: Duration,
     },
-    /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`].
-    /// [`EngineError::Refused`]: the log has no base, may lack newer versions, or is as long as it may be ([`FEED_CHANGES_MAX`],
-    /// [`FEED_CHANGES_BYTES_MAX`]); store the version with a base.
+    /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`]. Answered by
+    /// [`EngineError::Refused`] if the log has no base, may lack newer versions, or has its maximum length ([`FEED_CHANGES_MAX`],
+    /// [`FEED_CHANGES_BYTES_MAX`]). In this case, store the version with a base.
     StoreVersion {
         /// The feed.
         key: Key,
@@ -281,18 +283,18 @@ pub enum Request {
         /// The version.
         version: Version,
     },
-    /// Reads what is kept of a feed. Answered by [`Reply::Feed`]. If versions may have been lost, the log says so, or is `None`.
+    /// Reads the log of a feed. Answered by [`Reply::Feed`]. If versions may have been lost, the log says so, or is `None`.
     LoadFeed {
         /// The feed.
         key: Key,
     },
-    /// Stores a node's record, which lasts for `ttl`, and reads those of all nodes. Answered by [`Reply::Nodes`].
+    /// Stores a node's record for `ttl`, and reads the records of all nodes. Answered by [`Reply::Nodes`].
     Heartbeat {
         /// The node.
         node: NodeId,
         /// The record.
         record: Bytes,
-        /// How long it lasts.
+        /// Its duration.
         ttl: Duration,
     },
     /// Claims a name for a node, unless another node has it, and lets the claim last for `ttl`. Answered by
@@ -302,13 +304,13 @@ pub enum Request {
         name: Arc<str>,
         /// The node.
         owner: NodeId,
-        /// How long the claim lasts. Zero: the node gives it up.
+        /// The duration of the claim. Zero releases it.
         ttl: Duration,
     },
 }
 
 impl Request {
-    /// The size of its largest part. More than [`PAYLOAD_BYTES_MAX`] is refused.
+    /// The size of the request's largest part. More than [`PAYLOAD_BYTES_MAX`] is refused.
     pub(crate) fn largest_payload(&self) -> usize {
         match self {
             Self::Append { payload, .. } => payload.len(),
@@ -324,7 +326,7 @@ impl Request {
 /// An engine's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Where the message was appended.
+    /// The position of the appended message.
     Position(Position),
     /// A part of a history.
     History(History),
@@ -338,7 +340,7 @@ pub enum Reply {
     Nodes(Vec<(NodeId, Bytes)>),
     /// The node that has the name, if there is one.
     Owner(Option<NodeId>),
-    /// It is done.
+    /// The request was carried out.
     Done,
 }
 
@@ -348,7 +350,7 @@ pub enum EngineError {
     /// The engine can't be reached, or didn't answer in time. Whether the request had an effect is unknown.
     #[error("the engine didn't answer: {0}")]
     Unavailable(Arc<str>),
-    /// The engine answered that it can't. The request had no effect.
+    /// The engine refused the request, which had no effect.
     #[error("the engine refused the request: {0}")]
     Refused(Arc<str>),
     /// Another node holds the lease, or holds a later term.
@@ -373,7 +375,7 @@ fn check_size(bytes: usize) -> Result<(), EngineError> {
     }
 }
 
-/// The answer to a request that an engine doesn't make.
+/// The answer to a request that an engine can't send.
 fn failed(error: EngineError) -> Answer {
     Box::pin(std::future::ready(Err(error)))
 }
@@ -398,24 +400,23 @@ pub trait Engine: Send + Sync {
     /// [`EngineError::Full`], or [`EngineError::Refused`] if it is larger than [`PAYLOAD_BYTES_MAX`].
     fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError>;
 
-    /// How much later than a message that was published after it, by another node, a message may reach a node. Zero if all nodes
-    /// use one server.
+    /// Maximum delay of a message behind a message that another node published later. Zero if all nodes use one server.
     fn delay_max(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How long something of a room stays after its messages have reached their age.
+    /// Time for which state of a room stays after its messages have reached their age.
     fn room_grace(&self) -> Duration {
         HEAD_TTL
     }
 
-    /// Sets whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
-    /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.
+    /// Sets whether the node receives the messages of a channel. Until the engine has made the change, messages may still arrive
+    /// or be missed. A node is always subscribed to its own [`Channel::Node`] and to [`Channel::Nodes`].
     fn set_interest(&self, channel: Channel, is_interested: bool);
 
-    /// Makes a request. Requests of one node about one topic take effect in the order of the calls; a [`Request::History`] or
-    /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that what the answer lacks arrives as a
-    /// message.
+    /// Makes a request. Requests of one node about one topic take effect in the order of the calls. A [`Request::History`] or
+    /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that messages that the answer lacks
+    /// arrive as messages.
     fn request(&self, request: Request) -> Answer;
 
     /// Messages and requests that wait for the server.

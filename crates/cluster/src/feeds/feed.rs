@@ -73,7 +73,7 @@ pub(super) struct Feed {
     pub(super) check_at: Instant,
     /// The timer in [`super::Feeds::due`].
     pub(super) due: Option<Instant>,
-    /// The place that was counted last.
+    /// The kind under which this key was last counted.
     pub(super) cold: Cold,
 }
 

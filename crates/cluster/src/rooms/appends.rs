@@ -1,12 +1,12 @@
-//! Messages on their way to the engine.
+//! Messages in transit to the engine.
 //!
-//! A publisher with a ticket waits for the decision before it publishes again, so messages with tickets are of different
-//! publishers, and may overtake each other. Those without one keep their order: one at a time is in flight, alone in its room.
-//! Otherwise a message that is sent again could follow one that was published after it.
+//! A publisher with a ticket waits for the decision before it publishes again. So messages with tickets come from different
+//! publishers, and may overtake each other. Messages without a ticket keep their order: at most one is in flight, and no other
+//! message of its room. Otherwise, a message that is sent again could follow a later one.
 //!
 //! **Invariants.** Each message is decided once. It isn't sent any more when its time is over, so its publisher's next message
-//! follows it. Each attempt has the same idempotency key, so a message has one position in an epoch. An engine that has lost its data doesn't
-//! know the key: it stores the message again, in a new epoch.
+//! follows it. Each attempt has the same idempotency key, so a message has one position in an epoch. An engine that has lost its
+//! data doesn't know the key, and stores the message again, in a new epoch.
 
 use crate::NodeId;
 use crate::engine::{EngineError, Reply, Request};
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use stentor_hub::{HistoryLimits, Room};
 use stentor_ports::Denial;
 
-/// Maximum number of messages that wait for the engine,
+/// Maximum number of messages that wait for the engine.
 pub(super) const APPENDS_MAX: usize = 512;
-/// and of their bytes. One message may be larger.
+/// Maximum size of these messages. A single message may be larger.
 pub(super) const APPENDS_BYTES_MAX: usize = 8 << 20;
 /// Delay before messages are sent again.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
 
-/// The next step for a message. `P` names a publisher that waits.
+/// The next step for a message. `P` names a waiting publisher.
 pub(super) enum Step<P> {
-    /// Sends it, to be answered with [`Appends::handle_reply`].
+    /// Sends the request. Pass its answer to [`Appends::handle_reply`].
     Send(u64, Request),
-    /// The publisher's message is in the history, or why not.
+    /// Reports to the publisher that its message is in the history, or why not.
     Decide(P, Result<(), Denial>),
 }
 
@@ -39,7 +39,7 @@ struct Append<P> {
     key: Arc<str>,
     publisher: Option<P>,
     deadline: Instant,
-    /// Whether it may have reached the engine.
+    /// `true` if the message may have reached the engine.
     is_unknown: bool,
 }
 
@@ -48,7 +48,7 @@ struct Append<P> {
 struct Lane {
     queue: VecDeque<u64>,
     in_flight: usize,
-    /// The one in flight has no ticket.
+    /// `true` if the message in flight has no ticket.
     is_exclusive: bool,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Appends<P> {
     appends: HashMap<u64, Append<P>>,
     lanes: HashMap<Room, Lane>,
     bytes: usize,
-    /// To be sent again, in this order.
+    /// Messages to send again, in this order.
     stalled: VecDeque<u64>,
     retry_at: Option<Instant>,
     steps: VecDeque<Step<P>>,
@@ -68,7 +68,7 @@ pub(super) struct Appends<P> {
 }
 
 impl<P> Appends<P> {
-    /// Messages of `node`, each of which is decided within about `timeout`.
+    /// Makes the queue of `node`'s messages, each of which is decided within about `timeout`.
     pub(super) fn new(node: NodeId, timeout: Duration) -> Self {
         Self {
             node,
@@ -92,7 +92,7 @@ impl<P> Appends<P> {
         self.bytes
     }
 
-    /// Messages that the engine didn't confirm in time.
+    /// The number of messages that the engine didn't confirm in time.
     pub(super) fn failures(&self) -> u64 {
         self.failures
     }
@@ -105,7 +105,7 @@ impl<P> Appends<P> {
         self.retry_at
     }
 
-    /// A message was published on this node.
+    /// Adds a message that was published on this node.
     pub(super) fn handle_publish(
         &mut self,
         now: Instant,
@@ -132,7 +132,7 @@ impl<P> Appends<P> {
         Ok(())
     }
 
-    /// The engine has answered.
+    /// Handles an answer of the engine.
     pub(super) fn handle_reply(&mut self, now: Instant, id: u64, reply: Result<Reply, EngineError>) {
         let Some(append) = self.appends.get_mut(&id) else { return };
         match reply {
@@ -149,7 +149,7 @@ impl<P> Appends<P> {
         }
     }
 
-    /// Something is due.
+    /// Handles timeouts that are due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.retry_at.is_none_or(|at| at > now) {
             return;
@@ -160,7 +160,7 @@ impl<P> Appends<P> {
         }
     }
 
-    /// Sends what may be sent of a room.
+    /// Sends those messages of a room that may be sent now.
     fn advance(&mut self, now: Instant, room: &Room) {
         while let Some(lane) = self.lanes.get_mut(room)
             && let Some(id) = lane.queue.front().copied()

@@ -14,13 +14,14 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
-/// A part of the time until the core refuses a message itself. So the decision comes first, with its reason.
+/// The share of the decision timeout after which a message is refused. So the decision, with its reason, arrives before the
+/// core's own timeout.
 const APPEND_TIMEOUT_SHARE: f64 = 0.8;
 
-/// How often a room is looked at whose history is being read.
+/// Interval between checks of a room whose history is being read.
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The publisher that waits for the engine to have a message.
+/// A publisher that waits until the engine has stored its message.
 pub(crate) enum Publisher {
     /// A client, on its core.
     Client(PermissionReply),
@@ -42,13 +43,13 @@ pub(crate) struct RoomDriver {
     rooms: Mutex<Rooms<Publisher>>,
     /// Size of the machine's queues. Changes only while it is locked.
     charge: Charge,
-    /// The machine has outputs.
+    /// Notified when the machine has outputs.
     changed: Notify,
-    /// Updates have left the machine.
+    /// Notified when updates have left the machine.
     drained: Notify,
-    /// The rounds of [`Self::run`] that have begun,
+    /// Number of rounds of [`Self::run`] that have begun.
     rounds_begun: AtomicU64,
-    /// and the last one that has carried out all that the machine wanted.
+    /// The last round that has carried out all outputs of the machine.
     round_done: watch::Sender<u64>,
 }
 
@@ -57,7 +58,7 @@ fn now() -> Instant {
 }
 
 impl RoomDriver {
-    /// Rooms of `node`, which keep history as `history` says. A publisher waits for `decision_timeout`.
+    /// Makes the rooms of `node`, whose histories `history` configures. A publisher waits for `decision_timeout`.
     pub(crate) fn new(
         node: NodeId,
         history: Vec<(String, HistoryLimits)>,
@@ -80,7 +81,7 @@ impl RoomDriver {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the machine, and charges what waits in it then.
+    /// Changes the machine, and charges the memory of its queues.
     fn change<R>(&self, change: impl FnOnce(&mut Rooms<Publisher>) -> R) -> R {
         let mut rooms = self.rooms();
         let result = change(&mut rooms);
@@ -97,7 +98,7 @@ impl RoomDriver {
         self.rooms().keeps_history(room)
     }
 
-    /// A message was published on this node, by a client at the address `source` or by a backend, perhaps with the idempotency key of its
+    /// Publishes a message of a client at the address `source`, or of a backend, with the optional idempotency key of its
     /// publisher. Returns the publisher if there is no room for it.
     pub(crate) fn publish(
         &self,
@@ -111,7 +112,7 @@ impl RoomDriver {
         result
     }
 
-    /// The engine knows the node's interest in a room already.
+    /// Sets whether the node has subscribers of a room. The engine already knows.
     pub(crate) fn set_interest(&self, room: &Room, has_subscribers: bool) {
         self.change(|rooms| rooms.handle_interest(room, has_subscribers));
         self.changed.notify_one();
@@ -122,7 +123,7 @@ impl RoomDriver {
         self.rooms().is_reading(room)
     }
 
-    /// Waits until the cores have what the engine has by now of these rooms, or were notified of gaps.
+    /// Waits until the cores have all messages that the engine now has of these rooms, or were notified of gaps.
     pub(crate) async fn catch_up(&self, rooms: &[Room]) {
         let begun: Vec<(&Room, u64)> = self.change(|all| {
             let kept = rooms.iter().filter(|room| all.keeps_history(room)).collect::<Vec<_>>();
@@ -137,24 +138,24 @@ impl RoomDriver {
         self.flush().await;
     }
 
-    /// A member here has a position that its core can't place.
+    /// Confirms a room for a member on this node whose position its core doesn't know.
     pub(crate) fn confirm(&self, room: &Room) {
         self.change(|rooms| rooms.handle_confirm(room));
         self.changed.notify_one();
     }
 
-    /// The connection to the engine is lost.
+    /// Handles the loss of the connection to the engine.
     pub(crate) fn handle_disconnected(&self) {
         self.rooms().handle_disconnected();
     }
 
-    /// The engine is connected, for the first time or again.
+    /// Handles a new connection to the engine, the first one or a later one.
     pub(crate) fn handle_connected(&self) {
         self.change(|rooms| rooms.handle_connected(now()));
         self.changed.notify_one();
     }
 
-    /// A message arrived. Waits while too many wait for the data plane.
+    /// Handles an arrived message. Waits while too many messages wait for the data plane.
     pub(crate) async fn handle_message(&self, room: &Room, position: Position, content: Option<Content>) {
         while self.rooms().is_full() {
             self.drained.notified().await;
@@ -163,7 +164,7 @@ impl RoomDriver {
         self.changed.notify_one();
     }
 
-    /// Waits until the data plane has the messages that have arrived, but for those of rooms whose history is being read.
+    /// Waits until the data plane has all messages that have arrived, except those of rooms whose history is being read.
     pub(crate) async fn flush(&self) {
         let next = self.rounds_begun.load(Ordering::Relaxed) + 1;
         self.changed.notify_one();
@@ -171,7 +172,7 @@ impl RoomDriver {
         let _ = self.round_done.subscribe().wait_for(|done| *done >= next).await;
     }
 
-    /// Carries out what the machine wants, for ever. `decode` reads the content of a message.
+    /// Carries out the outputs of the machine, for ever. `decode` reads the content of a message.
     pub(crate) async fn run(
         &self,
         engine: &dyn Engine,

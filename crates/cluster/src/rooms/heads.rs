@@ -13,7 +13,7 @@ impl<P> Rooms<P> {
         self.compare(now);
     }
 
-    /// Asks for the heads of the next rooms.
+    /// Requests the heads of the next rooms.
     pub(super) fn compare(&mut self, now: Instant) {
         let mut asked = Vec::new();
         while asked.len() < HEADS_MAX

@@ -1,7 +1,7 @@
 //! Rooms with history of a cluster: the engine orders them for all nodes. Sans-I/O.
 //!
-//! A message that is published here goes to the engine ([`appends`]), and reaches members when it comes back with its
-//! position, as on all nodes. For each room with subscribers, the node knows what its core has, and delivers what follows:
+//! A message of this node goes to the engine ([`appends`]), and reaches members when the engine returns it with its position, as
+//! on all nodes. For each room with subscribers, the node knows the last position of its core, and delivers later messages:
 //!
 //! ```text
 //!              subscribers            read                 the next message ┐
@@ -39,18 +39,18 @@ use stentor_hub::{Data, Epoch, HistoryLimits, Position, Room, ShrinkingMap, hist
 use stentor_ports::{Broadcast, Denial, PublicId, RoomUpdate};
 pub(crate) use vacant::VacantRooms;
 
-/// How often newest positions are compared with the engine's. Twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for which an engine
-/// keeps them then.
+/// Interval at which newest positions are compared with the engine's: twice within [`HEAD_TTL`](crate::engine::HEAD_TTL), for
+/// which an engine keeps them after each request.
 const HEADS_INTERVAL: Duration = Duration::from_secs(24);
 /// Maximum number of rooms in a request for newest positions.
 const HEADS_MAX: usize = 256;
-/// Maximum number of histories that are read at a time,
+/// Maximum number of histories that are read at the same time.
 const READS_MAX: usize = 16;
-/// and of messages per request.
+/// Maximum number of messages per request.
 const READ_MESSAGES_MAX: usize = 1_000;
-/// Delay before a request that failed is made again.
+/// Delay before a failed request is repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// When updates of this size wait for the data plane, the node takes no more.
+/// Size of the updates waiting for the data plane at which the node takes no more messages.
 const UPDATES_BYTES_MAX: usize = 8 << 20;
 
 /// The content of a message, and the sessions that don't receive it.
@@ -78,11 +78,11 @@ impl From<Broadcast> for Content {
 /// An output of the machine. `P` names a publisher that waits.
 #[derive(Debug)]
 pub(crate) enum Output<P> {
-    /// A request to the engine, to be answered with [`Rooms::handle_reply`].
+    /// A request to the engine. Pass its answer to [`Rooms::handle_reply`].
     Request(u64, Request),
-    /// Whether the history has a publisher's message.
+    /// The decision about a publisher's message.
     Decide(P, Result<(), Denial>),
-    /// News for the core of a room.
+    /// An update for the core of a room.
     Room(Room, RoomUpdate),
 }
 
@@ -93,33 +93,33 @@ enum Asked {
     Read(Room, u64),
     /// The end of an epoch that the engine has returned to, of a room in one of its incarnations.
     End(Room, u64, Epoch),
-    /// The heads of rooms, with their incarnations and what their cores have.
+    /// The heads of rooms, with their incarnations and the positions of their cores.
     Heads(Vec<(Room, u64, Position)>),
 }
 
-/// Figures.
+/// Metrics of rooms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RoomStats {
-    /// Rooms with history that have subscribers here.
+    /// Number of rooms with history that have subscribers on this node.
     pub(crate) rooms: usize,
-    /// Rooms whose history is being read, or will be.
+    /// Number of rooms whose history is being read, or will be.
     pub(crate) reading: usize,
     pub(crate) appends: usize,
     pub(crate) append_bytes: usize,
     pub(crate) appends_failed: u64,
     /// Bytes of messages that wait for a read or for the data plane.
     pub(crate) waiting_bytes: usize,
-    /// Gaps that a read has closed.
+    /// Number of gaps that a read has closed.
     pub(crate) recovered: u64,
     pub(crate) resyncs: BTreeMap<Resync, u64>,
-    /// Rooms without subscribers here that the engine has because of clients of this node, and messages to further ones.
+    /// Number of rooms without subscribers on this node that the engine stores because of this node's clients.
     pub(crate) vacant: usize,
     pub(crate) vacant_refused: u64,
 }
 
 struct Queued<P> {
     output: Output<P>,
-    /// Of an update: of which incarnation of the room.
+    /// The incarnation of the room to which an update belongs.
     incarnation: u64,
     bytes: usize,
 }
@@ -132,25 +132,25 @@ pub(crate) struct Rooms<P> {
     appends: Appends<P>,
     asked: ShrinkingMap<u64, Asked>,
     drawn: u64,
-    /// The connection to the engine isn't the first one.
+    /// `true` if the connection to the engine isn't the first one.
     may_have_missed: bool,
-    /// Rooms whose history is to be read, in this order.
+    /// Rooms whose history must be read, in this order.
     to_read: BTreeMap<u64, Room>,
-    /// Reads without an answer.
+    /// Number of reads without an answer.
     reads: usize,
-    /// A read has failed: the next ones wait until then.
+    /// The time until which reads wait, because one has failed.
     read_at: Option<Instant>,
-    /// Rooms whose heads are to be compared, with their incarnations.
+    /// Rooms whose heads must be compared, with their incarnations.
     to_compare: VecDeque<(Room, u64)>,
-    /// The request that asks for heads.
+    /// The open request for heads.
     comparing: Option<u64>,
-    /// When to compare, or to ask again.
+    /// The time of the next comparison, or of the next attempt.
     compare_at: Option<Instant>,
     outputs: VecDeque<Queued<P>>,
     output_bytes: usize,
     /// Bytes of messages that wait for reads of their rooms.
     waiting_bytes: usize,
-    /// Epochs of rooms that members have left behind. They receive no message of them any more.
+    /// Replaced epochs of rooms. Members receive no further messages of these epochs.
     replaced: Replaced,
     random: fastrand::Rng,
     recovered: u64,
@@ -158,8 +158,8 @@ pub(crate) struct Rooms<P> {
 }
 
 impl<P> Rooms<P> {
-    /// No rooms yet. `history`: which rooms keep history, by the longest prefix of their names. Messages are decided within
-    /// about `append_timeout`.
+    /// Makes the machine without rooms. `history` lists the rooms with history, by the longest prefix of their names. Messages
+    /// are decided within about `append_timeout`.
     pub(crate) fn new(
         node: NodeId,
         history: Vec<(String, HistoryLimits)>,
@@ -207,7 +207,7 @@ impl<P> Rooms<P> {
                 continue;
             };
             self.output_bytes -= bytes;
-            // The core has forgotten what it had.
+            // The core has dropped the room's state in the meantime.
             let is_stale = matches!(&output, Output::Room(room, _)
                 if self.rooms.get(room).is_none_or(|state| state.incarnation != incarnation));
             if !is_stale {
@@ -216,18 +216,18 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// When [`Rooms::handle_timeout`] is due.
+    /// The time at which [`Rooms::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.appends.poll_timeout(), self.read_at, self.compare_at, self.vacant.poll_timeout()];
         due.into_iter().flatten().min()
     }
 
-    /// Whether so many updates wait for the data plane that messages should wait.
+    /// Whether too many updates wait for the data plane, so that messages should wait.
     pub(crate) fn is_full(&self) -> bool {
         self.output_bytes >= UPDATES_BYTES_MAX
     }
 
-    /// Bytes of all messages that wait here, and of replaced epochs.
+    /// Size of all waiting messages, and of replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
         self.appends.bytes() + self.waiting_bytes + self.output_bytes + self.replaced.held_bytes()
     }
@@ -252,11 +252,11 @@ impl<P> Rooms<P> {
         self.rooms.get(room).is_some_and(|state| state.reading() != Reading::No)
     }
 
-    /// A message was published on this node, by a client at the address `source` or by a backend, perhaps with the idempotency key of its
-    /// publisher.
+    /// Adds a message that was published on this node by a client at the address `source` or by a backend, with the optional
+    /// idempotency key of its publisher.
     ///
     /// # Errors
-    /// As much waits as may: with the publisher.
+    /// The queue is full. Returns the publisher.
     pub(crate) fn handle_publish(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl<P> Rooms<P> {
         (publisher, source): (Option<P>, Option<u64>),
         key: Option<Arc<str>>,
     ) -> Result<(), Option<P>> {
-        // A message to another room isn't handed to this machine.
+        // A message to another room isn't passed to this machine.
         let limits = history_limits(&self.history, room).unwrap_or(NO_HISTORY);
         let admitted = match source {
             _ if payload.len() > PAYLOAD_BYTES_MAX => {
@@ -285,7 +285,7 @@ impl<P> Rooms<P> {
         Ok(())
     }
 
-    /// The node has subscribers of a room, whose core has forgotten it, or none any more.
+    /// Handles that the node has subscribers of a room, whose core has dropped its state, or has none any more.
     pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
         let Some(limits) = history_limits(&self.history, room) else { return };
         if let Some(state) = self.vacate(room) {
@@ -302,35 +302,35 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// A member on this node has a position that its core can't place.
+    /// Handles that a member on this node has a position that its core doesn't know.
     pub(crate) fn handle_confirm(&mut self, room: &Room) {
         self.change(room, |state, _| state.handle_confirm());
     }
 
-    /// A room's core has to have what the engine has by now. Returns what [`Rooms::is_read`] needs.
+    /// Makes sure that a room's core has all messages that the engine has now. Returns the argument for [`Rooms::is_read`].
     pub(crate) fn handle_prove(&mut self, room: &Room) -> u64 {
         let now = self.drawn;
         self.change(room, |state, _| state.handle_prove());
         now
     }
 
-    /// Whether a room's core has what the engine had when `since` was returned, or was notified of a gap. `true` for a room without
-    /// subscribers or without history.
+    /// Whether a room's core has all messages that the engine had when `since` was returned, or was notified of a gap. `true` for
+    /// a room without subscribers or without history.
     pub(crate) fn is_read(&self, room: &Room, since: u64) -> bool {
         self.rooms.get(room).is_none_or(|state| state.is_read(since))
     }
 
-    /// A message of a room with history arrived. `content`: `None` if it can't be read.
+    /// Handles an arrived message of a room with history. `content` is `None` if it can't be read.
     pub(crate) fn handle_message(&mut self, room: &Room, position: Position, content: Option<Content>) {
         self.change(room, |state, news| state.handle_message(position, content, news));
     }
 
-    /// The connection to the engine is lost, or messages from it were dropped.
+    /// Handles the loss of the connection to the engine, or of messages from it.
     pub(crate) fn handle_disconnected(&mut self) {
         self.may_have_missed = true;
     }
 
-    /// The engine is connected, for the first time or again: messages may have been missed.
+    /// Handles a new connection to the engine. If it isn't the first one, messages may have been missed.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.read_at = None;
         // Reads before the first report of a connection were made on it.
@@ -344,7 +344,7 @@ impl<P> Rooms<P> {
         self.start_reads();
     }
 
-    /// The engine has answered. `decode` reads the content of a message.
+    /// Handles an answer of the engine. `decode` reads the content of a message.
     pub(crate) fn handle_reply(
         &mut self,
         now: Instant,
@@ -375,7 +375,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Something is due.
+    /// Handles timeouts that are due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.vacant.expire(now);
         self.appends.handle_timeout(now);
@@ -418,7 +418,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Changes the state of a room, and passes on what follows. Returns whether members miss messages.
+    /// Changes the state of a room, and carries out the effects. Returns whether members miss messages.
     fn change(&mut self, room: &Room, change: impl FnOnce(&mut RoomState, &mut News) -> Next) -> bool {
         let Some(state) = self.rooms.get_mut(room) else { return false };
         let mut news = News::default();
@@ -442,7 +442,7 @@ impl<P> Rooms<P> {
         !news.resyncs.is_empty()
     }
 
-    /// The history of a room has to be read.
+    /// Schedules a read of a room's history.
     fn read(&mut self, room: &Room) {
         let number = self.draw();
         if let Some(state) = self.rooms.get_mut(room) {
@@ -517,7 +517,8 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// The engine has returned to an epoch of a room whose messages members have had: it has to begin another one.
+    /// Ends an epoch to which the engine has returned and whose messages members have received. The engine must begin another
+    /// one.
     fn end_epoch(&mut self, room: &Room, epoch: Epoch) {
         let number = self.draw();
         let Some(state) = self.rooms.get_mut(room) else { return };

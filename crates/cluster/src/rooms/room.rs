@@ -1,4 +1,4 @@
-//! A room with history: the messages that the node's core has, and those that have to be read.
+//! A room with history: the position of the node's core, and the messages that must be read.
 
 use super::Content;
 use super::vacant::Trace;
@@ -7,28 +7,28 @@ use std::collections::VecDeque;
 use stentor_hub::{Epoch, HistoryLimits, HistoryMessage, Position};
 use stentor_ports::RoomUpdate;
 
-/// Maximum number of messages that wait for a read of the room's history,
+/// Maximum number of messages that wait for a read of the room's history.
 const WAITING_MAX: usize = 256;
-/// and of their bytes. One message may be larger.
+/// Maximum size of these messages. A single message may be larger.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-/// A room is confirmed after this number of additional reads, even if members come all the time. Members that came during the last one
-/// may be notified of a gap that is none.
+/// Maximum number of additional reads before a room is confirmed, even if further members arrive. Members that arrive during the
+/// last read may be notified of a gap that doesn't exist.
 const CONFIRM_READS_MAX: u32 = 3;
-/// The room never had a message, as far as the engine knows.
+/// The position of a room that never had a message, according to the engine.
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 
-/// Why members are notified that they may have missed messages.
+/// The reason for notifying members that they may have missed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Resync {
-    /// The history doesn't reach back to what was missed.
+    /// The history doesn't reach back to the missed messages.
     Truncated,
     /// The engine has begun another epoch.
     Epoch,
-    /// The engine has forgotten the room.
+    /// The engine has lost the room.
     Forgotten,
-    /// The engine is behind what it has published.
+    /// The engine has returned to an earlier position.
     RolledBack,
-    /// The room had no message, and messages may have come and gone while the connection was lost.
+    /// The room had no message, and messages may have been published and expired while the connection was lost.
     Unproven,
     /// A message isn't an authentic frame of this version.
     Unreadable,
@@ -47,7 +47,7 @@ impl Resync {
         Self::Refused,
     ];
 
-    /// For a metric.
+    /// The label in metrics.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Truncated => "truncated",
@@ -66,27 +66,27 @@ impl Resync {
 pub(super) struct News {
     pub(super) updates: Vec<RoomUpdate>,
     pub(super) resyncs: Vec<Resync>,
-    /// The epoch that another one has replaced.
+    /// The replaced epoch.
     pub(super) replaced: Option<Epoch>,
 }
 
-/// Whether the history is being read.
+/// The state of reading the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     No,
-    /// It will be, in the order of these numbers.
+    /// The read is scheduled, in the order of these numbers.
     Due(u64),
-    /// The request with this number asks.
+    /// The request with this number reads.
     Asked(u64),
 }
 
-/// Whether members wait for what the engine has.
+/// The state of members that wait for the engine's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confirm {
     No,
-    /// The next read will tell.
+    /// They wait for the next read.
     Wanted,
-    /// A read that began since will tell.
+    /// They wait for a read that has begun since.
     Asked,
 }
 
@@ -96,7 +96,7 @@ enum Confirm {
 pub(super) enum Next {
     /// No work.
     Idle,
-    /// The history has to be read.
+    /// The history must be read.
     Read,
 }
 
@@ -105,31 +105,31 @@ pub(super) type Arrived = (Position, Option<Content>);
 
 /// A room with subscribers on this node.
 pub(super) struct RoomState {
-    /// Tells apart two times at which the room has subscribers.
+    /// Distinguishes periods in which the room has subscribers.
     pub(super) incarnation: u64,
     pub(super) limits: HistoryLimits,
-    /// The messages of this node's clients. `None`: there were none.
+    /// The messages of this node's clients. `None` if there were none.
     pub(super) trace: Option<Trace>,
     reading: Reading,
     confirm: Confirm,
-    /// Additional reads for members that came during one.
+    /// Number of additional reads for members that arrived during one.
     confirm_reads: u32,
-    /// The position up to which the core has the room. `None`: the core waits for the history.
+    /// The position of the core. `None` while the core waits for the history.
     newest: Option<Position>,
-    /// The history for the core, as far as it is read: the position that it follows, and its messages.
+    /// The part of the history that has been read for the core: the position that it follows, and its messages.
     partial: Option<(Position, Vec<HistoryMessage>)>,
     /// Messages that arrived during the read.
     waiting: VecDeque<Arrived>,
     waiting_bytes: usize,
-    /// Messages that arrived during the read were dropped.
+    /// `true` if messages that arrived during the read were dropped.
     has_dropped: bool,
-    /// A read has to begin that hasn't begun yet, whatever the current one returns.
+    /// `true` if another read must begin, whatever the current one returns.
     needs_read: bool,
-    /// Number of the last request whose answer the core has whole: what the engine had when it was made.
+    /// Number of the last request whose answer the core has completely: the engine's messages at the time of the request.
     read_at: u64,
-    /// The connection was lost since it was last sure that nothing is missing.
+    /// `true` if the connection was lost since the room was last known to be complete.
     is_unproven: bool,
-    /// The message that is missing at least.
+    /// A message that is known to be missing.
     seen: Option<Position>,
 }
 
@@ -171,57 +171,57 @@ impl RoomState {
         self.reading
     }
 
-    /// A read is due. Messages wait for it.
+    /// Schedules a read. Messages wait for it.
     pub(super) fn set_due(&mut self, number: u64) {
         self.reading = Reading::Due(number);
     }
 
-    /// The request with this number reads the history. Returns from where.
+    /// Begins a read with the request of this number. Returns the position to read from.
     pub(super) fn ask(&mut self, number: u64) -> Position {
         self.reading = Reading::Asked(number);
         if self.confirm == Confirm::Wanted {
             self.confirm = Confirm::Asked;
         }
-        // The answer has what has arrived until now.
+        // The answer contains the messages that have arrived until now.
         self.waiting.clear();
         (self.waiting_bytes, self.has_dropped, self.needs_read) = (0, false, false);
         let partial = self.partial.as_ref().map(|(after, messages)| end(*after, messages));
         self.newest.or(partial).unwrap_or(START)
     }
 
-    /// The request with this number ends an epoch of the room. Messages wait for it.
+    /// Notes that the request with this number ends an epoch of the room. Messages wait for it.
     pub(super) fn wait_for_end(&mut self, number: u64) {
         self.reading = Reading::Asked(number);
     }
 
-    /// A member waits until the core has what the engine has by now.
+    /// Handles a member that waits until the core has the engine's current messages.
     pub(super) fn handle_confirm(&mut self) -> Next {
         self.confirm = Confirm::Wanted;
         if self.reading == Reading::No { Next::Read } else { Next::Idle }
     }
 
-    /// The core has to have what the engine has by now.
+    /// Makes sure that the core has the engine's current messages.
     pub(super) fn handle_prove(&mut self) -> Next {
         self.needs_read = true;
         if self.reading == Reading::No { Next::Read } else { Next::Idle }
     }
 
-    /// Whether the core has what the engine had when a request with a number above `after` was made.
+    /// Whether the core has the messages that the engine had when a request with a number above `after` was made.
     pub(super) fn is_read(&self, after: u64) -> bool {
         self.read_at > after
     }
 
-    /// The connection to the engine was lost and is there again.
+    /// Handles that the connection to the engine was lost and is established again.
     pub(super) fn handle_connected(&mut self) -> Next {
         self.is_unproven = true;
         match self.reading {
             Reading::No | Reading::Due(_) => Next::Idle,
-            // The answer may lack what followed it.
+            // The answer may lack later messages.
             Reading::Asked(_) => Next::Read,
         }
     }
 
-    /// A message arrived.
+    /// Handles an arrived message.
     pub(super) fn handle_message(
         &mut self,
         position: Position,
@@ -235,8 +235,8 @@ impl RoomState {
         if covers(newest, position) {
             return Next::Idle;
         }
-        // Anybody who reaches the engine can write to the channel: a position counts with an authentic message only, and the
-        // history says which message has it.
+        // Any client of the engine can write to the channel. A position counts only with an authentic message, and the history
+        // determines which message has it.
         let Some(Content { event, data, except_rooms, except_sessions }) = content else { return Next::Read };
         let follows = position.epoch == newest.epoch && position.offset == newest.offset + 1;
         let is_first = newest == START && position.offset == 1 && !self.is_unproven;
@@ -250,7 +250,7 @@ impl RoomState {
         Next::Idle
     }
 
-    /// The engine says what the newest position is. `asked_at`: what the core had when it was asked.
+    /// Handles the engine's newest position. `asked_at` is the core's position at the time of the request.
     pub(super) fn handle_head(
         &mut self,
         asked_at: Position,
@@ -271,7 +271,7 @@ impl RoomState {
             None => false,
         };
         if newest == START && !is_complete {
-            // Its first message didn't arrive: others may have come and gone before.
+            // The room's first message didn't arrive, so others may have been published and expired before.
             self.is_unproven = true;
         }
         if is_complete {
@@ -281,7 +281,7 @@ impl RoomState {
         Next::Read
     }
 
-    /// A part of the history, with its messages decoded.
+    /// Handles a part of the history with its decoded messages.
     pub(super) fn handle_history(
         &mut self,
         history: &History,
@@ -328,7 +328,7 @@ impl RoomState {
         let is_full = self.waiting.len() >= WAITING_MAX
             || (self.waiting_bytes + bytes > WAITING_BYTES_MAX && !self.waiting.is_empty());
         if is_full {
-            // Another read will have them.
+            // Another read returns them.
             self.waiting.clear();
             self.waiting_bytes = 0;
             self.has_dropped = true;
@@ -337,7 +337,7 @@ impl RoomState {
         self.waiting.push_back((position, content));
     }
 
-    /// The history is read: messages that arrived meanwhile follow.
+    /// Ends the read, and delivers the messages that arrived meanwhile.
     fn finish(&mut self, news: &mut News) -> Next {
         let reading = std::mem::replace(&mut self.reading, Reading::No);
         self.is_unproven = false;
@@ -370,7 +370,7 @@ impl RoomState {
         Next::Idle
     }
 
-    /// The core gets its first news of the room.
+    /// Makes the first update of the room for its core.
     fn begin(&mut self, after: Position, messages: Vec<HistoryMessage>, news: &mut News) {
         self.newest = Some(end(after, &messages));
         news.updates.push(RoomUpdate::History { after, messages });
@@ -400,7 +400,7 @@ impl RoomState {
         self.partial = Some((after, messages));
     }
 
-    /// Delivers what the core has missed, as far as it was read. The answer begins after `start`.
+    /// Delivers the read part of the messages that the core has missed. The answer begins after `start`.
     fn fill(
         &mut self,
         newest: Position,
@@ -417,7 +417,7 @@ impl RoomState {
         } else if newest.epoch != head.epoch {
             self.resync(start, Resync::Epoch, news);
         } else if newest.offset > head.offset {
-            // The messages of both can't be compared.
+            // Messages of the two positions can't be compared.
             return self.resync(head, Resync::RolledBack, news);
         }
         let mut missed = Vec::new();
@@ -448,19 +448,19 @@ impl RoomState {
         }
     }
 
-    /// Delivers messages that follow what the core has.
+    /// Delivers messages that follow the core's position.
     fn deliver(&mut self, messages: &mut Vec<HistoryMessage>, news: &mut News) {
         if let (Some(after), false) = (self.newest, messages.is_empty()) {
             self.begin(after, std::mem::take(messages), news);
         }
     }
 
-    /// The core continues at `after`, and announces a gap to its members.
+    /// Continues the core at `after`, and announces a gap to its members.
     fn resync(&mut self, after: Position, reason: Resync, news: &mut News) {
         let newest = self.newest.unwrap_or(START);
         let mut continue_at = |after| news.updates.push(RoomUpdate::History { after, messages: Vec::new() });
-        // The core sees no gap behind an empty room, nor one that leads back: it takes a detour, by a room that isn't empty,
-        // or by one that is.
+        // The core sees neither a gap after an empty room nor one that leads back. So it is led through another position first:
+        // of a room that isn't empty, or of an empty one.
         if newest.epoch == Epoch::NONE {
             let epoch = if after.epoch == Epoch(1) { Epoch(2) } else { Epoch(1) };
             continue_at(Position { epoch, offset: 0 });

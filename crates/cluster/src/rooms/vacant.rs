@@ -1,9 +1,9 @@
 //! Vacant rooms: rooms with history that clients of this node have published to, and that have no subscribers on this node.
 //!
-//! A rule may let clients publish to rooms of any name, and the engine keeps each such room until its messages have reached their age. So
-//! the number of vacant rooms that a node causes in the engine is bounded. An address may add a room while it has fewer than the number of
-//! rooms that are left. It counts with at most half of the maximum, so that it takes no more than half, and keeps no other address from
-//! publishing.
+//! A rule may allow clients to publish to rooms of any name, and the engine stores each such room until its messages have reached
+//! their age. So the number of vacant rooms that a node causes in the engine is bounded. An address may add a room while it has
+//! fewer rooms than are still free. It counts with at most half of the maximum, so that it takes at most half, and prevents no
+//! other address from publishing.
 //!
 //! A room with subscribers on this node doesn't count before the last one has left. The memory of sessions bounds such rooms.
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use stentor_hub::{Room, ShrinkingMap, history_limits};
 use stentor_ports::{Charge, Class, Denial, Ledger};
 
-/// A greater age of messages counts as this one.
+/// Maximum age of messages. A greater one counts as this one.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Memory for a room besides its name: its places in both tables, half filled.
 const ROOM_BYTES: usize = 2 * size_of::<(Instant, Room)>() + 2 * size_of::<(Room, Trace)>();
@@ -23,7 +23,7 @@ const ROOM_BYTES: usize = 2 * size_of::<(Instant, Room)>() + 2 * size_of::<(Room
 /// The messages that clients of this node have published to a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Trace {
-    /// When the engine has forgotten them.
+    /// The time at which the engine removes the messages.
     until: Instant,
     /// The address of the client that published the first one.
     source: u64,
@@ -32,20 +32,20 @@ pub(super) struct Trace {
 /// The vacant rooms of a node.
 pub(crate) struct VacantRooms {
     max: usize,
-    /// How long a room stays in the engine after its messages have reached their age.
+    /// Time for which a room stays in the engine after its messages have reached their age.
     grace: Duration,
     rooms: ShrinkingMap<Room, Trace>,
     due: BTreeSet<(Instant, Room)>,
     /// The number of rooms of each address.
     sources: ShrinkingMap<u64, usize>,
-    /// Rooms of all addresses, of each at most half of the maximum.
+    /// Number of rooms of all addresses. An address counts with at most half of the maximum.
     counted: usize,
     refused: u64,
     charge: Charge,
 }
 
 impl VacantRooms {
-    /// No rooms yet, of at most `max`. The engine keeps each for `grace` after its messages have reached their age.
+    /// An empty set of at most `max` rooms. The engine keeps each for `grace` after its messages have reached their age.
     pub(crate) fn new(max: usize, grace: Duration, ledger: Arc<Ledger>) -> Self {
         Self {
             max,
@@ -120,7 +120,7 @@ impl<P> Rooms<P> {
     /// A client at this address publishes to a room.
     ///
     /// # Errors
-    /// The engine has as many vacant rooms because of this node, or of this address, as it may.
+    /// The maximum number of vacant rooms of this node, or of this address, is reached.
     pub(super) fn admit(&mut self, now: Instant, room: &Room, source: u64) -> Result<(), Denial> {
         self.vacant.expire(now);
         let known = match self.rooms.get(room) {
