@@ -2,7 +2,6 @@
 //! and one thread of tokio.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 
 use bytes::Bytes;
 use fastwebsockets::upgrade::{UpgradeFut, upgrade};
@@ -13,20 +12,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::Sender;
 
-const BACKLOG: u32 = 4096;
+#[path = "../../peer.rs"]
+mod peer;
+
+use peer::Options;
+
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// A client that is more messages behind is disconnected.
 const BEHIND_MAX: usize = 4096;
-
-#[derive(Clone, Copy)]
-enum Mode {
-    Echo,
-    Chat,
-}
 
 /// A message for everybody.
 #[derive(Clone)]
@@ -36,33 +32,17 @@ struct Shared {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (mut mode, mut port) = (Mode::Echo, 0);
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let value = args.next().unwrap_or_default();
-        match (name.as_str(), value.as_str()) {
-            ("--mode", "echo") => mode = Mode::Echo,
-            ("--mode", "chat") => mode = Mode::Chat,
-            ("--port", _) => port = value.parse()?,
-            _ => return Err(format!("there is no option {name} {value}").into()),
-        }
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(mode, port))
+    peer::run(serve)
 }
 
-async fn serve(mode: Mode, port: u16) -> Result<(), Box<dyn std::error::Error>> {
-    let socket = TcpSocket::new_v4()?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
-    let listener = socket.listen(BACKLOG)?;
-    println!("ready http://{}", listener.local_addr()?);
+async fn serve(Options { chat, port, .. }: Options) -> Result<(), Box<dyn std::error::Error>> {
+    let listener = peer::listen(port)?;
     let all = Sender::new(BEHIND_MAX);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let all = all.clone();
-        let service = service_fn(move |request| answer(request, mode, all.clone()));
+        let service = service_fn(move |request| answer(request, chat, all.clone()));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move { connection.with_upgrades().await.ok() });
     }
@@ -70,7 +50,7 @@ async fn serve(mode: Mode, port: u16) -> Result<(), Box<dyn std::error::Error>> 
 
 async fn answer(
     mut request: Request<Incoming>,
-    mode: Mode,
+    chat: bool,
     all: Sender<Shared>,
 ) -> Result<Response<Empty<Bytes>>, Infallible> {
     let Ok((response, upgraded)) = upgrade(&mut request) else {
@@ -80,9 +60,9 @@ async fn answer(
     };
     // As its example has it. A client that breaks off is no concern of ours.
     tokio::spawn(tokio::task::unconstrained(async move {
-        match mode {
-            Mode::Echo => echo(upgraded).await.ok(),
-            Mode::Chat => share(upgraded, all).await.ok(),
+        match chat {
+            false => echo(upgraded).await.ok(),
+            true => share(upgraded, all).await.ok(),
         }
     }));
     Ok(response)
