@@ -43,7 +43,7 @@ use crate::Error;
 use crate::generator::Protocol;
 use crate::measure::ChildGuard;
 
-pub(crate) use self::version::UNKNOWN;
+pub(crate) use self::version::is_known;
 
 /// The file with a peer's description.
 const MANIFEST: &str = "peer.toml";

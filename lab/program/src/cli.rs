@@ -125,12 +125,8 @@ impl RunOptions {
     }
 
     fn effort(&self) -> Option<Effort> {
-        match (self.smoke, self.quick, self.full) {
-            (true, _, _) => Some(Effort::Smoke),
-            (_, true, _) => Some(Effort::Quick),
-            (_, _, true) => Some(Effort::Full),
-            _ => None,
-        }
+        let flags = [(self.smoke, Effort::Smoke), (self.quick, Effort::Quick), (self.full, Effort::Full)];
+        flags.into_iter().find_map(|(is_set, effort)| is_set.then_some(effort))
     }
 }
 

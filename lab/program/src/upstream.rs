@@ -9,7 +9,7 @@
 //! With a `Pacer`, a request gets the newest version that is due, so a server that asks too seldom misses versions, as with any API.
 //!
 //! It follows RFC 9112 by `stentor-wire`, with a thread for each connection. Deliberately absent: every path is the same document
-//! (except with `Content::Documents`), requests with bodies are refused, and nothing is cached (no `Cache-Control`, no validators).
+//! (except with `Content::documents`), requests with bodies are refused, and nothing is cached (no `Cache-Control`, no validators).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -33,18 +33,14 @@ const WAKE_EARLY: Duration = Duration::from_micros(200);
 /// A string document before the first version.
 const NOTHING_YET: &[u8] = b"null";
 
-/// Content of the responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Content of the responses, in its newest version.
 pub(crate) enum Content {
-    /// A string of this length, including its quotes.
-    Text {
-        /// At least the length of the head and the quotes.
-        bytes: usize,
-    },
+    /// A string.
+    Text(Vec<u8>),
     /// A document with few changes per version.
-    Document(Shape),
+    Document(Box<Document>),
     /// One document per path; each request gets its next version at once.
-    Documents(Shape),
+    Documents(Shape, HashMap<String, Document>),
 }
 
 /// How often there is a new version.
@@ -121,7 +117,7 @@ struct State {
     clients: Vec<TcpStream>,
     /// When versions are due; `None` until that is set.
     pace: Option<Pace>,
-    versions: Versions,
+    content: Content,
     /// The next version to answer; `None` before the first answer.
     next: Option<u64>,
     /// The last response.
@@ -139,7 +135,7 @@ impl Upstream {
             over: false,
             clients: Vec::new(),
             pace: None,
-            versions: Versions::new(content),
+            content,
             next: None,
             last: Arc::default(),
             served: Served { lag: Latencies::new(), requests: 0, versions: 0 },
@@ -204,26 +200,22 @@ impl Drop for Upstream {
     }
 }
 
-enum Versions {
-    Text(Vec<u8>),
-    Document(Box<Document>),
-    Documents(Shape, HashMap<String, Document>),
-}
-
-impl Versions {
-    fn new(content: Content) -> Self {
-        match content {
-            Content::Text { bytes } => {
-                // The minimum is the head and two quotes.
-                let mut text = payload::blank(bytes.max(HEAD_BYTES + 2));
-                for end in [0, text.len() - 1] {
-                    text[end] = b'"';
-                }
-                Self::Text(text)
-            }
-            Content::Document(shape) => Self::Document(Box::new(Document::new(shape))),
-            Content::Documents(shape) => Self::Documents(shape, HashMap::new()),
+impl Content {
+    /// A string of this length, including its quotes; at least the length of the head and the quotes.
+    pub(crate) fn text(bytes: usize) -> Self {
+        let mut text = payload::blank(bytes.max(HEAD_BYTES + 2));
+        for end in [0, text.len() - 1] {
+            text[end] = b'"';
         }
+        Self::Text(text)
+    }
+
+    pub(crate) fn document(shape: Shape) -> Self {
+        Self::Document(Box::new(Document::new(shape)))
+    }
+
+    pub(crate) fn documents(shape: Shape) -> Self {
+        Self::Documents(shape, HashMap::new())
     }
 
     /// If each path has its own document: its next version; the first time, the document before its first change.
@@ -320,7 +312,7 @@ impl Serving {
     fn answer(&self, asked: Instant, path: String) -> Option<Arc<[u8]>> {
         let mut state = self.lock();
         state.served.requests += 1;
-        if let Some(next) = state.versions.next_of(path) {
+        if let Some(next) = state.content.next_of(path) {
             return Some(next);
         }
         let wanted = state.next;
@@ -354,8 +346,8 @@ impl Serving {
                         state.served.lag.record_ns(now_ns - waited_ns);
                     }
                     state.last = match wanted {
-                        None => state.versions.before().into(),
-                        Some(_) => state.versions.at(Head { sequence: number, intended_ns: due_ns }).into(),
+                        None => state.content.before().into(),
+                        Some(_) => state.content.at(Head { sequence: number, intended_ns: due_ns }).into(),
                     };
                     state.next = Some(wanted.map_or(0, |_| number + 1));
                     state.served.versions += 1;

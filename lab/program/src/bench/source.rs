@@ -19,24 +19,24 @@ pub(super) fn start(
 ) -> Result<(Upstream, String), Error> {
     // The API holds its answer until there is a new version.
     let at_once = "poll_interval = \"1ms\"";
-    let (pacing, hesitates, settings) = match (load, case.course) {
-        (LoadSpec::Fanout { rate_hz, .. }, _) => (Pacing::Every(*rate_hz), Duration::ZERO, at_once),
-        (LoadSpec::Follow { .. }, _) => (Pacing::Newest, Duration::ZERO, at_once),
+    let hesitates = if let Course::Cold(hesitates) = case.course { hesitates } else { Duration::ZERO };
+    let (pacing, settings) = match load {
+        LoadSpec::Fanout { rate_hz, .. } => (Pacing::Every(*rate_hz), at_once),
+        LoadSpec::Follow { .. } => (Pacing::Newest, at_once),
         // Each document is requested once per second and has changed by then.
-        (LoadSpec::Receive { .. }, _) => {
-            let settings = "poll_interval = \"1s\"\nrequests_per_second_max = 10_000";
-            (Pacing::Every(1.0), Duration::ZERO, settings)
+        LoadSpec::Receive { .. } => {
+            (Pacing::Every(1.0), "poll_interval = \"1s\"\nrequests_per_second_max = 10_000")
         }
         // A single version, which is requested once.
-        (LoadSpec::Ask, Course::Cold(hesitates)) => (Pacing::Every(1.0), hesitates, "poll_interval = \"1h\""),
+        LoadSpec::Ask => (Pacing::Every(1.0), "poll_interval = \"1h\""),
         // It never starts: the first answer is the only one.
-        _ => (Pacing::Every(1.0), Duration::ZERO, at_once),
+        _ => (Pacing::Every(1.0), at_once),
     };
     let content = match (load, document) {
-        (LoadSpec::Receive { .. }, Some(shape)) => Content::Documents(shape),
-        (_, Some(shape)) => Content::Document(shape),
-        (LoadSpec::Fanout { bytes, .. }, None) => Content::Text { bytes: *bytes },
-        _ => Content::Text { bytes: 0 },
+        (LoadSpec::Receive { .. }, Some(shape)) => Content::documents(shape),
+        (_, Some(shape)) => Content::document(shape),
+        (LoadSpec::Fanout { bytes, .. }, None) => Content::text(*bytes),
+        _ => Content::text(0),
     };
     let upstream = Upstream::start(content, pacing, hesitates)?;
     let address = upstream.address();

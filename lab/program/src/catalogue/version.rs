@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 
 /// Begin of a version that couldn't be determined.
-pub(crate) const UNKNOWN: &str = "unknown: ";
+const UNKNOWN: &str = "unknown: ";
 const CHARS_MAX: usize = 200;
 
 /// An entry of `[versions]`.
@@ -41,6 +41,11 @@ impl Version {
             Self::Printed(Printed { command }) => ask(command, folder),
         }
     }
+}
+
+/// Whether the version in a result could be determined.
+pub(crate) fn is_known(version: &str) -> bool {
+    !version.starts_with(UNKNOWN)
 }
 
 fn ask(command: &[String], folder: &Path) -> String {

@@ -22,6 +22,15 @@ pub(super) enum Report {
     Failed(String),
 }
 
+impl Report {
+    /// The report as a line of JSON.
+    pub(super) fn line(&self) -> serde_json::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
 /// The progress: rates of the last second, and times since the start including the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Live {
@@ -88,8 +97,7 @@ impl ProgressReporter {
             latency,
             server_share: span.server_share(),
         };
-        if let Ok(mut line) = serde_json::to_vec(&Report::Live(live)) {
-            line.push(b'\n');
+        if let Ok(line) = Report::Live(live).line() {
             let _ = self.out.write_all(&line);
         }
     }

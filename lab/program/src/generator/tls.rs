@@ -1,5 +1,6 @@
 //! TLS on a connection of the generator, by rustls: the same versions and ciphers for every server, and a full handshake each time.
 
+use std::error;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -16,19 +17,20 @@ const NAME: &str = "localhost";
 
 /// The configuration for clients of servers with this certificate.
 pub(super) fn config(certificate: &Path) -> Result<Arc<ClientConfig>, Error> {
-    let unusable = |what: String| Error::Usage(format!("{}: {what}", certificate.display()));
-    let text = fs::read(certificate).map_err(|error| unusable(error.to_string()))?;
-    let der = CertificateDer::from_pem_slice(&text).map_err(|error| unusable(error.to_string()))?;
+    let unusable = |error| Error::Usage(format!("{}: {error}", certificate.display()));
+    trusting(certificate).map(Arc::new).map_err(unusable)
+}
+
+fn trusting(certificate: &Path) -> Result<ClientConfig, Box<dyn error::Error>> {
     let mut roots = RootCertStore::empty();
-    roots.add(der).map_err(|error| unusable(error.to_string()))?;
+    roots.add(CertificateDer::from_pem_slice(&fs::read(certificate)?)?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
+        .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// The TLS state of one connection.

@@ -1,5 +1,6 @@
 //! Tokens of clients, in the query of their path.
 
+use std::error;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,25 +36,21 @@ pub enum TokenKey {
 impl Tokens {
     /// Makes a token for each client, or one for all.
     pub(super) fn make(&self, clients: usize) -> Result<Vec<String>, Error> {
-        let unusable = |what: String| Error::Usage(format!("the key of tokens: {what}"));
+        self.signed(clients).map_err(|error| Error::Usage(format!("the key of tokens: {error}")))
+    }
+
+    fn signed(&self, clients: usize) -> Result<Vec<String>, Box<dyn error::Error>> {
         let key = match &self.key {
             TokenKey::Secret(secret) => {
-                Key::secret(None, secret.as_bytes()).map_err(|error| error.to_string()).and_then(|key| {
-                    SigningKey::secret(&key, Algorithm::Hs256).map_err(|error| error.to_string())
-                })
+                SigningKey::secret(&Key::secret(None, secret.as_bytes())?, Algorithm::Hs256)?
             }
-            TokenKey::Private(file) => {
-                let text = fs::read_to_string(file).map_err(Error::io("the key of tokens"))?;
-                SigningKey::es256(None, &text).map_err(|error| error.to_string())
-            }
-        }
-        .map_err(unusable)?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            TokenKey::Private(file) => SigningKey::es256(None, &fs::read_to_string(file)?)?,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let sign = |number: usize| {
             let sub = format!("client-{number}");
             let claims = json!({"iss": ISSUER, "sub": sub, "iat": now, "exp": now + LIFETIME_S});
-            let claims = claims.as_object().cloned().unwrap_or_default();
-            key.sign(&claims).map_err(|error| unusable(error.to_string()))
+            Ok(key.sign(&claims.as_object().cloned().unwrap_or_default())?)
         };
         (0..if self.differ { clients } else { 1 }).map(sign).collect()
     }

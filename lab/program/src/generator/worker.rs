@@ -41,8 +41,7 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
     let output = Mutex::new(output);
     let say = |report: &Report| -> Result<(), Error> {
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut line = serde_json::to_vec(report).map_err(|error| Error::Generator(error.to_string()))?;
-        line.push(b'\n');
+        let line = report.line().map_err(|error| Error::Generator(error.to_string()))?;
         output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
     };
     let input = Mutex::new(input);

@@ -12,7 +12,7 @@ use super::html::render;
 use super::record::Record;
 use crate::Error;
 use crate::bench::{Metric, ServerReport, is_beyond, median, unpaired_resolution};
-use crate::catalogue::UNKNOWN;
+use crate::catalogue::is_known;
 use crate::table::Table;
 
 #[derive(Clone, Debug)]
@@ -75,10 +75,12 @@ pub(crate) fn compare(old: &Record, new: &Record) -> Result<ComparedResults, Err
             warnings.push(format!("the {what} differs: {one} / {other}"));
         }
     }
-    let is_same = |server: &str| {
-        let version = old.version(server);
-        // An unknown version may be any version.
-        version == new.version(server) && version.is_some_and(|version| !version.contains(UNKNOWN))
+    // An unknown version may be any version.
+    let is_same = |server: &str| match (old.server(server), new.server(server)) {
+        (Some(old), Some(new)) => {
+            old.versions == new.versions && old.versions.values().all(|one| is_known(one))
+        }
+        _ => false,
     };
     let mut rows = Vec::new();
     let mut uncontrolled = false;

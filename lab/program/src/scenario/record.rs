@@ -121,9 +121,12 @@ impl Record {
         self.effort.name().to_owned()
     }
 
+    pub(super) fn server(&self, name: &str) -> Option<&Server> {
+        self.servers.iter().find(|server| server.name == name)
+    }
+
     pub(super) fn version(&self, server: &str) -> Option<String> {
-        let found = self.servers.iter().find(|known| known.name == server)?;
-        Some(listed(&found.versions))
+        self.server(server).map(|found| listed(&found.versions))
     }
 }
 

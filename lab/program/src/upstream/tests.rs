@@ -30,7 +30,7 @@ fn ask_for(stream: &mut TcpStream, path: &str) -> Vec<u8> {
 
 #[test]
 fn answers_each_version_once_and_not_before_its_time() {
-    let (upstream, mut stream) = start(Content::Text { bytes: 1000 }, Pacing::Every(100.0), 0);
+    let (upstream, mut stream) = start(Content::text(1000), Pacing::Every(100.0), 0);
     assert_eq!(ask(&mut stream), b"null");
     upstream.begin_in(Duration::from_millis(20));
     let begin_ns = upstream.serving.lock().pace.unwrap().base_ns;
@@ -50,7 +50,7 @@ fn answers_each_version_once_and_not_before_its_time() {
 #[test]
 fn a_version_counts_once_for_all_who_wait_for_it() {
     let hesitates = Duration::from_millis(500);
-    let upstream = Upstream::start(Content::Text { bytes: 1000 }, Pacing::Every(1.0), hesitates).unwrap();
+    let upstream = Upstream::start(Content::text(1000), Pacing::Every(1.0), hesitates).unwrap();
     let address = upstream.address();
     thread::scope(|scope| {
         for _ in 0..3 {
@@ -65,7 +65,7 @@ fn a_version_counts_once_for_all_who_wait_for_it() {
 fn a_document_is_there_before_its_first_change() {
     let shape = Shape { bytes: 5000, changes: 3 };
     let hesitates = Duration::from_millis(30);
-    let upstream = Upstream::start(Content::Document(shape), Pacing::Every(100.0), hesitates).unwrap();
+    let upstream = Upstream::start(Content::document(shape), Pacing::Every(100.0), hesitates).unwrap();
     let mut expected = Document::new(shape);
     let begun = Instant::now();
     let mut stream = TcpStream::connect(upstream.address()).unwrap();
@@ -81,7 +81,7 @@ fn a_document_is_there_before_its_first_change() {
 #[test]
 fn each_path_has_a_document_that_changes_with_each_request() {
     let shape = Shape { bytes: 5000, changes: 3 };
-    let (_upstream, mut stream) = start(Content::Documents(shape), Pacing::Every(1.0), 0);
+    let (_upstream, mut stream) = start(Content::documents(shape), Pacing::Every(1.0), 0);
     let begun_ns = monotonic_ns();
     for path in ["/a", "/b"] {
         let mut expected = Document::new(shape);
@@ -99,7 +99,7 @@ fn each_path_has_a_document_that_changes_with_each_request() {
 
 #[test]
 fn closes_on_what_it_does_not_answer() {
-    let upstream = Upstream::start(Content::Text { bytes: 100 }, Pacing::Every(1.0), Duration::ZERO).unwrap();
+    let upstream = Upstream::start(Content::text(100), Pacing::Every(1.0), Duration::ZERO).unwrap();
     for request in [
         &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],
         b"GET\r\n\r\n",
@@ -117,7 +117,7 @@ fn closes_on_what_it_does_not_answer() {
 #[test]
 fn only_the_newest_version_is_answered_where_the_rate_is_set() {
     let shape = Shape { bytes: 500, changes: 2 };
-    let (upstream, mut stream) = start(Content::Document(shape), Pacing::Newest, 0);
+    let (upstream, mut stream) = start(Content::document(shape), Pacing::Newest, 0);
     assert_eq!(ask(&mut stream), Document::new(shape).text());
     let pacer = upstream.pacer();
     let mut numbers = Vec::new();
