@@ -7,7 +7,7 @@
 //                     └─ reconnect() ◄── refused ◄──────────┘            close() ──► closed, from every state
 //   resume() ──► connecting                                              pause() ──► paused, from every state but refused and closed
 //
-// The client tries the transports of the list in order, each one at once after the one before failed to open. After the last
+// The client tries the transports of the list in order, each one as soon as the previous one has failed to open. After the last
 // one it backs off and begins again. A transport that was open and is lost gets `SAME_TRANSPORT_ATTEMPTS` attempts before the
 // others, so that a restart of the server doesn't move clients to a worse transport. While a fallback is in use, the client
 // tries the first transport beside it now and then, and switches to it when it opens. With `auto`, the first WebSocket of a page goes on

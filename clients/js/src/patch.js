@@ -1,10 +1,10 @@
 // JSON Patch (RFC 6902), the operations that the server makes: add, remove, replace, move.
 //
-// A document that was given to somebody never changes. What an operation touches is copied first, once per patch: each
-// container on the way from the root to the place. The rest is shared between the old document and the new one, so that
-// `before.teams === after.teams` says that nothing in there is different, and a patch costs what it touches.
+// A document that the application has received never changes. The containers on the way from the root to a changed value are
+// copied, once per patch. The rest is shared between the old document and the new one, so `before.teams === after.teams` shows
+// that this part is unchanged, and a patch costs only what it touches.
 //
-// Nothing is guessed: where the RFC says that an operation fails, this throws, and the old document is as it was.
+// If an operation fails according to the RFC, this throws, and the old document stays as it was.
 
 const fail = () => { throw new Error('misfit'); };
 
