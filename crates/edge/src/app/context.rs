@@ -34,6 +34,7 @@ pub(crate) struct CoreContext {
     pub(crate) core: CoreId,
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
+    pub(crate) message_bytes_max: usize,
     pub(crate) json_depth_max: usize,
     pub(crate) keys: KeyRule,
     /// The current memory pressure.

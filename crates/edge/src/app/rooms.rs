@@ -360,9 +360,10 @@ impl Application for RoomsApp {
             return;
         }
         let welcome = format!(
-            r#"{{"type":"welcome","session":"{}","ping_ms":{}}}"#,
+            r#"{{"type":"welcome","session":"{}","ping_ms":{},"message_bytes_max":{}}}"#,
             ctx.public_id(session),
-            ctx.core.heartbeat_interval.as_millis()
+            ctx.core.heartbeat_interval.as_millis(),
+            ctx.core.message_bytes_max
         );
         ctx.send(session, Message::Text(&welcome));
     }

@@ -136,6 +136,7 @@ impl Executor {
             core,
             seed: shared.seed,
             heartbeat_interval: options.heartbeat.interval,
+            message_bytes_max: options.limits.message_bytes_max,
             json_depth_max: options.limits.json_depth_max,
             keys: options.keys.clone(),
             pressure: Pressure::None,
@@ -187,6 +188,7 @@ impl Executor {
     pub(crate) fn set_settings(&mut self, settings: Arc<Settings>) {
         let options = &settings.options;
         let limits = &options.limits;
+        self.context.message_bytes_max = limits.message_bytes_max;
         self.context.json_depth_max = limits.json_depth_max;
         self.context.keys.clone_from(&options.keys);
         self.budget.bytes_max = limits.turn_bytes_max;

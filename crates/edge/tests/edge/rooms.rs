@@ -47,14 +47,19 @@ fn resume(server: &Server, topic: &str, name: &str, epoch: &Value, offset: u64) 
 }
 
 #[test]
-fn the_welcome_tells_the_session_and_the_heartbeat() {
-    let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(12_345));
+fn the_welcome_has_the_session_the_heartbeat_and_the_largest_message() {
+    let server = Server::start(1, |options| {
+        options.heartbeat.interval = Duration::from_millis(12_345);
+        options.limits.message_bytes_max = 1_000;
+    });
     let mut sessions = Vec::new();
     for _ in 0..20 {
         let mut ws = server.ws("/ws");
         let mut welcome = ws.next_json();
         sessions.push(welcome["session"].take().as_str().unwrap().to_owned());
-        assert_eq!(welcome, json!({"type": "welcome", "session": null, "ping_ms": 12_345}));
+        let expect =
+            json!({"type": "welcome", "session": null, "ping_ms": 12_345, "message_bytes_max": 1_000});
+        assert_eq!(welcome, expect);
     }
     assert!(sessions.iter().all(|session| PublicId::parse(session).is_some()), "{sessions:?}");
     sessions.sort();
