@@ -141,14 +141,14 @@ pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
 /// are about (a message, an event, a login) was accepted and may have effects. So do those of HTTP requests, which a client that only
 /// finishes sending waits for, and of clients that outlive their connections or whose events may do more than subscribe.
 pub(super) fn end_pending(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
-    let Some(conn) = conns.table.get(index).filter(|conn| conn.held.has(Held::DECISION)) else { return };
+    let Some(conn) = conns.table.get(index) else { return };
     match &conn.machine {
         Machine::Http(connection)
             if connection.http.waiting.as_ref().is_some_and(Waiting::ends_with_input) =>
         {
             abort(conns, protocols, index);
         }
-        Machine::WebSocket(socket) if socket.client().is_none() => {
+        Machine::WebSocket(socket) if conn.held.has(Held::DECISION) && socket.client().is_none() => {
             let is_v1 = socket.encoding().envelope() == Envelope::V1;
             protocols.ex.questions.drop_subscriptions(conn.id, is_v1);
         }

@@ -79,8 +79,10 @@ impl Response for Awaited {
         size_of::<Self>() + texts.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 
+    /// A page that aborts a poll closes its connection, as a client does that has finished sending. After a request that doesn't
+    /// wait, programs such as `nc -N` finish sending and read the answer.
     fn ends_with_input(&self) -> bool {
-        false
+        self.known.is_some() && !self.is_whole()
     }
 
     fn handle_timeout(

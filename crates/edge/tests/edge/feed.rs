@@ -1,6 +1,6 @@
 //! `GET /feed/KEY`: held until there is an answer, on the core that is the key's home.
 
-use crate::harness::{Http, Server, on_one_and_three, until};
+use crate::harness::{Http, Server, now, on_one_and_three, until};
 use std::time::Duration;
 use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, FeedState, Requester};
@@ -245,6 +245,29 @@ fn wait_holds_the_answer_until_there_is_another_version() {
             assert_ne!(std::mem::replace(&mut tag, answer.header("etag").to_owned()), tag);
         }
         assert_eq!(tag, "");
+    });
+}
+
+/// A page that aborts a request closes its connection.
+#[test]
+fn an_aborted_poll_ends_at_once() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("k", "1");
+        let tag = server.get("/feed/k").header("etag").trim_matches('"').to_owned();
+        server.wait_wanted("k", false);
+        // Behind the poll, nothing; or more than the server reads while it waits.
+        for rest in [String::new(), request("/healthz", "").repeat(1_000)] {
+            let mut http = server.http();
+            http.send(request(&format!("/feed/k?wait={tag}"), "") + &rest);
+            server.wait_wanted("k", true);
+            let before = now();
+            http.finish_sending();
+            server.wait_wanted("k", false);
+            server.until_metric("connections", |connections| connections == 0);
+            assert!(now() - before < Duration::from_secs(1), "after {:?}", now() - before);
+        }
+        server.check_balance();
     });
 }
 
