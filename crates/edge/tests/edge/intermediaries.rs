@@ -113,6 +113,12 @@ fn pages_of_allowed_origins_can_read_errors() {
     ] {
         check_error(&server, status, request);
     }
+    // The page's origin comes after a long address, of which the server reads a part.
+    let mut http = server.http();
+    http.send(format!("GET /{long}"));
+    let answer = http.response();
+    let readable = ["access-control-allow-origin", "access-control-allow-credentials"];
+    assert_eq!((answer.status, readable.map(|name| answer.header(name))), (414, ["*", ""]));
     let _session = server.client();
     let (window, timeout) = (SECOND * 60, HOUR);
     server.plane().drain(Drain { delay: Duration::ZERO, window, timeout, listens: true });

@@ -2,6 +2,7 @@
 
 use crate::harness::{Io, Response, Server, UPGRADE, Way};
 use stentor_edge::{Hosts, Origins};
+use stentor_hub::FeedState;
 
 /// The answers to a handshake and to a request for a feed.
 fn answers(server: &Server, host: &str, origin: &[u8]) -> [Response; 2] {
@@ -171,6 +172,40 @@ fn a_host_that_is_not_listed_is_misdirected() {
 fn routes_without_secrets_ask_for_no_origin() {
     let answer = with(&[]).request("GET", "/healthz", "Origin: http://evil.test\r\n");
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, ""));
+}
+
+/// With `*`, every page could act as the user whose cookies its requests carry.
+#[test]
+fn only_pages_of_listed_origins_send_cookies() {
+    const GOOD: &str = "http://good.test";
+    for (list, origin, is_listed) in [
+        (&[GOOD][..], GOOD, true),
+        (&["http://*.good.test"], "http://www.good.test", true),
+        (&["*"], GOOD, false),
+        (&["*", GOOD], GOOD, true),
+        (&["*", GOOD], "http://other.test", false),
+    ] {
+        let server = with(list);
+        server.document("k", "1");
+        server.state("gone", FeedState::NotFound, "404");
+        for (method, target) in [
+            ("GET", "/feed/k"),
+            ("OPTIONS", "/feed/k"),
+            ("GET", "/feed/gone"),
+            ("GET", "/sse"),
+            ("OPTIONS", "/sse"),
+            ("GET", "/primus/spec"),
+            ("GET", "/engine.io/?EIO=4&transport=polling"),
+            ("OPTIONS", "/engine.io/?EIO=4&transport=polling"),
+            ("GET", "/nothing"),
+        ] {
+            let answer = server.request(method, target, &format!("Origin: {origin}\r\n"));
+            let seen =
+                ["origin", "credentials"].map(|name| answer.header(&format!("access-control-allow-{name}")));
+            let expect = if is_listed { [origin, "true"] } else { ["*", ""] };
+            assert_eq!(seen, expect, "{method} {target} from {origin}, allowed are {list:?}");
+        }
+    }
 }
 
 /// JSONP, by its protocols; scripts are loaded without an Origin.

@@ -16,7 +16,7 @@ use crate::protocols::message::{self, scope_of};
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, challenge, cors,
-    push_credentials, push_preflight, status_of,
+    push_preflight, status_of,
 };
 use crate::protocols::response::ResponseState;
 use crate::protocols::socketio::{Carrier, SocketIo};
@@ -464,9 +464,7 @@ fn new_poll(cx: &RequestContext<'_>, client: &Client, query: &Query<'_>) -> Poll
 
 /// The headers with which a page of another origin may read the response, and send cookies if its origin is listed.
 fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
-    let origin = cx.allow_origin();
-    let mut extra = cors(origin);
-    push_credentials(&mut extra, origin);
+    let mut extra = cors(cx.allow_origin());
     extra.push(("Cache-Control", "no-store"));
     extra
 }

@@ -2,7 +2,7 @@
 
 use super::{END, Step};
 use crate::executor::Executor;
-use crate::protocols::request::{ResponseOptions, answer, cors_of_error, text};
+use crate::protocols::request::{ResponseOptions, answer, cors, cors_of_error, text};
 use stentor_wire::http1;
 
 /// Answers with an error; the connection ends, because what follows can't be trusted.
@@ -12,8 +12,11 @@ pub(super) fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, sta
 }
 
 /// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
-/// needs none.
-fn cors_of_received<'r>(ex: &Executor, received: &'r [u8]) -> Vec<(&'r str, &'r str)> {
+/// needs none. If only a part of a long address has been received, pages of all origins may read that it is too long.
+fn cors_of_received<'r>(ex: &Executor, received: &'r [u8], status: u16) -> Vec<(&'r str, &'r str)> {
+    if status == 414 && !received.contains(&b'\n') {
+        return cors(Some("*"));
+    }
     let origin = http1::find_header(received, "origin");
     let origin = origin.and_then(|origin| std::str::from_utf8(origin).ok());
     cors_of_error(ex, origin, "", false)
@@ -29,14 +32,14 @@ pub(super) fn write_error(
     why: &str,
 ) {
     ex.metrics().request_errors.add(1);
-    let extra = [&cors_of_received(ex, received), extra].concat();
+    let extra = [&cors_of_received(ex, received, status), extra].concat();
     text(out, ResponseOptions::last(ex), status, &extra, why);
 }
 
 /// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
 pub(super) fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
     ex.metrics().request_errors.add(1);
-    let extra = cors_of_received(ex, head);
+    let extra = cors_of_received(ex, head, 413);
     answer(out, ResponseOptions::last(ex), 413, "text/plain; charset=utf-8", &extra, b"");
     END
 }

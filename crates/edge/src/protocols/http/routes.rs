@@ -13,7 +13,8 @@ use crate::ports::Handover;
 use crate::protocols::clients::Clients;
 use crate::protocols::dialect::Plain;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, key_of_path, push_preflight,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, cors, cors_without_credentials,
+    key_of_path, push_preflight,
 };
 use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
 use crate::protocols::{document, engineio, page, sse, upgrade};
@@ -237,7 +238,6 @@ impl Http {
             // With a token in `Authorization`, browsers ask first.
             Route::Feed(_) if request.method() == "OPTIONS" => {
                 let mut extra = cors(cx.allow_origin());
-                extra.push(("Access-Control-Max-Age", "7200"));
                 push_preflight(&mut extra, request, "GET, HEAD");
                 cx.answer(204, "text/plain", &extra, b"")
             }
@@ -358,7 +358,7 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
     // The JavaScript client sends a POST to find out why it can't connect, so its page may read the response. Transports can't
     // read theirs, and retry.
     let asks = cx.request.method() == "POST";
-    let extra = cors(cx.request.header_str("origin").filter(|_| asks));
+    let extra = cors_without_credentials(cx.request.header_str("origin").filter(|_| asks));
     cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")
 }
 
