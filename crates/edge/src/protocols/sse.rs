@@ -4,6 +4,9 @@
 //! written right before the shared event, names the event's own feed first, and then where the client is in the others.
 //! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
 //!
+//! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send it, which keep a position per
+//! feed, so its events are the shared ones, however many feeds there are.
+//!
 //! ```text
 //!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
 //!                                          └──► the node drains: another retry ──► a browser: the end
@@ -24,11 +27,13 @@
 //! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
 //! nothing of what is sent is taken for the time between two heartbeats.
 
+mod body;
+
 use super::client::TransportStatus;
 use super::query::ConnectQuery;
 use super::request::{
-    RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight, write_piece,
-    write_stream_head,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight,
+    write_piece, write_stream_head,
 };
 use super::response::{Response, ResponseContext, ResponseState};
 use crate::app::{NotSubscribed, Refused};
@@ -39,8 +44,18 @@ use crate::millis::Millis;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Duration;
-use stentor_wire::http1::{self, Request};
+use stentor_wire::http1::{self, BodyKind, Request};
 use stentor_wire::sse::{self, Positions};
+
+const TOO_MANY_FEEDS: &str = "more feeds than a session may have (limits.subscriptions_max)";
+
+/// A feed of a stream, with the client's position in it.
+type StreamFeed = (Key, Option<Position>);
+
+fn position_of(id: Positions<'_>, key: &Key) -> Option<Position> {
+    let seen = id.of(key.as_str())?;
+    Some(Position { epoch: Epoch(seen.epoch), offset: seen.offset })
+}
 
 /// A stream of events.
 pub(crate) struct Events {
@@ -50,8 +65,8 @@ pub(crate) struct Events {
     state: ResponseState,
     /// Feeds that are not lost.
     feeds_left: usize,
-    /// Where the client is in each of several feeds; nothing for a single one.
-    seen: Box<[(Key, Option<Position>)]>,
+    /// Where the client is in each of several feeds, if it needs one id for all of them.
+    seen: Box<[StreamFeed]>,
     /// How long clients wait that come back for feeds that aren't there.
     retry_lost: Duration,
 }
@@ -192,65 +207,123 @@ fn is_event_source(request: &Request<'_>) -> bool {
     is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
 }
 
-/// Answers a request for a stream of events. The session of the stream becomes that of the connection.
-pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome {
-    let request = cx.request;
+/// Whether a request is for a stream: not a preflight, nor a page's question whether it may connect.
+pub(crate) fn opens(request: &Request<'_>) -> bool {
+    match request.method() {
+        "GET" => true,
+        method => method == "POST" && request.body() != BodyKind::Empty,
+    }
+}
+
+/// The headers of every answer: pages of allowed origins may read it.
+fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     let origin = cx.allow_origin();
     let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
     push_credentials(&mut extra, origin);
-    if request.method() == "OPTIONS" {
-        push_preflight(&mut extra, request, "GET");
-        return cx.answer(204, sse::CONTENT_TYPE, &extra, b"");
+    extra
+}
+
+/// Answers a request for a stream of events. The session of the stream becomes that of the connection.
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome {
+    let request = cx.request;
+    let mut extra = cors_of(cx);
+    match request.method() {
+        "GET" | "HEAD" => {}
+        "OPTIONS" => {
+            push_preflight(&mut extra, request, "GET, POST");
+            return cx.answer(204, sse::CONTENT_TYPE, &extra, b"");
+        }
+        // A page asks whether its origin may connect.
+        "POST" if !opens(request) => return cx.answer(204, sse::CONTENT_TYPE, &extra, b""),
+        "POST" => {
+            let body = RequestOutcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max };
+            return cx.unavailable_while_draining(&extra).unwrap_or(body);
+        }
+        _ => {
+            extra.push(("Allow", "GET, HEAD, POST"));
+            return cx.refuse(405, &extra, "only GET, HEAD and POST are answered here");
+        }
     }
-    if !cx.reads() {
-        return cx.refuse_method(extra);
+    open(cx, key, Vec::new(), &extra)
+}
+
+/// Answers a request whose body names feeds.
+pub(crate) fn handle_body(
+    cx: &mut RequestContext<'_>,
+    key: Option<Key>,
+    buffered: &BufferedRequest,
+) -> RequestOutcome {
+    let extra = cors_of(cx);
+    let options = cx.ex.options();
+    let outcome = match body::feeds(&buffered.body, &options.keys, options.limits.subscriptions_max) {
+        Ok(feeds) => open(cx, key, feeds, &extra),
+        Err(error) => cx.refuse(400, &extra, &error),
+    };
+    match outcome {
+        // The body waits for the decision.
+        RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => RequestOutcome::Rest,
+        outcome => {
+            cx.ex.questions.settle();
+            outcome
+        }
     }
+}
+
+/// Opens a stream of the feeds in the address and in the body.
+fn open(
+    cx: &mut RequestContext<'_>,
+    key: Option<Key>,
+    mut feeds: Vec<StreamFeed>,
+    extra: &[(&str, &str)],
+) -> RequestOutcome {
+    let request = cx.request;
     let parsed = ConnectQuery::parse(request.query(), &cx.ex.options().keys).and_then(|mut query| {
         let feeds = query.feeds(key, false)?;
         Ok((feeds, query.last_event_id))
     });
-    let (Feeds { keys: mut feeds, options: subscription }, since) = match parsed {
+    let (Feeds { keys, options: subscription }, since) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return cx.refuse(400, &extra, &error),
+        Err(error) => return cx.refuse(400, extra, &error),
     };
-    feeds.sort_unstable();
-    feeds.dedup();
+    // The browser's own id is newer than the one that the page wrote into the address.
+    let newer = request.header_str("last-event-id").filter(|id| !id.is_empty());
+    let since = newer.or(since.as_deref());
+    let since = Positions::parse(since.unwrap_or_default());
+    feeds.extend(keys.into_iter().map(|key| {
+        let position = position_of(since, &key);
+        (key, position)
+    }));
+    feeds.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    feeds.dedup_by(|(one, _), (other, _)| one == other);
     if feeds.is_empty() {
-        return cx.refuse(400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
+        return cx.refuse(400, extra, "name a feed: /sse/KEY, /sse?feed=KEY, or in the body of POST /sse");
     }
     if cx.ex.draining && is_event_source(request) && request.method() == "GET" {
-        return send_back(cx, &extra);
+        return send_back(cx, extra);
     }
-    if let Some(unavailable) = cx.unavailable_while_draining(&extra) {
+    if let Some(unavailable) = cx.unavailable_while_draining(extra) {
         return unavailable;
     }
     let identity = match cx.identify("sse") {
         Ok(identity) => identity,
         Err(Refused::Pending) => return RequestOutcome::Admission(None),
-        Err(Refused::Denied(denial)) => return cx.refuse_denied(&denial, &extra),
+        Err(Refused::Denied(denial)) => return cx.refuse_denied(&denial, extra),
     };
     let mut head = Vec::with_capacity(512);
     let mut options = cx.options;
-    let chunked = write_events_head(&mut head, request, &mut options, &extra);
+    let chunked = write_events_head(&mut head, request, &mut options, extra);
     if options.head_only {
         cx.options = options;
         cx.out.append(&mut head);
         return cx.answered();
     }
-    // What a browser says of itself is newer than what the page wrote into the address.
-    let newer = request.header_str("last-event-id").filter(|id| !id.is_empty());
-    let since = newer.or(since.as_deref());
-    let since = Positions::parse(since.unwrap_or_default());
-    let seen = feeds.into_iter().map(|key| {
-        let seen = since.of(key.as_str());
-        (key, seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset }))
-    });
-    let seen: Vec<(Key, Option<Position>)> = seen.collect();
-    let encoding = if seen.len() == 1 { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
+    // A script that sends a body keeps the position in each feed.
+    let has_shared_ids = feeds.len() == 1 || request.method() == "POST";
+    let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
     let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
     cx.ex.set_identity(session, identity);
     let mut is_undecided = false;
-    for (key, seen) in &seen {
+    for (key, seen) in &feeds {
         let topic = Topic::Feed(key.clone());
         let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
         let (status, why) = match error {
@@ -261,17 +334,15 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
             NotSubscribed::Denied(denial) => {
                 cx.ex.close_session(session);
                 cx.options = options;
-                return cx.refuse_denied(&denial, &extra);
+                return cx.refuse_denied(&denial, extra);
             }
-            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
-                (400, "more feeds than a session may have (limits.subscriptions_max)")
-            }
+            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => (400, TOO_MANY_FEEDS),
             NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS),
             NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS),
         };
         cx.ex.close_session(session);
         cx.options = options;
-        return cx.refuse(status, &extra, why);
+        return cx.refuse(status, extra, why);
     }
     if is_undecided {
         cx.ex.close_session(session);
@@ -283,8 +354,8 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
         chunked,
         is_browser: is_browser(request),
         state: ResponseState::new(options.keep_alive),
-        feeds_left: seen.len(),
-        seen: if seen.len() == 1 { Box::default() } else { seen.into() },
+        feeds_left: feeds.len(),
+        seen: if has_shared_ids { Box::default() } else { feeds.into() },
         retry_lost: settings.retry_lost,
     };
     cx.out.append(&mut head);

@@ -118,6 +118,26 @@ fn requests_that_a_proxy_passes_on_count_for_their_clients() {
 }
 
 #[test]
+fn a_stream_that_a_post_has_opened_counts_while_it_lasts() {
+    let server = Server::start(1, |options| {
+        trust_loopback(options);
+        options.address_limits.connections_max = 2;
+    });
+    let streams = [(); 2].map(|()| {
+        let body = r#"{"feeds":{"k":null}}"#;
+        let headers = format!("X-Forwarded-For: {CLIENT}\r\nContent-Length: {}\r\n", body.len());
+        let mut http = server.http();
+        http.send(request("POST", "/sse", &headers) + body);
+        http.stream_head();
+        http
+    });
+    assert_eq!(ws_of(&server, CLIENT).err(), Some(429));
+    drop(streams);
+    server.until_metric("connections", |value| value == 0);
+    let _again = [(); 2].map(|()| ws_of(&server, CLIENT).unwrap());
+}
+
+#[test]
 fn sessions_of_an_address_over_all_protocols() {
     let server = Server::start(2, |options| {
         trust_loopback(options);

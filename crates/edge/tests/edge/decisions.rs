@@ -400,6 +400,23 @@ fn routes_to_a_feed_wait() {
         node.server.document("later/3", "3");
         assert!(events.next_chunk().contains("later/3"));
         drop(events);
+        let posted = || {
+            let mut http = node.server.http();
+            http.send(post("/sse", "text/plain", br#"{"feeds":{"later/2":null,"later/3":null}}"#));
+            http
+        };
+        let mut events = posted();
+        node.allow("later/3");
+        node.deny("later/2");
+        assert_eq!(events.response().status, 403);
+        assert_eq!(events.get("/healthz").status, 200);
+        let mut events = posted();
+        node.allow("later/2");
+        node.allow("later/3");
+        events.stream_head();
+        assert!(events.next_chunk().starts_with("retry"));
+        assert!(events.next_chunk().contains("later/3"));
+        drop(events);
 
         let mut raw = node.server.ws("/ws/later/4");
         node.deny("later/4");

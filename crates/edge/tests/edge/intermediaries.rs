@@ -126,6 +126,8 @@ fn pages_of_allowed_origins_can_read_errors() {
     for target in ["/socket.io/?EIO=4&transport=polling", "/sse/k"] {
         check_error(&server, 503, request("GET", target, ""));
     }
+    let posted = server.ask(request("POST", "/sse", "Content-Length: 2\r\n") + "{}");
+    assert_eq!((posted.status, posted.header("retry-after")), (503, "1"));
 }
 
 #[test]

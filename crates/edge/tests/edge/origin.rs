@@ -194,6 +194,7 @@ fn only_pages_of_listed_origins_send_cookies() {
             ("GET", "/feed/gone"),
             ("GET", "/sse"),
             ("OPTIONS", "/sse"),
+            ("POST", "/sse"),
             ("GET", "/primus/spec"),
             ("GET", "/engine.io/?EIO=4&transport=polling"),
             ("OPTIONS", "/engine.io/?EIO=4&transport=polling"),

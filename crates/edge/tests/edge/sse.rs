@@ -216,13 +216,15 @@ fn invalid_requests_are_refused() {
         ("GET", "/sse?feed=a&feed=b&feed=c", "", 400),
         ("GET", "/sse/k", "Origin: http://evil.test\r\n", 403),
         ("GET", "/sse/k", "Upgrade: websocket\r\nConnection: Upgrade\r\n", 400),
-        ("POST", "/sse/k", "Content-Length: 0\r\n", 405),
+        ("PUT", "/sse/k", "Content-Length: 0\r\n", 405),
     ] {
         assert_eq!(server.request(method, target, headers).status, expect, "{target} {headers}");
     }
     let good = "Origin: http://good.test\r\nAccess-Control-Request-Headers: x\r\n";
     let preflight = server.request("OPTIONS", "/sse/k", good);
     assert_eq!((preflight.status, preflight.header("access-control-allow-headers")), (204, "x"));
+    assert_eq!(preflight.header("access-control-allow-methods"), "GET, POST");
+    assert_eq!(preflight.header("access-control-max-age"), "7200");
     let mut http = server.http();
     http.send(request("GET", "/sse/k", good));
     let head = http.stream_head();
@@ -233,4 +235,107 @@ fn invalid_requests_are_refused() {
     let mut http = stream(&server, "/sse/k", "Last-Event-ID: k!1!1;k!1!1\r\nX: y\r\n");
     server.document("k", "1");
     assert!(event(&http.next_chunk()).0.starts_with("k!"));
+}
+
+/// A request whose body names feeds.
+fn posted(target: &str, headers: &str, body: &str) -> String {
+    request("POST", target, &format!("Content-Length: {}\r\n{headers}", body.len())) + body
+}
+
+/// A stream that has begun, of the feeds in a body.
+fn posted_stream(server: &Server, target: &str, body: &str) -> Http {
+    let mut http = server.http();
+    http.send(posted(target, "", body));
+    assert_eq!(http.stream_head().header("content-type"), "text/event-stream");
+    check_retry(&http.next_chunk());
+    http
+}
+
+#[test]
+fn feeds_and_positions_in_a_body() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.document("a/b", "1");
+        server.document("c", "1");
+        let mut http = posted_stream(&server, "/sse", r#"{"feeds":{"c":null,"a/b":null},"more":1}"#);
+        let mut first = [http.next_chunk(), http.next_chunk()];
+        first.sort();
+        // Each event has the position in its own feed.
+        let [a, c] = first.each_ref().map(|text| event(text).0);
+        assert!(a.starts_with("a/b!") && a.ends_with("!1") && c.starts_with("c!"), "{first:?}");
+        assert!(!first.concat().contains(';'), "{first:?}");
+        server.document("c", "2");
+        let second = http.next_chunk();
+        assert_eq!(event(&second).1, "event: snapshot\ndata: 2\n\n");
+        // The client has missed a version of one feed. A further feed is in the address.
+        server.document("d", "4");
+        let mut again =
+            posted_stream(&server, "/sse/d", &format!(r#"{{"feeds":{{"a/b":"{a}","c":"{c}"}}}}"#));
+        let mut missed = [again.next_chunk(), again.next_chunk()];
+        missed.sort();
+        assert_eq!(missed[0], second);
+        assert!(event(&missed[1]).0.starts_with("d!"), "{missed:?}");
+        server.document("a/b", "3");
+        assert_eq!(event(&again.next_chunk()).1, "event: snapshot\ndata: 3\n\n");
+        // An id that isn't one, or is another feed's, is no position.
+        let mut hinted = posted_stream(&server, "/sse", r#"{"feeds":{"c":"d!1!1","d":"x"}}"#);
+        let mut both = [hinted.next_chunk(), hinted.next_chunk()];
+        both.sort();
+        assert!(both[0].starts_with("id: c!") && both[1].starts_with("id: d!"), "{both:?}");
+        drop((http, again, hinted));
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.check_balance();
+    });
+}
+
+#[test]
+fn more_feeds_than_an_address_has_room_for() {
+    let server = Server::start(1, |_| {});
+    let feeds = |count: usize| {
+        let members = (0..count).map(|n| format!("\"matches/{n:060}\":\"matches/{n:060}!123456789!1\""));
+        format!("{{\"feeds\":{{{}}}}}", members.collect::<Vec<_>>().join(","))
+    };
+    let mut http = posted_stream(&server, "/sse?delta=1", &feeds(1000));
+    let last = format!("matches/{:060}", 999);
+    server.wait_wanted(&last, true);
+    server.document(&last, "1");
+    assert!(event(&http.next_chunk()).0.starts_with(&last));
+    let answer = server.ask(posted("/sse", "", &feeds(1001)));
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains("limits.subscriptions_max"), "{}", answer.text());
+    drop(http);
+    server.until_metric("sessions", |sessions| sessions == 0);
+    server.check_balance();
+}
+
+#[test]
+fn bodies_that_are_refused() {
+    let server = Server::start(1, |options| {
+        options.origins = Origins::parse(&["http://good.test"]).unwrap();
+        options.limits.message_bytes_max = 100;
+    });
+    let long = format!(r#"{{"feeds":{{"{}":null}}}}"#, "x".repeat(100));
+    for (body, expect) in [
+        // A page asks whether its origin may connect.
+        ("", 204),
+        ("{", 400),
+        ("[]", 400),
+        ("null", 400),
+        ("{}", 400),
+        (r#"{"feeds":null}"#, 400),
+        (r#"{"feeds":["a"]}"#, 400),
+        (r#"{"feeds":{}}"#, 400),
+        (r#"{"feeds":{"a":1}}"#, 400),
+        (r#"{"feeds":{"..":null}}"#, 400),
+        (r#"{"feeds":{"":null}}"#, 400),
+        (&*long, 413),
+    ] {
+        let ask = |origin: &str| server.ask(posted("/sse", &format!("Origin: {origin}\r\n"), body));
+        let answer = ask("http://good.test");
+        let seen = (answer.status, answer.header("access-control-allow-origin"));
+        assert_eq!(seen, (expect, "http://good.test"), "{body}");
+        let refused = ask("http://evil.test");
+        assert_eq!((refused.status, refused.header("access-control-allow-credentials")), (403, ""), "{body}");
+    }
+    assert_eq!(server.metric("sessions"), 0);
 }

@@ -66,7 +66,7 @@ impl Route {
     /// Whether a request's body is what it is about.
     fn takes_body(&self) -> bool {
         match self {
-            Self::Engine { .. } => true,
+            Self::Engine { .. } | Self::Events(_) => true,
             Self::Of(_, facts) => facts.takes_body,
             _ => false,
         }
@@ -148,7 +148,7 @@ impl Http {
             self.log(cx, request, &outcome, &out[before..]);
         }
         // An answered request holds nothing any more.
-        if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_)) {
+        if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_) | Outcome::Body { .. }) {
             self.release_slot(cx);
         }
         outcome
@@ -277,8 +277,12 @@ impl Http {
         let (mut context, _, clients) = self.request_context(cx, request, out);
         let outcome = match find(request.path(), &settings.options) {
             Route::Of(protocol, _) => protocol.handle_body(&mut context, clients, buffered),
+            Route::Events(key) => sse::handle_body(&mut context, key, buffered),
             _ => engineio::handle_body(&mut context, &mut clients.engineio, buffered),
         };
+        if !matches!(outcome, Outcome::Waiting(_) | Outcome::Rest | Outcome::Move(_)) {
+            self.release_slot(cx);
+        }
         if cx.ex.access.is_on {
             let is_whole = matches!(outcome, Outcome::Answered { .. });
             cx.ex.access.sent(cx.conn.index(), cx.ex.context.now, &out[before..], is_whole);
@@ -307,7 +311,8 @@ fn count(
         return Ok(());
     }
     let opens = match target {
-        Route::Socket(..) | Route::Events(_) => true,
+        Route::Socket(..) => true,
+        Route::Events(_) => sse::opens(cx.request),
         Route::Engine { .. } => !http1::query_pairs(cx.request.query()).any(|(name, _)| name == "sid"),
         Route::Of(_, facts) => facts.opens_session,
         _ => false,

@@ -129,7 +129,8 @@ section! {
     /// and sessions that the server ends, by reason (`stentor_disconnects_total`). Current amounts are gauges, such as
     /// `stentor_connections`.
     [limits] Limits => (edge.limits) {
-        /// Size of one message from a client, before and after decompression, and of one published message.
+        /// Size of one message from a client, before and after decompression, of one published message, and of the body of
+        /// `POST /sse`.
         message_bytes_max: Bytes => edge.limits.message_bytes_max => control.admin.message_bytes_max,
             in Bytes(1)..=Bytes::mib(1024);
         /// Frames of one message. Conformance suites send 65,536.
