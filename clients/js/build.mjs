@@ -1,9 +1,11 @@
-// Makes dist/stentor.js, the build for script tags: all of src in one file, which makes the global `Stentor`. `node build.mjs`
-// writes it; with `--check` it fails where the file isn't what would be written.
+// Makes dist/stentor.js, the build for script tags: all of src in one file, which makes the global `Stentor`; beside it the same
+// compressed, and its hash, as the server answers with them. `node build.mjs` writes them; with `--check` it fails if a file isn't what
+// would be written.
 import { build } from 'esbuild';
+import { createHash } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { minify } from 'terser';
 
 /** What the file may have, deflated as servers and proxies do it, and what an entry point for frameworks may add to an application. */
@@ -44,5 +46,16 @@ const file = path('dist/stentor.js');
 const banner = { js: '/* @stentor/client, MIT OR Apache-2.0 */' };
 const text = await bundle('src/script.js', 'dist/stentor.js', GZIPPED_BYTES_MAX, { format: 'iife', banner, mangleProps: INTERNAL });
 for (const entry of ['react', 'store']) await bundle(`src/${entry}.js`, entry, ENTRY_BYTES_MAX, { format: 'esm', external: ['react'] });
-if (!process.argv.includes('--check')) writeFileSync(file, text);
-else if (readFileSync(file, 'utf8') !== text) fail('dist/stentor.js is not what its sources make: run `npm run build` in clients/js');
+const integrity = `sha384-${createHash('sha384').update(text).digest('base64')}\n`;
+const same = (read) => read;
+/** What is written, and how it is read again for the check: versions of zlib compress differently. */
+const files = [
+  ['', text, text, same],
+  ['.gz', gzipSync(text, { level: 9 }), text, gunzipSync],
+  ['.br', brotliCompressSync(text), text, brotliDecompressSync],
+  ['.integrity', integrity, integrity, same],
+];
+for (const [suffix, bytes, content, read] of files) {
+  if (!process.argv.includes('--check')) writeFileSync(file + suffix, bytes);
+  else if (read(readFileSync(file + suffix)).toString() !== content) fail(`dist/stentor.js${suffix} is not what its sources make: run \`npm run build\` in clients/js`);
+}

@@ -1,10 +1,11 @@
 // @stentor/client as it is shipped: the build for script tags, the types, the examples of its README.
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { feedsFrom, root, serve, temporary, upstream } from './harness.mjs';
+import { binary, feedsFrom, root, serve, temporary, upstream } from './harness.mjs';
 
 const library = path.join(root, 'clients/js');
 const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';
@@ -27,11 +28,28 @@ test('the build that is checked in is what its sources make, and small', { skip 
   assert.equal(status, 0, output);
 });
 
-test('the server has it at /stentor.js', async (t) => {
+test('the server has it at /stentor.js, and at an address of its own with the hash that a page may check', async (t) => {
   const server = await serve(t);
-  const response = await fetch(`${server.http}/stentor.js`);
-  assert.equal(response.headers.get('content-type'), 'text/javascript; charset=utf-8');
-  assert.equal(await response.text(), readFileSync(path.join(library, 'dist/stentor.js'), 'utf8'));
+  const text = readFileSync(path.join(library, 'dist/stentor.js'), 'utf8');
+  const tag = execFileSync(binary, ['script-tag', server.http], { encoding: 'utf8' });
+  // The tag is that of the README, with this build's hashes.
+  const [, shown] = /^(<script .*HASH.*)$/m.exec(readFileSync(path.join(library, 'README.md'), 'utf8'));
+  const pattern = shown.replace('https://live.example.com', server.http).replaceAll(/[.?/]/g, '\\$&').replaceAll('HASH', '([\\w+/=-]+)');
+  const [, address, integrity] = new RegExp(`^${pattern}\n$`).exec(tag) ?? assert.fail(tag);
+  assert.equal(integrity, createHash('sha384').update(text).digest('base64'));
+  const files = { '/stentor.js': 'public, max-age=300', [`/stentor-${address}.js`]: 'public, max-age=31536000, immutable' };
+  for (const [file, cached] of Object.entries(files)) {
+    for (const [accepted, coding] of [['gzip, deflate, br', 'br'], ['gzip', 'gzip'], ['identity', null]]) {
+      const headers = { 'Accept-Encoding': accepted };
+      const response = await fetch(server.http + file, { headers });
+      const seen = ['content-type', 'cache-control', 'content-encoding'].map((name) => response.headers.get(name));
+      assert.deepEqual(seen, ['text/javascript; charset=utf-8', cached, coding], file);
+      assert.equal(await response.text(), text);
+      const again = await fetch(server.http + file, { headers: { ...headers, 'If-None-Match': response.headers.get('etag') } });
+      assert.equal(again.status, 304);
+    }
+  }
+  assert.equal((await fetch(`${server.http}/stentor-0123456789abcdef.js`)).status, 404);
 });
 
 test('nothing is needed at run time', () => {

@@ -65,7 +65,7 @@ pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
 pub use options::{
     App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
-    Primus, Recovery, SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
+    Primus, PublicFile, Recovery, SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
 };
 pub use origin::{Origins, PatternError};
 pub use ports::{

@@ -12,6 +12,7 @@ use crate::ports::{Authenticator, Authorizer, Broker, EventSink, NodeTag, Notice
 use crate::proxies::Proxies;
 use crate::rule::Rooms;
 use crate::tls::TlsHandle;
+use bytes::Bytes;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -139,6 +140,25 @@ pub struct StaticRoute {
     pub content_type: String,
     /// The content.
     pub body: Arc<[u8]>,
+}
+
+/// A file that pages of all origins may load, as it is or compressed.
+#[derive(Clone, Debug)]
+pub struct PublicFile {
+    /// The whole path, beginning with `/`.
+    pub path: String,
+    /// The media type.
+    pub content_type: String,
+    /// The value of `Cache-Control`.
+    pub cache_control: String,
+    /// The entity tag, without quotes: two contents have different ones.
+    pub tag: String,
+    /// The content.
+    pub body: Bytes,
+    /// The content in the coding `br`.
+    pub brotli: Bytes,
+    /// The content in the coding `gzip`.
+    pub gzip: Bytes,
 }
 
 with_defaults! {
@@ -410,6 +430,8 @@ with_defaults! {
         pub rooms: Rooms = Rooms::default(),
         /// Pages.
         pub routes: Vec<StaticRoute> = Vec::new(),
+        /// Files for pages of all origins. Pages with the same path win.
+        pub files: Vec<PublicFile> = Vec::new(),
         /// Protocols of the embedder's own.
         pub protocols: Vec<CustomProtocol> = Vec::new(),
         /// Decides who clients are, and by their identities what they may do. `None`: they are anonymous.

@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Fetch(FetchArgs),
     /// Make a running server read its configuration again, and print the changes.
     Reload(AdminArgs),
+    /// Print the script tag of the JavaScript client, with the address and the hash of exactly this build.
+    ScriptTag(ScriptTagArgs),
     /// Print every configuration key with its default (docs/configuration.md).
     Keys,
     /// Print a reference page.
@@ -68,6 +70,14 @@ pub(crate) enum ReferencePage {
     AdminApi,
     /// docs/openapi.json
     Openapi,
+}
+
+/// Arguments of `script-tag`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ScriptTagArgs {
+    /// The server's address for pages, such as https://live.example.com. Without it, the tag is for pages of the same origin.
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
 }
 
 /// Arguments of the lab, a program with its own command line.

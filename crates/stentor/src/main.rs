@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Token(args) => token::run(&args),
+        cli::Command::ScriptTag(args) => Ok(library::print_tag(&args)),
         cli::Command::Keys => check::keys(),
         cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),

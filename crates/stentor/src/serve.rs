@@ -3,7 +3,6 @@
 use crate::cli::ServeArgs;
 use crate::config::schema::Server;
 use crate::config::{Config, Sources};
-use crate::library;
 use crate::lifecycle::{self, Outcome, TAKEOVER};
 use crate::logging::{self, Log};
 use crate::reload::Reloader;
@@ -96,10 +95,9 @@ fn release_unused_memory() {
 /// Starts the server, reports that it is ready, and returns when it has ended.
 pub(crate) async fn serve(
     reloader: &Arc<Reloader>,
-    mut routes: Vec<StaticRoute>,
+    routes: Vec<StaticRoute>,
     log: &Log,
 ) -> anyhow::Result<ExitCode> {
-    routes.push(library::route());
     let config = &reloader.running();
     let file_descriptors_max = raise_descriptor_limit();
     // Done before listening, so that a signal never has its default effect.

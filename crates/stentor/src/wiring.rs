@@ -5,6 +5,7 @@
 
 use crate::cluster::{self, Member};
 use crate::config::options::Options;
+use crate::library;
 use crate::machine;
 use crate::reload::{Parts, Reloader};
 use crate::takeover::{self, Inheritance};
@@ -161,8 +162,15 @@ pub(crate) async fn launch(
         activate(stentor_driver::activated_sockets(), &mut edge, &mut control)?;
     }
     let is_activated = inheritance.is_none() && edge.sockets.len() == edge.all_listeners().len();
-    let edge =
-        stentor_edge::Options { routes, broker, node_tag, relay, ledger: Some(ledger.clone()), ..edge };
+    let edge = stentor_edge::Options {
+        routes,
+        files: library::files().into(),
+        broker,
+        node_tag,
+        relay,
+        ledger: Some(ledger.clone()),
+        ..edge
+    };
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),

@@ -13,7 +13,7 @@
 //!  token                                                 who is behind a request
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
 //!  upgrade                                               requests for such a WebSocket
-//!  document, page, primus, sse, socketio, sockjs         one protocol each
+//!  document, file, page, primus, sse, socketio, sockjs   one protocol each
 //!  engineio                                              carries Socket.IO
 //!  websocket                                             frames of WebSockets
 //!  http                                                  requests, and their routes to all of the above
@@ -24,6 +24,7 @@ pub(crate) mod clients;
 pub(crate) mod dialect;
 pub(crate) mod document;
 pub(crate) mod engineio;
+mod file;
 pub(crate) mod http;
 mod message;
 pub(crate) mod page;

@@ -22,6 +22,7 @@ mod encoding;
 mod engineio;
 mod events;
 mod feed;
+mod files;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod http;

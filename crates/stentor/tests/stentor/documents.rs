@@ -1,8 +1,10 @@
 //! Checks of the documents: every named path exists, every link has a target, every reader finds the answers.
 
 use crate::pages::{files, pages, root};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
+use std::io::Read;
 
 /// Iterates over words in backticks that begin with one of the workspace's folders.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
@@ -311,4 +313,23 @@ fn messages_name_settings_that_exist() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(named > 10, "only {named} settings were found: the messages are not read right");
+}
+
+/// The files that `npm run build` in clients/js makes together.
+#[test]
+fn the_client_library_is_the_same_in_all_codings_and_has_its_hash() {
+    let file = |suffix: &str| fs::read(root().join(format!("clients/js/dist/stentor.js{suffix}"))).unwrap();
+    let (library, gzip, brotli) = (file(""), file(".gz"), file(".br"));
+    let decoders: [(&str, Box<dyn Read + '_>); 2] = [
+        ("gz", Box::new(flate2::read::GzDecoder::new(&gzip[..]))),
+        ("br", Box::new(brotli_decompressor::Decompressor::new(&brotli[..], 4096))),
+    ];
+    for (suffix, mut decoder) in decoders {
+        let mut decoded = Vec::new();
+        decoder.read_to_end(&mut decoded).unwrap();
+        assert!(decoded == library, "stentor.js.{suffix} is of another build");
+    }
+    let hash = ring::digest::digest(&ring::digest::SHA384, &library);
+    let expect = format!("sha384-{}\n", BASE64_STANDARD.encode(hash));
+    assert_eq!(String::from_utf8(file(".integrity")).unwrap(), expect);
 }

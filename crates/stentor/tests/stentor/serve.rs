@@ -231,6 +231,7 @@ fn the_client_library_is_served() {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(head.contains("\r\nContent-Type: text/javascript; charset=utf-8\r\n"), "{head}");
+        assert!(head.contains("\r\nAccess-Control-Allow-Origin: *\r\n"), "{head}");
         assert_eq!(body, library);
     }
 }

@@ -17,7 +17,7 @@ use crate::protocols::request::{
     key_of_path, push_preflight,
 };
 use crate::protocols::route::{PROTOCOLS, Protocol, RouteFacts};
-use crate::protocols::{document, engineio, page, sse, upgrade};
+use crate::protocols::{document, engineio, file, page, sse, upgrade};
 use crate::refusal_log::Refusal;
 use stentor_wire::http1::{self, BodyKind, Request};
 
@@ -35,6 +35,8 @@ enum Route {
     Ready,
     /// A page, by its place in the options.
     Static(usize),
+    /// A file for pages of all origins, by its place in the options.
+    File(usize),
     /// A plain WebSocket. `/ws`: the application's; `/ws/KEY`: one feed, bodies only.
     Socket(Option<Key>),
     /// `/feed/KEY`
@@ -76,6 +78,9 @@ impl Route {
 fn find(path: &str, options: &Options) -> Route {
     if let Some(page) = options.routes.iter().position(|page| page.path == path) {
         return Route::Static(page);
+    }
+    if let Some(file) = options.files.iter().position(|file| file.path == path) {
+        return Route::File(file);
     }
     let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest, &options.keys) {
         Ok(key) => then(key),
@@ -235,6 +240,7 @@ impl Http {
                 let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
                 cx.answer(200, &page.content_type, &extra, &page.body)
             }
+            Route::File(file) => file::handle_request(cx, file),
             // With a token in `Authorization`, browsers ask first.
             Route::Feed(_) if request.method() == "OPTIONS" => {
                 let mut extra = cors(cx.allow_origin());
@@ -339,7 +345,12 @@ fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
         return Some(cx.refuse_last(413, &[], "the body is too large (limits.body_bytes_max)"));
     }
     let has_no_socket = match target {
-        Route::Health | Route::Ready | Route::Static(_) | Route::Feed(_) | Route::Events(_) => true,
+        Route::Health
+        | Route::Ready
+        | Route::Static(_)
+        | Route::File(_)
+        | Route::Feed(_)
+        | Route::Events(_) => true,
         Route::Of(_, facts) => !facts.has_socket,
         _ => false,
     };

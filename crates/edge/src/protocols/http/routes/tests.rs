@@ -12,6 +12,7 @@ fn routes() {
             Route::Health => "health".to_owned(),
             Route::Ready => "ready".to_owned(),
             Route::Static(n) => format!("page {n}"),
+            Route::File(n) => format!("file {n}"),
             Route::Socket(None) => "socket".to_owned(),
             Route::Socket(Some(key)) => format!("socket {key}"),
             Route::Feed(key) => format!("feed {key}"),
