@@ -103,7 +103,7 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
     return new Function(...Object.keys(names), body)(...Object.values(names));
   };
   const [hello, feed, options, presence, renewing, ...otherIo] = blocks(read('docs/socketio.md'), 'js');
-  const [sockjs, stream, deltas, listening, ...others] = blocks(read('docs/fallbacks.md'), 'js');
+  const [sockjs, stream, deltas, posting, listening, ...others] = blocks(read('docs/fallbacks.md'), 'js');
   assert.deepEqual([otherIo, others], [[], []], 'programs that this test does not run');
 
   const greeter = start(hello, echo, 'socket');
@@ -155,18 +155,42 @@ test('the programs of socketio.md and fallbacks.md print what their pages say', 
   t.after(() => follower.events.close());
   while (!(follower.kept()?.minute > first[0].minute + 3)) await once(follower.events, 'delta');
 
-  // A source that the server has ended for good is opened again.
+  const aborter = new AbortController();
+  const { signal } = aborter;
+  const posted = start(`return (async () => { ${posting} })();`, server, 'undefined', { fetch: (url, init) => fetch(url, { ...init, signal }) });
+  let text = '';
+  while (!text.includes('event: snapshot')) text += (await printed.next('an event'))[0];
+  aborter.abort();
+  await assert.rejects(posted, { name: 'AbortError' });
+
+  // A page's EventSource that has ended for good, or may be half-open, is replaced from the last position on.
   const sources = [];
-  class Ended {
-    static CLOSED = 2;
-
-    readyState = Ended.CLOSED;
-
+  const page = {};
+  const on = (name, handle) => { page[name] = handle; };
+  const shown = { hidden: false, addEventListener: on };
+  class Source extends EventSource {
     constructor(url) {
-      sources.push({ url, source: this });
+      super(url);
+      sources.push({ url: new URL(url), source: this });
+      t.after(() => this.close());
     }
   }
-  start(listening, server, 'listen', { EventSource: Ended, setTimeout: (open, _, url) => open(url) })('here');
-  sources[0].source.onerror();
-  assert.deepEqual(sources.map(({ url }) => url), ['here', 'here']);
+  const idOf = ({ url }) => url.searchParams.get('lastEventId');
+  start(listening, server, 'undefined', { EventSource: Source, addEventListener: on, document: shown, setTimeout: (open) => open() });
+  assert.ok((await printed.next('a snapshot'))[0].minute > 0);
+  assert.equal(idOf(sources[0]), '');
+  const replaces = (act, expect) => {
+    const before = sources.length;
+    act();
+    assert.equal(sources.length - before, expect ? 1 : 0, `${act}`);
+    assert.equal(sources[before - 1].source.readyState === EventSource.CLOSED, expect, `${act}`);
+    if (expect) assert.match(idOf(sources.at(-1)), /^scores\/8\/live![0-9a-f]+![0-9a-f]+$/);
+  };
+  // It returns by itself.
+  replaces(() => sources.at(-1).source.onerror(), false);
+  replaces(() => { sources.at(-1).source.close(); sources.at(-1).source.onerror(); }, true);
+  replaces(() => page.online(), true);
+  replaces(() => page.visibilitychange(), true);
+  shown.hidden = true;
+  replaces(() => page.visibilitychange(), false);
 });
