@@ -161,8 +161,8 @@ impl Cluster {
         self.node
     }
 
-    /// The observer of the data plane. It wraps `control`, which is notified of the keys that this node fetches, alone or for all
-    /// nodes.
+    /// Returns the control plane for the data plane: a wrapper of `control`, which is notified only of the keys that this node
+    /// fetches, be it alone or for all nodes.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         // A second one would be a bug of the node's start.
         assert!(self.control.set(control).is_ok());

@@ -65,7 +65,7 @@ impl Commands for ClusterCommands {
         }
         let Publish { room, event, data } = message;
         let message = Broadcast {
-            // It gets the id of its position.
+            // The message's position becomes its id.
             id: 0,
             rooms: room.into(),
             except_rooms: Vec::new(),

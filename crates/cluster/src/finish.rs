@@ -1,4 +1,4 @@
-//! From the answers of all nodes to the answer of a command.
+//! Merges the answers of all nodes into the result of a command.
 
 use crate::NodeId;
 use crate::frame::Answered;

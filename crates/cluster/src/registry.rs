@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How often a node reports that it is alive.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
-/// How often it does if it has to know of a node that has just started.
+/// How often it reports while it waits to learn of a node that has just started.
 const HASTY_INTERVAL: Duration = Duration::from_millis(500);
 /// A node that hasn't reported for this long is dead.
 pub const NODE_TTL: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The registry as `node` sees it, which proves what it reports by `frames`. Its first report is due at once.
+    /// Returns the registry of `node`, whose reports `frames` authenticates. The first report is due at once.
     pub(crate) fn new(node: NodeId, frames: Frames, now: Instant) -> Self {
         Self {
             node,

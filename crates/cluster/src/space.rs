@@ -12,13 +12,13 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 pub(crate) struct Space(Notify);
 
 impl Space {
-    /// The data plane has room.
+    /// Wakes the tasks that wait for the data plane to have room.
     pub(crate) fn notify(&self) {
-        // Several tasks may wait.
+        // There may be several.
         self.0.notify_waiters();
     }
 
-    /// Until the data plane may have room.
+    /// Waits until the data plane may have room.
     pub(crate) async fn wait(&self) {
         // An inbox that drains may send no signal.
         let _ = timeout(RETRY_DELAY, self.0.notified()).await;

@@ -31,7 +31,7 @@ fn request_status(addr: SocketAddr) -> io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&addr, TIME_MAX)?;
     stream.set_read_timeout(Some(TIME_MAX))?;
     stream.set_write_timeout(Some(TIME_MAX))?;
-    // In a single write.
+    // A single write sends the request in one packet.
     stream.write_all(
         format!("GET /healthz HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n").as_bytes(),
     )?;

@@ -57,7 +57,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 pub struct Options {
     /// The Redis that Socket.IO's servers use.
     pub address: Address,
-    /// Certificates to trust, in PEM, if Redis speaks TLS. `None` for those of the system.
+    /// The file of the certificates to trust, in PEM, if Redis speaks TLS. `None` for those of the system.
     pub ca_file: Option<PathBuf>,
     /// The node's certificate for TLS, if Redis asks for one.
     pub identity: Option<Identity>,

@@ -129,7 +129,7 @@ impl Protocol {
         }
     }
 
-    /// Decodes a message, with its namespace. `None` if this node sent it, or it isn't for servers.
+    /// Returns a message and its namespace. `None` if this node sent the message, or if it isn't for servers.
     pub(super) fn decode(
         &self,
         kind: &Kind,

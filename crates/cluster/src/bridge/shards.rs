@@ -110,7 +110,7 @@ impl Shard {
         (added, removed)
     }
 
-    /// Changes after which exactly these channels are subscribed.
+    /// Returns the changes after which the subscribed channels are exactly the `wanted` ones.
     pub(super) fn changes_to(&self, wanted: impl Iterator<Item = Arc<str>>) -> HashMap<Arc<str>, bool> {
         let subscribed = self.state().subscribed.clone();
         let mut changes: HashMap<_, _> = subscribed.into_iter().map(|channel| (channel, false)).collect();

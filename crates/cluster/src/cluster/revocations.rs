@@ -75,8 +75,8 @@ impl Cluster {
         }
     }
 
-    /// Carries out a command that another node received. A node that can't store the entry reports this, and ends its sessions
-    /// nevertheless.
+    /// Carries out a command that another node received. A node that can't store the entry reports this, but still ends
+    /// its sessions.
     pub(super) fn answer_recheck(
         &self,
         recheck: Recheck,

@@ -109,7 +109,7 @@ impl Sockets {
         if (answer != SocketAnswer::None || asked.waiting.is_empty())
             && let Some(Pending { found, .. }) = pending.remove(&id)
         {
-            // The caller may have stopped waiting.
+            // Fails if the caller has stopped waiting.
             let _ = found.send((node, answer));
         }
     }
@@ -324,7 +324,7 @@ impl Cluster {
             let (looked, found) = oneshot::channel();
             let done_looking = Done::new(move |socket| _ = looked.send(socket));
             plane.request_socket(name.clone(), SocketRequest::Look, done_looking);
-            // The asker waits at most for this time.
+            // The node that asked waits no longer than this.
             let has_all = timeout(FIND_TIMEOUT, async {
                 let Ok(Ok(Some(socket))) = found.await else { return false };
                 this.rooms.catch_up(&rooms_of(&socket)).await;

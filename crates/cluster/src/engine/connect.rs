@@ -23,11 +23,11 @@ pub struct ConnectOptions {
     pub credentials_file: Option<PathBuf>,
     /// Bounds of the queues.
     pub limits: Limits,
-    /// Charged for the memory of queues.
+    /// The ledger that accounts for the memory of the queues.
     pub ledger: Arc<Ledger>,
 }
 
-/// The reason why an engine can't be used, for people. No secrets.
+/// The reason why an engine can't be used, as a text for people. It has no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConnectError(pub String);

@@ -1,4 +1,4 @@
-//! Cold keys: feeds without a document, of which the engine has the lease and its term.
+//! Cold keys: the feeds without a document. Of these, the engine stores only the lease and its term.
 //!
 //! A client can subscribe to any key, so the number of cold keys that a node causes in the engine is bounded. A cold key counts while
 //! this node holds its lease or asks for it, and until the engine has forgotten its term. From half of the maximum on, a new key

@@ -160,7 +160,7 @@ impl Feed {
         self.is_fetched() && self.log.is_empty()
     }
 
-    /// Place among the cold keys.
+    /// Returns how the feed counts among the cold keys.
     pub(super) fn coldness(&self) -> Cold {
         match self.phase.holding() {
             Some(_) if self.has_no_log() => self.local.until().map_or(Cold::Wanted, Cold::Idle),

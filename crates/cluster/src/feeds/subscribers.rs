@@ -47,7 +47,8 @@ impl Feeds {
         }
     }
 
-    /// No document was pushed to a key. Its subscribers wait for the first one if the configuration has the key as pushed.
+    /// Tells the subscribers of a key that no document was pushed to it. If the configuration says that the key is pushed, they
+    /// wait for the first one instead.
     pub(super) fn show_absence(&mut self, key: &Key) {
         if self.feeds.get(key).is_some_and(|feed| feed.source == FeedSource::Unknown) {
             let (state, reason) = (FeedState::NotFound, "no document was pushed to this key".into());

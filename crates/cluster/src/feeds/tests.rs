@@ -514,7 +514,7 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
     cluster.upstream = 2;
     cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL * 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
-    // It was only stopped, and comes back: it must not store anything.
+    // The process was only suspended. When it resumes, it must not store anything.
     dead.view.is_fetching = true;
     dead.feeds.handle_timeout(cluster.now);
     let outputs: Vec<_> = std::iter::from_fn(|| dead.feeds.poll_output()).collect();

@@ -52,8 +52,8 @@ impl Writer {
     }
 }
 
-/// Maximum number of items of all lists of a frame: an item of a few bytes takes up to 100 while the list grows. The longest
-/// lists that nodes write have 1 MiB of rooms' names.
+/// Maximum number of items of all lists of a frame. While a list grows, an item of a few bytes takes up to 100 bytes of memory.
+/// The longest lists that nodes write have 1 MiB of room names.
 const ITEMS_MAX: usize = 1 << 18;
 /// A frame that is longer than its content by this much isn't kept with it.
 const ENVELOPE_BYTES_MAX: usize = 1_024;

@@ -86,7 +86,7 @@ impl LogEntry {
         let Document { body, json, content_type } = document;
         let compressed = zstd::bulk::Compressor::with_dictionary(LEVEL, dictionary)
             .and_then(|mut compressor| compressor.compress(body));
-        // No failure of compression in memory is known. A version that can't be rebuilt is read from the log again.
+        // Compression in memory isn't known to fail. If it does, the version can't be rebuilt, and is read from the log again.
         let compressed = compressed.unwrap_or_default().into();
         let (len, digest) = (body.len(), digest(body));
         let (json, content_type) = (*json, content_type.clone());

@@ -106,7 +106,7 @@ pub enum Frame {
     Alive,
 }
 
-/// A node has no answer.
+/// The error of a node that can't answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerError;
 

@@ -92,7 +92,7 @@ impl Handshake {
         mac
     }
 
-    /// The side of a node that has a client's connection for `owner`.
+    /// Does the handshake as the node that has a client's connection for `owner`.
     pub(super) async fn dial(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),

@@ -55,7 +55,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum Reach {
     /// No other node can be reached.
     Nobody,
-    /// Of the nodes that can be reached, none is ready and has its engine.
+    /// Other nodes can be reached, but none of them is ready and has its engine.
     WithoutEngine,
     /// Another node is ready and has its engine.
     WithEngine,

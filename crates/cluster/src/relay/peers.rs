@@ -64,7 +64,7 @@ impl Peers {
         self.wanted.notified().await;
     }
 
-    /// Whether a node is alive. One that isn't known may have started a moment ago: it is waited for.
+    /// Returns `true` if a node is alive. Waits for news of a node that isn't known: it may have started a moment ago.
     pub(super) async fn wait_for(&self, tag: NodeTag) -> bool {
         let mut updates = self.updates.subscribe();
         for _ in 0..UPDATES_MAX {
@@ -167,11 +167,11 @@ mod tests {
         assert!(!two.is_finished());
         peers.update(NodeId(1), &nodes(&[(1, None), (2, Some("two"))]));
         assert_eq!((two.await.unwrap(), three.await.unwrap()), (true, false));
-        // Without an answer, it doesn't wait for ever.
+        // Without an answer, the wait ends after a timeout.
         let start = tokio::time::Instant::now();
         assert!(!wait(4).await.unwrap());
         assert_eq!(start.elapsed(), UPDATE_TIMEOUT);
-        // It was there, and is dead.
+        // The node was alive, and is dead now.
         peers.update(NodeId(1), &nodes(&[(1, None)]));
         assert!(!wait(2).await.unwrap());
         assert_eq!(start.elapsed(), UPDATE_TIMEOUT, "at once");

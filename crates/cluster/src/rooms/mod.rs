@@ -102,7 +102,7 @@ enum Asked {
 pub(crate) struct RoomStats {
     /// Number of rooms with history that have subscribers on this node.
     pub(crate) rooms: usize,
-    /// Number of rooms whose history is being read, or will be.
+    /// Number of rooms whose history is being read or waits to be read.
     pub(crate) reading: usize,
     pub(crate) appends: usize,
     pub(crate) append_bytes: usize,

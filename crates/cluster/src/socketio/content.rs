@@ -117,7 +117,7 @@ pub(super) fn event(payload: &Payload, array: Option<&RawValue>) -> Result<Event
     Ok(Event { name: event_name(first)?, arguments: payload.arguments(arguments)? })
 }
 
-/// The name of an event.
+/// Returns the name of an event, unless it is reserved.
 pub(super) fn event_name(value: &str) -> Result<Arc<str>, WireError> {
     let name = payload::name(value)?;
     if RESERVED_EVENTS.contains(&&*name) { Err(WireError::ReservedEvent) } else { Ok(name) }

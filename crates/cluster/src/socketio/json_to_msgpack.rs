@@ -22,7 +22,7 @@ pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, Wi
         out: Vec::with_capacity(text.len()),
         lens: counter.lens.into_iter(),
         attachments,
-        // Without attachments, what looks like a placeholder is only an object.
+        // Without attachments, an object that looks like a placeholder isn't one.
         placeholders: placeholders(if attachments.is_empty() { "" } else { text }).peekable(),
         replaced: None,
         error: None,

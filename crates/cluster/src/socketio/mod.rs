@@ -55,7 +55,7 @@ pub enum WireError {
     /// It is larger than 16 MiB, or would be.
     #[error("the message is larger than {PAYLOAD_BYTES_MAX} bytes")]
     TooLarge,
-    /// Its values are nested too deep.
+    /// Its values are nested too deeply.
     #[error("the message is nested deeper than {} levels", stentor_json::DEPTH_MAX)]
     TooDeep,
     /// It has too many rooms, sessions or attachments.

@@ -11,9 +11,9 @@ use stentor_hub::Data;
 use stentor_json as json;
 use stentor_wire::socketio::check_placeholders;
 
-/// A byte of MessagePack becomes so many of JSON: a control character.
+/// The most bytes of JSON that one byte of MessagePack becomes: those of an escaped control character.
 const TEXT_BYTES_PER_BYTE_MAX: usize = 6;
-/// The placeholder of an attachment.
+/// The most bytes that the placeholder of an attachment takes.
 const PLACEHOLDER_BYTES_MAX: usize = 40;
 
 /// A payload: JSON text and what its placeholders stand for.
@@ -122,12 +122,12 @@ pub(super) fn namespace(value: Option<&RawValue>) -> Result<Arc<str>, WireError>
     Ok(optional_name(value)?.unwrap_or_else(|| "/".into()))
 }
 
-/// Names: in an array, one of them alone, or none: null, an empty string, or nothing at all.
+/// Returns a list of names: from an array or from a single name. Null, an empty string and a missing value are an empty list.
 pub(super) fn names(value: Option<&RawValue>) -> Result<Vec<Arc<str>>, WireError> {
     names_up_to(value, ROOMS_MAX)
 }
 
-/// So many names at most.
+/// Does the same, with at most `names_max` names.
 pub(super) fn names_up_to(value: Option<&RawValue>, names_max: usize) -> Result<Vec<Arc<str>>, WireError> {
     match raw(value) {
         None | Some("null" | "\"\"") => Ok(Vec::new()),

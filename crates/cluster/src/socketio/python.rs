@@ -37,7 +37,7 @@ pub enum Action {
     Emit {
         /// Which. Here, `except` has ids of sockets only.
         selection: Selection,
-        /// The event. Python doesn't tell one argument that is null from none: it is none.
+        /// The event. Python's messages are the same for one argument that is null as for none; this is read as none.
         event: Event,
         /// Where acknowledgements go, if they are wanted.
         callback: Option<Callback>,

@@ -148,7 +148,7 @@ impl Request {
             _ => return Err(WireError::UnknownType),
         };
         let request = Self { uid: optional_name(request.uid)?, id: optional_name(request.request_id)?, body };
-        // A request that every server answers needs an id for the answers.
+        // Of the answered requests, only `ServerSideEmit` can do without an id.
         match request.body {
             RequestBody::ServerSideEmit(_) => Ok(request),
             _ if request.is_answered() && request.id.is_none() => Err(WireError::Malformed),
@@ -171,7 +171,7 @@ impl Request {
     /// The payload.
     ///
     /// # Errors
-    /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
+    /// If the request is too large or nested too deeply, or if its data isn't [arguments](stentor_hub::Data::Arguments).
     pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         if let Some(uid) = &self.uid {
@@ -219,7 +219,7 @@ impl Request {
 }
 
 impl RequestBody {
-    /// The number of its type.
+    /// Returns the number that stands for the type in a request.
     fn kind(&self) -> u8 {
         match self {
             Self::Sessions { .. } => 0,

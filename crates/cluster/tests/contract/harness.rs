@@ -14,10 +14,10 @@ pub(crate) trait Fixture {
 
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver);
 
-    /// The server starts again, without its data.
+    /// Restarts the server without its data.
     async fn forget(&self);
 
-    /// A check begins, after others on the same servers.
+    /// Is called before each check where several share the servers.
     fn begin(&self, _check: &str) {}
 }
 

@@ -49,9 +49,9 @@ fn a_key_is_escaped_in_the_url() {
     fn check(url: &str, text: &str, expect: &str) {
         assert_eq!(url_of("", "k/{x}", url, text).as_deref(), Some(expect));
     }
-    // All characters of a key are allowed in a path (RFC 3986, 3.3) …
+    // In a path, all characters of a key are allowed (RFC 3986, 3.3).
     check("http://h/{x}", "k/a~b_c-d.e@f:g=h+i,j", "http://h/a~b_c-d.e@f:g=h+i,j");
-    // … but in a query + would be a space, and = and & would end a name.
+    // In a query, + would be a space, and = and & would end a name.
     check("http://h/?q={x}&r=1", "k/a+b=c,d@e:f", "http://h/?q=a%2Bb%3Dc%2Cd%40e%3Af&r=1");
     check("http://h/?q={x}", "k/A-z_0.~", "http://h/?q=A-z_0.~");
 }

@@ -178,7 +178,7 @@ fn packets_that_end_the_connection() {
 #[test]
 fn cve_2026_33151_attachments_without_end() {
     let server = Server::quiet(1, App::Echo, |options| options.limits.message_bytes_max = 10_000);
-    // As many as may be, too large together.
+    // The number of attachments is allowed, but together they are too large.
     for way in WAYS {
         let mut io = Io::connected(&server, Version::V4, way);
         let list: Vec<String> = (0..10).map(|n| format!(r#"{{"_placeholder":true,"num":{n}}}"#)).collect();

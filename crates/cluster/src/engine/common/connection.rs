@@ -49,10 +49,10 @@ pub(crate) async fn within_connect_timeout<T>(
     opened.map_err(|reason| format!("{endpoint}: {reason}"))
 }
 
-/// Refuses a server whose version is less than `oldest`. `place` limits the advice, as in ` in a cluster`.
+/// Refuses a server whose version is less than `oldest`. `place` is appended to the advice, for example ` in a cluster`.
 ///
 /// # Errors
-/// The version that is needed, for people.
+/// A text that names the oldest version.
 pub(crate) fn check_version(server: &str, version: &str, oldest: &[u32], place: &str) -> Result<(), String> {
     let numbers = version.split(['.', '-']).map_while(|number| number.parse().ok()).chain([0; 3]);
     if numbers.take(oldest.len()).collect::<Vec<u32>>().as_slice() >= oldest {

@@ -41,7 +41,8 @@ impl<'a> From<&'a Channel> for ChannelName<'a> {
 
 struct Entry {
     channel: Channel,
-    /// The upper half of the subscription's id on the current connection. Zero: there is none, which leaves ids below 2^32 to the engine.
+    /// The upper half of the subscription's id on the current connection, or zero without a subscription. So ids below 2^32 are
+    /// free for the engine.
     subscription: u32,
     is_wanted: bool,
     /// Whether the server has confirmed the subscription.
@@ -143,8 +144,8 @@ impl Interest {
         self.changed.notified().await;
     }
 
-    /// Begins a connection, without subscriptions, and returns its number. The channels that are still wanted get new numbers, which
-    /// releases the memory of others.
+    /// Starts over for a new connection, which has no subscriptions yet, and returns its number. The channels that are still
+    /// wanted get new numbers, which releases the memory of the others.
     pub(in crate::engine) fn begin(&self) -> u64 {
         let channels = &mut *locked(&self.channels);
         let Channels { entries, subscriptions, .. } = mem::take(channels);

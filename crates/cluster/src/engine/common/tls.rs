@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_json::without_byte_order_mark;
 use tokio_rustls::TlsConnector;
 
-/// Makes what encrypts connections. `ca_file` has the certificates to trust; `None`: those of the system.
+/// Returns the TLS connector. `ca_file` has the certificates to trust; `None` for those of the system.
 ///
 /// # Errors
 /// A description of the faulty file.
@@ -56,7 +56,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-/// Names the file in an error.
+/// Returns a function that adds the name of the file to an error.
 fn in_file<E: Display>(file: &Path) -> impl Fn(E) -> String {
     move |error| format!("{}: {error}", file.display())
 }

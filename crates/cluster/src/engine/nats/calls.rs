@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 #[derive(Default)]
 struct State {
-    /// Counts connections. Requests of former ones are lost.
+    /// The number of the connection. Requests of earlier connections are lost.
     connection: u64,
     commands: VecDeque<Vec<u8>>,
-    /// A report among them.
+    /// Whether one of the commands is a report.
     has_report: bool,
     answers: HashMap<u64, oneshot::Sender<Incoming>>,
     pongs: VecDeque<oneshot::Sender<()>>,

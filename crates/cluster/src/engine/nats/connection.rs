@@ -101,7 +101,7 @@ async fn establish(
     let is_cluster = !info.cluster.is_empty();
     let session = Arc::new(Session {
         connection,
-        // In a cluster, what was acknowledged survives a server.
+        // In a cluster, acknowledged messages survive the loss of a server.
         generation: if is_cluster { String::new() } else { info.server_id.clone() },
         part_bytes_max,
         established_at: Instant::now(),

@@ -49,7 +49,7 @@ fn block<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     rest.lines().skip(1).map(str::trim).find(|line| !line.is_empty()).filter(|line| !line.starts_with('-'))
 }
 
-/// RFC 4648, without padding.
+/// Decodes Base32 (RFC 4648) without padding.
 fn base32(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut buffer, mut bits) = (Vec::new(), 0_u32, 0);
     for byte in text.bytes() {

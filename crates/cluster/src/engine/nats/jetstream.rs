@@ -156,7 +156,7 @@ impl Shared {
         Ok(answer)
     }
 
-    /// Asks JetStream. The answer is JSON.
+    /// Sends a request to JetStream's API and returns its answer, which is JSON.
     async fn ask(&self, session: &Session, what: &str, stream: Option<Stream>, question: &Value) -> Asked {
         let name = stream.map(|stream| format!(".{}", self.names.stream(stream.kind()))).unwrap_or_default();
         let question = question.to_string();
@@ -240,7 +240,7 @@ impl Shared {
 
     /// Deletes a message that nobody needs, sooner or later.
     pub(super) fn delete(&self, session: &Session, stream: Stream, sequence: u64) {
-        // Erasing overwrites it: there are no secrets in it.
+        // Erasing would overwrite the message, but it has no secrets.
         self.tell(session, "STREAM.MSG.DELETE", stream, &json!({ "seq": sequence, "no_erase": true }));
     }
 

@@ -132,7 +132,7 @@ impl Shared {
         let report = self.records.report(Instant::now(), node, record, ttl);
         self.publish_record(&report);
         sleep_until(session.established_at + REPORT_DELAY).await;
-        // Earlier reports have arrived when the server answers.
+        // When the server answers the ping, the reports from before it have arrived.
         let answered = self.calls.ping(session.connection);
         self.wake.notify_one();
         answered.await.map_err(|_| EngineError::connection_lost())?;

@@ -39,7 +39,7 @@ impl Names {
     /// Where the messages of a channel arrive: those that were published, and those that a stream has stored.
     pub(super) fn channel(&self, channel: &Channel) -> String {
         match channel {
-            // Presence has no messages of its own on a channel.
+            // Presence shares the channel of its room: it has no messages of its own.
             Channel::Topic(Topic::Room(room) | Topic::Presence(room)) => {
                 format!("{}.live.{}", self.prefix, room_tokens(room))
             }

@@ -51,10 +51,10 @@ pub(super) fn header<'a>(headers: &'a [u8], name: &str) -> Option<&'a str> {
     lines(headers).find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim_start()))
 }
 
-/// Takes the next operation out of what was received. `None`: it isn't complete.
+/// Takes the next operation out of the received bytes. `None` if it isn't complete.
 ///
 /// # Errors
-/// The server doesn't speak the protocol, for people.
+/// A text for people if the server doesn't speak the protocol.
 pub(super) fn parse(received: &mut BytesMut) -> Result<Option<Op>, &'static str> {
     let Some(end) = received.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n') else {
         return match received.len() {

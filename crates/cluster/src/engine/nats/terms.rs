@@ -30,7 +30,7 @@ type Place = (Instant, Arc<str>);
 pub(super) struct ReleasedTerms {
     subjects: Mutex<BTreeMap<Place, Lease>>,
     charge: Charge,
-    /// A subject was added.
+    /// Is notified when a subject was added.
     added: Notify,
 }
 

@@ -45,7 +45,7 @@ impl Address {
     /// Parses a URL.
     ///
     /// # Errors
-    /// The mistake, without the password.
+    /// A description of the mistake, without the password.
     pub(super) fn parse(
         url: &str,
         ca_file: Option<&Path>,

@@ -77,7 +77,7 @@ impl Link {
         let (oldest, place) =
             if is_cluster { (CLUSTER_VERSION_MIN, " in a cluster") } else { (VERSION_MIN, "") };
         check_version("Redis", version, oldest, place)?;
-        // Valkey has the second one.
+        // Valkey calls the field `server_mode`.
         let mode = field(&info, "redis_mode").or_else(|| field(&info, "server_mode"));
         if !is_cluster && mode == Some("cluster") {
             return Err("the server is a node of a Redis Cluster; write redis+cluster:// for it".into());

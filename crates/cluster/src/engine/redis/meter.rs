@@ -14,7 +14,7 @@ const VALUE_BYTES: usize = size_of::<redis::Value>();
 /// Why a connection can't go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
-    /// It isn't RESP.
+    /// The bytes aren't RESP.
     Malformed,
     TooLarge,
 }

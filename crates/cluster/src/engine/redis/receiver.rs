@@ -54,7 +54,7 @@ enum Expected {
     Replies(usize),
     /// One for each of so many channels, or one error for all.
     Subscriptions(usize),
-    /// The first one that isn't an error.
+    /// The first reply that isn't an error.
     Success,
 }
 

@@ -185,11 +185,11 @@ async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut Rep
 /// Where a call is to be made instead.
 #[derive(PartialEq)]
 enum Redirect {
-    /// The slot belongs to this primary now.
+    /// The slot has moved to this primary.
     Moved(Endpoint),
-    /// This call's keys are there already.
+    /// The slot is moving, and this call's keys are already at this primary.
     Ask(Endpoint),
-    /// Some of the keys are there already.
+    /// The slot is moving, and only some of the keys have moved: the call is to be repeated.
     Later,
 }
 

@@ -129,9 +129,10 @@ impl Server {
         Ok(nodes)
     }
 
-    /// Whether this server is none to use any more. Unknown counts as no: a server serves on while its Sentinels are away.
+    /// Returns `true` if another server has replaced this one. `false` if this is unknown: the server is used while its Sentinels are
+    /// away.
     pub(super) async fn is_replaced(self: &Arc<Self>, endpoint: &Endpoint) -> bool {
-        // One asks at a time. While nobody answers, what waits for this connection isn't delayed for long.
+        // One task asks at a time. If nobody answers, the timeout bounds the delay of requests that wait for this connection.
         let is_standalone = matches!(self.address.topology, Topology::Standalone(_));
         if is_standalone || timeout(CHECK_TIMEOUT, self.discovery.lock()).await.is_err() {
             return false;

@@ -34,7 +34,7 @@ impl<T> Owners<T> {
         Self { by_endpoint: HashMap::new(), ranges: vec![(ALL, Arc::new(owner))] }
     }
 
-    /// That of a key or channel. `None`: no primary has the slot.
+    /// Returns the value for the primary of a key or channel. `None` if no primary has the slot.
     pub(crate) fn of(&self, key: &str) -> Option<&Arc<T>> {
         if let [(range, owner)] = &self.ranges[..]
             && *range == ALL

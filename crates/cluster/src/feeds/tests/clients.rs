@@ -75,7 +75,7 @@ impl Node {
         }
     }
 
-    /// A node with subscribers has one that doesn't move.
+    /// Adds or removes a subscriber that doesn't move to other nodes.
     pub(super) fn resident(&mut self, is_there: bool) {
         if let Some(session) = self.resident.take() {
             self.hub.handle_close(session);

@@ -108,7 +108,7 @@ fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
     cluster.check_newest(3);
 }
 
-/// Whether the version was published before the failover is unknown: the next one is no other one at its position.
+/// It is unknown whether the version was published before the failover. So the next version must not take its position.
 #[test]
 fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
     let mut cluster = lagging();

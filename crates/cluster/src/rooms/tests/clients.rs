@@ -41,7 +41,7 @@ enum State {
     Out,
     /// It has no answer yet.
     Waiting,
-    /// Since there were so many messages, of which the client expects this one next. `None`: none has arrived since.
+    /// In the room since there were `since` messages. The client expects message `next`; `None` before the first one arrives.
     In {
         since: usize,
         next: Option<usize>,
