@@ -116,6 +116,24 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
   });
 } });
 
+test('500 feeds by one event stream, which goes on from the version of each', async (t) => {
+  const api = await upstream(t);
+  const keys = Array.from({ length: 500 }, (_, n) => `scores/of/match/${n}`);
+  for (const key of [...keys, 'one-more']) api.documents.set(key, { key });
+  const server = await serve(t, { config: feedsFrom(api.url, '60s') });
+  const between = await proxy(t, server.http);
+  const connection = client(t, between.url, { transport: 'sse' });
+  const feeds = keys.map((key) => connection.feed(key));
+  const versions = feeds.map(() => 0);
+  feeds.forEach((feed, n) => feed.on('change', () => { versions[n] += 1; }));
+  const areLive = () => until(() => `${feeds.filter(({ state }) => state === 'live').length} live feeds`, () => feeds.every(({ state }) => state === 'live'));
+  await areLive();
+  feeds.push(connection.feed('one-more'));
+  await areLive();
+  assert.deepEqual(feeds.map(({ document }) => document.key), [...keys, 'one-more']);
+  assert.deepEqual(versions, keys.map(() => 1));
+});
+
 // A server that is silent is found out soon.
 const BRIEF = { heartbeatTimeoutMs: 1_000, connectTimeoutMs: 1_000 };
 

@@ -269,7 +269,14 @@ test('a Content-Security-Policy without the server', async (t) => {
   world.document.dispatchEvent(violation('wss://elsewhere.test/ws'));
   assert.equal(connection.state, 'connecting');
   world.document.dispatchEvent(violation('ws://server.test/ws'));
-  assert.deepEqual([connection.state, reasons.at(-1)], ['refused', "the page's Content-Security-Policy forbids ws://server.test: add it to connect-src"]);
+  const expected = ['refused', "the page's Content-Security-Policy forbids ws://server.test: add it to connect-src"];
+  assert.deepEqual([connection.state, reasons.at(-1)], expected);
+  // Firefox throws an exception.
+  const blocked = class { constructor() { throw Object.assign(new Error(''), { name: 'NS_ERROR_CONTENT_BLOCKED' }); } };
+  const other = world.connect(t, { transport: 'websocket', WebSocket: blocked });
+  other.on('state', (_, { reason }) => reasons.push(reason));
+  await world.pass(10);
+  assert.deepEqual([other.state, reasons.at(-1)], expected);
 });
 
 test('a message that is too long is refused before it is sent', async (t) => {

