@@ -8,6 +8,7 @@ macro_rules! routed_protocols {
     () => {
         [
             &crate::protocols::primus::Primus,
+            &crate::protocols::ndjson::NdJson,
             &crate::protocols::upgrade::CustomProtocols,
             &crate::protocols::sockjs::SockJs,
         ]
@@ -31,6 +32,7 @@ macro_rules! client_kinds {
         $define! {
             EngineIo, engineio, crate::protocols::engineio::Client;
             SockJs, sockjs, crate::protocols::sockjs::Client;
+            NdJson, ndjson, crate::protocols::ndjson::Client;
         }
     };
 }
@@ -46,6 +48,7 @@ macro_rules! own_wires {
             SockJsEventSource = crate::protocols::sockjs::Frames::EVENT_SOURCE,
             SockJsHtmlFile = crate::protocols::sockjs::Frames::HTML_FILE,
             SockJsJsonp = crate::protocols::sockjs::Frames::JSONP,
+            NdJson = crate::protocols::ndjson::Lines,
         }
     };
 }

@@ -72,6 +72,7 @@ fn sessions() -> Vec<Script> {
         sockjs_polling(),
         sockjs_jsonp(),
         primus(),
+        ndjson(),
         http_requests(),
         http_bodies(),
     ];
@@ -338,6 +339,25 @@ fn sockjs_jsonp() -> Script {
         poll(),
         wire::get("/sockjs/iframe-1.html"),
     ])
+}
+
+fn ndjson() -> Script {
+    let mut script = Script::new([wire::get("/ndjson?feed=cold/probe-a")]);
+    script.steps.push(Step::Open(1, Port::Public));
+    for (number, body) in [
+        (1, &b"{\"type\":\"subscribe\",\"room\":\"lobby\"}\n{\"type\":\"ping\"}\n"[..]),
+        (1, b"{\"type\":\"ping\"}"),
+        (2, b"\n{\"type\":\"publish\",\"room\":\"lobby\",\"data\":\"\\u2028\"}\r\n"),
+    ] {
+        let target = format!("/ndjson/{{sid}}?n={number}");
+        script.steps.push(Step::Send(1, wire::post(&target, "application/x-ndjson", body).into()));
+        script.steps.push(Step::Receive(1));
+    }
+    for query in ["received=2&bytes=0", "received=5&bytes=1", "received=1"] {
+        script.steps.push(Step::Send(1, wire::get(&format!("/ndjson/{{sid}}?{query}")).into()));
+        script.steps.push(Step::Receive(1));
+    }
+    script
 }
 
 fn primus() -> Script {

@@ -36,7 +36,7 @@ const fn door_of_cluster(port: Port, name: &'static str, mark: &'static [u8]) ->
 }
 
 /// All doors.
-pub(crate) const DOORS: [Door; 42] = [
+pub(crate) const DOORS: [Door; 43] = [
     door("token accepted", b"\"user\":\"fuzzed-user\",\"info\""),
     door("token renewed", br#"{"type":"ok","id":"renewal"}"#),
     door("token expired", br#""code":"token_expired""#),
@@ -48,6 +48,7 @@ pub(crate) const DOORS: [Door; 42] = [
     door("hook refusal", b"hook-refusal"),
     door("hook failure", br#""id":"badly","code":"unavailable""#),
     door("hook timeout", br#""id":"slowly","code":"unavailable""#),
+    door("session of lines", br#"{"type":"session","sid""#),
     door("presence list", br#"{"type":"presence","id":"#),
     door("presence notice", br#""joined":[{"session""#),
     door("history", b"kept-message"),

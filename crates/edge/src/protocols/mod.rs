@@ -13,7 +13,8 @@
 //!  token                                                 who is behind a request
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
 //!  upgrade                                               requests for such a WebSocket
-//!  document, file, page, primus, sse, socketio, sockjs   one protocol each
+//!  document, file, ndjson, page, primus, sse,            one protocol each
+//!  socketio, sockjs
 //!  engineio                                              carries Socket.IO
 //!  websocket                                             frames of WebSockets
 //!  http                                                  requests, and their routes to all of the above
@@ -27,6 +28,7 @@ pub(crate) mod engineio;
 mod file;
 pub(crate) mod http;
 mod message;
+pub(crate) mod ndjson;
 pub(crate) mod page;
 pub(crate) mod primus;
 mod query;

@@ -526,6 +526,17 @@ fn requests_of_a_polling_session_may_renew_its_token_but_not_change_its_user() {
         {
             assert_eq!(send(&format!("/sockjs/0/poll/xhr_send{query}")), status, "{query}");
         }
+        let mut stream = node.http();
+        stream.send(request("/ndjson?token=42.1", &[]));
+        stream.stream_head();
+        let opened: Value = serde_json::from_str(&stream.next_chunk()).unwrap();
+        let session = format!("/ndjson/{}", opened["sid"].as_str().unwrap());
+        let line = |query: &str| node.ask(post(&format!("{session}?n=1{query}"), "text/plain", b"{}")).status;
+        assert_eq!(line(""), 401, "the id alone doesn't suffice");
+        assert_eq!(line("&token=43"), 403, "another user's");
+        assert_eq!(line("&token=bad"), 401);
+        assert_eq!(line("&token=42.1"), 204);
+        assert_eq!(node.get(&format!("{session}?received=9&token=43"), &[]).status, 403);
     });
 }
 

@@ -33,6 +33,7 @@ mod keys;
 mod last_messages;
 mod leaving;
 mod limits;
+mod ndjson;
 mod origin;
 mod overload;
 mod presence;

@@ -1,0 +1,326 @@
+//! Newline-delimited JSON over HTTP: `stentor.v1` for clients that have no WebSocket. Sessions outlive their connections.
+//!
+//! ```text
+//!                                 GET /ndjson/ID?received=N
+//!                  ┌────────────────────────────────────────────────┐
+//!                  ▼                                                │
+//!  GET /ndjson ─► streaming ── the stream breaks or is complete ─► waiting, lines are queued
+//!                  │                                                │
+//!                  └─► ended by the server ─► removed ◄── silence ──┘
+//! ```
+//!
+//! `POST /ndjson/ID?n=NUMBER` carries a client's messages, one per line. A number that was handled is answered without handling
+//! it again, and the first request that isn't handled continues where its predecessor of the same number was cut off: each message is
+//! handled once, in order.
+//!
+//! The server draws the id. It names node and core, and requests that arrive elsewhere are handed over. It is a secret of its
+//! client; a client that began with a token must present one of the same principal with each request.
+//!
+//! Lines that were on their way when a stream broke are gone. The next stream says how many lines its client has received, and
+//! if that isn't all, the session ends: the client opens another one with its positions, and receives what it missed, or
+//! `history_expired`. So no line is missing silently.
+//!
+//! [`client`] handles messages, heartbeats and ends; [`stream`] writes the responses that carry lines; [`encode`] writes lines.
+
+mod client;
+mod encode;
+mod stream;
+
+pub(crate) use client::Client;
+pub(crate) use encode::Lines;
+
+use super::client::{ActiveTransport, Client as _};
+use super::clients::{ClientTable, Clients};
+use super::message::{self, scope_of};
+use super::query::ConnectQuery;
+use super::request::{
+    BufferedRequest, RequestContext, RequestOutcome, borrowed, cors, push_credentials, push_preflight,
+    write_stream_head,
+};
+use super::response::ResponseState;
+use super::route::{Closing, Protocol, RouteFacts};
+use crate::app::{Connect, Envelope, Refused};
+use crate::executor::{Effect, PollAnswer, ToConnection};
+use crate::identity::{Owner, Service, Sid};
+use crate::options::Options;
+use crate::ports::Denial;
+use client::ENCODING;
+use std::ops::Range;
+use stentor_wire::http1;
+use stream::Stream;
+
+type Outcome = RequestOutcome;
+
+const PATH: &str = "/ndjson";
+const CONTENT_TYPE: &str = "application/x-ndjson";
+const NO_SESSION: &str = "there is no such session";
+
+/// The protocol: `/ndjson`, and the paths of its sessions.
+pub(crate) struct NdJson;
+
+/// The session in a path. `Some("")`: the path opens one.
+fn session_of(path: &str) -> Option<&str> {
+    match path.strip_prefix(PATH)? {
+        "" => Some(""),
+        rest => rest.strip_prefix('/'),
+    }
+}
+
+impl Protocol for NdJson {
+    fn route(&self, path: &str, _options: &Options) -> Option<RouteFacts> {
+        let session = session_of(path)?;
+        Some(RouteFacts {
+            opens_session: session.is_empty(),
+            takes_body: !session.is_empty(),
+            has_socket: false,
+            outlives_drain: true,
+        })
+    }
+
+    fn example(&self) -> Option<&'static str> {
+        Some(PATH)
+    }
+
+    fn closing(&self) -> Option<Closing> {
+        Some(Closing {
+            protocol: "NDJSON",
+            reconnect: "the line `{\"type\":\"disconnect\",\"code\":CODE,\"reason\":\"REASON\"}`, then the end of the response",
+            refused: "the same",
+            codes: Vec::new(),
+        })
+    }
+
+    fn secret(&self, path: &str, _options: &Options) -> Option<Range<usize>> {
+        let session = session_of(path).filter(|session| !session.is_empty())?;
+        Some(path.len() - session.len()..path.len())
+    }
+
+    fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> Outcome {
+        let clients = &mut clients.ndjson;
+        let Some(session) = session_of(cx.request.path()) else { return Outcome::LAST };
+        match (cx.request.method(), session) {
+            ("OPTIONS", _) => {
+                let mut extra = headers(cx);
+                push_preflight(&mut extra, cx.request, "GET, POST");
+                cx.answer(204, CONTENT_TYPE, &extra, b"")
+            }
+            ("GET", "") => open(cx, clients),
+            ("GET", session) => with_client(cx, clients, session, resume),
+            ("POST", session) if !session.is_empty() => with_client(cx, clients, session, |cx, _| {
+                if number_of(cx, "n").is_none() {
+                    return refuse(
+                        cx,
+                        400,
+                        "the query has no number of this request: ?n=1, then 2, and so on",
+                    );
+                }
+                Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max }
+            }),
+            _ => {
+                let mut extra = headers(cx);
+                extra.push(("Allow", if session.is_empty() { "GET" } else { "GET, POST" }));
+                cx.refuse(405, &extra, "GET opens or resumes a stream, POST to a session's path sends")
+            }
+        }
+    }
+
+    fn handle_body(
+        &self,
+        cx: &mut RequestContext<'_>,
+        clients: &mut Clients,
+        buffered: &mut BufferedRequest,
+    ) -> Outcome {
+        let sid = session_of(cx.request.path()).and_then(Sid::parse);
+        // The client may have ended while the body was on its way.
+        let id = sid.and_then(|sid| clients.ndjson.find(sid));
+        let Some(client) = id.and_then(|id| clients.ndjson.get_mut(id)) else {
+            return refuse(cx, 404, NO_SESSION);
+        };
+        client.touch(cx.ex);
+        if client.state.ended {
+            return refuse_ended(cx, client);
+        }
+        let number = number_of(cx, "n").unwrap_or_default();
+        if number <= client.handled {
+            return accepted(cx);
+        }
+        let next = client.handled + 1;
+        if number != next {
+            return refuse(cx, 409, &format!("the number of the next request is {next}"));
+        }
+        let Ok(body) = std::str::from_utf8(&buffered.body) else {
+            return refuse(cx, 400, "the body is not UTF-8");
+        };
+        if cx.ex.questions.waits_for_earlier(client.state.id) || !client.handle_lines(cx.ex, body, cx.request)
+        {
+            return Outcome::Rest;
+        }
+        accepted(cx)
+    }
+}
+
+/// The headers of every response.
+fn headers<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
+    let origin = cx.allow_origin();
+    let mut headers = cors(origin);
+    push_credentials(&mut headers, origin);
+    // Proxies that compress collect what they compress, and nginx what it passes on.
+    headers.extend([("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")]);
+    headers
+}
+
+fn refuse(cx: &mut RequestContext<'_>, status: u16, why: &str) -> Outcome {
+    let extra = headers(cx);
+    cx.refuse(status, &extra, why)
+}
+
+/// The request's messages have been handled.
+fn accepted(cx: &mut RequestContext<'_>) -> Outcome {
+    let extra = headers(cx);
+    cx.answer(204, CONTENT_TYPE, &extra, b"")
+}
+
+fn refuse_ended(cx: &mut RequestContext<'_>, client: &Client) -> Outcome {
+    let (code, reason) = client.closed().unwrap_or_default();
+    refuse(cx, 410, &format!("the session has ended: {code} {reason}"))
+}
+
+/// A number in the query.
+fn number_of(cx: &RequestContext<'_>, name: &str) -> Option<u64> {
+    let (_, value) = http1::query_pairs(cx.request.query()).find(|(found, _)| found == name)?;
+    value.parse().ok()
+}
+
+/// Finds the client that a request names, and checks that the request is of the same principal.
+fn with_client(
+    cx: &mut RequestContext<'_>,
+    clients: &mut ClientTable<Client>,
+    session: &str,
+    then: impl FnOnce(&mut RequestContext<'_>, &mut Client) -> Outcome,
+) -> Outcome {
+    let Some(sid) = Sid::parse(session) else { return refuse(cx, 404, NO_SESSION) };
+    if cx.ex.is_of_other_node(sid) {
+        let relayed = cx.relay_to_node_of(sid);
+        return relayed.unwrap_or_else(|| refuse(cx, 404, NO_SESSION));
+    }
+    let home = sid.core(cx.ex.shared.cores);
+    if home != cx.ex.context.core {
+        return cx.move_to(home);
+    }
+    let Some(client) = clients.find(sid).and_then(|id| clients.get_mut(id)) else {
+        return refuse(cx, 404, NO_SESSION);
+    };
+    let id = client.state.id;
+    let identities = &cx.ex.questions.identities;
+    let began_with_token = identities.client(id).is_some_and(|client| client.request_token.is_some());
+    let checked = if began_with_token && !cx.has_token() {
+        Err(Refused::Denied(Denial::new("token_missing", "the session began with a token")))
+    } else {
+        let session = client.session;
+        cx.check_token(id, "ndjson", session.as_slice())
+    };
+    match checked {
+        Ok(()) => then(cx, client),
+        Err(Refused::Pending) => Outcome::Admission(None),
+        Err(Refused::Denied(denial)) => {
+            let extra = headers(cx);
+            cx.refuse_denied(&denial, &extra)
+        }
+    }
+}
+
+/// Opens a session, and its first stream.
+fn open(cx: &mut RequestContext<'_>, clients: &mut ClientTable<Client>) -> Outcome {
+    if cx.ex.app_of(Service::default()).envelope() != Envelope::V1 {
+        return refuse(cx, 404, "the application has no messages of stentor.v1");
+    }
+    let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys);
+    let feeds = match parsed.and_then(|mut query| query.feeds(None, true)) {
+        Ok(feeds) => feeds,
+        Err(error) => return refuse(cx, 400, &error),
+    };
+    if let Some(unavailable) = cx.unavailable_to_new_clients() {
+        return unavailable;
+    }
+    let identity = match cx.identify("ndjson") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return Outcome::Admission(None),
+        Err(Refused::Denied(denial)) => {
+            let extra = headers(cx);
+            return cx.refuse_denied(&denial, &extra);
+        }
+    };
+    let known = cx.admission.as_ref().and_then(|admission| admission.1);
+    let sid = known.unwrap_or_else(|| cx.ex.draw_sid());
+    let asked =
+        cx.ask_to_connect(identity.as_deref(), Envelope::V1, Service::default(), Some(&sid.to_string()));
+    let more = match asked {
+        Connect::Accept => Vec::new(),
+        Connect::AcceptWith(more) => more,
+        Connect::Pending => return Outcome::Admission(Some(sid)),
+        Connect::Refuse { status, message } => return refuse(cx, status, &message),
+    };
+    let client = clients.insert(Client::new(cx.ex, sid, cx.source));
+    let id = client.state.id;
+    cx.remember_client(id, "ndjson", identity.clone());
+    let ex = &mut *cx.ex;
+    let session = ex.open_session(ENCODING, Owner::Client(id), cx.source);
+    client.session = Some(session);
+    ex.set_identity(session, identity);
+    let timeout = client::session_timeout(ex).as_millis();
+    encode::write_line(
+        &mut client.state.queue,
+        &format!(r#"{{"type":"session","sid":"{sid}","timeout_ms":{timeout}}}"#),
+    );
+    let scope = scope_of(session, ENCODING, Service::default(), Some(cx.request));
+    message::open(ex, scope, &mut client.state.queue);
+    ex.join_rooms(session, "/");
+    ex.subscribe_feeds(session, feeds);
+    client.charge(ex);
+    stream(cx, client, &more)
+}
+
+/// Continues a session with another stream.
+fn resume(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
+    let Some(received) = number_of(cx, "received") else {
+        return refuse(cx, 400, "the query has no number of received lines: ?received=N");
+    };
+    client.touch(cx.ex);
+    if !client.state.ended && received != client.lines_sent {
+        if received > client.lines_sent {
+            return refuse(cx, 400, "the session has sent fewer lines");
+        }
+        client.end_lost(cx.ex);
+    }
+    stream(cx, client, &[])
+}
+
+/// Begins the response that carries lines from now on.
+fn stream(cx: &mut RequestContext<'_>, client: &mut Client, more: &[(String, String)]) -> Outcome {
+    let id = client.state.id;
+    let mut extra = headers(cx);
+    extra.extend(borrowed(more));
+    let mut options = cx.options;
+    let is_chunked = write_stream_head(cx.out, cx.request, &mut options, 200, CONTENT_TYPE, &extra);
+    cx.options = options;
+    let left_bytes = number_of(cx, "bytes").map_or(usize::MAX, |bytes| bytes as usize);
+    let state = ResponseState::new(options.keep_alive);
+    let mut stream = Stream { client: id, state, is_chunked, left_bytes };
+    if client.state.ended {
+        stream.write_end(client, cx.out);
+        return cx.answered();
+    }
+    let ex = &mut *cx.ex;
+    let carrier = ActiveTransport::Stream(cx.conn);
+    let former = std::mem::replace(&mut client.state.transport, carrier);
+    if former != ActiveTransport::None {
+        client.handle_sent(ex);
+    }
+    if let Some(former) = former.conn().filter(|former| *former != cx.conn) {
+        ex.push(Effect::Connection(former, ToConnection::Answer(PollAnswer::Pending)));
+    }
+    client.state.due_at = ex.millis().after(ex.options().heartbeat.interval);
+    ex.arm_client(id);
+    ex.flush_client(id);
+    Outcome::Waiting(Box::new(stream))
+}
