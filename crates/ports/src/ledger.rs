@@ -245,6 +245,12 @@ impl Charge {
         Self { ledger, class, bytes: AtomicUsize::new(0) }
     }
 
+    /// A number of bytes, held until the charge is dropped.
+    pub fn of(ledger: Arc<Ledger>, class: Class, bytes: usize) -> Self {
+        ledger.adjust(class, 0, bytes);
+        Self { ledger, class, bytes: bytes.into() }
+    }
+
     /// Adds bytes that the queue holds.
     pub fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -9,7 +9,7 @@
 //! in flight. From then on, no core of this node reads or writes its bytes.
 
 use super::{Done, NodeTag};
-use crate::ledger::Charge;
+use crate::ledger::{Charge, Class, Ledger};
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -49,18 +49,16 @@ pub struct RelayPermit {
 
 impl RelayPermit {
     /// A permit for one more connection. `None` if `max` connections have one.
-    pub fn new(charge: Charge, count: Arc<AtomicUsize>, max: usize) -> Option<Self> {
+    pub fn new(ledger: &Arc<Ledger>, count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let has_room = |count: usize| (count < max).then_some(count + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
-        charge.add(RELAYED_BYTES);
-        Some(Self { charge, count })
+        let charge = Charge::of(ledger.clone(), Class::Relays, RELAYED_BYTES);
+        Some(Self { charge, count: count.clone() })
     }
 
     /// Sets the number of buffered bytes.
     pub fn set_buffered(&self, bytes: usize) {
-        let before = self.charge.bytes() - RELAYED_BYTES;
-        self.charge.add(bytes);
-        self.charge.subtract(before);
+        self.charge.set(RELAYED_BYTES + bytes);
     }
 }
 

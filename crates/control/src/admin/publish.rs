@@ -147,8 +147,7 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
 }
 
 async fn send(state: &State, (message, key): Parsed, progress: &mut Progress) -> Result<(), Refusal> {
-    let charge = Charge::new(state.ledger.clone(), Class::Bodies);
-    charge.add(message.data.len());
+    let _held = Charge::of(state.ledger.clone(), Class::Bodies, message.data.len());
     let own_key = key.as_deref().filter(|_| !state.data_plane.is_ordered(&message.room));
     match own_key.map(|key| state.idempotency_keys.begin(Instant::now(), &message.room, key)) {
         None => publish_message(state, &message, key.as_ref()).await?,

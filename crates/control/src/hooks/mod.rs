@@ -129,8 +129,6 @@ struct Hook {
     ledger: Arc<Ledger>,
     /// Charge of the waiting questions.
     waiting: Charge,
-    /// Charge of requests and responses.
-    bodies: Charge,
     /// Charge of the cache.
     cached: Charge,
     /// Charge of the waiting notices.
@@ -207,7 +205,6 @@ impl Hooks {
                 metrics: metrics.of(&options.name),
                 ledger: ledger.clone(),
                 waiting: Charge::new(ledger.clone(), Class::Hooks),
-                bodies: Charge::new(ledger.clone(), Class::Hooks),
                 cached: Charge::new(ledger.clone(), Class::Hooks),
                 noticed: Charge::new(ledger.clone(), Class::Hooks),
             }))
@@ -270,6 +267,11 @@ impl Hook {
             self.asked.notify_one();
         }
         asked.map(|_| ()).map_err(|(asker, cause)| (asker, self.unanswered(cause)))
+    }
+
+    /// Charges a request or a response to the ledger until the charge is dropped.
+    fn charge_body(&self, bytes: usize) -> Charge {
+        Charge::of(self.ledger.clone(), Class::Hooks, bytes)
     }
 
     /// Counts a question without an answer.

@@ -317,14 +317,13 @@ impl Runner {
     /// Sends one request. Returns the cause of a failure, for the log.
     async fn send_notices(&self, body: Vec<u8>, ends_at: Option<Instant>) -> Option<String> {
         let hook = &self.hook;
-        let held = body.len();
-        hook.bodies.add(held);
+        let held = hook.charge_body(body.len());
         hook.metrics.requests.inc();
         let begun = Instant::now();
         let deadline = begun + hook.timeout;
         let sent = hook.sender.send(body, ends_at.map_or(deadline, |at| at.min(deadline))).await;
         hook.metrics.request_seconds.observe(begun.elapsed().as_secs_f64());
-        hook.bodies.subtract(held);
+        drop(held);
         let (outcome, failure) = match sent {
             Ok(_) => (Ok(()), None),
             Err((cause, text)) => {

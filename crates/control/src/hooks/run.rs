@@ -132,17 +132,15 @@ impl Runner {
         let (begun, number) = (Instant::now(), batch.number);
         let body = http::body(&self.hooks.node, "questions", batch.questions.iter());
         // Includes the questions, which may have to be asked again.
-        let held = 2 * body.len();
-        hook.bodies.add(held);
+        let held = hook.charge_body(2 * body.len());
         hook.metrics.requests.inc();
         let response = hook.sender.send(body, batch.deadline).await;
         hook.metrics.request_seconds.observe(begun.elapsed().as_secs_f64());
-        hook.bodies.subtract(held);
+        drop(held);
         let invalid =
             |wrong| (Cause::Invalid, format!("the response is not as docs/hooks.md describes: {wrong}"));
         let text = response.and_then(|body| answer::text(body).map_err(invalid));
-        let held = text.as_ref().map_or(0, String::len);
-        hook.bodies.add(held);
+        let _held = hook.charge_body(text.as_ref().map_or(0, String::len));
         let answers = text.as_ref().map_err(Failed::clone);
         let answers = answers.and_then(|text| answer::answers(text).map_err(invalid));
         let (response, mut wrong) = match answers {
@@ -152,7 +150,6 @@ impl Runner {
                 if cause.may_concern_one_question()
                     && locked(&hook.batcher).ask_again(number, batch.questions)
                 {
-                    hook.bodies.subtract(held);
                     return Some(text);
                 }
                 (Err(cause), Some(text))
@@ -166,7 +163,6 @@ impl Runner {
             wrong = Some(format!("the response has no answer to {missing} of its questions"));
         }
         let invalid = self.deliver(answered).await;
-        hook.bodies.subtract(held);
         wrong.or(invalid)
     }
 

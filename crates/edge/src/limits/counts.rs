@@ -68,8 +68,7 @@ impl Counts {
     /// For about so many keys.
     pub(crate) fn new(keys_max: usize, maximum: Maximum, seed: [u64; 2], ledger: Arc<Ledger>) -> Self {
         let entries = keys_max.next_multiple_of(WAYS).max(WAYS);
-        let charge = Charge::new(ledger, Class::Connections);
-        charge.add(entries * size_of::<Entry>());
+        let charge = Charge::of(ledger, Class::Connections, entries * size_of::<Entry>());
         Self {
             entries: (0..entries).map(|_| Entry::default()).collect(),
             seed,

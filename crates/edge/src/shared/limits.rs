@@ -1,6 +1,6 @@
 //! The limits that all cores of a node count together.
 
-use crate::ledger::{Charge, Class, Ledger};
+use crate::ledger::Ledger;
 use crate::limits::counts::{Counts, Maximum, take};
 use crate::limits::{LimitReached, Rate};
 use crate::options::Options;
@@ -110,7 +110,6 @@ impl SharedLimits {
 impl super::Shared {
     /// A permit to pass one more connection through to another node.
     pub(crate) fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
-        let charge = Charge::new(self.ledger.clone(), Class::Relays);
-        RelayPermit::new(charge, self.relayed.clone(), connections_max)
+        RelayPermit::new(&self.ledger, &self.relayed, connections_max)
     }
 }
