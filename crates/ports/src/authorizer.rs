@@ -142,10 +142,8 @@ impl Denial {
 /// The data plane asks before it carries out a client's action. Commands of the control plane ([`Commands`](super::Commands)) and
 /// actions of an application itself are allowed without a question.
 pub trait Authorizer: fmt::Debug + Send + Sync {
-    /// Decides whether the client may perform the action. By default, it may.
-    fn authorize(&self, _question: &Question<'_>) -> Decision {
-        Decision::Allow
-    }
+    /// Decides whether the client may perform the action.
+    fn authorize(&self, question: &Question<'_>) -> Decision;
 
     /// The client that waits for a pending decision has disconnected. A later decision has no effect.
     fn cancel(&self, _ticket: Ticket) {}

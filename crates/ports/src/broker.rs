@@ -65,12 +65,10 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// [`Busy`], as for [`Self::publish`].
     fn publish_with_history(
         &self,
-        _message: &Broadcast,
-        _publisher: Option<PermissionReply>,
-        _source: Option<u64>,
-    ) -> Result<(), Busy> {
-        Ok(())
-    }
+        message: &Broadcast,
+        publisher: Option<PermissionReply>,
+        source: Option<u64>,
+    ) -> Result<(), Busy>;
 
     /// Looks for a socket on the other nodes while its client waits.
     /// [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket) follows. Returns `false` if no other node has the socket,

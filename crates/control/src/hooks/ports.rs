@@ -193,6 +193,10 @@ impl Authorizer for Granting {
 struct Anything;
 
 impl Authorizer for Anything {
+    fn authorize(&self, _: &Question<'_>) -> Decision {
+        Decision::Allow
+    }
+
     fn is_cacheable(&self, _access: Access<'_>) -> bool {
         true
     }

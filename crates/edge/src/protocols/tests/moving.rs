@@ -6,8 +6,8 @@ use crate::app::RoomsApp;
 use crate::options::Recovery;
 use crate::ports::{
     Access, Asking, Authentication, Authenticator, Authorizer, Broadcast, Broker, Busy, Credentials,
-    Decision, Denial, Identity, MovingSocket, MovingSubscription, NodeTag, Pid, Principal, PublicId,
-    Question, SignatureWork, SocketName, SocketQuestion, SocketRequest,
+    Decision, Denial, Identity, MovingSocket, MovingSubscription, NodeTag, PermissionReply, Pid, Principal,
+    PublicId, Question, SignatureWork, SocketName, SocketQuestion, SocketRequest,
 };
 use crate::rule::{Rooms, Rule, Template};
 use bytes::Bytes;
@@ -27,6 +27,15 @@ struct Others(Mutex<Vec<SocketQuestion>>);
 impl Broker for Others {
     fn publish(&self, _: &Broadcast) -> Result<(), Busy> {
         Ok(())
+    }
+
+    fn publish_with_history(
+        &self,
+        _: &Broadcast,
+        _: Option<PermissionReply>,
+        _: Option<u64>,
+    ) -> Result<(), Busy> {
+        unreachable!("it orders no room")
     }
 
     fn set_interest(&self, _: &Topic, _: bool) {}
