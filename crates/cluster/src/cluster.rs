@@ -16,6 +16,7 @@ mod sockets;
 mod topology;
 
 use crate::NodeId;
+use crate::clock::{self, since_1970};
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
 use crate::feeds::{ColdKeys, FeedDriver, SourceOf, Surroundings};
 use crate::finish::Finish;
@@ -35,7 +36,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use stentor_hub::{HistoryLimits, PresenceMessage, Topic};
 use stentor_ports::{Busy, ControlPlane, Ledger, LocalNode, Order, RevocationList};
 use tokio::sync::{Notify, watch};
@@ -127,7 +128,7 @@ impl Cluster {
         started_at_seconds: u64,
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref(), options.document_bytes_max);
-        let registry = Registry::new(node, frames.clone(), tokio::time::Instant::now().into_std());
+        let registry = Registry::new(node, frames.clone(), clock::now());
         let state =
             State { registry, surveys: Surveys::default(), finishes: HashMap::new(), is_joining: true };
         let ledger = &options.ledger;
@@ -190,7 +191,7 @@ impl Cluster {
 
     /// Asks all other nodes. `answer` is this node's own answer.
     pub(crate) fn ask_others(&self, question: Question, answer: Answered, finish: Finish) {
-        let now = tokio::time::Instant::now().into_std();
+        let now = clock::now();
         let id = {
             let state = &mut *self.state();
             let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
@@ -286,7 +287,7 @@ impl Cluster {
     async fn keep_time(&self, plane: &Arc<dyn LocalNode>) {
         let mut heartbeat = None;
         loop {
-            let now = tokio::time::Instant::now().into_std();
+            let now = clock::now();
             self.finish_surveys(now);
             let timeout = {
                 let state = &mut *self.state();
@@ -313,7 +314,7 @@ impl Cluster {
                     }
                 }
                 () = Relays::node_wanted(self.options.relays.as_deref()) => {
-                    self.state().registry.hasten(tokio::time::Instant::now().into_std());
+                    self.state().registry.hasten(clock::now());
                 }
                 () = self.surveyed.notified() => {}
                 () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
@@ -364,7 +365,7 @@ impl Cluster {
     }
 
     fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>, plane: &dyn LocalNode) {
-        let now = tokio::time::Instant::now().into_std();
+        let now = clock::now();
         let changes = {
             let registry = &mut self.state().registry;
             let ignored = registry.unreadable();
@@ -423,7 +424,7 @@ impl Cluster {
                 {
                     let state = &mut *self.state();
                     state.is_joining = true;
-                    state.registry.hasten(tokio::time::Instant::now().into_std());
+                    state.registry.hasten(clock::now());
                 }
                 self.surveyed.notify_one();
                 self.feeds.handle_connected();
@@ -448,7 +449,7 @@ impl Cluster {
     fn handle_sender(&self, sender: NodeId) {
         let state = &mut *self.state();
         if !state.registry.nodes().contains_key(&sender) {
-            state.registry.hasten(tokio::time::Instant::now().into_std());
+            state.registry.hasten(clock::now());
             self.surveyed.notify_one();
         }
     }
@@ -496,8 +497,8 @@ impl Cluster {
             Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
             Question::Members(query) => plane.list_members(query, done(reply, Answered::Members)),
             Question::Recheck(recheck) => self.answer_recheck(recheck, reply, &**plane),
-            Question::Sessions(selector, task) => match command(task, reply) {
-                Some(command) => plane.command(selector.to_target(), command),
+            Question::Sessions(target, task) => match command(task, reply) {
+                Some(command) => plane.command(target, command),
                 None => tracing::debug!("a question without rooms"),
             },
         }
@@ -515,11 +516,6 @@ impl ControlPlane for Cluster {
             control.space();
         }
     }
-}
-
-/// The time, since 1970.
-fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {

@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::finish::Finish;
-use crate::frame::{Answered, Question, Selector, Task};
+use crate::frame::{Answered, Question, Task};
 use crate::rooms::Publisher;
 use std::sync::Arc;
 use stentor_hub::Key;
@@ -94,21 +94,21 @@ impl Commands for ClusterCommands {
     }
 
     fn command(&self, target: Target, command: Command) {
-        let selector = Selector::from(&target);
-        let concerned = |done, task, selector| {
-            let question = Question::Sessions(selector, task);
+        let concerned = |done, task, target| {
+            let question = Question::Sessions(target, task);
             self.then_ask(done, question, Answered::Concerned, Finish::Concerned)
         };
+        let to = target.clone();
         let command = match command {
             // The broker carries it to the members of rooms on other nodes, in order with other messages.
             Command::Emit { event, data, volatile, done } => {
-                let done = if selector.has_sessions() {
+                let done = if !target.sessions.is_empty() {
                     let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
-                    concerned(done, task, selector.only_sessions())
-                } else if !volatile
-                    && selector.only_room().is_some_and(|room| self.cluster.keeps_history(room))
+                    concerned(done, task, to.only_sessions())
+                } else if let ([room], false) = (&target.rooms[..], volatile)
+                    && self.cluster.keeps_history(room)
                 {
-                    self.then_count(target.clone(), done)
+                    self.then_count(to, done)
                 } else {
                     done
                 };
@@ -118,18 +118,18 @@ impl Commands for ClusterCommands {
             Command::Call { .. } => command,
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());
-                Command::Join { rooms, done: concerned(done, task, selector) }
+                Command::Join { rooms, done: concerned(done, task, to) }
             }
             Command::Leave { rooms, done } => {
                 let task = Task::Leave(rooms.iter().cloned().collect());
-                Command::Leave { rooms, done: concerned(done, task, selector) }
+                Command::Leave { rooms, done: concerned(done, task, to) }
             }
             Command::Disconnect { close, done } => {
                 let task = Task::Disconnect { close };
-                Command::Disconnect { close, done: concerned(done, task, selector) }
+                Command::Disconnect { close, done: concerned(done, task, to) }
             }
             Command::Sessions { limit, done } => {
-                let question = Question::Sessions(selector, Task::List { limit });
+                let question = Question::Sessions(to, Task::List { limit });
                 let finish = move |done| Finish::Sessions { limit, done };
                 Command::Sessions { limit, done: self.then_ask(done, question, Answered::Sessions, finish) }
             }

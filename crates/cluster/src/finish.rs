@@ -18,43 +18,22 @@ impl Finish {
     pub(crate) fn answer(self, result: Surveyed<Answered>, name_of: impl Fn(NodeId) -> String) {
         let Surveyed { answers, missing } = result;
         let missing_nodes: Vec<String> = missing.into_iter().map(name_of).collect();
+        macro_rules! sum {
+            ($kind:ident($sum:ident), $done:expr $(, $limit:expr)?) => {{
+                let mut sum = $sum { missing_nodes, ..$sum::default() };
+                for answer in answers {
+                    if let Answered::$kind(part) = answer {
+                        sum.merge(part $(, $limit)?);
+                    }
+                }
+                $done.answer(Ok(sum));
+            }};
+        }
         match self {
-            Self::Concerned(done) => {
-                let mut sum = Concerned { missing_nodes, ..Concerned::default() };
-                for answer in answers {
-                    if let Answered::Concerned(concerned) = answer {
-                        sum.merge(concerned);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-            Self::Sessions { limit, done } => {
-                let mut sum = SessionList { missing_nodes, ..SessionList::default() };
-                for answer in answers {
-                    if let Answered::Sessions(list) = answer {
-                        sum.merge(list, limit);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-            Self::Members { limit, done } => {
-                let mut sum = MemberList { missing_nodes, ..MemberList::default() };
-                for answer in answers {
-                    if let Answered::Members(list) = answer {
-                        sum.merge(list, limit);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-            Self::Rooms { limit, done } => {
-                let mut sum = RoomList { missing_nodes, ..RoomList::default() };
-                for answer in answers {
-                    if let Answered::Rooms(list) = answer {
-                        sum.merge(list, limit);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
+            Self::Concerned(done) => sum!(Concerned(Concerned), done),
+            Self::Sessions { limit, done } => sum!(Sessions(SessionList), done, limit),
+            Self::Members { limit, done } => sum!(Members(MemberList), done, limit),
+            Self::Rooms { limit, done } => sum!(Rooms(RoomList), done, limit),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use stentor_cluster::NodeId;
 use stentor_cluster::engine::Channel;
 use stentor_cluster::frame::{
-    AnswerError, Answered, Frame, Frames, LogEntry, PresenceFrame, Question, RevocationsFrame, Selector,
-    SocketAnswer, SocketFrame, Task,
+    AnswerError, Answered, Frame, Frames, LogEntry, PresenceFrame, Question, RevocationsFrame, SocketAnswer,
+    SocketFrame, Task,
 };
 use stentor_hub::{
     Absence, Data, Document, Epoch, FeedState, Key, MissedMessage, Policy, Position, PresenceMessage, Room,
@@ -74,7 +74,7 @@ fn all_kinds() -> Vec<Frame> {
     let pid = Pid::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
     let rooms = || Rooms::new("/", ["red", "blue"]).unwrap();
     let target = Target::of("/").unwrap().room("red").unwrap().session(id).except_session(id);
-    let ask = |task| Frame::Question { id: 1, question: Question::Sessions(Selector::from(&target), task) };
+    let ask = |task| Frame::Question { id: 1, question: Question::Sessions(target.clone(), task) };
     let answer = |answer| Frame::Answer { id: 1, answer: Ok(answer) };
     let session = SessionInfo {
         id: id.to_string(),

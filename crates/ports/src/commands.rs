@@ -32,7 +32,7 @@ pub struct Publish {
 pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 
 /// A session that a target names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// An id that hasn't been decoded yet.
     Id(PublicId),
@@ -56,7 +56,7 @@ impl Named {
 ///
 /// Sessions of plain protocols (WebSocket, SockJS, Engine.IO without Socket.IO, Primus) are in the main namespace, `/`. All
 /// sockets of a namespace are members of [`Room::all_members`]; plain sessions aren't.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The room of all sockets of the namespace.
     pub everybody: Room,
@@ -133,19 +133,15 @@ impl Target {
         Self { everybody: all_members, rooms, sessions, except_rooms, except_sessions }
     }
 
-    /// The room of all sockets of the namespace.
-    pub fn all_members(&self) -> &Room {
-        &self.everybody
+    /// Whether it has neither rooms nor sessions.
+    pub fn is_empty(&self) -> bool {
+        self.rooms.is_empty() && self.sessions.is_empty()
     }
 
-    /// The rooms whose members are selected.
-    pub fn rooms(&self) -> &[Room] {
-        &self.rooms
-    }
-
-    /// The rooms whose members are left out.
-    pub fn except_rooms(&self) -> &[Room] {
-        &self.except_rooms
+    /// Only the sessions that are named, without those that are members of the rooms.
+    pub fn only_sessions(mut self) -> Self {
+        self.except_rooms.append(&mut self.rooms);
+        self
     }
 
     /// The ids of the selected sessions.

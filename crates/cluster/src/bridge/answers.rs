@@ -2,7 +2,7 @@
 //! for 5 seconds otherwise.
 
 use super::Bridge;
-use super::namespace::{Local, Namespace};
+use super::namespace::Namespace;
 use super::refused::Refused;
 use crate::metrics::count;
 use crate::socketio::{
@@ -106,9 +106,9 @@ impl Bridge {
             }
             RequestBody::Sessions { rooms } => {
                 let selection = Selection { rooms, except: Vec::new() };
-                let local = namespace.local(&selection, &**plane)?;
-                self.answer(namespace, asker, plane, move |plane, namespace| async move {
-                    let ids = sessions(&*plane, &namespace, &local).await.into_iter();
+                let target = namespace.local(&selection, &**plane)?;
+                self.answer(namespace, asker, plane, move |plane, _| async move {
+                    let ids = sessions(&*plane, target).await.into_iter();
                     ResponseBody::Sessions(
                         ids.map(|info| RemoteSession { id: info.id.into(), details: None }).collect(),
                     )
@@ -116,9 +116,9 @@ impl Bridge {
                 .await;
             }
             RequestBody::Fetch(selection) => {
-                let local = namespace.local(&selection, &**plane)?;
-                self.answer(namespace, asker, plane, move |plane, namespace| async move {
-                    let sessions = sessions(&*plane, &namespace, &local).await;
+                let target = namespace.local(&selection, &**plane)?;
+                self.answer(namespace, asker, plane, move |plane, _| async move {
+                    let sessions = sessions(&*plane, target).await;
                     ResponseBody::Sessions(sessions.into_iter().map(remote_session).collect())
                 })
                 .await;
@@ -157,11 +157,10 @@ impl Bridge {
         asker: Asker,
         plane: &Arc<dyn LocalNode>,
     ) -> Result<(), Refused> {
-        let local = namespace.local(selection, &**plane)?;
+        let target = namespace.local(selection, &**plane)?;
         let mut clients = 0;
-        if !local.is_empty() {
+        if !target.is_empty() {
             count(&self.counters.received);
-            let target = local.to_target(&namespace.all_members);
             let answered: Acknowledged = {
                 let (bridge, namespace, asker) = (self.clone(), namespace.clone(), asker.clone());
                 Arc::new(move |data| {
@@ -196,8 +195,7 @@ impl Bridge {
     ) -> Result<(), Refused> {
         let (target, is_single) = match target {
             Asked::Selection(selection) => {
-                let local = namespace.local(&selection, &**plane)?;
-                ((!local.is_empty()).then(|| local.to_target(&namespace.all_members)), false)
+                (Some(namespace.local(&selection, &**plane)?).filter(|target| !target.is_empty()), false)
             }
             Asked::Session(session) => {
                 let target = Target::of_rooms(namespace.all_members.clone(), Vec::new(), Vec::new());
@@ -225,8 +223,7 @@ impl Bridge {
         if self.has_delivered.swap(false, Ordering::Relaxed) {
             // A core that has answered a request to join a room has sent its messages to other cores. No session matches this
             // one.
-            let nobody =
-                Target::of_rooms(target.all_members().clone(), vec![self.nobody.clone()], Vec::new());
+            let nobody = Target::of_rooms(target.everybody.clone(), vec![self.nobody.clone()], Vec::new());
             let rooms = Rooms::from(self.nobody.clone());
             self.submit(plane, &nobody, |done| Command::Join { rooms: rooms.clone(), done }).await?;
         }
@@ -284,16 +281,13 @@ impl Bridge {
 }
 
 /// Sessions of this node. Empty if the node is overloaded or stops.
-async fn sessions(plane: &dyn LocalNode, namespace: &Namespace, local: &Local) -> Vec<SessionInfo> {
-    if local.is_empty() {
+async fn sessions(plane: &dyn LocalNode, target: Target) -> Vec<SessionInfo> {
+    if target.is_empty() {
         return Vec::new();
     }
     let (done, answered) = oneshot::channel();
     let done = Done::new(move |result: Result<SessionList, _>| _ = done.send(result));
-    plane.command(
-        local.to_target(&namespace.all_members),
-        Command::Sessions { limit: SESSIONS_LISTED_MAX, done },
-    );
+    plane.command(target, Command::Sessions { limit: SESSIONS_LISTED_MAX, done });
     answered.await.ok().and_then(Result::ok).unwrap_or_default().sessions
 }
 
@@ -305,8 +299,9 @@ async fn rooms(plane: &dyn LocalNode, namespace: &Namespace) -> Vec<Arc<str>> {
     let query = RoomsQuery { namespace: namespace.name.to_string(), prefix, after, limit: ROOMS_LISTED_MAX };
     plane.list_rooms(query, done);
     let list = answered.await.ok().and_then(Result::ok).unwrap_or_default();
-    let all = Local { rooms: vec![namespace.all_members.clone()], ..Local::default() };
-    let own = sessions(plane, namespace, &all).await.into_iter().map(|session| session.id.into());
+    let all = vec![namespace.all_members.clone()];
+    let all = Target::of_rooms(namespace.all_members.clone(), all, Vec::new());
+    let own = sessions(plane, all).await.into_iter().map(|session| session.id.into());
     list.rooms.into_iter().map(|(name, _)| name.into()).chain(own).collect()
 }
 

@@ -257,15 +257,15 @@ fn names(rooms: &Rooms) -> Vec<Arc<str>> {
 /// The selection of a target's sessions. `None` if there are none, which a selection can't express.
 fn selection(target: &Target) -> Option<Selection> {
     let name = |room: &Room| Arc::from(room.name());
-    if target.except_rooms().contains(target.all_members()) {
+    if target.except_rooms.contains(&target.everybody) {
         return None;
     }
-    let except = target.except_rooms().iter().map(name);
+    let except = target.except_rooms.iter().map(name);
     let except = except.chain(target.except_session_ids().map(|id| id.to_string().into())).collect();
-    if target.rooms().contains(target.all_members()) {
+    if target.rooms.contains(&target.everybody) {
         return Some(Selection { rooms: Vec::new(), except });
     }
-    let rooms = target.rooms().iter().map(name);
+    let rooms = target.rooms.iter().map(name);
     let rooms: Vec<_> = rooms.chain(target.session_ids().map(|id| id.to_string().into())).collect();
     (!rooms.is_empty()).then_some(Selection { rooms, except })
 }
@@ -274,10 +274,10 @@ fn selection(target: &Target) -> Option<Selection> {
 fn sessions_only(target: &Target) -> Option<Selection> {
     let Selection { mut except, .. } = selection(target)?;
     let rooms: Vec<Arc<str>> = target.session_ids().map(|id| id.to_string().into()).collect();
-    if rooms.is_empty() || target.rooms().contains(target.all_members()) {
+    if rooms.is_empty() || target.rooms.contains(&target.everybody) {
         return None;
     }
-    except.extend(target.rooms().iter().map(|room| Arc::from(room.name())));
+    except.extend(target.rooms.iter().map(|room| Arc::from(room.name())));
     Some(Selection { rooms, except })
 }
 
@@ -353,7 +353,7 @@ mod tests {
             Some(Selection::default()),
             "a is among them"
         );
-        let nobody = Target::of_rooms(all.all_members().clone(), vec![], vec![all.all_members().clone()]);
+        let nobody = Target::of_rooms(all.everybody.clone(), vec![], vec![all.everybody.clone()]);
         assert_eq!(selection(&nobody.session(id)), None);
         let several = none.room("a")?.session(id).except_room("b")?;
         let expected = Selection { rooms: names(&["a", "AAAAAAAAAAAAAAAAAAAA"]), except: names(&["b"]) };

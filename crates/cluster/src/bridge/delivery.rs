@@ -2,7 +2,7 @@
 
 use super::Bridge;
 use super::inbox::{Kind, Taken};
-use super::namespace::Namespace;
+use super::namespace::{Namespace, broadcast};
 use super::protocol::Incoming;
 use super::refused::Refused;
 use crate::metrics::count;
@@ -68,20 +68,20 @@ impl Bridge {
         volatile: bool,
         plane: &Arc<dyn LocalNode>,
     ) -> Result<(), Refused> {
-        let local = namespace.local(selection, &**plane)?;
-        if local.is_empty() {
+        let target = namespace.local(selection, &**plane)?;
+        if target.is_empty() {
             return Ok(());
         }
         count(&self.counters.received);
         // Each session receives the event once, because named sessions are not members of the rooms.
-        if let Some(target) = local.sessions_only(&namespace.all_members) {
+        if !target.sessions.is_empty() {
             // A later message waits for it. Otherwise, that message could overtake it.
             let (name, data) = (&event.name, &event.arguments);
             let emit = |done| Command::Emit { event: Some(name.clone()), data: data.clone(), volatile, done };
             // An error means that the node stops, and its sessions end.
-            let _ = self.carry_out(plane, &target, emit).await;
+            let _ = self.carry_out(plane, &target.clone().only_sessions(), emit).await;
         }
-        let Some(message) = local.into_broadcast(event, volatile) else { return Ok(()) };
+        let Some(message) = broadcast(target, event, volatile) else { return Ok(()) };
         self.has_delivered.store(true, Ordering::Relaxed);
         while plane.receive(message.clone(), Order::Namespace) == Err(Busy) {
             self.space.wait().await;

@@ -41,17 +41,6 @@ impl MemberRooms {
     }
 }
 
-/// The sessions of this node that a message is for.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Local {
-    /// Rooms with members on this node.
-    pub(super) rooms: Vec<Room>,
-    /// Sessions whose ids may be the names of the message's rooms.
-    pub(super) sessions: Vec<PublicId>,
-    pub(super) except_rooms: Vec<Room>,
-    pub(super) except_sessions: Vec<PublicId>,
-}
-
 impl Namespace {
     /// Makes a shared namespace. `is_only`: it is shared in no other way.
     pub(super) fn new(options: &Options, name: &str, is_only: bool) -> Result<Self, RoomError> {
@@ -127,7 +116,7 @@ impl Namespace {
 
     /// The sessions of this node that a selection contains. A name that can't be a room's name refuses the whole selection:
     /// without the name, fewer rooms would be excepted, or a selection without rooms would stand for all sessions.
-    pub(super) fn local(&self, selection: &Selection, plane: &dyn LocalNode) -> Result<Local, Refused> {
+    pub(super) fn local(&self, selection: &Selection, plane: &dyn LocalNode) -> Result<Target, Refused> {
         let names = selection.rooms.iter().chain(&selection.except);
         for name in names {
             self.all_members.sibling(name).map_err(|_| Refused::RoomName)?;
@@ -137,20 +126,18 @@ impl Namespace {
             let names = names.iter().filter(|name| here.contains(name));
             names.filter_map(|name| self.all_members.sibling(name).ok()).collect()
         };
-        let ids = |names: &[Arc<str>]| {
+        // The name of a room may be the id of a session.
+        let ids = |names: &[Arc<str>]| -> Vec<PublicId> {
             let ids = names.iter().filter_map(|name| PublicId::parse(name));
             ids.filter(|id| plane.may_have(*id)).collect()
         };
-        let mut local = Local {
-            rooms: rooms(&selection.rooms),
-            sessions: ids(&selection.rooms),
-            except_rooms: rooms(&selection.except),
-            except_sessions: ids(&selection.except),
+        let members_of = match selection.rooms.is_empty() {
+            true => vec![self.all_members.clone()],
+            false => rooms(&selection.rooms),
         };
-        if selection.rooms.is_empty() {
-            local.rooms = vec![self.all_members.clone()];
-        }
-        Ok(local)
+        let target = Target::of_rooms(self.all_members.clone(), members_of, rooms(&selection.except));
+        let target = ids(&selection.rooms).into_iter().fold(target, Target::session);
+        Ok(ids(&selection.except).into_iter().fold(target, Target::except_session))
     }
 
     /// The receivers and the event of a message of this node. `None`: other servers have no receivers.
@@ -170,45 +157,19 @@ impl Namespace {
     }
 }
 
-impl Local {
-    /// Whether there are no sessions.
-    pub(super) fn is_empty(&self) -> bool {
-        self.rooms.is_empty() && self.sessions.is_empty()
-    }
-
-    /// The target with all of these sessions.
-    pub(super) fn to_target(&self, all_members: &Room) -> Target {
-        let target = Target::of_rooms(all_members.clone(), self.rooms.clone(), self.except_rooms.clone());
-        self.with_sessions(target)
-    }
-
-    /// The target with only the sessions by id that aren't members of the rooms.
-    pub(super) fn sessions_only(&self, all_members: &Room) -> Option<Target> {
-        if self.sessions.is_empty() {
-            return None;
-        }
-        let except = self.rooms.iter().chain(&self.except_rooms).cloned().collect();
-        Some(self.with_sessions(Target::of_rooms(all_members.clone(), Vec::new(), except)))
-    }
-
-    fn with_sessions(&self, target: Target) -> Target {
-        let target = self.sessions.iter().fold(target, |target, id| target.session(*id));
-        self.except_sessions.iter().fold(target, |target, id| target.except_session(*id))
-    }
-
-    /// A message to the members of the rooms, if there are any.
-    pub(super) fn into_broadcast(self, event: Event, volatile: bool) -> Option<Broadcast> {
-        Some(Broadcast {
-            // Messages of other servers have no ids.
-            id: 0,
-            rooms: Rooms::try_from(self.rooms).ok()?,
-            except_rooms: self.except_rooms,
-            except_sessions: self.except_sessions,
-            event: Some(event.name),
-            data: event.arguments,
-            volatile,
-        })
-    }
+/// A message to the members of the target's rooms. `None` if it has no rooms.
+pub(super) fn broadcast(target: Target, event: Event, volatile: bool) -> Option<Broadcast> {
+    let except_sessions = target.except_session_ids().collect();
+    Some(Broadcast {
+        // Messages of other servers have no ids.
+        id: 0,
+        rooms: Rooms::try_from(target.rooms).ok()?,
+        except_rooms: target.except_rooms,
+        except_sessions,
+        event: Some(event.name),
+        data: event.arguments,
+        volatile,
+    })
 }
 
 /// The event that clients of Socket.IO receive.

@@ -1,6 +1,7 @@
 //! The cluster as the control plane sees it, and its figures.
 
 use super::{Cluster, Options};
+use crate::clock;
 use crate::engine::Limits;
 use crate::engine::memory::Memory;
 use crate::metrics::Gauges;
@@ -39,7 +40,7 @@ impl Cluster {
 
 impl MetricSource for Cluster {
     fn metrics(&self) -> Vec<Metric> {
-        let now = tokio::time::Instant::now().into_std();
+        let now = clock::now();
         let state = &*self.state();
         let registry = &state.registry;
         let age = registry.age(now).unwrap_or_default().as_secs();

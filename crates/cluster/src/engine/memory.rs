@@ -9,6 +9,7 @@ use super::{
     failed,
 };
 use crate::NodeId;
+use crate::clock::now;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -438,9 +439,7 @@ impl Engine for MemoryEngine {
         if self.memory.server().cut_off.contains(&self.node) {
             return failed(EngineError::Unavailable("cut off".into()));
         }
-        // Tokio's clock, which tests can stop.
-        let now = tokio::time::Instant::now().into_std();
-        let reply = self.memory.with(|bus| bus.handle_request(now, request));
+        let reply = self.memory.with(|bus| bus.handle_request(now(), request));
         Box::pin(std::future::ready(reply))
     }
 }

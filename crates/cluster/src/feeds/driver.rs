@@ -4,13 +4,14 @@ use super::log::Log;
 use super::request::{Answer, Output, Ticket};
 use super::{ColdKeys, FeedStats, Feeds, SourceOf};
 use crate::NodeId;
+use crate::clock::now;
 use crate::engine::{Channel, Engine, EngineError, Reply, Request};
 use crate::frame::{Frame, FrameError, Frames, LogEntry};
 use crate::space::Space;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_hub::{Document, Key, Position};
 use stentor_ports::{
     Busy, Charge, Class, ControlPlane, Done, FeedUpdate, Ledger, LocalNode, PushDenied, PushResult,
@@ -60,10 +61,6 @@ pub(crate) struct Surroundings<'a> {
 enum Answered {
     Machine(Ticket, Key, Result<Reply, EngineError>),
     Read(Key, Done<ReadResult>, Result<Reply, EngineError>),
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl FeedDriver {

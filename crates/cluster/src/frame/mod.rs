@@ -18,7 +18,7 @@ pub use entry::{LogEntry, Version};
 pub use presence::PresenceFrame;
 pub use revocations::{REVOCATIONS_MAX, RevocationsFrame};
 pub use socket::{SocketAnswer, SocketFrame};
-pub use survey::{Answered, Question, Selector, Task};
+pub use survey::{Answered, Question, Task};
 
 use crate::NodeId;
 use crate::engine::{Channel, PAYLOAD_BYTES_MAX};

@@ -14,23 +14,13 @@ use stentor_ports::{
 #[derive(Debug)]
 pub enum Question {
     /// To do something with sessions, or to list them.
-    Sessions(Selector, Task),
+    Sessions(Target, Task),
     /// To list rooms.
     Rooms(RoomsQuery),
     /// To list members of a room.
     Members(MembersQuery),
     /// To check identities again. Revoked ones are void on the receiving node from then on.
     Recheck(Recheck),
-}
-
-/// The sessions of a question: see [`Target`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selector {
-    pub(super) everybody: Room,
-    pub(super) rooms: Vec<Room>,
-    pub(super) except_rooms: Vec<Room>,
-    pub(super) sessions: Vec<PublicId>,
-    pub(super) except_sessions: Vec<PublicId>,
 }
 
 /// The task for the selected sessions.
@@ -74,43 +64,6 @@ pub enum Answered {
     Members(MemberList),
 }
 
-impl From<&Target> for Selector {
-    fn from(target: &Target) -> Self {
-        Self {
-            everybody: target.all_members().clone(),
-            rooms: target.rooms().to_vec(),
-            except_rooms: target.except_rooms().to_vec(),
-            sessions: target.session_ids().collect(),
-            except_sessions: target.except_session_ids().collect(),
-        }
-    }
-}
-
-impl Selector {
-    /// Whether sessions are named.
-    pub(crate) fn has_sessions(&self) -> bool {
-        !self.sessions.is_empty()
-    }
-
-    /// The room, if it is about the members of one.
-    pub(crate) fn only_room(&self) -> Option<&Room> {
-        if let ([room], []) = (&self.rooms[..], &self.sessions[..]) { Some(room) } else { None }
-    }
-
-    /// Only the sessions that are named, without those that are members of the rooms.
-    pub(crate) fn only_sessions(mut self) -> Self {
-        self.except_rooms.append(&mut self.rooms);
-        self
-    }
-
-    /// The same, for the command inbox.
-    pub fn to_target(&self) -> Target {
-        let target = Target::of_rooms(self.everybody.clone(), self.rooms.clone(), self.except_rooms.clone());
-        let target = self.sessions.iter().fold(target, |target, id| target.session(*id));
-        self.except_sessions.iter().fold(target, |target, id| target.except_session(*id))
-    }
-}
-
 impl Writer {
     pub(super) fn rooms(&mut self, rooms: &[Room]) {
         self.list(rooms.iter(), |w, room| w.text(room.name()));
@@ -122,9 +75,9 @@ impl Writer {
 
     pub(super) fn question(&mut self, question: &Question) {
         match question {
-            Question::Sessions(selector, task) => {
+            Question::Sessions(target, task) => {
                 self.u8(0);
-                self.selector(selector);
+                self.target(target);
                 self.task(task);
             }
             Question::Rooms(RoomsQuery { namespace, prefix, after, limit }) => {
@@ -157,12 +110,12 @@ impl Writer {
         self.len(*send_buffer_bytes);
     }
 
-    fn selector(&mut self, selector: &Selector) {
-        self.text(selector.everybody.namespace());
-        self.rooms(&selector.rooms);
-        self.rooms(&selector.except_rooms);
-        self.ids(&selector.sessions);
-        self.ids(&selector.except_sessions);
+    fn target(&mut self, target: &Target) {
+        self.text(target.namespace());
+        self.rooms(&target.rooms);
+        self.rooms(&target.except_rooms);
+        self.ids(&target.session_ids().collect::<Vec<_>>());
+        self.ids(&target.except_session_ids().collect::<Vec<_>>());
     }
 
     fn task(&mut self, task: &Task) {
@@ -243,9 +196,9 @@ impl Reader {
     pub(super) fn question(&mut self) -> Result<Question, FrameError> {
         Ok(match self.u8()? {
             0 => {
-                let selector = self.selector()?;
-                let task = self.task(&selector.everybody)?;
-                Question::Sessions(selector, task)
+                let target = self.target()?;
+                let task = self.task(&target.everybody)?;
+                Question::Sessions(target, task)
             }
             1 => {
                 let (namespace, prefix, after) = (self.string()?, self.string()?, self.string()?);
@@ -257,10 +210,12 @@ impl Reader {
         })
     }
 
-    fn selector(&mut self) -> Result<Selector, FrameError> {
+    fn target(&mut self) -> Result<Target, FrameError> {
         let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
         let (rooms, except_rooms) = (self.rooms(&everybody)?, self.rooms(&everybody)?);
-        Ok(Selector { everybody, rooms, except_rooms, sessions: self.ids()?, except_sessions: self.ids()? })
+        let target = Target::of_rooms(everybody, rooms, except_rooms);
+        let target = self.ids()?.into_iter().fold(target, Target::session);
+        Ok(self.ids()?.into_iter().fold(target, Target::except_session))
     }
 
     fn task(&mut self, everybody: &Room) -> Result<Task, FrameError> {

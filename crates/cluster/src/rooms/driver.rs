@@ -2,12 +2,13 @@
 
 use super::{Content, Output, RoomStats, Rooms, VacantRooms};
 use crate::NodeId;
+use crate::clock::now;
 use crate::engine::{Engine, EngineError, Reply};
 use crate::space::Space;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_hub::{HistoryLimits, Position, Room};
 use stentor_ports::{Busy, Charge, Class, Denial, Done, Ledger, LocalNode, PermissionReply};
 use tokio::sync::{Notify, watch};
@@ -51,10 +52,6 @@ pub(crate) struct RoomDriver {
     rounds_begun: AtomicU64,
     /// The last round that has carried out all outputs of the machine.
     round_done: watch::Sender<u64>,
-}
-
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 impl RoomDriver {

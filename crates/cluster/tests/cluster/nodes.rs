@@ -128,7 +128,7 @@ impl Plane {
         }
         let ids: Vec<String> = target.session_ids().map(|id| id.to_string()).collect();
         let names = |rooms: &[Room]| rooms.iter().map(Room::name).collect::<Vec<_>>().join(" ");
-        let (rooms, except) = (names(target.rooms()), names(target.except_rooms()));
+        let (rooms, except) = (names(&target.rooms), names(&target.except_rooms));
         let note = |what: &str| {
             let note = format!("{what} {} [{rooms}] -[{except}] {ids:?}", target.namespace());
             self.commands.lock().unwrap().push(note);

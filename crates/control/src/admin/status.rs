@@ -1,6 +1,7 @@
 //! Health, metrics and status, for monitoring.
 
 use super::{Refusal, State, json, reason};
+use crate::unix_time::unix_seconds;
 use crate::{metrics, process};
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -47,7 +48,7 @@ struct Node {
 }
 
 pub(super) async fn nodes(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = unix_seconds();
     let node = |node: NodeInfo| Node {
         id: node.id,
         name: node.name,

@@ -8,7 +8,6 @@
 //!
 //! **Invariant.** A URL is never derived from a token: keys come from configured URLs, and belong to their
 //! issuer. Log lines, messages and metrics contain no token and no part of a token.
-//! or metric has a token or a part of one.
 
 mod authorizer;
 mod fetch;

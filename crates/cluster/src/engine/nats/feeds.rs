@@ -13,9 +13,10 @@ use super::jetstream::{IDLE_TTL, Outcome, Session, Stored, Stream, Which, unexpe
 use super::observed::Observed;
 use super::snapshot;
 use super::topics::Topic;
+use crate::clock::since_1970;
 use crate::engine::{EngineError, FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, FeedLog, Lease, Reply, Version};
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use stentor_hub::{Epoch, Key, Position};
 use tokio::time::Instant;
 
@@ -126,102 +127,92 @@ pub(super) struct Subjects {
     pub(super) base: String,
 }
 
-impl Shared {
+/// A request about a feed, in its turn.
+pub(super) struct FeedTurn<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) session: &'a Session,
+    pub(super) subjects: &'a Subjects,
+    pub(super) state: &'a mut FeedState,
+}
+
+impl FeedTurn<'_> {
     pub(super) async fn acquire(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
+        &mut self,
         key: &Key,
         term_seen: u64,
         ttl: Duration,
     ) -> Result<Reply, EngineError> {
         loop {
-            let newest = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await?;
+            let newest = self.newest().await?;
             let sequence = newest.as_ref().map_or(0, |newest| newest.sequence);
             let meta = meta(newest.as_ref())?;
-            state.observed.note(Instant::now(), sequence);
-            if let Some(seen) = self.seen(key) {
-                state.observed.merge(seen);
+            self.state.observed.note(Instant::now(), sequence);
+            if let Some(seen) = self.shared.seen(key) {
+                self.state.observed.merge(seen);
             }
             let is_held = meta.x > 0 && meta.t >= term_seen;
-            if is_held && !state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x)) {
+            if is_held && !self.state.observed.is_unchanged_for(Instant::now(), Duration::from_millis(meta.x))
+            {
                 return Ok(Reply::Lease(None));
             }
             let is_spent = newest.is_some() && meta.o.is_none();
             // A log from before the server's restart may lack its end.
-            let meta = if meta.g == session.generation { meta } else { meta.without_log() };
-            let term = meta.t.max(term_seen).saturating_add(1).max(seconds_since_1970() * 1_000);
+            let meta = if meta.g == self.session.generation { meta } else { meta.without_log() };
+            let term = meta.t.max(term_seen).saturating_add(1).max(since_1970().as_secs() * 1_000);
             let lease = Lease { term, token: fastrand::u64(1..) };
-            let meta = Meta { t: term, k: lease.token, ..meta.next(session, sequence) };
-            let known = Known { connection: session.connection, sequence, next: meta, is_spent };
-            if self.store_lease(session, state, subjects, known, lease, ttl).await? {
+            let meta = Meta { t: term, k: lease.token, ..meta.next(self.session, sequence) };
+            let known = Known { connection: self.session.connection, sequence, next: meta, is_spent };
+            if self.store_lease(known, lease, ttl).await? {
                 return Ok(Reply::Lease(Some(lease)));
             }
         }
     }
 
     /// Ends a lease. The term of a feed without a log is removed after `term_ttl`.
-    pub(super) async fn release(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
-        lease: Lease,
-        term_ttl: Duration,
-    ) -> Result<Reply, EngineError> {
-        let has_log = state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
+    pub(super) async fn release(&mut self, lease: Lease, term_ttl: Duration) -> Result<Reply, EngineError> {
+        let has_log = self.state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
         // Also if the release fails.
-        let is_queued = !has_log && self.released_terms.add(Instant::now() + term_ttl, &subjects.log, lease);
-        self.renew(session, state, subjects, lease, Duration::ZERO).await?;
-        if let Some(Known { sequence, next, .. }) = &state.known
+        let is_queued =
+            !has_log && self.shared.released_terms.add(Instant::now() + term_ttl, &self.subjects.log, lease);
+        self.renew(lease, Duration::ZERO).await?;
+        if let Some(Known { sequence, next, .. }) = &self.state.known
             && !is_queued
             && next.b.is_empty()
             && (next.x, next.t, next.k) == (0, lease.term, lease.token)
         {
-            self.purge(session, Stream::Feeds, &subjects.log, sequence + 1);
+            self.shared.purge(self.session, Stream::Feeds, &self.subjects.log, sequence + 1);
         }
         Ok(Reply::Done)
     }
 
     /// Lets a lease last for `ttl` from now. Zero: it ends.
-    pub(super) async fn renew(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
-        lease: Lease,
-        ttl: Duration,
-    ) -> Result<Reply, EngineError> {
+    pub(super) async fn renew(&mut self, lease: Lease, ttl: Duration) -> Result<Reply, EngineError> {
         loop {
-            let Some(mut known) = self.known(session, state, subjects, lease).await? else {
+            let Some(mut known) = self.known(lease).await? else {
                 return Ok(Reply::Lease(None));
             };
-            let age = seconds_since_1970().saturating_sub(known.next.a);
+            let age = since_1970().as_secs().saturating_sub(known.next.a);
             if !ttl.is_zero() && !known.next.b.is_empty() && age > IDLE_TTL.as_secs() {
-                match self.load(session, subjects).await? {
-                    Some(log) => self.begin_log(session, subjects, &mut known.next, &log).await?,
+                match self.load().await? {
+                    Some(log) => self.begin_log(&mut known.next, &log).await?,
                     None => known.next = known.next.without_log(),
                 }
             }
-            if self.store_lease(session, state, subjects, known, lease, ttl).await? {
+            if self.store_lease(known, lease, ttl).await? {
                 return Ok(Reply::Lease(Some(lease)));
             }
         }
     }
 
     pub(super) async fn store_version(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
+        &mut self,
         lease: Lease,
         version: Version,
     ) -> Result<Reply, EngineError> {
         let Version { position, change, base } = version;
         let mut documents = None;
         loop {
-            let Some(known) = self.known(session, state, subjects, lease).await? else {
+            let Some(known) = self.known(lease).await? else {
                 return Err(EngineError::Fenced);
             };
             let mut meta = known.next.clone();
@@ -235,7 +226,7 @@ impl Shared {
                         may_lack_newest: false,
                     };
                     if documents.is_none() {
-                        self.begin_log(session, subjects, &mut meta, &log).await?;
+                        self.begin_log(&mut meta, &log).await?;
                         documents = Some((meta.b.clone(), meta.a));
                     } else if let Some((documents, at)) = &documents {
                         meta = Meta { b: documents.clone(), a: *at, ..meta.without_log() };
@@ -254,43 +245,42 @@ impl Shared {
             }
             (meta.e, meta.o) = (Some(position.epoch.0), Some(position.offset));
             let part_meta = Meta { e: meta.e, o: meta.o, part: true, ..known.next }.text();
-            let (subject, expected) = (&*subjects.log, known.sequence);
+            let (subject, expected) = (&*self.subjects.log, known.sequence);
             let entry = Entry { subject, expected, idempotency_key: None, part_meta, content: &change };
             let said = meta.clone();
-            let stored = self.store_entry(session, entry, |parts| Meta { n: parts, ..said }.text()).await?;
+            let stored = self
+                .shared
+                .store_entry(self.session, entry, |parts| Meta { n: parts, ..said }.text())
+                .await?;
             let Some(Outcome { sequence, .. }) = stored else { continue };
-            if let Some(held) = &mut state.held {
+            if let Some(held) = &mut self.state.held {
                 held.sequence = sequence;
             }
             if let Some(first) = meta.b.first().filter(|_| meta.base) {
                 // Messages before the log's new begin.
-                self.purge(session, Stream::Feeds, &subjects.log, known.sequence + 1);
-                self.purge(session, Stream::Feeds, &subjects.base, *first);
+                self.shared.purge(self.session, Stream::Feeds, &self.subjects.log, known.sequence + 1);
+                self.shared.purge(self.session, Stream::Feeds, &self.subjects.base, *first);
             } else if known.is_spent {
-                self.delete(session, Stream::Feeds, known.sequence);
+                self.shared.delete(self.session, Stream::Feeds, known.sequence);
             }
-            let next = meta.next(session, sequence);
-            state.known = Some(Known { sequence, next, is_spent: false, ..known });
+            let next = meta.next(self.session, sequence);
+            self.state.known = Some(Known { sequence, next, is_spent: false, ..known });
             return Ok(Reply::Done);
         }
     }
 
-    pub(super) async fn load(
-        &self,
-        session: &Session,
-        subjects: &Subjects,
-    ) -> Result<Option<FeedLog>, EngineError> {
+    pub(super) async fn load(&mut self) -> Result<Option<FeedLog>, EngineError> {
         let mut tried = None;
         loop {
-            let Some(newest) = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await? else {
+            let Some(newest) = self.newest().await? else {
                 return Ok(None);
             };
             let (sequence, newest_meta) = (newest.sequence, meta(Some(&newest))?);
-            let has_log = newest_meta.g == session.generation && !newest_meta.b.is_empty();
+            let has_log = newest_meta.g == self.session.generation && !newest_meta.b.is_empty();
             if !has_log || tried == Some(sequence) {
                 return Ok(None);
             }
-            if let Some(log) = self.log(session, newest, newest_meta).await? {
+            if let Some(log) = self.log(newest, newest_meta).await? {
                 return Ok(Some(log));
             }
             // The holder may have begun the log anew meanwhile.
@@ -299,13 +289,8 @@ impl Shared {
     }
 
     /// The log that ends with this message. `None`: some of it is gone.
-    async fn log(
-        &self,
-        session: &Session,
-        newest: Stored,
-        newest_meta: Meta,
-    ) -> Result<Option<FeedLog>, EngineError> {
-        let Some(document) = self.document(session, Stream::Feeds, &newest_meta.b).await? else {
+    async fn log(&self, newest: Stored, newest_meta: Meta) -> Result<Option<FeedLog>, EngineError> {
+        let Some(document) = self.shared.document(self.session, Stream::Feeds, &newest_meta.b).await? else {
             return Ok(None);
         };
         let mut log = snapshot::decode(document).ok_or_else(unexpected)?;
@@ -321,7 +306,8 @@ impl Shared {
                 let Some(stored) = stored else { return Ok(None) };
                 let meta = meta(Some(&stored))?;
                 let (Some(epoch), Some(offset)) = (meta.e, meta.o) else { return Err(unexpected()) };
-                let Some(content) = self.content(session, Stream::Feeds, stored.payload, &meta.n).await?
+                let Some(content) =
+                    self.shared.content(self.session, Stream::Feeds, stored.payload, &meta.n).await?
                 else {
                     return Ok(None);
                 };
@@ -333,7 +319,7 @@ impl Shared {
             if before.is_empty() {
                 break;
             }
-            chunk = self.read_all(session, Stream::Feeds, &before).await?;
+            chunk = self.shared.read_all(self.session, Stream::Feeds, &before).await?;
         }
         if changes.len() != count {
             return Ok(None);
@@ -344,70 +330,57 @@ impl Shared {
         Ok(Some(log))
     }
 
+    /// The newest message on the subject.
+    async fn newest(&self) -> Result<Option<Stored>, EngineError> {
+        self.shared.read(self.session, Stream::Feeds, Which::Last(&self.subjects.log)).await
+    }
+
     /// The state after the newest message, if this node holds the lease.
-    async fn known(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
-        lease: Lease,
-    ) -> Result<Option<Known>, EngineError> {
-        let Some(held) = state.held.filter(|held| held.lease == lease) else { return Ok(None) };
+    async fn known(&mut self, lease: Lease) -> Result<Option<Known>, EngineError> {
+        let Some(held) = self.state.held.filter(|held| held.lease == lease) else { return Ok(None) };
         if Instant::now() >= held.until {
-            state.held = None;
+            self.state.held = None;
             return Ok(None);
         }
         // Taken: it is set again when the message is stored, and read again otherwise.
-        if let Some(known) = state.known.take().filter(|known| known.connection == session.connection) {
+        if let Some(known) =
+            self.state.known.take().filter(|known| known.connection == self.session.connection)
+        {
             return Ok(Some(known));
         }
-        let newest = self.read(session, Stream::Feeds, Which::Last(&subjects.log)).await?;
+        let newest = self.newest().await?;
         let (meta, sequence) = (meta(newest.as_ref())?, newest.as_ref().map_or(0, |newest| newest.sequence));
         if meta.lease() != Some(lease) {
-            state.held = None;
+            self.state.held = None;
             return Ok(None);
         }
         // The holder knows which message is the newest: if it is still there, nothing is lost.
-        let is_whole = meta.g == session.generation || sequence == held.sequence;
+        let is_whole = meta.g == self.session.generation || sequence == held.sequence;
         let is_spent = meta.o.is_none();
-        let next = meta.next(session, sequence);
+        let next = meta.next(self.session, sequence);
         let next = if is_whole { next } else { next.without_log() };
-        Ok(Some(Known { connection: session.connection, sequence, next, is_spent }))
+        Ok(Some(Known { connection: self.session.connection, sequence, next, is_spent }))
     }
 
     /// Stores who holds the lease. Returns whether that was possible: nothing else was stored meanwhile.
-    async fn store_lease(
-        &self,
-        session: &Session,
-        state: &mut FeedState,
-        subjects: &Subjects,
-        known: Known,
-        lease: Lease,
-        ttl: Duration,
-    ) -> Result<bool, EngineError> {
+    async fn store_lease(&mut self, known: Known, lease: Lease, ttl: Duration) -> Result<bool, EngineError> {
         let asked_at = Instant::now();
         let next = Meta { x: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX), ..known.next };
-        let (subject, expected) = (&*subjects.log, Some(known.sequence));
-        let stored = self.store(session, subject, expected, None, &next.text(), &[]).await?;
+        let (subject, expected) = (&*self.subjects.log, Some(known.sequence));
+        let stored = self.shared.store(self.session, subject, expected, None, &next.text(), &[]).await?;
         let Some(Outcome { sequence, .. }) = stored else { return Ok(false) };
         if known.is_spent {
-            self.delete(session, Stream::Feeds, known.sequence);
+            self.shared.delete(self.session, Stream::Feeds, known.sequence);
         }
-        state.held = (!ttl.is_zero()).then(|| Held { lease, until: asked_at + ttl, sequence });
-        state.known = Some(Known { sequence, next, is_spent: true, ..known });
+        self.state.held = (!ttl.is_zero()).then(|| Held { lease, until: asked_at + ttl, sequence });
+        self.state.known = Some(Known { sequence, next, is_spent: true, ..known });
         Ok(true)
     }
 
     /// Lets the log begin with what is in another one.
-    async fn begin_log(
-        &self,
-        session: &Session,
-        subjects: &Subjects,
-        meta: &mut Meta,
-        log: &FeedLog,
-    ) -> Result<(), EngineError> {
-        let b = self.store_document(session, &subjects.base, &snapshot::encode(log)).await?;
-        *meta = Meta { b, a: seconds_since_1970(), ..std::mem::take(meta).without_log() };
+    async fn begin_log(&self, meta: &mut Meta, log: &FeedLog) -> Result<(), EngineError> {
+        let b = self.shared.store_document(self.session, &self.subjects.base, &snapshot::encode(log)).await?;
+        *meta = Meta { b, a: since_1970().as_secs(), ..std::mem::take(meta).without_log() };
         Ok(())
     }
 }
@@ -423,10 +396,6 @@ fn meta(stored: Option<&Stored>) -> Result<Meta, EngineError> {
         Some(stored) => stored.meta().ok_or_else(unexpected),
         None => Ok(Meta::default()),
     }
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// When messages about feeds arrived.

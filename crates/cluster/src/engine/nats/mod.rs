@@ -37,7 +37,7 @@ use address::Servers;
 use bytes::Bytes;
 use calls::Calls;
 use claims::ClaimState;
-use feeds::{FeedState, Subjects};
+use feeds::{FeedState, FeedTurn, Subjects};
 use jetstream::{IDLE_TTL, Session, StreamLimits};
 use names::Names;
 use observed::Observed;
@@ -237,6 +237,17 @@ impl Nats {
                 })
             }};
         }
+        macro_rules! of_feed {
+            ($key:expr, |$feed:ident| $work:expr) => {{
+                let (subjects, turn) = self.feed($key);
+                Box::pin(async move {
+                    let (mut state, session) = (turn.await, shared.session().await?);
+                    let (shared, session, subjects) = (&*shared, &*session, &subjects);
+                    let mut $feed = FeedTurn { shared, session, subjects, state: &mut state };
+                    $work.await
+                })
+            }};
+        }
         match request {
             Request::Append { room, payload, idempotency_key, limits } => {
                 let subject = shared.names.room(&room);
@@ -263,32 +274,17 @@ impl Nats {
                 Box::pin(async { Err(EngineError::Refused("a stream has one epoch while it exists".into())) })
             }
             Request::AcquireLease { key, term_seen, ttl } => {
-                let (subjects, turn) = self.feed(&key);
-                in_turn!(turn, |session, state| {
-                    shared.acquire(session, &mut state, &subjects, &key, term_seen, ttl)
-                })
+                of_feed!(&key, |feed| feed.acquire(&key, term_seen, ttl))
             }
-            Request::RenewLease { key, lease, ttl } => {
-                let (subjects, turn) = self.feed(&key);
-                in_turn!(turn, |session, state| shared.renew(session, &mut state, &subjects, lease, ttl))
-            }
+            Request::RenewLease { key, lease, ttl } => of_feed!(&key, |feed| feed.renew(lease, ttl)),
             Request::ReleaseLease { key, lease, term_ttl } => {
-                let (subjects, turn) = self.feed(&key);
-                in_turn!(turn, |session, state| {
-                    shared.release(session, &mut state, &subjects, lease, term_ttl)
-                })
+                of_feed!(&key, |feed| feed.release(lease, term_ttl))
             }
             Request::StoreVersion { key, lease, version } => {
-                let (subjects, turn) = self.feed(&key);
-                in_turn!(turn, |session, state| {
-                    shared.store_version(session, &mut state, &subjects, lease, version)
-                })
+                of_feed!(&key, |feed| feed.store_version(lease, version))
             }
             Request::LoadFeed { key } => {
-                let (subjects, turn) = self.feed(&key);
-                in_turn!(turn, |session, _state| async {
-                    shared.load(session, &subjects).await.map(Reply::Feed)
-                })
+                of_feed!(&key, |feed| async { feed.load().await.map(Reply::Feed) })
             }
             Request::Heartbeat { node, record, ttl } => Box::pin(async move {
                 let session = shared.session().await?;

@@ -11,13 +11,14 @@ use super::Shared;
 use super::entries::{Entry, add_recent, all};
 use super::jetstream::{Outcome, Session, Stored, Stream, Which, unexpected};
 use super::topics::Topic;
+use crate::clock::since_1970;
 use crate::engine::{EngineError, History, Reply};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use stentor_hub::{Epoch, HistoryLimits, Position};
 
 /// Maximum number of messages that a read reaches back. It takes a round trip for each 16 of them.
@@ -198,7 +199,7 @@ impl Shared {
         let mut chunk = if meta.part { Vec::new() } else { vec![Some(newest)] };
         let mut limits = None;
         // The server's clock and this one may differ a little.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = since_1970();
         let (mut messages, mut bytes) = (Vec::new(), 0_usize);
         // From the newest to the oldest.
         'all: loop {
