@@ -28,7 +28,7 @@
 
 mod version;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -338,24 +338,19 @@ impl Catalogue {
     /// The peers with these names or in the folders with these names, each once; all if `names` is empty. One server represents a
     /// folder of several.
     pub(crate) fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
-        let servers = self.servers.iter().filter(|known| known.peer.is_some()).map(|known| &known.name);
+        let servers = self.servers.iter().map(|known| &known.name);
         let all = servers.chain(self.unusable.iter().map(|unusable| &unusable.name));
         let names: Vec<&String> = if names.is_empty() { all.collect() } else { names.iter().collect() };
-        let mut peers: Vec<(&str, Result<Arc<Peer>, Error>)> = Vec::new();
-        for name in names {
+        let mut seen = BTreeSet::new();
+        let found = names.into_iter().filter_map(|name| {
             let of_folder = |known: &&Known| known.peer.as_ref().is_some_and(|peer| peer.name() == *name);
-            let folder = || self.servers.iter().find(of_folder)?.peer.clone();
-            let found = match self.find(name) {
-                Ok(known) => known.peer.clone().map(Ok),
-                Err(error) => Some(folder().ok_or(error)),
-            };
-            let Some(found) = found else { continue };
-            let same = |other: &Arc<Peer>| found.as_ref().is_ok_and(|peer| Arc::ptr_eq(other, peer));
-            if !peers.iter().any(|(_, there)| there.as_ref().is_ok_and(same)) {
-                peers.push((name, found));
-            }
-        }
-        peers
+            let known = self.find(name).or_else(|error| self.servers.iter().find(of_folder).ok_or(error));
+            // Stentor's own servers have no folder.
+            let peer = known.map(|known| known.peer.clone()).transpose()?;
+            let is_new = peer.as_ref().map_or(true, |peer| seen.insert(peer.name()));
+            is_new.then_some((name.as_str(), peer))
+        });
+        found.collect()
     }
 
     /// A message if there is no peer.

@@ -303,8 +303,12 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let through_engine = read_engine()?.saturating_sub(engine_before) as f64;
     // The API counts further versions until the generators have ended.
     let versions = read_versions().zip(versions_before).map(|(after, before)| (after - before).max(1));
-    let publications = redis.as_ref().and(load.publications());
-    let publications = publications.map(|publications| versions.unwrap_or(publications));
+    let publications = match load {
+        LoadSpec::Fanout { warm_up, count, .. } if redis.is_some() => {
+            Some(versions.unwrap_or(warm_up + count))
+        }
+        _ => None,
+    };
     let engine_bytes = publications.map(|publications| through_engine / (publications * nodes as u64) as f64);
     let frequency_mhz = frequency_mhz(options.placing.server_core);
     let calls = counter.and_then(|counter| counter.stop().ok());

@@ -7,8 +7,21 @@ use super::report::{Bound, CaseReport, Comparison, Report, ServerReport, Verdict
 use super::{Interval, Metric};
 
 impl CaseReport {
+    /// A sentence for each server beside the first.
     pub(crate) fn sentences(&self) -> Vec<String> {
-        of_case(self)
+        let (Some(first), Some(main)) = (self.servers.first(), self.metrics.first()) else {
+            return Vec::new();
+        };
+        let Some(own) = first.medians.get(main) else {
+            return vec![format!("{}: no valid run ({}).", first.name, reason(first, *main))];
+        };
+        let rivals: Vec<String> =
+            self.named().skip(1).map(|server| format!("{}.", of_server(self, first, server))).collect();
+        if rivals.is_empty() {
+            vec![format!("{}: {} {}.", first.name, main.label(), main.format(*own))]
+        } else {
+            rivals
+        }
     }
 
     pub(crate) fn goals(&self) -> Vec<String> {
@@ -40,21 +53,6 @@ impl fmt::Display for CaseReport {
             writeln!(f, "  {line}")?;
         }
         Ok(())
-    }
-}
-
-/// A sentence for each server beside the first.
-fn of_case(case: &CaseReport) -> Vec<String> {
-    let (Some(first), Some(main)) = (case.servers.first(), case.metrics.first()) else { return Vec::new() };
-    let Some(own) = first.medians.get(main) else {
-        return vec![format!("{}: no valid run ({}).", first.name, reason(first, *main))];
-    };
-    let rivals: Vec<String> =
-        case.named().skip(1).map(|server| format!("{}.", of_server(case, first, server))).collect();
-    if rivals.is_empty() {
-        vec![format!("{}: {} {}.", first.name, main.label(), main.format(*own))]
-    } else {
-        rivals
     }
 }
 

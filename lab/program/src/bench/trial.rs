@@ -223,7 +223,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
             let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
             all.map(|all| (all, cost(|span| span.started_cpu).ok()))
         }
-        _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
+        _ => outcome.server_cpu_per_message().zip(Some(outcome.cpu_per_message(|span| span.started_cpu))),
     };
     let timed = !outcome.latency.is_empty();
     let last = Latencies::of(&outcome.last_of_each_ns);

@@ -1,11 +1,9 @@
 //! Opens the connections of a generator, and waits for the other generators while heartbeats continue.
 
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use stentor_driver::Waker;
 
 use super::pool::{ConnectionPool, Load};
 use super::{Outcome, Progress};
@@ -28,9 +26,11 @@ pub(super) fn meet(
     let is_back = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
+            let result = catch_unwind(AssertUnwindSafe(|| connected(&outcome)));
             // This also happens if a test panics.
-            let _woken = Woken { is_back: &is_back, waker };
-            connected(&outcome)
+            is_back.store(true, Ordering::Release);
+            waker.wake();
+            result
         });
         pool.untold(|pool| {
             while !is_back.load(Ordering::Acquire) {
@@ -38,7 +38,7 @@ pub(super) fn meet(
             }
             Ok(())
         })?;
-        waiting.join().unwrap_or_else(|panic| resume_unwind(panic))
+        waiting.join().and_then(|result| result).unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
@@ -79,19 +79,6 @@ pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Resul
         let due = if pool.begun() < total { next } else { deadline };
         // Coarse waits are precise enough here and leave the core to the server's half of TCP.
         pool.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
-    }
-}
-
-/// Stops the turns of a pool when it is dropped.
-struct Woken<'a> {
-    is_back: &'a AtomicBool,
-    waker: Waker,
-}
-
-impl Drop for Woken<'_> {
-    fn drop(&mut self) {
-        self.is_back.store(true, Ordering::Release);
-        self.waker.wake();
     }
 }
 

@@ -216,12 +216,8 @@ impl Outcome {
         self.cpu_per_message(|span| span.server_cpu)
     }
 
-    /// The part of it that was used by processes started by the server.
-    pub fn started_cpu_per_message(&self) -> Option<Duration> {
-        self.cpu_per_message(|span| span.started_cpu)
-    }
-
-    fn cpu_per_message(&self, of: impl Fn(&Span) -> Duration) -> Option<Duration> {
+    /// The CPU per message of the part that `of` selects.
+    pub(crate) fn cpu_per_message(&self, of: impl Fn(&Span) -> Duration) -> Option<Duration> {
         if self.messages == 0 || of(&self.load).is_zero() {
             return None;
         }

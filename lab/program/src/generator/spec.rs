@@ -223,11 +223,6 @@ impl LoadSpec {
         }
     }
 
-    /// Number of publications, if it is known.
-    pub(crate) fn publications(&self) -> Option<u64> {
-        if let Self::Fanout { warm_up, count, .. } = self { Some(warm_up + count) } else { None }
-    }
-
     /// How often all generators wait for each other during the load.
     pub(super) fn meetings(&self) -> usize {
         usize::from(matches!(self, Self::Reconnect { .. }))

@@ -36,7 +36,7 @@ fn valid() -> Outcome {
 #[test]
 fn takes_the_idle_cost_off() {
     assert_eq!(valid().server_cpu_per_message(), Some(Duration::from_micros(10)));
-    assert_eq!(valid().started_cpu_per_message(), Some(Duration::from_micros(3)));
+    assert_eq!(valid().cpu_per_message(|span| span.started_cpu), Some(Duration::from_micros(3)));
     assert_eq!(Outcome::default().server_cpu_per_message(), None);
 }
 
