@@ -221,8 +221,8 @@ impl Bridge {
         command: impl Fn(Done<Concerned>) -> Command,
     ) -> Result<Concerned, CommandError> {
         if self.has_delivered.swap(false, Ordering::Relaxed) {
-            // A core that has answered a request to join a room has sent its messages to other cores. No session matches this
-            // one.
+            // This request to join matches no session. A core that has answered it has sent its earlier messages to the other
+            // cores.
             let nobody = Target::of_rooms(target.everybody.clone(), vec![self.nobody.clone()], Vec::new());
             let rooms = Rooms::from(self.nobody.clone());
             self.submit(plane, &nobody, |done| Command::Join { rooms: rooms.clone(), done }).await?;

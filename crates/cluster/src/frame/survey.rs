@@ -13,13 +13,13 @@ use stentor_ports::{
 /// A question to all other nodes.
 #[derive(Debug)]
 pub enum Question {
-    /// To do something with sessions, or to list them.
+    /// Applies a task to the selected sessions, or lists them.
     Sessions(Target, Task),
-    /// To list rooms.
+    /// Lists rooms.
     Rooms(RoomsQuery),
-    /// To list members of a room.
+    /// Lists the members of a room.
     Members(MembersQuery),
-    /// To check identities again. Revoked ones are void on the receiving node from then on.
+    /// Checks identities again. From then on the receiving node accepts no revoked one.
     Recheck(Recheck),
 }
 

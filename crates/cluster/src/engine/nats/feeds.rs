@@ -85,7 +85,7 @@ struct Known {
     /// On which connection it was read or stored.
     connection: u64,
     sequence: u64,
-    /// The next message, unless it changes something.
+    /// The metadata that the next message has unless it changes them.
     next: Meta,
     /// `true`: the newest message has the lease only, and is deleted when there is another one.
     is_spent: bool,
@@ -156,7 +156,7 @@ impl FeedTurn<'_> {
                 return Ok(Reply::Lease(None));
             }
             let is_spent = newest.is_some() && meta.o.is_none();
-            // A log from before the server's restart may lack its end.
+            // The server may have lost the end of a log that is older than its restart.
             let meta = if meta.g == self.session.generation { meta } else { meta.without_log() };
             let term = meta.t.max(term_seen).saturating_add(1).max(since_1970().as_secs() * 1_000);
             let lease = Lease { term, token: fastrand::u64(1..) };
@@ -171,7 +171,7 @@ impl FeedTurn<'_> {
     /// Ends a lease. The term of a feed without a log is removed after `term_ttl`.
     pub(super) async fn release(&mut self, lease: Lease, term_ttl: Duration) -> Result<Reply, EngineError> {
         let has_log = self.state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
-        // Also if the release fails.
+        // The term is to be removed even if the release fails.
         let is_queued =
             !has_log && self.shared.released_terms.add(Instant::now() + term_ttl, &self.subjects.log, lease);
         self.renew(lease, Duration::ZERO).await?;
@@ -404,7 +404,7 @@ impl Shared {
         self.state().seen.get(key).copied()
     }
 
-    /// A message about a feed arrived.
+    /// Notes that a message about a feed has arrived.
     pub(super) fn note_seen(&self, key: &Key, sequence: u64) {
         self.state().seen.entry(key.clone()).or_default().note(Instant::now(), sequence);
     }
