@@ -5,69 +5,27 @@
 //!
 //! # Types of other crates
 //!
-//! Public items name these types of the crates below, so that applications speak of the same rooms,
-//! feeds and sessions as the hub. A test compares the table with the code.
+//! The application interface and the options of sessions are those of `stentor_session`. Public items of this crate name these types of
+//! the crates below. A test compares the table with the code.
 //!
 //! | crate | types | for |
 //! |---|---|---|
-//! | `hub` | `Room`, `Topic`, `KeyRule` | what is subscribed and published to |
-//! | `hub` | `Body`, `Data`, `Emit` | what is published |
-//! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
-//! | `hub` | `CoreId`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`] and [`Rooms`] |
-//! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
+//! | `hub` | `CoreId`, `Hub`, `Encoder` | [`Core`] and [`AppFactory`] |
 //! | `driver` | `Driver` | [`Core`], which runs over every driver |
 //! | `driver` | `SimDriver`, `World` | [`simulated`] |
 
-#[macro_use]
-mod table;
-
-mod access;
-mod app;
-mod budget;
 mod core;
-mod defaults;
-mod encode;
-mod executor;
-mod hosts;
-mod http_date;
-mod identity;
-mod limits;
-mod message;
-mod metrics;
-mod millis;
-mod model;
-mod moved;
+mod listeners;
 mod node;
 mod options;
-mod origin;
-mod protocols;
-mod proxies;
-mod recovery;
-mod refusal_log;
-mod rule;
-mod settings;
-mod shared;
-mod subscribe_options;
+mod system;
 mod tls;
-mod tracked;
 
 use stentor_ports::{self as ports, ledger};
 
-pub use access::ACCESS_LOG;
-pub use app::{
-    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
-    NotPublished, NotSubscribed, Page, RequestId, RoomsApp,
-};
 pub use core::Core;
-pub use encode::CUSTOM_PROTOCOLS_MAX;
-pub use hosts::{HostError, Hosts};
-pub use limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
-pub use options::{
-    App, CustomProtocol, Deflate, EngineIo, Heartbeat, LISTENERS_MAX, Limits, ListenerOptions, Options,
-    Primus, PublicFile, Recovery, SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
-};
-pub use origin::{Origins, PatternError};
+pub use options::{LISTENERS_MAX, ListenerOptions, Options};
 pub use ports::{
     Access, Acknowledged, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Broadcast,
     Broker, Busy, CERTIFICATE_EXPIRY, Charge, Class, ClientConnection, ClientEvent, ClientFacts, Command,
@@ -83,8 +41,21 @@ pub use ports::{
     SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
     Wanted, expiries,
 };
-pub use protocols::route::{Closing, closings};
-pub use proxies::{ForwardedHeader, Proxies};
-pub use rule::{Presence, Rooms, Rule, Template, TemplateError};
-pub use shared::Shared as NodeHandle;
+pub use stentor_session::access::ACCESS_LOG;
+pub use stentor_session::app::{
+    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
+    NotPublished, NotSubscribed, Page, RequestId, RoomsApp,
+};
+pub use stentor_session::encode::CUSTOM_PROTOCOLS_MAX;
+pub use stentor_session::hosts::{HostError, Hosts};
+pub use stentor_session::limits::{AddressLimits, LimitPolicy, SessionLimits, UserLimits};
+pub use stentor_session::options::{
+    App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Primus, PublicFile, Recovery,
+    SOCKJS_PREFIXES_MAX, SameSite, SockJs, Sse, StaticRoute, Tokens,
+};
+pub use stentor_session::origin::{Origins, PatternError};
+pub use stentor_session::protocols::route::{Closing, closings};
+pub use stentor_session::proxies::{ForwardedHeader, Proxies};
+pub use stentor_session::rule::{Presence, Rooms, Rule, Template, TemplateError};
+pub use stentor_session::shared::Shared as NodeHandle;
 pub use tls::{CertificateFiles, PreparedTls, TlsError, TlsHandle, TlsOptions};

@@ -1,13 +1,9 @@
 //! A node: its cores, each on a thread.
 
-use crate::app::{Application, Chat, Echo, Limited, RoomsApp};
 use crate::core::{Core, Mailboxes};
-use crate::executor::Apps;
-use crate::identity::PREFIXES_MAX;
-use crate::options::{App, LISTENERS_MAX, Options};
+use crate::listeners::Listeners;
+use crate::options::{LISTENERS_MAX, Options};
 use crate::ports::ControlPlane;
-use crate::shared::Shared;
-use crate::shared::Shared as NodeHandle;
 use inherited::Inherited;
 use std::fmt;
 use std::io;
@@ -24,6 +20,12 @@ use stentor_driver::{
     Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker, listening_socket,
 };
 use stentor_hub::{CORES_MAX, CoreId, Room};
+use stentor_session::app::{Application, Chat, Echo, Limited, RoomsApp};
+use stentor_session::executor::Apps;
+use stentor_session::identity::PREFIXES_MAX;
+use stentor_session::options::{App, Options as SessionOptions};
+use stentor_session::shared::Shared;
+use stentor_session::shared::Shared as NodeHandle;
 
 mod inherited;
 
@@ -145,12 +147,12 @@ const ACCEPTS_PART: usize = 8;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the blocking work of the cores, until the node is dropped.
-fn watch(shared: &Arc<Shared>) -> io::Result<()> {
-    let shared = Arc::downgrade(shared);
+fn watch(listeners: &Arc<Listeners>) -> io::Result<()> {
+    let listeners = Arc::downgrade(listeners);
     let watch = move || {
-        while let Some(shared) = shared.upgrade() {
-            shared.look_at_kernel_memory();
-            drop(shared);
+        while let Some(listeners) = listeners.upgrade() {
+            listeners.look_at_kernel_memory();
+            drop(listeners);
             std::thread::sleep(WATCH_INTERVAL);
         }
     };
@@ -203,7 +205,7 @@ pub fn simulated(
         }
         drivers.push(driver);
     }
-    let shared = Arc::new(Shared::new(options, drivers.len(), seed, control));
+    let (shared, listeners) = shared_of(options, drivers.len(), seed, control);
     let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
     let mailboxes = connect_all(&wakers, shared.initial.options.limits.mailbox_messages_max);
     let cores = drivers
@@ -211,8 +213,8 @@ pub fn simulated(
         .zip(mailboxes)
         .enumerate()
         .map(|(core, (driver, mailboxes))| {
-            shared.inboxes[core].connect(driver.waker());
-            Core::new(driver, core, shared.clone(), mailboxes, apps(core))
+            connect_inbox(&shared, core, driver.waker());
+            Core::new(driver, core, shared.clone(), listeners.clone(), mailboxes, apps(core))
         })
         .collect();
     Ok(Simulated { cores, plane: shared, addrs })
@@ -229,13 +231,31 @@ fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
     driver_options
 }
 
+/// Makes what the cores of a node share.
+fn shared_of(
+    options: Options,
+    cores: usize,
+    seed: [u64; 2],
+    control: Arc<dyn ControlPlane>,
+) -> (Arc<Shared>, Arc<Listeners>) {
+    let listeners = Arc::new(Listeners::new(&options));
+    let of_certificates = listeners.clone();
+    let shared = Shared::new(options.session, cores, seed, control, move || of_certificates.expiries());
+    (Arc::new(shared), listeners)
+}
+
+/// Lets callers of a core's inbox wake the core.
+fn connect_inbox(shared: &Shared, core: CoreId, waker: Waker) {
+    shared.inboxes[core].connect(move || waker.wake());
+}
+
 /// The data plane of a node with one core that doesn't run: for a list of its metrics.
 pub fn idle(options: Options, control: Arc<dyn ControlPlane>) -> Arc<NodeHandle> {
-    Arc::new(Shared::new(options, 1, [0; 2], control))
+    shared_of(options, 1, [0; 2], control).0
 }
 
 /// A built-in application.
-fn built_in(app: App, options: &Options) -> Box<dyn Application> {
+fn built_in(app: App, options: &SessionOptions) -> Box<dyn Application> {
     match app {
         App::Echo => Box::new(Echo),
         App::Chat => match Room::plain("chat") {
@@ -248,7 +268,7 @@ fn built_in(app: App, options: &Options) -> Box<dyn Application> {
 
 /// Makes a core's applications: the given one or the built-in one that the options name, and those of prefixes
 /// that name another, and those of custom protocols.
-fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
+fn apps(options: &SessionOptions, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
     let is_limited = options.session_limits.is_on();
     let limited = move |app: Box<dyn Application>| -> Box<dyn Application> {
@@ -303,7 +323,7 @@ impl Node {
             )));
         }
         let driver_options = driver_options(&options, cores);
-        let shared = Arc::new(Shared::new(options, cores, seed, control));
+        let shared = shared_of(options, cores, seed, control);
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
             Self::run(shared, apps, make, inherited, ("io_uring", None))
@@ -315,15 +335,14 @@ impl Node {
     }
 
     fn run<D: Driver + 'static>(
-        shared: Arc<Shared>,
+        (shared, listeners): (Arc<Shared>, Arc<Listeners>),
         apps: Arc<dyn Fn(CoreId) -> Apps + Send + Sync>,
         make: impl Fn() -> io::Result<D> + Clone + Send + 'static,
         inherited: Inherited,
         (driver, fallback_reason): (&'static str, Option<String>),
     ) -> Result<Self, StartError> {
         let cores = shared.cores;
-        let mut addrs: Vec<SocketAddr> =
-            shared.initial.options.all_listeners().iter().map(|listener| listener.address).collect();
+        let mut addrs: Vec<SocketAddr> = listeners.all.iter().map(|listener| listener.address).collect();
         if addrs.len() > LISTENERS_MAX {
             return Err(StartError::Options(format!("at most {LISTENERS_MAX} listeners are allowed")));
         }
@@ -351,7 +370,8 @@ impl Node {
         for core in 0..cores {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
-            let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
+            let (shared, listeners) = (shared.clone(), listeners.clone());
+            let (apps, make, ready) = (apps.clone(), make.clone(), ready.clone());
             let (end, addrs_of_first, inherited) = (end.clone(), addrs.clone(), inherited.clone());
             let serve = move || {
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
@@ -374,7 +394,7 @@ impl Node {
                 });
                 let driver = match opened {
                     Ok((driver, bound, own)) => {
-                        shared.inboxes[core].connect(driver.waker());
+                        connect_inbox(&shared, core, driver.waker());
                         if ready.send(Ok((bound, own, driver.waker(), driver.capacity()))).is_err() {
                             return Ok(());
                         }
@@ -388,7 +408,7 @@ impl Node {
                 };
                 drop((ready, inherited));
                 let Ok(mailboxes) = mails.recv() else { return Ok(()) };
-                let mut core_loop = Core::new(driver, core, shared, mailboxes, apps(core));
+                let mut core_loop = Core::new(driver, core, shared, listeners, mailboxes, apps(core));
                 core_loop.run().map_err(|error| CoreFailed { core, error: Some(error) })
             };
             let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
@@ -417,7 +437,7 @@ impl Node {
                 return Err(StartError::Io(io::Error::other("a core's thread ended at its start")));
             }
         }
-        watch(&shared).map_err(StartError::Io)?;
+        watch(&listeners).map_err(StartError::Io)?;
         let started = Started { addr: addrs[0], addrs, cores, connections_max, driver, fallback_reason };
         Ok(Self { shared, sockets, threads, ends, started })
     }

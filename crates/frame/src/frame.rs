@@ -7,15 +7,11 @@
 //!
 //! Invariant: the content of a frame never changes. (Segments in flight point into the memfd's pages.)
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use crate::memfd;
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, IoSlice, Write};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -151,7 +147,7 @@ impl Frame {
             View::Memory(bytes) => Cow::Borrowed(bytes),
             View::File(file) => {
                 let mut bytes = vec![0; file.len];
-                if let Err(error) = file.file.read_exact_at(&mut bytes, 0) {
+                if let Err(error) = memfd::read_exact_at(&file.file, &mut bytes, 0) {
                     panic!("a sealed memfd can't be read: {error}");
                 }
                 Cow::Owned(bytes)
@@ -175,7 +171,7 @@ impl Frame {
                 assert!(range.end <= file.len, "beyond the frame");
                 let begin = out.len();
                 out.resize(begin + range.len(), 0);
-                if file.file.read_exact_at(&mut out[begin..], range.start as u64).is_err() {
+                if memfd::read_exact_at(&file.file, &mut out[begin..], range.start as u64).is_err() {
                     out.truncate(begin);
                     return false;
                 }
@@ -238,12 +234,12 @@ impl FileFrame {
 
     /// Returns `None` if no memfd is available: too many, out of file descriptors, out of memory, forbidden.
     fn new(parts: &[&[u8]], len: usize, meter: &Meter) -> Option<Self> {
-        let frames_max = FILE_FRAMES_MAX.min(descriptors_max());
+        let frames_max = FILE_FRAMES_MAX.min(memfd::count_max());
         if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= frames_max {
             FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        match sealed_memfd(parts) {
+        match memfd::sealed(parts) {
             Ok(file) => Some(Self { file, len, _charge: meter.charge(len) }),
             Err(_) => {
                 FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
@@ -259,38 +255,10 @@ impl Drop for FileFrame {
     }
 }
 
-/// An eighth of RLIMIT_NOFILE.
-fn descriptors_max() -> usize {
-    // Without a limit, only `FILE_FRAMES_MAX` counts.
-    getrlimit(Resource::Nofile)
-        .current
-        .map_or(usize::MAX, |max| usize::try_from(max / 8).unwrap_or(usize::MAX))
-}
-
-fn sealed_memfd(parts: &[&[u8]]) -> io::Result<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Linux 6.3 logs a warning about a memfd without a flag for execution; older kernels lack the flag.
-    let fd = match memfd_create(c"frame", flags | MemfdFlags::NOEXEC_SEAL) {
-        Err(Errno::INVAL) => memfd_create(c"frame", flags)?,
-        result => result?,
-    };
-    let mut file = File::from(fd);
-    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-    let mut left = &mut slices[..];
-    IoSlice::advance_slices(&mut left, 0);
-    while !left.is_empty() {
-        match file.write_vectored(left)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => IoSlice::advance_slices(&mut left, written),
-        }
-    }
-    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
-    Ok(file)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn a_frame_is_small() {

@@ -4,6 +4,11 @@
 
 mod frame;
 mod key;
+#[cfg(target_os = "linux")]
+mod memfd;
+#[cfg(not(target_os = "linux"))]
+#[path = "absent.rs"]
+mod memfd;
 
 pub use frame::{Charge, FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, FileFrame, Frame, Meter, View};
 pub use key::{ConnId, Key, TimerId};

@@ -153,7 +153,7 @@ impl Reloader {
         }
         self.log.set(config.server.log_level);
         let (applied, all_cores) = oneshot::channel();
-        parts.plane.configure(edge, Done::new(move |_| _ = applied.send(())));
+        parts.plane.configure(edge.session, Done::new(move |_| _ = applied.send(())));
         parts.control.configure(control).await;
         // If a core has failed, the process ends anyway.
         let _ = all_cores.await;

@@ -162,15 +162,12 @@ pub(crate) async fn launch(
         activate(stentor_driver::activated_sockets(), &mut edge, &mut control)?;
     }
     let is_activated = inheritance.is_none() && edge.sockets.len() == edge.all_listeners().len();
-    let edge = stentor_edge::Options {
-        routes,
-        files: library::files().into(),
-        broker,
-        node_tag,
-        relay,
-        ledger: Some(ledger.clone()),
-        ..edge
-    };
+    edge.routes = routes;
+    edge.files = library::files().into();
+    edge.broker = broker;
+    edge.node_tag = node_tag;
+    edge.relay = relay;
+    edge.ledger = Some(ledger.clone());
     let node = Node::start(edge, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),

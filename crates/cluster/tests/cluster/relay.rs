@@ -72,16 +72,13 @@ impl Node {
         let unready_after = Some(Duration::ZERO);
         let options = Options { unready_after, ..reachable(&relays, &internal.to_string()) };
         let cluster = Cluster::new(id, options, engine, &events, 0);
-        let mut options = EdgeOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
-            cores: 2,
-            app: App::Echo,
-            broker: Some(cluster.clone()),
-            node_tag: Some(id.tag()),
-            relay: Some(relays.clone()),
-            ledger: Some(ledger),
-            ..EdgeOptions::default()
-        };
+        let listen = ([127, 0, 0, 1], 0).into();
+        let mut options = EdgeOptions { listen, cores: 2, ..EdgeOptions::default() };
+        options.app = App::Echo;
+        options.broker = Some(cluster.clone());
+        options.node_tag = Some(id.tag());
+        options.relay = Some(relays.clone());
+        options.ledger = Some(ledger);
         set(&mut options);
         let edge = EdgeNode::start(options, DriverChoice::Epoll, Arc::new(NoControl), None).unwrap();
         let (plane, addr) = (edge.plane(), edge.started().addr);

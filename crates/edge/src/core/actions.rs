@@ -3,18 +3,15 @@
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use super::{Connections, Mail, Protocols, clients, end, memory, migration, send};
-use crate::app::{
-    Alarm, Application, Arguments, Context, Effect, HandlerScope, Sent, ToClient, ToConnection, ToSession,
-    Waiter,
-};
-use crate::encode::{Encoding, json_error_text, json_string};
-use crate::identity::{Owner, Service};
-use crate::message::Envelope;
 use crate::ports::Denial;
-use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Instant;
 use stentor_driver::{ConnId, Driver};
-use stentor_hub::{Disconnect, Key, Notice, SessionId, SubscribeError, Topic};
+use stentor_hub::{Disconnect, Notice, SessionId, SubscribeError, Topic};
+use stentor_session::app::{Alarm, Arguments, Effect, Sent, ToClient, ToConnection, ToSession};
+use stentor_session::encode::json_error_text;
+use stentor_session::identity::Owner;
+use stentor_session::message::Envelope;
+use stentor_session::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 
 /// Carries out effects, in order.
 pub(super) fn carry_out_effects(
@@ -133,66 +130,6 @@ pub(super) fn fail_request(
         send::flush(conns, protocols, index);
     }
     end::end_events(conns, protocols, index, None);
-}
-
-impl Protocols {
-    /// The timer of an alarm has fired.
-    pub(super) fn alarm_due(&mut self, slot: usize) {
-        match self.alarms.try_remove(slot) {
-            Some(Alarm::App(service, token)) => {
-                let scope = HandlerScope { service, ..HandlerScope::default() };
-                self.ex.notify_app(scope, |app, ctx| app.timer(ctx, token));
-            }
-            Some(Alarm::Ack(number)) => {
-                // Unless it has come.
-                if let Some((session, Waiter::App(token))) = self.ex.acks.take(number, None) {
-                    self.notify_app_about(session, |app, ctx| app.acked(ctx, session, token, None));
-                }
-            }
-            Some(Alarm::Acks(numbers)) => {
-                for number in numbers {
-                    self.ex.acks.take(number, None);
-                }
-            }
-            Some(Alarm::Write(id, bytes)) => {
-                if let Some(client) = self.clients.get_mut(id) {
-                    client.keep(&mut self.ex, &bytes);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// Calls the application about a session, not in answer to its client.
-    fn notify_app_about(
-        &mut self,
-        session: SessionId,
-        call: impl FnOnce(&mut dyn Application, &mut Context<'_>),
-    ) {
-        let service = match self.ex.owner_of(session) {
-            Some(Owner::Connection(_, service)) => service,
-            Some(Owner::Client(id)) => {
-                self.clients.get(id).map(|client| client.service()).unwrap_or_default()
-            }
-            Some(Owner::Socket(_)) | None => Service::default(),
-        };
-        let encoding = self.ex.encoding_of(session).unwrap_or(Encoding::RAW);
-        self.ex.notify_app(HandlerScope { encoding, service, ..HandlerScope::default() }, call);
-    }
-
-    /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive
-    /// documents as strings expect no other message.
-    fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
-        let options = &self.ex.options().engine;
-        if options.feed_as_string {
-            return;
-        }
-        let text = |text| String::from_utf8(json_string(text)).unwrap_or_default();
-        let [key, reason] = [key.as_str(), TOO_MANY_COLD_KEYS].map(text);
-        let json = format!(r#"{{"type":"state","feed":{key},"state":"not_found","reason":{reason}}}"#);
-        let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
-        self.ex.push(Effect::Session(session, ToSession::Send(what)));
-    }
 }
 
 /// Tells a client that a subscription of its session has ended, and why.

@@ -5,15 +5,15 @@
 //! once.
 
 use super::{Connections, Incoming, Mail, Protocols, Upkeep, eviction, handover, input};
-use crate::executor::Executor;
 use crate::ledger::Pressure;
-use crate::limits::{LimitReached, Slot};
 use crate::ports::network_of;
-use crate::protocols::http::MovedRequest;
-use crate::refusal_log::Refusal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
+use stentor_session::executor::Executor;
+use stentor_session::limits::{LimitReached, Slot};
+use stentor_session::protocols::http::MovedRequest;
+use stentor_session::refusal_log::Refusal;
 
 /// Connections above a limit that wait for their request, per core.
 const REFUSED_MAX: usize = 256;
@@ -31,7 +31,7 @@ pub(super) fn has_room(conns: &mut Connections<impl Driver>, protocols: &mut Pro
     // The accepted connection is already counted.
     let has_room = protocols.ex.shared.connections() <= conns.connections_max(&protocols.ex);
     let is_refused =
-        protocols.ex.shared.kernel_is_full() || protocols.ex.shared.ledger.pressure() > Pressure::None;
+        conns.listeners.kernel_is_full() || protocols.ex.shared.ledger.pressure() > Pressure::None;
     !is_refused && (has_room || eviction::evict(conns, protocols))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn accepted(
     socket: u8,
 ) {
     // A core may have several sockets of each listener (`node::Inherited`).
-    let listener = (usize::from(socket) % (1 + protocols.ex.options().listeners.len())) as u8;
+    let listener = (usize::from(socket) % conns.listeners.all.len()) as u8;
     conns.record_load(&protocols.ex);
     if !has_room(conns, protocols) {
         protocols.ex.metrics().refused.add(1);
@@ -53,7 +53,7 @@ pub(super) fn accepted(
         return;
     }
     protocols.ex.metrics().accepted.add(1);
-    if protocols.ex.options().has_proxy_protocol(listener) {
+    if conns.listeners.all[usize::from(listener)].proxy_protocol {
         return conns.begin_preface(&mut protocols.ex, conn, peer, listener);
     }
     admitted(conns, protocols, mail, conn, peer, listener, MovedRequest::default());
@@ -73,7 +73,7 @@ pub(super) fn admitted(
         Ok(slot) => (slot, None),
         Err(reached) => (Slot::NONE, Some(reached)),
     };
-    let begins_tls = protocols.ex.options().is_tls(listener);
+    let begins_tls = conns.listeners.all[usize::from(listener)].tls;
     let incoming = Incoming { begins_tls, ..Incoming::new(conn, peer, moved, slot) };
     match (reached, protocols.ex.shared.much_less_loaded_than(protocols.ex.context.core)) {
         (Some(reached), _) => refuse_connection(conns, protocols, mail, incoming, reached),

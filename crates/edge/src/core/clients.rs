@@ -4,23 +4,11 @@ use super::mail::CoreMessage;
 use super::table::Conn;
 use super::timer::Timer;
 use super::{Connections, Mail, Protocols, send};
-use crate::executor::PollAnswer;
-use crate::identity::{ClientId, End};
-use crate::protocols::client::{ActiveTransport, ClientState, ClientTimer, TransportStatus};
-use crate::protocols::response::ResponseContext;
 use stentor_driver::{ConnId, Driver};
-
-impl Protocols {
-    pub(super) fn client_state(&self, id: ClientId) -> Option<&ClientState> {
-        self.clients.get(id).map(|client| client.state())
-    }
-
-    pub(super) fn end_client(&mut self, id: ClientId, end: End) {
-        if let Some(client) = self.clients.get_mut(id) {
-            client.end(&mut self.ex, end);
-        }
-    }
-}
+use stentor_session::executor::PollAnswer;
+use stentor_session::identity::ClientId;
+use stentor_session::protocols::client::{ActiveTransport, ClientTimer, TransportStatus};
+use stentor_session::protocols::response::ResponseContext;
 
 /// Sets the client's timer, unless it is set to an earlier time.
 #[inline]

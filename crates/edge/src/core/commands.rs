@@ -5,20 +5,21 @@
 //! connections have theirs.
 
 use super::mail::CoreMessage;
-use super::tasks::{Joined, SESSION_STEPS, VISITS_MAX};
+use super::tasks::{Joined, SESSION_STEPS};
 use super::{
     Connections, Mail, Protocols, Work, actions, handover, identities, mail, migration, relay, tasks, turn,
 };
-use crate::app::ENVELOPE_BYTES;
-use crate::executor::Executor;
-use crate::ports::{Broadcast, FeedUpdate, PublicId, Publish, RoomUpdate};
-use crate::shared::tasks::{SessionWork, SessionsTask, Task};
-use crate::shared::{ControlCommand, SocketCommand};
+use crate::ports::Publish;
 use std::mem;
 use std::sync::atomic::Ordering;
 use stentor_driver::Driver;
 use stentor_driver::mailbox::Receiver;
-use stentor_hub::{Emit, FeedState, Key, Room, Tally};
+use stentor_hub::{Emit, Tally};
+use stentor_session::app::ENVELOPE_BYTES;
+use stentor_session::core::tasks::VISITS_MAX;
+use stentor_session::executor::Executor;
+use stentor_session::shared::tasks::{SessionWork, SessionsTask, Task};
+use stentor_session::shared::{ControlCommand, SocketCommand};
 
 /// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
 const STEPS_PER_TURN: usize = 8_192;
@@ -132,61 +133,6 @@ fn move_socket(protocols: &mut Protocols, mail: &mut Mail, command: SocketComman
             let _ = protocols.ex.shared.after_barrier(move |_| done.answer(Ok(true)));
         }
         SocketCommand::Deliver(number, socket) => protocols.ex.deliver_socket(number, socket),
-    }
-}
-
-impl Protocols {
-    /// Delivers a message of another node.
-    fn receive(&mut self, message: Broadcast) {
-        let Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile } = message;
-        let how = if volatile { Emit::volatile() } else { Emit::default() };
-        let how = self.leave_out(how.identified(id), except_rooms, except_sessions);
-        self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
-        self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
-    }
-
-    /// Leaves out members of rooms, and sessions of this node.
-    fn leave_out(&self, how: Emit, rooms: Vec<Room>, sessions: Vec<PublicId>) -> Emit {
-        let how = rooms.into_iter().fold(how, Emit::except_room);
-        let sessions = sessions.into_iter().filter_map(|id| self.ex.shared.session_of(id));
-        sessions.fold(how, |how, (core, session)| how.except_session(core, session))
-    }
-
-    fn update_room(&mut self, room: &Room, update: RoomUpdate) {
-        self.ex.published_bytes += update.bytes() + ENVELOPE_BYTES;
-        let now = self.ex.context.now;
-        match update {
-            RoomUpdate::Message { position, event, data, except_rooms, except_sessions } => {
-                let how = self.leave_out(Emit::default(), except_rooms, except_sessions);
-                self.ex.hub.handle_positioned(now, room, position, event, data, how);
-            }
-            RoomUpdate::History { after, messages } => {
-                self.ex.hub.handle_history(now, room, after, messages);
-            }
-            RoomUpdate::Confirmed => self.ex.hub.handle_confirmed(room),
-        }
-    }
-
-    fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
-        match update {
-            FeedUpdate::Document(document) => {
-                // Only sessions with policy `queue` are owed more than the newest, but there may be some.
-                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
-                self.ex.hub.handle_document(key, FeedState::Live, document, None);
-            }
-            FeedUpdate::Patched(document, patch) => {
-                self.ex.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
-                self.ex.hub.handle_document(key, FeedState::Live, document, Some(patch));
-            }
-            FeedUpdate::At { position, document, patches } => {
-                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
-                self.ex.hub.handle_document_at(key, position, FeedState::Live, document, &patches);
-            }
-            FeedUpdate::State { state, reason } => self.ex.hub.handle_state(key, state, reason),
-            FeedUpdate::Forget => self.ex.hub.handle_forget(key),
-            FeedUpdate::Refuse(requester) => self.ex.hub.handle_refusal(requester.session, key),
-            FeedUpdate::Confirmed(read) => self.ex.hub.handle_feed_confirmed(key, read),
-        }
     }
 }
 

@@ -9,16 +9,18 @@
 use super::TICK;
 use super::table::{Conn, Held, Machine, Table};
 use super::timer::Timer;
-use crate::executor::Executor;
 use crate::ledger::Report;
-use crate::millis::Millis;
-use crate::protocols::client::TransportStatus;
-use crate::protocols::http::Waiting;
+use crate::listeners::Listeners;
 use crate::tls::TlsLayer;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_driver::{Capacity, ConnId, Driver, Frame};
+use stentor_session::executor::Executor;
+use stentor_session::millis::Millis;
+use stentor_session::protocols::client::TransportStatus;
+use stentor_session::protocols::http::Waiting;
 use stentor_wire::ws;
 
 /// Time for a peer to close its side while the node drains. Browsers keep connections that can be used again, such as the
@@ -34,6 +36,7 @@ pub(super) const CORK_BYTES: usize = 16 * 1024;
 /// The connections of a core.
 pub(super) struct Connections<D: Driver> {
     pub(super) driver: TlsLayer<D>,
+    pub(super) listeners: Arc<Listeners>,
     pub(super) table: Table,
     /// Bytes to send when the current event has been handled. One buffer serves all connections.
     pub(super) cork: Vec<u8>,
@@ -56,11 +59,12 @@ pub(super) struct Connections<D: Driver> {
 }
 
 impl<D: Driver> Connections<D> {
-    pub(super) fn new(mut driver: TlsLayer<D>, report: Report) -> Self {
+    pub(super) fn new(mut driver: TlsLayer<D>, listeners: Arc<Listeners>, report: Report) -> Self {
         let now = driver.now();
         driver.timer_set(now + TICK, Timer::Tick.token());
         Self {
             driver,
+            listeners,
             table: Table::default(),
             cork: Vec::with_capacity(CORK_BYTES),
             frames: Vec::new(),

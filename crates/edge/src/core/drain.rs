@@ -26,14 +26,14 @@
 use super::table::{Conn, Machine};
 use super::timer::Timer;
 use super::{Connections, Mail, Protocols, Upkeep, actions, end};
-use crate::app::Sent;
-use crate::identity::{ClientId, End};
-use crate::message::Envelope;
 use crate::ports::Drain;
-use crate::protocols::client::ActiveTransport;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
+use stentor_session::app::Sent;
+use stentor_session::identity::{ClientId, End};
+use stentor_session::message::Envelope;
+use stentor_session::protocols::client::ActiveTransport;
 
 /// Interval between checks of a session whose pending deliveries haven't been sent.
 const PENDING_RETRY: Duration = Duration::from_millis(100);

@@ -13,13 +13,13 @@
 
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Protocols, clients, send};
-use crate::app::HandlerScope;
-use crate::identity::Owner;
-use crate::message::Envelope;
-use crate::protocols::http::Waiting;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
+use stentor_session::app::HandlerScope;
+use stentor_session::identity::Owner;
+use stentor_session::message::Envelope;
+use stentor_session::protocols::http::Waiting;
 
 /// Ends a session for a reason of ours.
 pub(super) fn disconnect(
@@ -204,7 +204,7 @@ pub(super) fn end_events(
 }
 
 /// Sends a session's pending deliveries before the application ends it. Deliveries that its connection can't take now are sent
-/// with the answers, unless they are more than [`crate::app::AT_ONCE_BYTES_MAX`].
+/// with the answers, unless they are more than [`stentor_session::app::AT_ONCE_BYTES_MAX`].
 pub(super) fn send_pending(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

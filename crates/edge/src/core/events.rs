@@ -4,10 +4,10 @@
 use super::input::Ran;
 use super::table::{Held, Machine};
 use super::{Connections, Incoming, Mail, Protocols, admission, end, handover, input, preface, relay, send};
-use crate::protocols::client::Flow;
-use crate::protocols::http::{Destination, Waiting};
-use crate::refusal_log::Refusal;
 use stentor_driver::{ConnId, Driver, Event, ReceiveBuffer, Sending};
+use stentor_session::protocols::client::Flow;
+use stentor_session::protocols::http::{Destination, Waiting};
+use stentor_session::refusal_log::Refusal;
 
 /// Handles what a read of the driver has received. Returns whether anything but answering a message has happened.
 #[inline]

@@ -95,9 +95,9 @@ pub(super) fn evict(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::millis::Millis;
-    use crate::protocols::http::{Http, MovedRequest};
     use stentor_frame::{ConnId, Key};
+    use stentor_session::millis::Millis;
+    use stentor_session::protocols::http::{Http, MovedRequest};
 
     /// The list from both ends.
     fn listed(table: &mut Table) -> Vec<u32> {

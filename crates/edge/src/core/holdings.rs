@@ -5,12 +5,12 @@
 
 use super::table::{Conn, Machine};
 use super::{Connections, Protocols};
-use crate::app::{Effect, ToConnection};
-use crate::executor::{Executor, SMALL_INPUT_BYTES};
 use crate::ledger;
 use crate::ledger::{Ledger, Pressure};
 use std::sync::Arc;
 use stentor_driver::Driver;
+use stentor_session::app::{Effect, ToConnection};
+use stentor_session::executor::{Executor, SMALL_INPUT_BYTES};
 
 /// Memory of a connection in the driver and the timing wheel.
 const DRIVER_BYTES: usize = 96;

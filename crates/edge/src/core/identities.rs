@@ -10,21 +10,19 @@
 use super::table::Machine;
 use super::timer::Timer;
 use super::{Connections, Protocols, Upkeep, actions, end};
-use crate::app::{Due, Sent};
-use crate::executor::Executor;
-use crate::identity::Owner;
-use crate::message::Envelope;
 use crate::ports::{Recheck, RecheckAction};
-use crate::protocols::response::Response;
-use crate::shared::tasks::RecheckTask;
 use std::time::Duration;
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
+use stentor_session::app::{Due, Sent};
+use stentor_session::executor::Executor;
+use stentor_session::identity::Owner;
+use stentor_session::message::Envelope;
+use stentor_session::protocols::response::Response;
+use stentor_session::shared::tasks::RecheckTask;
 
 /// Tokens that are dealt with in a turn.
 const DUE_PER_TURN: usize = 256;
-/// Subscriptions that are asked about again in a turn with answers, or with a tick.
-const REVIEWS_PER_TURN: usize = 512;
 /// Steps of an identity that doesn't match, of one that does, and of each of its subscriptions that is asked about.
 const VISIT_STEPS: usize = 1;
 const MATCH_STEPS: usize = 128;
@@ -89,18 +87,6 @@ fn ask_for_token(
         Some(Envelope::Raw) | None => return,
     };
     actions::send_to_session(conns, protocols, session, what);
-}
-
-impl Protocols {
-    /// Continues with sessions whose subscriptions have to be asked about again.
-    pub(super) fn review_sessions(&mut self) {
-        let mut reviews = 0;
-        while reviews < REVIEWS_PER_TURN
-            && let Some(session) = self.ex.questions.poll_review()
-        {
-            reviews += 1 + self.ex.reauthorize(session);
-        }
-    }
 }
 
 /// Continues with a recheck. Returns whether it is finished.

@@ -2,13 +2,13 @@
 
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Incoming, Mail, Protocols, end, send};
-use crate::app::Connect;
-use crate::executor::{Executor, SMALL_INPUT_BYTES};
-use crate::protocols::client::Flow;
-use crate::protocols::http::{Http, HttpContext};
-use crate::protocols::websocket::{SocketContext, WebSocket};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
+use stentor_session::app::Connect;
+use stentor_session::executor::{Executor, SMALL_INPUT_BYTES};
+use stentor_session::protocols::client::Flow;
+use stentor_session::protocols::http::{Http, HttpContext};
+use stentor_session::protocols::websocket::{SocketContext, WebSocket};
 use stentor_wire::ws;
 
 /// Begins a connection with the bytes that were already read from it.

@@ -2,19 +2,19 @@
 
 use super::Connections;
 use super::table::Held;
-use crate::app::ClientIdentity;
-use crate::executor::Executor;
-use crate::identity::Sid;
-use crate::limits::Slot;
-use crate::protocols::engineio::MigratedClient;
-use crate::protocols::http::MovedRequest;
-use crate::protocols::websocket::WebSocket;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{DetachedConnection, Driver, Frame};
 use stentor_hub::{CoreId, Dispatch};
+use stentor_session::app::ClientIdentity;
+use stentor_session::executor::Executor;
+use stentor_session::identity::Sid;
+use stentor_session::limits::Slot;
+use stentor_session::protocols::engineio::MigratedClient;
+use stentor_session::protocols::http::MovedRequest;
+use stentor_session::protocols::websocket::WebSocket;
 
 /// A message from one core to another.
 pub(crate) enum CoreMessage {

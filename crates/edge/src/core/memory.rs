@@ -16,14 +16,14 @@
 use super::table::Machine;
 use super::timer::Timer;
 use super::{Connections, Protocols, Upkeep, end};
-use crate::executor::Executor;
-use crate::identity::{ClientId, End};
 use crate::ledger::Pressure;
-use crate::protocols::client::ClientState;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
+use stentor_session::executor::Executor;
+use stentor_session::identity::{ClientId, End};
+use stentor_session::protocols::client::ClientState;
 
 /// Smallest holding that is closed: closing smaller ones frees too little.
 const LARGE_HOLDING_BYTES: usize = 4 * 1024;
@@ -70,7 +70,7 @@ enum Holder {
     Suspended(usize),
 }
 
-/// The places of kinds of holders in [`Shared::largest`](crate::shared::Shared::largest).
+/// The places of kinds of holders in [`Shared::largest`](stentor_session::shared::Shared::largest).
 const SUSPENDED: usize = 0;
 const OTHERS: usize = 1;
 
@@ -123,7 +123,7 @@ impl Upkeep {
         }
         if before == Pressure::None {
             // Other cores may be asleep and hold the most memory.
-            protocols.ex.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
+            protocols.ex.shared.inboxes.iter().for_each(stentor_session::shared::Inbox::wake);
         }
         let now = protocols.ex.context.now;
         let short_since = *self.relief.short_since.get_or_insert(now);
@@ -164,7 +164,7 @@ impl Upkeep {
         // From the second round on, each core knows the largest suspended socket of the others.
         let suspended_bytes_max = if is_first { 0 } else { excess };
         let ended =
-            end_holders(conns, protocols, SUSPENDED, protocols.suspended_sockets(), suspended_bytes_max);
+            end_holders(conns, protocols, SUSPENDED, suspended_sockets(protocols), suspended_bytes_max);
         let has_suspended =
             protocols.ex.shared.largest.iter().any(|bytes| bytes[SUSPENDED].load(Ordering::Relaxed) > 0);
         if ends && !(is_first && has_suspended) {
@@ -207,18 +207,18 @@ fn end_holders(
     ended
 }
 
-impl Protocols {
-    /// The suspended sockets of this core, with the bytes that each holds.
-    fn suspended_sockets(&self) -> Vec<(usize, Holder)> {
-        let sockets = self.ex.recovery.suspended_sockets();
-        sockets
-            .map(|(slot, session)| (SUSPENDED_BYTES + self.held_by_session(session), Holder::Suspended(slot)))
-            .collect()
-    }
+/// The suspended sockets of this core, with the bytes that each holds.
+fn suspended_sockets(protocols: &Protocols) -> Vec<(usize, Holder)> {
+    let sockets = protocols.ex.recovery.suspended_sockets();
+    sockets
+        .map(|(slot, session)| {
+            (SUSPENDED_BYTES + held_by_session(&protocols.ex, session), Holder::Suspended(slot))
+        })
+        .collect()
+}
 
-    fn held_by_session(&self, session: SessionId) -> usize {
-        self.ex.hub.held_bytes(session) + self.ex.hub.subscriptions(session) * SUBSCRIPTION_BYTES
-    }
+fn held_by_session(ex: &Executor, session: SessionId) -> usize {
+    ex.hub.held_bytes(session) + ex.hub.subscriptions(session) * SUBSCRIPTION_BYTES
 }
 
 /// The holders of this core, with the bytes that each holds.
@@ -226,13 +226,13 @@ fn holders(conns: &Connections<impl Driver>, protocols: &Protocols) -> Vec<(usiz
     let connections = conns.table.indices().into_iter().filter_map(|index| {
         let conn = conns.table.get(index)?;
         // The memory of the connection that carries a client counts for the client.
-        let session = conn.session.map_or(0, |session| protocols.held_by_session(session));
+        let session = conn.session.map_or(0, |session| held_by_session(&protocols.ex, session));
         let holder = Holder::Connection(index);
         conn.client().is_none().then(|| (conns.held_by_connection(&protocols.ex, conn) + session, holder))
     });
     let clients = protocols.clients.iter().map(|client| {
         let mut sessions = 0;
-        client.each_session(&mut |session| sessions += protocols.held_by_session(session));
+        client.each_session(&mut |session| sessions += held_by_session(&protocols.ex, session));
         held_by_client(conns, protocols, client.state(), sessions)
     });
     let all = connections.chain(clients);

@@ -21,23 +21,14 @@
 use super::mail::{Migration, TransferredSocket};
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Mail, Protocols, clients};
-use crate::app::HandlerScope;
-use crate::executor::Executor;
-use crate::identity::{ClientId, End};
-use crate::protocols::client::{ActiveTransport, Client as _};
-use crate::protocols::engineio;
-use crate::protocols::engineio::Probe;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{CoreId, Disconnect};
-
-impl Protocols {
-    /// The client isn't moved: it can't get what it missed.
-    pub(super) fn stay(&mut self, id: ClientId) {
-        if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
-            io.stays = true;
-        }
-    }
-}
+use stentor_session::app::HandlerScope;
+use stentor_session::executor::Executor;
+use stentor_session::identity::{ClientId, End};
+use stentor_session::protocols::client::{ActiveTransport, Client as _};
+use stentor_session::protocols::engineio;
+use stentor_session::protocols::engineio::Probe;
 
 pub(super) fn migrate_or_stay(
     conns: &mut Connections<impl Driver>,
@@ -66,7 +57,7 @@ pub(super) fn migrate(
     if client.state().ended
         || !client.socketio().is_some_and(|io| io.is_fresh())
         || protocols.ex.draining
-        || is_polling && protocols.departed.0.len() >= limits.sessions_max
+        || is_polling && protocols.departed.count() >= limits.sessions_max
     {
         return false;
     }
@@ -98,7 +89,7 @@ pub(super) fn migrate(
         handshake: protocols.ex.handshakes.take(id),
     };
     if is_polling {
-        protocols.departed.0.insert(sid, core);
+        protocols.departed.insert(sid, core);
     }
     mail.post_client(core, migration);
     let name = sid.to_string();

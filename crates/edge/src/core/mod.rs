@@ -7,7 +7,7 @@
 //! **Invariants.** At most one send is in flight per connection. A connection's answers (`replies`) leave
 //! before pending deliveries of its session. A connection isn't read from while its answers aren't read, or while other
 //! cores can't take its publications. So nothing here grows with a client's input, but for the bounds in
-//! [`crate::options::Limits`]. A turn that leaves work for the next one doesn't let it sleep.
+//! [`stentor_session::options::Limits`]. A turn that leaves work for the next one doesn't let it sleep.
 
 mod actions;
 mod admission;
@@ -26,11 +26,8 @@ mod mail;
 mod memory;
 mod migration;
 mod preface;
-mod presence;
-mod protocols;
 mod relay;
 mod send;
-mod sessions;
 mod table;
 mod tasks;
 mod timer;
@@ -40,22 +37,24 @@ mod work;
 
 pub(crate) use mail::Mailboxes;
 
-use crate::executor::Apps;
 use crate::ledger::Report;
-use crate::limits::{LimitReached, Slot};
-use crate::millis::Millis;
-use crate::protocols::http::MovedRequest;
-use crate::shared::Shared;
+use crate::listeners::Listeners;
+use crate::system::SYSTEM;
 use crate::tls::{TlsLayer, TlsSettings};
 use connections::Connections;
 use mail::Mail;
-use protocols::Protocols;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event};
 use stentor_hub::{CoreId, Hub};
+use stentor_session::core::Protocols;
+use stentor_session::executor::Apps;
+use stentor_session::limits::{LimitReached, Slot};
+use stentor_session::millis::Millis;
+use stentor_session::protocols::http::MovedRequest;
+use stentor_session::shared::Shared;
 use timer::Timer;
 use upkeep::Upkeep;
 use work::Work;
@@ -101,11 +100,12 @@ impl<D: Driver> Core<D> {
         driver: D,
         core: CoreId,
         shared: Arc<Shared>,
+        listeners: Arc<Listeners>,
         mailboxes: Mailboxes,
         apps: Apps,
     ) -> Self {
         let now = driver.now();
-        let tls = shared.initial.options.tls.as_ref().map(|handle| TlsSettings {
+        let tls = listeners.tls.as_ref().map(|handle| TlsSettings {
             handle: handle.clone(),
             timeout: shared.initial.options.limits.tls_handshake_timeout,
             handshakes_max: shared.initial.options.limits.tls_handshakes_max,
@@ -114,8 +114,12 @@ impl<D: Driver> Core<D> {
             timer: Timer::Tls.token(),
         });
         Self {
-            conns: Connections::new(TlsLayer::new(driver, tls), Report::new(shared.ledger.clone())),
-            protocols: Protocols::new(shared, core, now, apps),
+            conns: Connections::new(
+                TlsLayer::new(driver, tls),
+                listeners,
+                Report::new(shared.ledger.clone()),
+            ),
+            protocols: Protocols::new(shared, core, now, apps, SYSTEM),
             mail: Mail::new(mailboxes),
             work: Work::new(),
             upkeep: Upkeep::default(),
@@ -192,7 +196,7 @@ impl<D: Driver> Core<D> {
         // A turn that only answered messages has changed nothing of this: 6 % of an echo's instructions.
         if protocols.ex.hub.take_changed() | has_changed {
             work.is_settled = false;
-            while presence::mind_presence(conns, protocols) {
+            while protocols.mind_presence() {
                 protocols.ex.hub.note_change();
                 turn::pump(conns, protocols, mail, work);
             }
@@ -201,7 +205,7 @@ impl<D: Driver> Core<D> {
             upkeep::report(conns, protocols);
         }
         // Deliveries that left together with answers.
-        protocols.ex.record_latencies();
+        protocols.ex.record_latencies(Instant::now);
         if work.cpu.is_sampled() {
             let taken = work.cpu.end_turn();
             protocols.ex.metrics().record_turn(taken);

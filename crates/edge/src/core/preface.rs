@@ -11,11 +11,11 @@
 
 use super::table::{Conn, Links, Machine, Preface};
 use super::{Connections, Mail, Protocols, admission, end};
-use crate::executor::Executor;
-use crate::protocols::http::MovedRequest;
-use crate::refusal_log::Refusal;
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, Driver};
+use stentor_session::executor::Executor;
+use stentor_session::protocols::http::MovedRequest;
+use stentor_session::refusal_log::Refusal;
 use stentor_wire::proxy;
 
 /// Longest header. With the client's certificate, HAProxy sends up to 2 kB.

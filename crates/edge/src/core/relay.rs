@@ -3,9 +3,9 @@
 use super::table::Conn;
 use super::{Connections, Incoming, Mail, Protocols, admission, input};
 use crate::ports::{ClientConnection, Handover, Location, NodeTag};
-use crate::protocols::http::MovedRequest;
 use std::net::TcpStream;
 use stentor_driver::{ConnId, DetachedConnection, Driver};
+use stentor_session::protocols::http::MovedRequest;
 
 /// Relays a connection to another node. If that isn't possible, the connection begins anew on this core and stays here.
 pub(super) fn relay(

@@ -10,11 +10,12 @@
 use super::connections::CORK_BYTES;
 use super::table::{Held, Machine};
 use super::{Connections, Mail, Protocols, holdings};
-use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL_INPUT_BYTES};
-use crate::protocols::client::ActiveTransport;
-use crate::protocols::response::ResponseContext;
+use std::time::Instant;
 use stentor_driver::{Driver, Frame, Sending};
 use stentor_hub::SessionId;
+use stentor_session::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL_INPUT_BYTES};
+use stentor_session::protocols::client::ActiveTransport;
+use stentor_session::protocols::response::ResponseContext;
 
 /// Where the status of a response ends.
 const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
@@ -133,7 +134,7 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
             conns.log_sent(&mut protocols.ex, index, &begin);
         }
         let sending = conns.driver.send(conn_id, &mut conns.frames);
-        protocols.ex.record_latencies();
+        protocols.ex.record_latencies(Instant::now);
         if let Some(conn) = conns.table.get_mut(index) {
             conn.in_flight = sending == Sending::InFlight;
         }
@@ -146,8 +147,6 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
     }
     conns.resume_deferred(&mut protocols.ex, index);
 }
-
-impl Protocols {}
 
 /// Moves the deliveries of a session into `frames`, as much as one send takes.
 #[inline]

@@ -1,15 +1,15 @@
 //! A core's connections, by the driver's index.
 
-use crate::identity::ClientId;
 use crate::ledger::{self, Holding, Ledger};
-use crate::limits::Slot;
-use crate::millis::Millis;
-use crate::protocols::http::Http;
-use crate::protocols::websocket::WebSocket;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use stentor_frame::{ConnId, TimerId};
 use stentor_hub::{Chunks, SessionId};
+use stentor_session::identity::ClientId;
+use stentor_session::limits::Slot;
+use stentor_session::millis::Millis;
+use stentor_session::protocols::http::Http;
+use stentor_session::protocols::websocket::WebSocket;
 
 /// One connection. Small when idle: what a request needs lies in a box that goes with the upgrade.
 pub(super) struct Conn {
@@ -99,7 +99,7 @@ impl Held {
     pub(super) const INPUT: Self = Self(4);
     /// It has used its share of a turn, and is queued for the next.
     pub(super) const TURN: Self = Self(8);
-    /// What its client asked for waits for a decision ([`crate::app::Questions`]).
+    /// A message of the client waits for a decision ([`stentor_session::app::Questions`]).
     pub(super) const DECISION: Self = Self(16);
 
     #[inline]

@@ -1,28 +1,23 @@
 //! Tasks of the control plane for sessions and rooms: the parts that this core works on, and their results.
 
 use super::{Connections, Mail, Protocols, Work, actions, end, mail};
-use crate::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
-use crate::executor::Executor;
-use crate::identity::Owner;
 use crate::ports::{Concerned, LIST_BYTES_MAX};
-use crate::shared::ControlCommand;
-use crate::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
 use std::collections::VecDeque;
 use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Policy, Room, SessionId, Topic};
-
-/// Steps of a session that joins or leaves a room, or of a room in a list.
-pub(super) const ROOM_STEPS: usize = 8;
+use stentor_session::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
+use stentor_session::core::tasks::ROOM_STEPS;
+use stentor_session::executor::Executor;
+use stentor_session::identity::Owner;
+use stentor_session::shared::ControlCommand;
+use stentor_session::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
 
 /// Steps of a session that is listed, or sent a message, and of a member that is looked at for a list.
 pub(super) const SESSION_STEPS: usize = 16;
 
 /// Steps of a session that is disconnected.
 const DISCONNECT_STEPS: usize = 128;
-
-/// Maximum number of members visited at once.
-pub(super) const VISITS_MAX: usize = 512;
 
 /// Commands that a core has taken from its inbox.
 #[derive(Default)]
@@ -230,41 +225,4 @@ pub(super) fn call_session(
     let what = Sent::Event { name: event.to_string(), json, attachments, ack: Some(number) };
     actions::send_to_session(conns, protocols, session, what);
     Some(number)
-}
-
-impl Protocols {
-    /// Rooms that the task's sessions join and that aren't prepared on this core yet.
-    pub(super) fn unprepared_rooms(&mut self, task: &Task) -> Vec<Room> {
-        let Task::Sessions(SessionsTask { work: SessionWork::Join { topics, concerned, .. }, .. }) = task
-        else {
-            return Vec::new();
-        };
-        let topics = topics.iter().filter(|_| *concerned != Concerned::default());
-        let rooms = topics.filter_map(|topic| if let Topic::Room(room) = topic { Some(room) } else { None });
-        rooms.filter(|room| !self.ex.hub.handle_prepare(room)).cloned().collect()
-    }
-
-    /// Continues to list rooms. Returns whether it is finished.
-    pub(super) fn work_on_rooms(&mut self, task: &mut RoomsTask, steps: &mut usize) -> bool {
-        let RoomsTask { query, next, found, .. } = task;
-        while *steps > 0 {
-            let visits_max = VISITS_MAX.min(*steps);
-            *steps -= visits_max;
-            let rest = self.ex.hub.walk_rooms(*next, visits_max, |room, members| {
-                let is_asked_for = room.namespace() == query.namespace
-                    && !room.is_all_members()
-                    && room.name().starts_with(&query.prefix)
-                    && room.name() > query.after.as_str();
-                if is_asked_for {
-                    *steps = steps.saturating_sub(ROOM_STEPS);
-                    found.add(room.name(), members, query.limit);
-                }
-            });
-            match rest {
-                Some(rest) => *next = rest,
-                None => return true,
-            }
-        }
-        false
-    }
 }

@@ -1,6 +1,6 @@
 //! Purposes of a core's timers, encoded in the number that the driver keeps with each timer.
 
-use crate::identity::ClientId;
+use stentor_session::identity::ClientId;
 
 /// The purpose of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl<T: Ord + Copy> Earliest<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::ClientKind;
+    use stentor_session::identity::ClientKind;
 
     #[test]
     fn a_timer_is_set_to_the_earliest_time() {

@@ -7,8 +7,8 @@
 //! ```
 
 use super::{Connections, Mail, Protocols, Work, actions, clients, end, send, tasks, work};
-use crate::identity::Owner;
 use stentor_driver::Driver;
+use stentor_session::identity::Owner;
 
 /// Whether there is work that no event announces. Connections that the last turn left may continue.
 pub(super) fn is_busy(

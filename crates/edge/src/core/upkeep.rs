@@ -7,10 +7,10 @@ use super::drain::Draining;
 use super::memory::{Release, Relief};
 use super::timer::{Earliest, Timer};
 use super::{Connections, Mail, Protocols, TICK, clients, events, holdings, identities};
-use crate::executor::Executor;
 use crate::ledger::Pressure;
 use std::time::Instant;
 use stentor_driver::Driver;
+use stentor_session::executor::Executor;
 
 /// See the module's documentation.
 #[derive(Default)]
@@ -24,6 +24,7 @@ pub(super) struct Upkeep {
     pub(super) warned_at: Option<Instant>,
     rates: Earliest<Instant>,
     decisions: Earliest<Instant>,
+    presence: Earliest<Instant>,
     /// In Unix milliseconds.
     pub(super) identities: Earliest<u64>,
 }
@@ -52,7 +53,7 @@ impl Upkeep {
         mail: &mut Mail,
     ) {
         self.drains_seen = protocols.ex.shared.drains();
-        let drain = protocols.ex.shared.drain();
+        let drain = protocols.ex.shared.last_drain();
         self.begin_drain(conns, protocols, mail, drain);
     }
 
@@ -62,7 +63,8 @@ impl Upkeep {
         ex.shared.drains() != self.drains_seen
     }
 
-    /// Sets the timers that end a wait when a delivery may leave, the oldest question is late, or a token is due.
+    /// Sets the timers that end a wait when a delivery may leave, the oldest question is late, a token is due, or members of rooms have
+    /// changed.
     pub(super) fn set_timers(&mut self, conns: &mut Connections<impl Driver>, ex: &mut Executor) {
         if let Some(at) = ex.hub.poll_timeout()
             && self.rates.set(at)
@@ -73,6 +75,12 @@ impl Upkeep {
             && self.decisions.set(at)
         {
             conns.driver.timer_set(at, Timer::Decisions.token());
+        }
+        if ex.shared.has_presence()
+            && let Some(at) = ex.hub.poll_presence_timeout()
+            && self.presence.set(at)
+        {
+            conns.driver.timer_set(at, Timer::Presence.token());
         }
         self.set_identity_timer(conns, ex);
     }
@@ -91,7 +99,7 @@ impl Upkeep {
             // The TLS layer handles its own.
             Timer::Relief | Timer::Tls => {}
             Timer::Rates => self.rates.fired(),
-            Timer::Presence => protocols.presence.timer_fired(),
+            Timer::Presence => self.presence.fired(),
             Timer::Decisions => {
                 self.decisions.fired();
                 protocols.ex.questions.expire(protocols.ex.context.now);

@@ -15,9 +15,9 @@
 
 use super::table::Held;
 use super::{CORES_RETRY, Connections, Mail, Protocols, events, tasks};
-use crate::budget::MESSAGE_BYTES;
 use std::time::Duration;
 use stentor_driver::{Driver, thread_cpu_time};
+use stentor_session::budget::MESSAGE_BYTES;
 
 /// Work that a core has begun and not finished.
 ///

@@ -14,8 +14,6 @@ use super::TlsHandle;
 use super::connection::{Connection, Stage};
 use super::session::{Agreed, Session};
 use crate::ledger::{Charge, Class, Ledger};
-use crate::metrics::CoreMetrics;
-use crate::metrics::tls::HandshakeFailure;
 use crate::ports::SignatureWork;
 use rustls::ServerConfig;
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +21,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, DetachedConnection, Driver, Event, ReceiveBuffer, Sending};
 use stentor_hub::Chunks;
+use stentor_session::metrics::CoreMetrics;
+use stentor_session::metrics::tls::HandshakeFailure;
 
 /// CPU time for answers of handshakes in a turn, over all connections. The last one may take longer.
 const HANDSHAKES_PER_TURN: Duration = Duration::from_millis(4);

@@ -349,18 +349,16 @@ impl Simulation {
 }
 
 fn options(random: &mut Rng) -> Options {
-    Options {
-        cores: 1 + random.usize(..3),
-        sockjs: vec![SockJs::at("/sockjs")],
-        limits: Limits {
-            send_buffer_bytes_max: 2_000 + random.usize(..20_000),
-            mailbox_messages_max: 2 + random.usize(..30),
-            feed_patches_max: random.choice([0, 3, 100]).unwrap(),
-            feed_patches_bytes_max: PATCH_BYTES_MAX,
-            ..Limits::default()
-        },
-        ..Options::default()
-    }
+    let mut options = Options { cores: 1 + random.usize(..3), ..Options::default() };
+    options.sockjs = vec![SockJs::at("/sockjs")];
+    options.limits = Limits {
+        send_buffer_bytes_max: 2_000 + random.usize(..20_000),
+        mailbox_messages_max: 2 + random.usize(..30),
+        feed_patches_max: random.choice([0, 3, 100]).unwrap(),
+        feed_patches_bytes_max: PATCH_BYTES_MAX,
+        ..Limits::default()
+    };
+    options
 }
 
 #[test]

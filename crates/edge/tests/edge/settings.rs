@@ -14,7 +14,7 @@ fn configure(server: &Server, set: impl FnOnce(&mut Options)) {
     set(&mut options);
     let applied = Arc::new(AtomicBool::new(false));
     let done = applied.clone();
-    server.node().configure(options, Done::new(move |_| done.store(true, Ordering::SeqCst)));
+    server.node().configure(options.session, Done::new(move |_| done.store(true, Ordering::SeqCst)));
     until("the options to apply", || applied.load(Ordering::SeqCst));
 }
 

@@ -21,7 +21,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use stentor_edge::{App, EngineIo, FeedUpdate, Limits, Options, Publish, Recovery, Rooms, Rule};
+use stentor_edge::{App, FeedUpdate, Limits, Options, Publish, Recovery, Rooms, Rule};
 use stentor_hub::{Data, Document, HistoryLimits, Room};
 
 /// Rooms whose name begins with `h` keep history.
@@ -431,31 +431,26 @@ fn options(random: &mut Rng) -> Options {
         HistoryLimits { publications_max: 50, bytes_max: 100_000, age_max: Duration::from_secs(3_600) };
     // With these rules, Socket.IO clients can do the same as `stentor.v1` clients with their messages.
     let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
-    Options {
-        cores: 1 + random.usize(..4),
-        app: App::Rooms,
-        rooms: Rooms {
-            publish: true,
-            history: vec![("h".to_owned(), history)],
-            rules: vec![
-                Rule { join: template("{}"), ..rule("subscribe room") },
-                Rule { leave: template("{}"), ..rule("unsubscribe room") },
-                Rule { broadcast: template("{room}"), ..rule("say") },
-            ],
-            ..Rooms::default()
-        },
-        engine: EngineIo {
-            recovery: Some(Recovery { age_max: Duration::from_secs(5), ..Recovery::default() }),
-            ..EngineIo::default()
-        },
-        limits: Limits {
-            send_buffer_bytes_max: 2_000 + random.usize(..20_000),
-            mailbox_messages_max: 2 + random.usize(..30),
-            replies_bytes_max: 500,
-            ..Limits::default()
-        },
-        ..Options::default()
-    }
+    let mut options = Options { cores: 1 + random.usize(..4), ..Options::default() };
+    options.app = App::Rooms;
+    options.rooms = Rooms {
+        publish: true,
+        history: vec![("h".to_owned(), history)],
+        rules: vec![
+            Rule { join: template("{}"), ..rule("subscribe room") },
+            Rule { leave: template("{}"), ..rule("unsubscribe room") },
+            Rule { broadcast: template("{room}"), ..rule("say") },
+        ],
+        ..Rooms::default()
+    };
+    options.engine.recovery = Some(Recovery { age_max: Duration::from_secs(5), ..Recovery::default() });
+    options.limits = Limits {
+        send_buffer_bytes_max: 2_000 + random.usize(..20_000),
+        mailbox_messages_max: 2 + random.usize(..30),
+        replies_bytes_max: 500,
+        ..Limits::default()
+    };
+    options
 }
 
 #[test]

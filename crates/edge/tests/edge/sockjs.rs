@@ -464,7 +464,8 @@ fn invalid_prefixes_are_refused() {
     let control = || Arc::new(crate::harness::Control::default());
     for bad in [vec![""], vec!["/"], vec!["x"], vec!["/x/"], vec!["/x?"], vec!["/x", "/y", "/x"]] {
         let sockjs = bad.into_iter().map(SockJs::at).collect();
-        let options = Options { listen: ([127, 0, 0, 1], 0).into(), cores: 1, sockjs, ..Options::default() };
+        let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores: 1, ..Options::default() };
+        options.sockjs = sockjs;
         assert!(Node::start(options, DriverChoice::Epoll, control(), None).is_err());
     }
 }

@@ -300,8 +300,9 @@ fn messages_name_settings_that_exist() {
         table.is_some_and(|table| table.contains(&format!("\n| `{key}` |")))
     };
     let (mut named, mut missing) = (0, Vec::new());
-    for path in
-        ["crates/control/src", "crates/edge/src"].map(|folder| files(&root().join(folder), "rs")).concat()
+    for path in ["crates/control/src", "crates/session/src", "crates/edge/src"]
+        .map(|folder| files(&root().join(folder), "rs"))
+        .concat()
     {
         let text = fs::read_to_string(&path).unwrap();
         for (section, key) in settings(&text) {

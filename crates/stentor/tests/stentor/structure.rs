@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// All crates, whose modules are checked for cycles and lengths.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "json",
     "auth",
     "delta",
@@ -22,6 +22,7 @@ const CRATES: [&str; 15] = [
     "frame",
     "driver",
     "ports",
+    "session",
     "edge",
     "control",
     "cluster-settings",
@@ -49,15 +50,15 @@ const LARGE_STRUCTS: [(&str, usize); 21] = [
     ("demo/Counts", 29),
     ("demo/Game", 21),
     ("driver/Uring", 17),
-    ("edge/Executor", 27),
-    ("edge/Http", 19),
-    ("edge/Incoming", 16),
-    ("edge/Questions", 19),
-    ("edge/Shared", 21),
     ("edge/Tls", 18),
     ("hub/Hub", 24),
     ("hub/RoomPresence", 23),
     ("hub/Sessions", 20),
+    ("session/Executor", 27),
+    ("session/Http", 19),
+    ("session/Incoming", 16),
+    ("session/Questions", 19),
+    ("session/Shared", 21),
 ];
 
 /// Loops of Rust tests that poll, because no event marks the change: the file, and the purpose. At most
@@ -258,12 +259,58 @@ fn modules_with_the_same_parent_use_each_other_in_one_direction() {
 }
 
 #[test]
-fn protocols_name_neither_the_core_nor_the_driver_nor_the_hub() {
-    let protocols = modules("edge").into_iter().filter(|(module, _)| module.starts_with("protocols"));
+fn protocols_do_not_name_the_hub() {
+    let protocols = modules("session").into_iter().filter(|(module, _)| module.starts_with("protocols"));
     for (module, code) in protocols {
-        for name in ["stentor_driver", "stentor_hub", "crate::core", "Hub<"] {
-            assert!(!code.contains(name), "crates/edge: {module} names {name}");
+        for name in ["stentor_driver", "stentor_hub", "Hub<"] {
+            assert!(!code.contains(name), "crates/session: {module} names {name}");
         }
+    }
+}
+
+/// Crates without I/O: `session`, and those that it uses but `frame`, which stores large frames in memfds.
+const WITHOUT_IO: [&str; 5] = ["session", "ports", "hub", "wire", "json"];
+/// A module of `ports` that names a socket: that of a client whose session is on another node.
+const OF_PORTS: &str = "relay";
+
+/// Names of sockets, files, threads, clocks and random sources, in code.
+const OUTSIDE: [&str; 16] = [
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "std::os",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "thread::",
+    "Instant::now",
+    "SystemTime::now",
+    "elapsed()",
+    "getrandom",
+    "fastrand",
+    "rustix",
+    "tokio",
+];
+
+/// The same, as dependencies.
+const OUTSIDE_CRATES: [&str; 9] =
+    ["fastrand", "getrandom", "io-uring", "libc", "ring", "rustix", "socket2", "stentor-driver", "tokio"];
+
+#[test]
+fn sessions_have_no_clock_thread_socket_or_random_source_of_their_own() {
+    for krate in WITHOUT_IO {
+        for (module, code) in modules(krate) {
+            let names = OUTSIDE.into_iter().filter(|_| (krate, &*module) != ("ports", OF_PORTS));
+            let found: Vec<&str> = names.filter(|name| code.contains(name)).collect();
+            assert!(found.is_empty(), "crates/{krate}: {module} names {found:?}");
+        }
+        let manifest = fs::read_to_string(folders()[krate].join("Cargo.toml")).unwrap();
+        let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
+        let dependencies = dependencies.split("\n[").next().unwrap();
+        let names = dependencies.lines().map(|line| line.split(['.', ' ']).next().unwrap());
+        let found: Vec<&str> = names.filter(|name| OUTSIDE_CRATES.contains(name)).collect();
+        assert!(found.is_empty(), "crates/{krate} depends on {found:?}");
     }
 }
 
@@ -342,14 +389,21 @@ fn public(code: &str) -> String {
 }
 
 #[test]
-fn public_items_of_edge_name_only_documented_types_of_other_crates() {
+fn public_items_name_only_documented_types_of_other_crates() {
+    for krate in ["session", "edge"] {
+        check_documented_types(krate);
+    }
+}
+
+/// Compares the table of foreign types in a crate's documentation with its public items.
+fn check_documented_types(of: &str) {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let names = |text: &str| -> BTreeSet<String> {
         let names = text.split(|c| !is_name(c)).filter(|name| name.starts_with(char::is_uppercase));
         names.map(str::to_owned).collect()
     };
     let mut found = BTreeSet::new();
-    for code in modules("edge").values() {
+    for code in modules(of).values() {
         let public = public(code);
         for krate in ["hub", "wire", "frame", "driver"] {
             let path = format!("stentor_{krate}::");
@@ -362,14 +416,14 @@ fn public_items_of_edge_name_only_documented_types_of_other_crates() {
             found.extend(named.map(|name| format!("{krate} {name}")));
         }
     }
-    let text = fs::read_to_string(source("edge").join("lib.rs")).unwrap();
+    let text = fs::read_to_string(source(of).join("lib.rs")).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `"));
     let documented = rows.flat_map(|row| {
         let (krate, types) = row.split_once("` | ").unwrap();
         let types = types.split(" | ").next().unwrap().split('`').skip(1).step_by(2);
         types.map(|name| format!("{krate} {name}")).collect::<Vec<_>>()
     });
-    assert_eq!(found, documented.collect(), "the table in crates/edge/src/lib.rs is out of date");
+    assert_eq!(found, documented.collect(), "the table in crates/{of}/src/lib.rs is out of date");
 }
 
 /// Each program links all crates below it.

@@ -2,7 +2,6 @@
 
 use super::{HANDSHAKES_PER_TURN, KEY_EXCHANGE, TlsSettings};
 use crate::ledger::Ledger;
-use crate::metrics::CoreMetrics;
 use crate::tls::{CertificateFiles, TlsHandle, TlsLayer, TlsOptions};
 use rustls::crypto::{ActiveKeyExchange, CryptoProvider, SharedSecret, SupportedKxGroup, ring};
 use rustls::pki_types::CertificateDer;
@@ -12,6 +11,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Event, ListenOptions, Options};
+use stentor_session::metrics::CoreMetrics;
 
 /// Number of answers with a P-256 key for which a turn has time, including the one that exceeds it.
 const ANSWERS_MAX: usize = (HANDSHAKES_PER_TURN.as_micros() / KEY_EXCHANGE.as_micros()) as usize;

@@ -1,0 +1,151 @@
+//! The access log: one line per request, when it is answered or its connection ends, if [`Options::access_log`](crate::options::Options).
+//!
+//! A WebSocket, or a stream of events, is one request that lasts as long as its connection. Lines are events of `tracing` with the
+//! target [`ACCESS_LOG`], whose subscriber must not block. A line has no query and no header, because tokens and
+//! ids of sessions are there, and the name of a session is left out of its path.
+//!
+//! **Bounds.** One entry per connection, with [`PATH_BYTES_MAX`] bytes of the path. Entries are charged to the ledger.
+
+use crate::ledger::{Charge, Class, Ledger};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The target of the events of the access log.
+pub const ACCESS_LOG: &str = "stentor::access";
+
+const PATH_BYTES_MAX: usize = 256;
+
+/// A request that isn't answered, or lasts.
+pub struct Entry {
+    pub(crate) begun: Instant,
+    pub(crate) method: Box<str>,
+    pub(crate) path: Box<str>,
+    pub(crate) address: IpAddr,
+    pub(crate) user: Option<Arc<str>>,
+    /// `None` until it is known.
+    pub status: Option<u16>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.method.len() + self.path.len()
+    }
+
+    fn log(&self, now: Instant) {
+        let Self { method, path, address, user, status, begun } = self;
+        let duration_ms =
+            u64::try_from(now.saturating_duration_since(*begun).as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(
+            target: ACCESS_LOG,
+            %address, user = user.as_deref(), method = &**method, path = &**path, status, duration_ms,
+            "request"
+        );
+    }
+}
+
+/// The access log of a core.
+pub struct AccessLog {
+    /// Whether requests are logged: asked before each send.
+    pub is_on: bool,
+    /// By the connection's index.
+    entries: Vec<Option<Box<Entry>>>,
+    charge: Charge,
+}
+
+impl AccessLog {
+    pub(crate) fn new(is_on: bool, ledger: Arc<Ledger>) -> Self {
+        Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
+    }
+
+    /// A request that has this response, or the begin of it, on a connection. `lasts`: more of it follows.
+    pub fn begin(&mut self, index: usize, now: Instant, mut entry: Entry, response: &[u8], lasts: bool) {
+        self.end(index, now);
+        entry.status = status_of(response);
+        if entry.status.is_some() && !lasts {
+            return entry.log(now);
+        }
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        self.charge.add(entry.bytes());
+        self.entries[index] = Some(Box::new(entry));
+    }
+
+    /// Whether the response of a connection's request has yet to begin.
+    pub fn awaits_status(&self, index: usize) -> bool {
+        self.entries
+            .get(index)
+            .is_some_and(|entry| entry.as_ref().is_some_and(|entry| entry.status.is_none()))
+    }
+
+    /// A connection sends this. `is_whole`: its request is answered then.
+    pub fn sent(&mut self, index: usize, now: Instant, response: &[u8], is_whole: bool) {
+        let Some(Some(entry)) = self.entries.get_mut(index) else { return };
+        entry.status = entry.status.or_else(|| status_of(response));
+        // A WebSocket's request lasts.
+        if is_whole && entry.status.is_some_and(|status| status != 101) {
+            self.end(index, now);
+        }
+    }
+
+    /// A connection has ended, or its next request begins.
+    pub fn end(&mut self, index: usize, now: Instant) {
+        if let Some(entry) = self.entries.get_mut(index).and_then(Option::take) {
+            self.charge.subtract(entry.bytes());
+            entry.log(now);
+        }
+    }
+}
+
+/// The path of a line: without what isn't ASCII, and without `secret`, the part that names a session.
+pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
+    let shown_byte = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
+    let mut shown: String = path.bytes().map(shown_byte).collect();
+    if let Some(secret) = secret {
+        shown.replace_range(secret, "*");
+    }
+    shown.truncate(PATH_BYTES_MAX);
+    shown.into()
+}
+
+/// The status of a response, if these bytes begin with one that is final.
+fn status_of(response: &[u8]) -> Option<u16> {
+    let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
+    let status = std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()?;
+    if status != 100 {
+        return Some(status);
+    }
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    status_of(&response[end + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_shows_no_secret_and_no_control_characters() {
+        assert_eq!(&*shown_path("/a/secret/b", Some(3..9)), "/a/*/b");
+        assert_eq!(&*shown_path("/é/secret", Some(4..10)), "/??/*");
+        assert_eq!(&*shown_path("/\u{1b}", None), "/?");
+        let long = format!("/{}", "x".repeat(300));
+        assert_eq!(&*shown_path(&long, None), &long[..256]);
+        assert_eq!(&*shown_path(&format!("{long}/secret"), Some(302..308)), &long[..256]);
+    }
+
+    #[test]
+    fn the_status_is_that_of_the_final_response() {
+        assert_eq!(status_of(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), Some(101));
+        assert_eq!(status_of(b"HTTP/1.0 404 Not Found\r\n"), Some(404));
+        assert_eq!(status_of(b"HTTP/1.1 100 Continue\r\n\r\n"), None);
+        assert_eq!(
+            status_of(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 413 Content Too Large\r\n\r\n"),
+            Some(413)
+        );
+        for broken in [&b""[..], b"HTTP/1.1 ", b"HTTP/1.1 2x0 ", b"event: message"] {
+            assert_eq!(status_of(broken), None);
+        }
+    }
+}

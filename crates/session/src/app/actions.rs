@@ -1,0 +1,102 @@
+//! Messages to sessions other than the one that is being handled, and their acknowledgements.
+
+use super::{Arguments, Message};
+use crate::encode::Encoding;
+use crate::ports::Acknowledged;
+use bytes::Bytes;
+use stentor_hub::SessionId;
+
+/// What is to be sent to a session other than the one that is being dealt with.
+#[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
+pub enum Sent {
+    /// Text, as a message.
+    Text(String),
+    /// Bytes, as a message.
+    Binary(Vec<u8>),
+    /// An event. `ack`: the number by which the client acknowledges it.
+    Event { name: String, json: String, attachments: Vec<Bytes>, ack: Option<u64> },
+    /// The acknowledgement of a client's event.
+    Ack { number: u64, json: String, attachments: Vec<Bytes> },
+}
+
+impl Sent {
+    /// Approximate size.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+            Self::Event { json, .. } | Self::Ack { json, .. } => json.len(),
+        }
+    }
+
+    /// Only Socket.IO has namespaces.
+    pub fn write(&self, encoding: Encoding, namespace: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => encoding.message(namespace, out, Message::Text(text)),
+            Self::Binary(bytes) => encoding.message(namespace, out, Message::Binary(bytes)),
+            Self::Event { name, json, attachments, ack } => {
+                encoding.event(namespace, out, name, Arguments { json, attachments }, *ack);
+            }
+            Self::Ack { number, json, attachments } => {
+                encoding.ack(namespace, out, *number, Arguments { json, attachments });
+            }
+        }
+    }
+}
+
+/// Acknowledgements that the application or commands wait for, on one core. Their numbers are never used again, so that a late
+/// answer isn't taken for another's.
+#[derive(Default)]
+pub struct Acks {
+    awaited: slab::Slab<Awaited>,
+    serial: u32,
+}
+
+struct Awaited {
+    number: u64,
+    session: SessionId,
+    waiter: Waiter,
+}
+
+/// What waits for an acknowledgement.
+pub enum Waiter {
+    /// The application, with its token.
+    App(u64),
+    /// The caller of a command.
+    Command(Acknowledged),
+}
+
+/// Acknowledgements that commands of one core may wait for. Clients beyond it aren't asked for any.
+const COMMANDS_MAX: usize = 100_000;
+
+/// Numbers stay below 2⁵³, which a JavaScript client can count to: a serial number above the place in the table.
+const ACK_PLACE_BITS: u32 = 24;
+
+impl Acks {
+    /// A number for an answer of `session`; `None` where too many are awaited.
+    pub fn expect(&mut self, session: SessionId, waiter: Waiter) -> Option<u64> {
+        if matches!(waiter, Waiter::Command(_)) && self.awaited.len() >= COMMANDS_MAX {
+            return None;
+        }
+        let entry = self.awaited.vacant_entry();
+        let place = entry.key() as u64;
+        if place >= 1 << ACK_PLACE_BITS {
+            return None;
+        }
+        self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let number = u64::from(self.serial) << ACK_PLACE_BITS | place;
+        entry.insert(Awaited { number, session, waiter });
+        Some(number)
+    }
+
+    /// The answer of this number has come, from `session`, or will not: who asked, and for what.
+    pub fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, Waiter)> {
+        let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
+        let awaited = self.awaited.get(place)?;
+        if awaited.number != number || from.is_some_and(|from| from != awaited.session) {
+            return None;
+        }
+        let Awaited { session, waiter, .. } = self.awaited.remove(place);
+        Some((session, waiter))
+    }
+}

@@ -1,0 +1,546 @@
+//! What the handlers of an application may do.
+
+use super::actions::{Acks, Sent, Waiter};
+use super::effect::{Alarm, Effect, Effects, ToConnection, ToSession};
+use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once, take_before_leave};
+use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
+use crate::budget::Budget;
+use crate::encode::{Encoding, Encodings, Wire, json_string};
+use crate::identity::{Owner, Service};
+use crate::ledger::Pressure;
+use crate::limits::LimitPolicy;
+use crate::limits::rates::{Counted, SessionRates, Undo};
+use crate::millis::Millis;
+use crate::ports::network_of;
+use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
+use crate::recovery::RecoverableSockets;
+use crate::tracked::Tracked;
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_hub::{
+    CoreId, Data, Disconnect, Emit, Hub, KeyRule, Policy, Position, Room, SessionId, SubscribeError,
+    SubscribeOptions, Topic,
+};
+use stentor_wire::http1::Request;
+
+/// What handlers need to know of their core.
+pub struct CoreContext {
+    /// When the turn began.
+    pub now: Instant,
+    /// The same.
+    pub millis: Millis,
+    /// Returns the Unix time of an instant, in milliseconds.
+    pub(crate) unix_millis: fn(Instant) -> u64,
+    /// The number of the core.
+    pub core: CoreId,
+    pub(crate) seed: [u64; 2],
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) message_bytes_max: usize,
+    pub(crate) json_depth_max: usize,
+    pub(crate) keys: KeyRule,
+    /// The current memory pressure.
+    pub pressure: Pressure,
+    /// Publications refused because of it.
+    pub refusals: Cell<u64>,
+    /// What the sessions of the core send, if that is limited.
+    pub rates: Option<Box<RefCell<SessionRates>>>,
+    /// Messages and publications above a session's limit.
+    pub limited: Cell<u64>,
+}
+
+/// The public id of a session of this core: its own, or the one that it has from another node.
+pub(crate) fn public_id(
+    hub: &Hub<Encodings>,
+    recovery: &RecoverableSockets,
+    core: &CoreContext,
+    session: SessionId,
+) -> PublicId {
+    let moved = recovery.moved_id(hub.tag(session));
+    moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
+}
+
+/// The session that asks a question: its public id, and the number of its client's address.
+pub fn asking(
+    hub: &Hub<Encodings>,
+    recovery: &RecoverableSockets,
+    core: &CoreContext,
+    session: SessionId,
+) -> (PublicId, u64) {
+    (public_id(hub, recovery, core, session), hub.source(session).map_or(0, |(source, _)| source))
+}
+
+impl CoreContext {
+    /// Counts a publication refused because the process is above its memory budget.
+    pub(super) fn count_refusal(&self) {
+        self.refusals.set(self.refusals.get() + 1);
+    }
+
+    /// Counts what a session has sent.
+    ///
+    /// # Errors
+    /// It is above a limit: what happens then, and which limit it is.
+    pub(crate) fn count_sent(
+        &self,
+        session: SessionId,
+        counted: Counted,
+    ) -> Result<Option<Undo>, (LimitPolicy, &'static str)> {
+        let Some(rates) = &self.rates else { return Ok(None) };
+        let mut rates = rates.borrow_mut();
+        let policy = rates.policy;
+        match rates.count(session, counted, self.now) {
+            Ok(undo) => Ok(Some(undo)),
+            Err(key) => {
+                self.limited.set(self.limited.get() + 1);
+                Err((policy, key))
+            }
+        }
+    }
+
+    /// Something that was counted is handled again.
+    pub(crate) fn undo_sent(&self, session: SessionId, undo: Option<Undo>) {
+        if let (Some(rates), Some(undo)) = (&self.rates, undo) {
+            rates.borrow_mut().undo(session, undo);
+        }
+    }
+}
+
+/// What a handler is called about.
+#[derive(Clone, Copy)]
+pub struct HandlerScope<'a> {
+    /// The session whose message is being handled: its answers leave with it.
+    pub session: Option<SessionId>,
+    /// How this session is written to.
+    pub encoding: Encoding,
+    /// The Socket.IO namespace that the session is in.
+    pub namespace: Option<&'a str>,
+    /// The request, while its session begins.
+    pub request: Option<&'a Request<'a>>,
+    /// The request that the application may admit later.
+    pub pending: Option<RequestId>,
+    /// The id of the client.
+    pub client: Option<&'a str>,
+    /// The service by which the client connected.
+    pub service: Service,
+    /// The handler is called again if the client's message waits for a permission.
+    pub waits: bool,
+}
+
+impl Default for HandlerScope<'_> {
+    fn default() -> Self {
+        Self {
+            session: None,
+            encoding: Encoding::RAW,
+            namespace: None,
+            request: None,
+            pending: None,
+            client: None,
+            service: Service::default(),
+            waits: false,
+        }
+    }
+}
+
+/// What a handler may do.
+pub struct Context<'a> {
+    pub(crate) hub: &'a mut Tracked<Hub<Encodings>>,
+    /// Answers to the client whose message is being handled, framed.
+    pub out: &'a mut Vec<u8>,
+    pub(crate) scope: HandlerScope<'a>,
+    pub(crate) prefix: Option<&'a str>,
+    pub(crate) recovery: &'a RecoverableSockets,
+    pub(crate) acks: &'a mut Acks,
+    pub(crate) effects: &'a mut Effects,
+    pub(crate) core: &'a CoreContext,
+    pub(crate) outlet: &'a mut Outlet,
+    pub(crate) questions: &'a mut Questions,
+    pub(crate) budget: &'a mut Budget,
+    /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
+    pub published_bytes: usize,
+}
+
+/// About how many bytes a message takes besides its data, where it is counted before it is encoded.
+pub const ENVELOPE_BYTES: usize = 64;
+
+impl<'a> Context<'a> {
+    /// The time of this turn of the core.
+    pub fn now(&self) -> Instant {
+        self.core.now
+    }
+
+    /// Whether the process is above its memory budget (`limits.memory_bytes_max`). [`Context::publish`] checks this
+    /// itself.
+    pub fn is_overloaded(&self) -> bool {
+        self.core.pressure == Pressure::Full
+    }
+
+    /// How publications are written for the session that this call is about.
+    pub fn envelope(&self) -> Envelope {
+        self.scope.encoding.envelope()
+    }
+
+    /// The Socket.IO namespace of the session that the call is about.
+    pub fn namespace(&self) -> Option<&str> {
+        self.scope.namespace
+    }
+
+    /// The request that carried what is being dealt with, where one did: a handshake, or a POST of a polling client.
+    pub fn request(&self) -> Option<&Request<'_>> {
+        self.scope.request
+    }
+
+    /// The public id of a session of this core, by which its client and the admin API know it.
+    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
+        public_id(self.hub, self.recovery, self.core, session)
+    }
+
+    /// The id of the Engine.IO session that the call is about.
+    pub fn client(&self) -> Option<&str> {
+        self.scope.client
+    }
+
+    /// The SockJS prefix ([`crate::options::SockJs::prefix`]) by which the session that the call is about came in.
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix
+    }
+
+    /// Names the request that [`Application::connect`](crate::app::Application::connect) is called for, for a later [`Context::admit`].
+    pub fn request_id(&self) -> Option<RequestId> {
+        self.scope.pending
+    }
+
+    /// Answers a request that was [`Connect::Pending`]. Does nothing where its client has gone.
+    pub fn admit(&mut self, request: RequestId, answer: Connect) {
+        self.effects.push(Effect::Connection(request.0, ToConnection::Admit(answer)));
+    }
+
+    /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive it as
+    /// the event `message`, as by [`Context::emit`].
+    pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        // The session of a WebSocket without more is none that can be recovered.
+        if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
+            return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
+        }
+        if self.recoverable(session).is_some() {
+            let text;
+            let bytes;
+            let arguments = match message {
+                Message::Text(string) => {
+                    text = json_string(string);
+                    Arguments { json: std::str::from_utf8(&text).unwrap_or("\"\""), attachments: &[] }
+                }
+                Message::Binary(binary) => {
+                    bytes = [Bytes::copy_from_slice(binary)];
+                    Arguments { json: r#"{"_placeholder":true,"num":0}"#, attachments: &bytes }
+                }
+            };
+            return self.emit(session, "message", arguments);
+        }
+        if self.scope.session == Some(session) {
+            return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
+        }
+        let what = match message {
+            Message::Text(text) => Sent::Text(text.to_owned()),
+            Message::Binary(bytes) => Sent::Binary(bytes.to_vec()),
+        };
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
+    }
+
+    /// Sends an event to one session of this core, before its pending deliveries. If the session can be recovered, the
+    /// event is ordered with its deliveries and kept for recovery like a publication, also while its client is
+    /// disconnected.
+    ///
+    /// While the process is above its memory budget, no event is queued: it is sent only to the client whose message
+    /// is being handled, and only if no earlier delivery is pending.
+    pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
+        let Some(room) = self.recoverable(session) else {
+            return self.emit_numbered(session, name, arguments, None);
+        };
+        // After answers to it that have to wait until this handler has returned.
+        if self.scope.session != Some(session) && self.effects.sends_to(session) {
+            return self.emit_numbered(session, name, arguments, None);
+        }
+        let behind = self.hub.pending_bytes_of(session);
+        if self.is_overloaded() {
+            if self.scope.session == Some(session) && behind == 0 {
+                return self.emit_numbered(session, name, arguments, None);
+            }
+            self.core.count_refusal();
+            return;
+        }
+        let data = arguments.to_data();
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.hub.handle_send(self.core.now, &[session], room, Some(name.into()), data, false);
+        // With the answers, so that what follows doesn't overtake it.
+        if self.scope.session == Some(session) && behind <= AT_ONCE_BYTES_MAX {
+            take_at_once(self.hub, session, self.out);
+        }
+    }
+
+    /// In which namespace a socket is that can be recovered, as a room of it.
+    fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
+        match Owner::of_tag(self.hub.tag(session)?) {
+            Owner::Socket(slot) => self.recovery.room_of(slot),
+            Owner::Connection(..) | Owner::Client(_) => None,
+        }
+    }
+
+    fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
+        if self.scope.session == Some(session) {
+            return self.scope.encoding.event(
+                self.scope.namespace.unwrap_or("/"),
+                self.out,
+                name,
+                arguments,
+                ack,
+            );
+        }
+        let Arguments { json, attachments } = arguments;
+        let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
+        let what = Sent::Event { name, json, attachments, ack };
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
+    }
+
+    /// The same, and [`Application::acked`](crate::app::Application::acked) is called with `token` when the client has answered, or with nothing when
+    /// it has not within `timeout`.
+    pub fn emit_with_ack(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+        timeout: Duration,
+        token: u64,
+    ) {
+        let number = self.acks.expect(session, Waiter::App(token));
+        self.emit_numbered(session, name, arguments, number);
+        if let Some(number) = number {
+            self.effects.push(Effect::Alarm(self.core.now + timeout, Alarm::Ack(number)));
+        }
+    }
+
+    /// Answers an event.
+    pub fn ack(&mut self, session: SessionId, ack: Ack, arguments: Arguments<'_>) {
+        if self.scope.session == Some(session) {
+            return self.scope.encoding.ack(self.scope.namespace.unwrap_or("/"), self.out, ack.0, arguments);
+        }
+        let Arguments { json, attachments } = arguments;
+        let what = Sent::Ack { number: ack.0, json: json.to_owned(), attachments: attachments.to_vec() };
+        self.effects.push(Effect::Session(session, ToSession::Send(what)));
+    }
+
+    /// Ends a session after this handler. Nothing more of it is handled.
+    pub fn close(&mut self, session: SessionId, why: Disconnect) {
+        self.effects.push(Effect::Session(session, ToSession::Close(why)));
+    }
+
+    /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
+    /// session's protocol has a place for them: WebSocket and SockJS.
+    pub fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
+        self.effects.push(Effect::Session(session, ToSession::CloseWith(code, reason.to_owned())));
+    }
+
+    /// Makes a session of this core a member of a room, because the application wants it so: the
+    /// [`Authorizer`](crate::ports::Authorizer) isn't asked.
+    ///
+    /// # Errors
+    /// If a limit is reached.
+    pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
+        self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
+    }
+
+    /// Subscribes a session of this core, as its client requests; `since` is what the client has.
+    ///
+    /// # Errors
+    /// If it may not, or a limit is reached.
+    pub fn subscribe(
+        &mut self,
+        session: SessionId,
+        topic: &Topic,
+        options: impl Into<SubscribeOptions>,
+        since: Option<Position>,
+    ) -> Result<(), NotSubscribed> {
+        self.authorize(session, Access::Subscribe(topic))?;
+        let since = self.position_for(session, topic, since)?;
+        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
+        self.questions.identities.grant(session, topic);
+        Ok(())
+    }
+
+    /// Asks whether a session's client may do something that isn't a function here, as [`Access::Presence`].
+    ///
+    /// # Errors
+    /// If it may not, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    pub fn check(&mut self, session: SessionId, access: Access<'_>) -> Result<(), NotSubscribed> {
+        Ok(self.authorize(session, access)?)
+    }
+
+    pub(super) fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
+        let core = self.core;
+        let client = || asking(self.hub, self.recovery, core, session);
+        self.questions.authorize(core.now, session, client, access, self.scope.waits)
+    }
+
+    /// Whether the authorizers of clients' identities decide who may publish, in place of `rooms.publish`.
+    pub(crate) fn has_permissions(&self) -> bool {
+        self.questions.identities.decides_publishing()
+    }
+
+    /// Whether clients have identities, whose authorizers decide everything ([`crate::options::Options::authenticator`]).
+    pub fn has_identities(&self) -> bool {
+        self.questions.identities.is_on()
+    }
+
+    /// The client of the session that the call is about presents a newer token. It must be the same user's, unless the
+    /// session is anonymous. Its subscriptions are authorized again.
+    ///
+    /// # Errors
+    /// The token is refused, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    pub fn renew_token(&mut self, session: SessionId, token: &str) -> Result<(), NotSubscribed> {
+        let client =
+            ClientFacts { protocol: "message", namespace: self.scope.namespace, ..ClientFacts::default() };
+        let credentials = Credentials { token: Some(token), client };
+        let Some(new) = self.questions.identify(self.core.now, &credentials, self.budget)? else {
+            return Ok(());
+        };
+        let current = self.questions.identities.get(session);
+        let is_newer = match current.filter(|current| current.principal.is_some()) {
+            Some(current) => renews(current, &new).map_err(NotSubscribed::Denied)?,
+            None => true,
+        };
+        if is_newer {
+            self.effects.push(Effect::Session(session, ToSession::Renew(new)));
+        }
+        Ok(())
+    }
+
+    /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called
+    /// again with the message.
+    pub fn awaits_decision(&self) -> bool {
+        self.scope.waits && self.questions.is_asked_again()
+    }
+
+    /// Whether the application behind the server takes events of this name. `is_known`: the server would handle it itself
+    /// otherwise.
+    pub(crate) fn hands_over(&self, name: &str, is_known: bool) -> bool {
+        let namespace = self.namespace().unwrap_or("/");
+        self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))
+    }
+
+    /// Hands an event of the session that the call is about to the application behind the server, and does what it replies.
+    /// `acknowledge` gets the arguments of its acknowledgement.
+    ///
+    /// # Errors
+    /// The application refuses the event, can't be asked, or lets the session join more rooms than it may.
+    pub fn hand_over(
+        &mut self,
+        session: SessionId,
+        event: &Event<'_>,
+        acknowledge: impl FnOnce(&mut Self, &str),
+    ) -> Result<(), Denial> {
+        if self.is_overloaded() {
+            self.core.count_refusal();
+            return Err(NotPublished::Overloaded.into_denial());
+        }
+        let namespace = self.namespace().unwrap_or("/").to_owned();
+        let (id, protocol) = (self.public_id(session), self.scope.encoding.protocol().unwrap_or_default());
+        self.prepare_reply().map_err(|_| Denial::UNAVAILABLE)?;
+        let Event { name, arguments, ack } = *event;
+        let wants_ack = ack.is_some();
+        let identity = self.questions.identities.get(session).cloned();
+        let source = self.hub.source(session).map(|(source, _)| source);
+        let address = source.map(network_of);
+        let reply = self.questions.ask_application(self.core.now, |events, asking| {
+            let namespace = &namespace;
+            events.handle(&ClientEvent {
+                asking,
+                session: id,
+                identity: identity.as_deref(),
+                protocol,
+                address: address.as_deref(),
+                source: source.unwrap_or(0),
+                namespace,
+                name,
+                arguments,
+                wants_ack,
+            })
+        });
+        let EventReply { leave, join, ack, emit, disconnect } = reply.map_err(|refused| match refused {
+            Refused::Denied(denial) => denial,
+            Refused::Pending => Denial::UNAVAILABLE,
+        })?;
+        for room in leave {
+            let room = room.into();
+            self.send_pending_of(session, &room);
+            self.unsubscribe(session, &room);
+        }
+        let joined = join.iter().try_for_each(|room| self.join_prepared(session, room));
+        if disconnect {
+            self.close(session, Disconnect::ClosedByApplication);
+        }
+        joined.map_err(|error| NotSubscribed::Limit(error).into_denial())?;
+        acknowledge(self, &ack);
+        for EventEmit { rooms, except_sender, event, data } in emit {
+            let Some(rooms) = rooms else {
+                self.emit_data(session, &namespace, event, data);
+                continue;
+            };
+            self.published_bytes += data.len() + ENVELOPE_BYTES;
+            let how = if except_sender { self.except(session) } else { Emit::default() };
+            self.outlet.emit(self.hub, self.core.now, &rooms, (event, data), how, &[]);
+        }
+        Ok(())
+    }
+
+    /// Sends a message to the session that the call is about, after the answers that it has by now.
+    fn emit_data(&mut self, session: SessionId, namespace: &str, event: Option<Arc<str>>, data: Data) {
+        let arguments = match &data {
+            Data::Json(json) => Some((json, &[][..])),
+            Data::Arguments { json, attachments } => Some((json, &attachments[..])),
+            Data::Text(_) | Data::Binary(_) => None,
+        };
+        if let (Wire::SocketIo(_), Some((json, attachments))) = (self.scope.encoding.wire(), arguments) {
+            let json = std::str::from_utf8(json).unwrap_or_default();
+            return self.emit(
+                session,
+                event.as_deref().unwrap_or("message"),
+                Arguments { json, attachments },
+            );
+        }
+        let Ok(room) = Room::all_members(namespace) else { return };
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.hub.handle_send(self.core.now, &[session], &room, event, data, false);
+        take_at_once(self.hub, session, self.out);
+    }
+
+    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before.
+    pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_leave(session, topic)
+    }
+
+    /// Ends a subscription at the request of the client, which is answered next. What was published to a room before is sent
+    /// before the answer, unless it is much. Nothing of the topic is sent after it.
+    pub(crate) fn end_subscription(&mut self, session: SessionId, topic: &Topic) {
+        self.send_pending_of(session, topic);
+        self.questions.identities.revoke_grant(session, topic);
+        self.hub.handle_unsubscribe(session, topic);
+    }
+
+    /// Sends what waits for the session that is handled now, in front of the answer to its client, if some of it is of this room,
+    /// and it isn't much.
+    pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
+        take_before_leave(self.hub, session, topic, self.out);
+    }
+
+    /// Leaves `session` out of what is published with the result.
+    pub fn except(&self, session: SessionId) -> Emit {
+        Emit::default().except_session(self.core.core, session)
+    }
+
+    /// Calls [`Application::timer`](crate::app::Application::timer) with `token` after `duration`.
+    pub fn after(&mut self, duration: Duration, token: u64) {
+        let alarm = Alarm::App(self.scope.service, token);
+        self.effects.push(Effect::Alarm(self.core.now + duration, alarm));
+    }
+}

@@ -1,0 +1,358 @@
+//! Identities: who the sessions and clients of a core are, as the authenticator has said, and when that ends.
+//!
+//! They are beside the sessions, so that a node without an authenticator pays nothing for them. A session gets its identity
+//! when it opens, another one of the same principal when its client renews the token, and loses it when it closes.
+//!
+//! **Bounds.** One entry per session, and per client that has one; topics in an entry are at most the session's
+//! subscriptions (`limits.subscriptions_max`), rooms at most [`PUBLISHES_MAX`]. Entries are charged to the ledger, and so are
+//! the names of topics.
+
+use crate::identity::ClientId;
+use crate::ledger::{Charge, Class, Ledger};
+use crate::ports::{Access, Authenticator, Denial, Identity};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::{Room, SessionId, Topic};
+
+/// Approximate size of an entry with its identity.
+const ENTRY_BYTES: usize = 512;
+/// Approximate size of a topic in an entry, besides its name.
+const TOPIC_BYTES: usize = 64;
+/// Rooms that a session is remembered to be allowed to publish to.
+const PUBLISHES_MAX: usize = 8;
+
+/// What is due of a session's token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The client is asked for a new one: the current one expires in so many milliseconds.
+    Renewal(SessionId, u64),
+    /// It has expired.
+    End(SessionId),
+}
+
+/// The identity of a session.
+struct Entry {
+    session: SessionId,
+    identity: Arc<Identity>,
+    /// When something is due next, in Unix milliseconds, and when the session ends.
+    due_at: Option<u64>,
+    ends_at: Option<u64>,
+    /// What the client asked for and may be subscribed to. Rooms that the application or a backend put it into aren't here.
+    granted: HashSet<Topic>,
+    /// Rooms that it may publish to, as of `generation`.
+    publishes: Vec<Room>,
+    generation: u64,
+}
+
+/// What is known of a client that outlives its connections.
+#[derive(Clone)]
+pub struct ClientIdentity {
+    /// Who it was in its handshake. Socket.IO's clients may say so later, for each namespace.
+    pub identity: Option<Arc<Identity>>,
+    /// The token of its handshake, which a client of Socket.IO presents to each namespace.
+    pub token: Option<Box<str>>,
+    /// The digest of the last token in one of its requests, which needn't be verified again.
+    pub(crate) request_token: Option<u64>,
+    pub(crate) address: IpAddr,
+}
+
+impl ClientIdentity {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.token.as_ref().map_or(0, |token| token.len())
+    }
+}
+
+/// The identities of a core.
+pub struct Identities {
+    authenticator: Option<Arc<dyn Authenticator>>,
+    seed: [u64; 2],
+    /// By the index of the session.
+    slots: Vec<Option<Box<Entry>>>,
+    clients: HashMap<ClientId, ClientIdentity>,
+    /// What is due, earliest first. Some entries are out of date.
+    due: BinaryHeap<Reverse<(u64, u64)>>,
+    count: usize,
+    /// Tokens that were refused.
+    pub refused: u64,
+    charge: Charge,
+}
+
+fn index_of(session: SessionId) -> usize {
+    session.to_bits() as u32 as usize
+}
+
+/// Approximate size of a topic in an entry.
+fn topic_bytes(topic: &Topic) -> usize {
+    let name = match topic {
+        Topic::Feed(key) => key.as_str(),
+        Topic::Room(room) | Topic::Presence(room) => room.name(),
+    };
+    TOPIC_BYTES + name.len()
+}
+
+/// Whether two identities are the same user's, of the same issuer.
+pub(crate) fn is_same_principal(one: &Identity, other: &Identity) -> bool {
+    one.principal == other.principal
+}
+
+/// Whether `new` takes the place of `old`: its token is newer, and the same user's.
+///
+/// # Errors
+/// It is another user's.
+pub(crate) fn renews(old: &Identity, new: &Identity) -> Result<bool, Denial> {
+    if !is_same_principal(old, new) {
+        return Err(Denial::new("not_allowed", "the token is another user's"));
+    }
+    let age = |identity: &Identity| (identity.issued_at, identity.expires_at.unwrap_or(u64::MAX));
+    Ok(age(new) > age(old))
+}
+
+impl Identities {
+    pub(crate) fn new(
+        authenticator: Option<Arc<dyn Authenticator>>,
+        seed: [u64; 2],
+        ledger: Arc<Ledger>,
+    ) -> Self {
+        Self {
+            authenticator,
+            seed,
+            slots: Vec::new(),
+            clients: HashMap::new(),
+            due: BinaryHeap::new(),
+            count: 0,
+            refused: 0,
+            charge: Charge::new(ledger, Class::Identities),
+        }
+    }
+
+    pub(crate) fn authenticator(&self) -> Option<&Arc<dyn Authenticator>> {
+        self.authenticator.as_ref()
+    }
+
+    /// Whether the authenticator's identities decide who may publish.
+    pub(crate) fn decides_publishing(&self) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.decides_publishing())
+    }
+
+    /// Whether clients have identities.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.authenticator.is_some()
+    }
+
+    /// Names a token without keeping it. Nobody can find another one with the same digest who doesn't know the seed.
+    pub(crate) fn digest(&self, token: &str, namespace: Option<&str>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.seed[0]);
+        hasher.write_u64(self.seed[1]);
+        hasher.write_usize(token.len());
+        hasher.write(token.as_bytes());
+        hasher.write(namespace.unwrap_or_default().as_bytes());
+        hasher.finish()
+    }
+
+    fn entry(&self, session: SessionId) -> Option<&Entry> {
+        self.slots.get(index_of(session))?.as_deref().filter(|entry| entry.session == session)
+    }
+
+    fn entry_mut(&mut self, session: SessionId) -> Option<&mut Entry> {
+        self.slots.get_mut(index_of(session))?.as_deref_mut().filter(|entry| entry.session == session)
+    }
+
+    /// The identity of a session.
+    pub fn get(&self, session: SessionId) -> Option<&Arc<Identity>> {
+        self.entry(session).map(|entry| &entry.identity)
+    }
+
+    /// Gives a session its identity, or a newer one. `now` is the Unix time in milliseconds. The client is asked for a new token
+    /// `lead` before this one expires.
+    pub fn set(&mut self, session: SessionId, identity: Arc<Identity>, now: u64, lead: Duration) {
+        let ends_at = identity.expires_at.map(|at| at.saturating_mul(1_000));
+        let due_at = ends_at.map(|at| {
+            let left = at.saturating_sub(now);
+            at - (lead.as_millis() as u64).min(left / 2)
+        });
+        match self.entry_mut(session) {
+            Some(entry) => {
+                entry.identity = identity;
+                (entry.due_at, entry.ends_at) = (due_at, ends_at);
+                entry.publishes.clear();
+            }
+            None => {
+                let index = index_of(session);
+                if self.slots.len() <= index {
+                    self.slots.resize_with(index + 1, || None);
+                }
+                let (granted, publishes) = (HashSet::new(), Vec::new());
+                let entry = Entry { session, identity, due_at, ends_at, granted, publishes, generation: 0 };
+                if let Some(before) = self.slots[index].replace(Box::new(entry)) {
+                    self.removed(&before);
+                }
+                self.count += 1;
+                self.charge.add(ENTRY_BYTES);
+            }
+        }
+        self.schedule(session, due_at);
+    }
+
+    /// The client is asked for a new token now, and the session ends after `lead`, unless it ends earlier.
+    pub fn shorten(&mut self, session: SessionId, now: u64, lead: Duration) {
+        let Some(entry) = self.entry_mut(session) else { return };
+        let ends_at = entry.ends_at.unwrap_or(u64::MAX).min(now + lead.as_millis() as u64);
+        (entry.due_at, entry.ends_at) = (Some(now), Some(ends_at));
+        self.schedule(session, Some(now));
+    }
+
+    fn schedule(&mut self, session: SessionId, due_at: Option<u64>) {
+        let Some(at) = due_at else { return };
+        self.due.push(Reverse((at, session.to_bits())));
+        // Renewed tokens and closed sessions leave entries behind.
+        if self.due.len() > 2 * self.count + 64 {
+            let mut due = std::mem::take(&mut self.due);
+            due.retain(|Reverse((at, bits))| self.is_due(*at, SessionId::from_bits(*bits)));
+            self.due = due;
+        }
+    }
+
+    fn is_due(&self, at: u64, session: SessionId) -> bool {
+        self.entry(session).is_some_and(|entry| entry.due_at == Some(at))
+    }
+
+    /// When [`Self::poll_due`] has something, in Unix milliseconds, perhaps of a session that has ended.
+    #[inline]
+    pub fn next_due(&self) -> Option<u64> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The next thing that is due.
+    pub fn poll_due(&mut self, now: u64) -> Option<Due> {
+        while let Some(Reverse((at, bits))) = self.due.peek().copied()
+            && at <= now
+        {
+            self.due.pop();
+            let session = SessionId::from_bits(bits);
+            if !self.is_due(at, session) {
+                continue;
+            }
+            let Some(entry) = self.entry_mut(session) else { continue };
+            let ends_at = entry.ends_at.unwrap_or(at);
+            if ends_at <= now {
+                entry.due_at = None;
+                return Some(Due::End(session));
+            }
+            entry.due_at = Some(ends_at);
+            self.schedule(session, Some(ends_at));
+            return Some(Due::Renewal(session, ends_at - now));
+        }
+        None
+    }
+
+    /// A session has closed.
+    #[inline]
+    pub fn remove(&mut self, session: SessionId) {
+        if self.count > 0 {
+            self.remove_entry(session);
+        }
+    }
+
+    fn remove_entry(&mut self, session: SessionId) {
+        let Some(slot) = self.slots.get_mut(index_of(session)) else { return };
+        if let Some(entry) = slot.take_if(|entry| entry.session == session) {
+            self.removed(&entry);
+        }
+    }
+
+    fn removed(&mut self, entry: &Entry) {
+        self.count -= 1;
+        self.charge.subtract(ENTRY_BYTES + entry.granted.iter().map(topic_bytes).sum::<usize>());
+    }
+
+    /// A client was allowed to do something, and the answer may be kept.
+    pub(crate) fn allow(&mut self, session: SessionId, access: Access<'_>) {
+        let Access::Publish(room) = access else { return };
+        let generation = self.generation();
+        let Some(entry) = self.entry_mut(session) else { return };
+        if entry.generation != generation || entry.publishes.len() >= PUBLISHES_MAX {
+            entry.generation = generation;
+            entry.publishes.clear();
+        }
+        entry.publishes.push(room.clone());
+    }
+
+    /// A client was allowed to subscribe, and is subscribed.
+    pub(crate) fn grant(&mut self, session: SessionId, topic: &Topic) {
+        let Some(entry) = self.entry_mut(session) else { return };
+        if entry.granted.insert(topic.clone()) {
+            self.charge.add(topic_bytes(topic));
+        }
+    }
+
+    pub(crate) fn is_revoked(&self, identity: &Identity) -> bool {
+        self.authenticator.as_ref().is_some_and(|authenticator| authenticator.is_revoked(identity))
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.authenticator.as_ref().map_or(0, |authenticator| authenticator.generation())
+    }
+
+    /// Whether a session is known to be allowed to do something.
+    pub(crate) fn is_allowed(&self, session: SessionId, access: Access<'_>) -> bool {
+        let Access::Publish(room) = access else { return false };
+        let Some(entry) = self.entry(session) else { return false };
+        entry.publishes.contains(room) && entry.generation == self.generation()
+    }
+
+    /// Whether the client asked for this subscription, and was allowed.
+    pub(crate) fn is_granted(&self, session: SessionId, topic: &Topic) -> bool {
+        self.entry(session).is_some_and(|entry| entry.granted.contains(topic))
+    }
+
+    /// A subscription has ended, or isn't the client's.
+    pub(crate) fn revoke_grant(&mut self, session: SessionId, topic: &Topic) {
+        if self.entry_mut(session).is_some_and(|entry| entry.granted.remove(topic)) {
+            self.charge.subtract(topic_bytes(topic));
+        }
+    }
+
+    /// Forgets what a session may publish to.
+    pub(crate) fn forget_decisions(&mut self, session: SessionId) {
+        if let Some(entry) = self.entry_mut(session) {
+            entry.publishes.clear();
+        }
+    }
+
+    /// The session with an identity at an index, if there is one. `None` after the last index.
+    pub fn at(&self, index: usize) -> Option<Option<SessionId>> {
+        self.slots.get(index).map(|entry| entry.as_ref().map(|entry| entry.session))
+    }
+
+    /// How many sessions there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn client(&self, id: ClientId) -> Option<&ClientIdentity> {
+        self.clients.get(&id)
+    }
+
+    /// Stores the identity of a client that outlives its connections.
+    pub fn set_client(&mut self, id: ClientId, client: ClientIdentity) {
+        self.charge.add(client.bytes());
+        let before = self.clients.insert(id, client);
+        self.charge.subtract(before.as_ref().map_or(0, ClientIdentity::bytes));
+    }
+
+    /// Removes the identity of a client that has ended or moves.
+    pub fn take_client(&mut self, id: ClientId) -> Option<ClientIdentity> {
+        if self.clients.is_empty() {
+            return None;
+        }
+        let client = self.clients.remove(&id)?;
+        self.charge.subtract(client.bytes());
+        Some(client)
+    }
+}

@@ -1,0 +1,175 @@
+//! Where messages to rooms leave the core: to the members on this node, and to other nodes through the broker.
+
+use crate::encode::Encodings;
+use crate::ledger::{Charge, Class, Ledger};
+use crate::ports::{Answers, Asking, Broadcast, Broker, Busy, PublicId, Ticket};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
+
+/// How a message is handed to the broker.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    /// To a room that the engine orders. The publisher waits for the answer to the ticket, if there is one. With the source of the client's
+    /// session, if a client published it.
+    Ordered(Option<Ticket>, Option<u64>),
+}
+
+/// Publishes for one core. Messages for which the broker has no room wait here, in order, charged to the ledger. While
+/// there are any, the core doesn't read from connections that publish, so each adds at most what it had sent before.
+pub struct Outlet {
+    /// `None`: there are no other nodes.
+    broker: Option<Arc<dyn Broker>>,
+    waiting: VecDeque<(Broadcast, Kind)>,
+    /// Takes the engine's answers for publishers.
+    answers: Arc<dyn Answers>,
+    /// The engine orders rooms with history.
+    orders_history: bool,
+    /// Of the ids of this node's sessions.
+    seed: [u64; 2],
+    /// Whether any waited after the last call of [`Self::retry`].
+    waited: bool,
+    /// Messages for the broker since the start.
+    count: u64,
+    charge: Charge,
+}
+
+impl Outlet {
+    pub(crate) fn new(
+        broker: Option<Arc<dyn Broker>>,
+        answers: Arc<dyn Answers>,
+        ledger: Arc<Ledger>,
+        seed: [u64; 2],
+    ) -> Self {
+        let charge = Charge::new(ledger, Class::Broker);
+        let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
+        Self {
+            broker,
+            answers,
+            orders_history,
+            seed,
+            waiting: VecDeque::new(),
+            waited: false,
+            count: 0,
+            charge,
+        }
+    }
+
+    /// Publishes a message of this node to a room.
+    #[inline]
+    pub fn publish(
+        &mut self,
+        hub: &mut Hub<Encodings>,
+        now: Instant,
+        room: &Room,
+        (event, data): (Option<Arc<str>>, Data),
+        how: Emit,
+    ) {
+        if self.broker.is_none() {
+            return hub.handle_publish(now, room, event, data, how);
+        }
+        self.emit(hub, now, &room.clone().into(), (event, data), how, &[]);
+    }
+
+    /// Publishes a message of this node to rooms. `except`: sessions of other nodes that are left out.
+    pub fn emit(
+        &mut self,
+        hub: &mut Hub<Encodings>,
+        now: Instant,
+        rooms: &Rooms,
+        (event, data): (Option<Arc<str>>, Data),
+        how: Emit,
+        except: &[PublicId],
+    ) {
+        if self.broker.is_none() {
+            return hub.handle_emit(now, rooms, event, data, how);
+        }
+        if let Some(room) = rooms.only().filter(|room| self.is_ordered_elsewhere(hub, room, &how)) {
+            return self.submit(room, (event, data), &how, except, (None, None));
+        }
+        let id = hub.draw_id();
+        let how = how.identified(id);
+        let mut message = message(id, rooms.clone(), event.clone(), data.clone(), &how);
+        message.except_sessions = except.to_vec();
+        hub.handle_emit(now, rooms, event, data, how);
+        self.pass_on(message, Kind::Plain);
+    }
+
+    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
+    #[inline]
+    pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Encodings>, room: &Room, how: &Emit) -> bool {
+        self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
+    }
+
+    /// Hands the broker a message to a room that the engine orders. `except`: sessions of other nodes that are left out. `publisher`: the ticket
+    /// of a client that waits, and the source of a client's session.
+    pub fn submit(
+        &mut self,
+        room: &Room,
+        (event, data): (Option<Arc<str>>, Data),
+        how: &Emit,
+        except: &[PublicId],
+        publisher: (Option<Ticket>, Option<u64>),
+    ) {
+        // It gets the id of its position.
+        let mut message = message(0, room.clone().into(), event, data, how);
+        // This node leaves its sessions out when the message comes back.
+        let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
+        message.except_sessions = own.chain(except.iter().copied()).collect();
+        self.pass_on(message, Kind::Ordered(publisher.0, publisher.1));
+    }
+
+    fn pass_on(&mut self, message: Broadcast, kind: Kind) {
+        self.count += 1;
+        if !self.waiting.is_empty() || self.hand_over(&message, kind) == Err(Busy) {
+            self.charge.add(message.bytes());
+            self.waiting.push_back((message, kind));
+        }
+    }
+
+    fn hand_over(&self, message: &Broadcast, kind: Kind) -> Result<(), Busy> {
+        match (&self.broker, kind) {
+            (Some(broker), Kind::Plain) => broker.publish(message),
+            (Some(broker), Kind::Ordered(ticket, source)) => {
+                let publisher = ticket.map(|ticket| Asking::new(ticket, &self.answers).later());
+                broker.publish_with_history(message, publisher, source)
+            }
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// Passes on what waits for the broker, as far as it has room. Returns whether messages have begun or ceased to wait
+    /// since the last call.
+    pub fn retry(&mut self) -> bool {
+        while let Some((message, kind)) = self.waiting.front()
+            && self.hand_over(message, *kind).is_ok()
+        {
+            self.charge.subtract(message.bytes());
+            self.waiting.pop_front();
+        }
+        let waits = !self.waiting.is_empty();
+        std::mem::replace(&mut self.waited, waits) != waits
+    }
+
+    /// Messages that wait for the broker.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Messages for the broker since the start. It shows whether handling an input produced any.
+    #[inline]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn broker(&self) -> Option<&Arc<dyn Broker>> {
+        self.broker.as_ref()
+    }
+}
+
+fn message(id: u64, rooms: Rooms, event: Option<Arc<str>>, data: Data, how: &Emit) -> Broadcast {
+    let (except_rooms, except_sessions) = (how.excepted_rooms().to_vec(), Vec::new());
+    Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile: how.volatile }
+}

@@ -1,0 +1,260 @@
+//! Who is in a room, as clients are told: docs/protocol.md and docs/socketio.md are the definition.
+
+use super::actions::Sent;
+use super::effect::{Effect, ToSession};
+use super::{Arguments, Context, NotSubscribed};
+use crate::encode::{json_error_text, json_string};
+use crate::ports::{Access, Denial, MemberList, MembersQuery, PublicId};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::fmt::Write;
+use stentor_hub::{MEMBERS_LISTED_MAX, Policy, PresenceNotice, Room, RoomMember, SessionId, Topic};
+
+/// Longest `id` that is repeated in an answer, in bytes of JSON.
+const ID_BYTES_MAX: usize = 256;
+/// Members in a page, unless the client asks for another number.
+const PAGE: usize = 100;
+
+/// How a client is answered later.
+#[derive(Clone, Debug)]
+pub enum PresenceReply {
+    /// By a message of `stentor.v1` with this `id`, as JSON.
+    Message(Option<String>),
+    /// By the acknowledgement of an event.
+    Ack(u64),
+}
+
+/// A request for the members of a room.
+pub(crate) struct PresenceQuery<'a> {
+    pub(crate) room: &'a Room,
+    /// Whether it wants the members, not only their number.
+    pub(crate) members: bool,
+    pub(crate) after: Option<&'a str>,
+    pub(crate) limit: Option<u64>,
+}
+
+fn refused(code: &'static str, message: impl Into<Cow<'static, str>>) -> Denial {
+    Denial::new(code, message)
+}
+
+impl Context<'_> {
+    /// Lists the members of a room. `reply` says how the client is answered, later.
+    pub(super) fn list_members(
+        &mut self,
+        session: SessionId,
+        query: &PresenceQuery<'_>,
+        reply: PresenceReply,
+    ) -> Result<(), Denial> {
+        let PresenceQuery { room, members, after, limit } = *query;
+        let after = match after {
+            Some(after) => {
+                let bad = || {
+                    refused("bad_request", "\"after\" is the session of a member, or \"next\" of an answer")
+                };
+                Some(PublicId::parse(after).ok_or_else(bad)?)
+            }
+            None => None,
+        };
+        let topic = Topic::Room(room.clone());
+        // A member may know how many there are.
+        if members || !self.hub.has_joined(session, room) {
+            self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)?;
+        }
+        let limit = match (members, limit) {
+            (false, _) => 0,
+            (true, limit) => limit.map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(PAGE)),
+        };
+        let query = MembersQuery { room: room.clone(), after, limit: limit.min(MEMBERS_LISTED_MAX) };
+        let for_watcher = self.hub.is_subscribed(session, &Topic::Presence(room.clone()));
+        let list = ToSession::ListMembers { query, for_watcher, reply };
+        self.effects.push(Effect::Session(session, list));
+        Ok(())
+    }
+
+    /// Checks whether a session may be notified of who joins and leaves a room, as its client asks.
+    pub(super) fn may_watch(&mut self, session: SessionId, room: &Room) -> Result<(), Denial> {
+        if !self.hub.has_presence(room) {
+            return Err(refused("no_presence", "this room has no presence; the setting is rooms.presence"));
+        }
+        let topic = Topic::Room(room.clone());
+        self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)
+    }
+
+    /// Notifies a session of who joins and leaves a room, or does so no more. [`Self::may_watch`] has been asked.
+    pub(super) fn watch(&mut self, session: SessionId, room: &Room, watches: bool) -> Result<(), Denial> {
+        let topic = Topic::Presence(room.clone());
+        if !watches {
+            self.hub.handle_unsubscribe(session, &topic);
+            return Ok(());
+        }
+        let watched = self.hub.handle_subscribe(session, &topic, Policy::Queue, None);
+        watched.map_err(|error| NotSubscribed::Limit(error).into_denial())
+    }
+
+    /// `emit("stentor:presence", room[, {subscribe, members, after, limit}], ack)`.
+    pub(super) fn presence_event(
+        &mut self,
+        session: SessionId,
+        arguments: Arguments<'_>,
+        ack: Option<u64>,
+    ) -> Result<(), Denial> {
+        let name = arguments.iter().next().and_then(stentor_json::string);
+        let name =
+            name.ok_or_else(|| refused("bad_request", "the first argument is the room's name, a string"))?;
+        let room = Room::new(self.namespace().unwrap_or("/"), &name);
+        let room = room.map_err(|error| refused("bad_room", error.to_string()))?;
+        let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
+        let options: EventOptions<'_> = serde_json::from_str(options)
+            .map_err(|error| refused("bad_request", format!("the second argument: {error}")))?;
+        match options.subscribe {
+            Some(true) if !self.hub.has_joined(session, &room) => {
+                return Err(refused(
+                    "not_allowed",
+                    "only members of a room are notified of who joins and leaves it",
+                ));
+            }
+            Some(true) => {
+                self.may_watch(session, &room)?;
+                self.watch(session, &room, true)?;
+            }
+            Some(false) => self.watch(session, &room, false)?,
+            None => {}
+        }
+        let Some(ack) = ack else { return Ok(()) };
+        let query = PresenceQuery {
+            room: &room,
+            members: options.members.unwrap_or(true),
+            after: options.after.as_deref(),
+            limit: options.limit,
+        };
+        self.list_members(session, &query, PresenceReply::Ack(ack))
+    }
+}
+
+/// A request of a Socket.IO client.
+#[derive(Deserialize)]
+struct EventOptions<'a> {
+    #[serde(default)]
+    subscribe: Option<bool>,
+    #[serde(default)]
+    members: Option<bool>,
+    #[serde(borrow, default)]
+    after: Option<Cow<'a, str>>,
+    #[serde(default)]
+    limit: Option<u64>,
+}
+
+fn push_json(out: &mut String, text: &str) {
+    out.push_str(&String::from_utf8(json_string(text)).unwrap_or_default());
+}
+
+/// `"session":…` and what else is known of a member, without braces.
+fn write_member(out: &mut String, member: &RoomMember) {
+    // An id has no character that JSON escapes. Writing to a string can't fail.
+    let _ = write!(out, r#""session":"{}""#, PublicId::from(member.id));
+    if let Some(user) = &member.user {
+        out.push_str(r#","user":"#);
+        push_json(out, &user.subject);
+    }
+}
+
+fn write_whole_member(out: &mut String, member: &RoomMember) {
+    write_member(out, member);
+    if let Some(info) = &member.info {
+        let _ = write!(out, r#","info":{info}"#);
+    }
+    let _ = write!(out, r#","since":{}"#, member.since_ms);
+}
+
+/// A list of members, with what else `each` writes of one.
+fn write_members<'a, T: 'a>(
+    out: &mut String,
+    all: impl IntoIterator<Item = &'a T>,
+    each: impl Fn(&mut String, &T),
+) {
+    out.push('[');
+    for (n, one) in all.into_iter().enumerate() {
+        out.push_str(if n == 0 { "{" } else { ",{" });
+        each(out, one);
+        out.push('}');
+    }
+    out.push(']');
+}
+
+/// A notice as a message of `stentor.v1`, which is the argument of the event of Socket.IO as well.
+pub(crate) fn write_notice(notice: &PresenceNotice) -> String {
+    let PresenceNotice { room, version, joined, replaced, left, more, count } = notice;
+    let mut out = String::from(r#"{"type":"presence","room":"#);
+    push_json(&mut out, room.name());
+    let _ = write!(out, r#","version":{version},"count":{count},"joined":"#);
+    write_members(&mut out, joined, |out, member| write_whole_member(out, member));
+    out.push_str(r#","left":"#);
+    write_members(&mut out, left, |out, member| write_member(out, member));
+    if !replaced.is_empty() {
+        out.push_str(r#","replaced":"#);
+        write_members(&mut out, replaced, |out, (member, before)| {
+            write_whole_member(out, member);
+            let _ = write!(out, r#","replaces":"{}""#, PublicId::from(*before));
+        });
+    }
+    if *more > 0 {
+        let _ = write!(out, r#","more":{more}"#);
+    }
+    out.push('}');
+    out
+}
+
+/// The members of a room, for a client.
+pub(crate) fn members_reply(
+    reply: &PresenceReply,
+    room: &Room,
+    list: &MemberList,
+    has_presence: bool,
+) -> Sent {
+    let MemberList { members, has_more, count, version, missing_nodes } = list;
+    let mut out = String::from(r#","room":"#);
+    push_json(&mut out, room.name());
+    let _ = write!(out, r#","count":{count}"#);
+    if has_presence {
+        out.push_str(r#","members":"#);
+        write_members(&mut out, members, |out, member| write_whole_member(out, member));
+    }
+    if let (true, Some(last)) = (has_more, members.last()) {
+        let _ = write!(out, r#","next":"{}""#, PublicId::from(last.id));
+    }
+    if let Some(version) = version {
+        let _ = write!(out, r#","version":{version}"#);
+    }
+    if !missing_nodes.is_empty() {
+        out.push_str(r#","incomplete":true"#);
+    }
+    match reply {
+        PresenceReply::Message(id) => Sent::Text(answer_text("presence", id.as_deref(), &out)),
+        PresenceReply::Ack(number) => {
+            Sent::Ack { number: *number, json: format!(r#"{{"ok":true{out}}}"#), attachments: Vec::new() }
+        }
+    }
+}
+
+/// The members aren't known in time.
+pub(crate) fn error_reply(reply: &PresenceReply) -> Sent {
+    let denial = Denial::UNAVAILABLE;
+    match reply {
+        PresenceReply::Message(id) => {
+            let [code, message] = [&denial.code, &denial.message].map(|text| json_error_text(text));
+            let rest = format!(r#","code":{code},"message":{message},"retry":true"#);
+            Sent::Text(answer_text("error", id.as_deref(), &rest))
+        }
+        PresenceReply::Ack(number) => {
+            Sent::Ack { number: *number, json: super::rules::failed(&denial), attachments: Vec::new() }
+        }
+    }
+}
+
+/// `{"type":TYPE[,"id":ID]` and then what follows. The id is JSON.
+pub(super) fn answer_text(kind: &str, id: Option<&str>, rest: &str) -> String {
+    match id.filter(|id| id.len() <= ID_BYTES_MAX) {
+        Some(id) => format!(r#"{{"type":"{kind}","id":{id}{rest}}}"#),
+        None => format!(r#"{{"type":"{kind}"{rest}}}"#),
+    }
+}

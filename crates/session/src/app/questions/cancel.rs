@@ -1,0 +1,63 @@
+//! Questions whose clients have gone before the answer.
+//!
+//! Events aren't cancelled: the client has sent them, and the application behind the server receives them.
+
+use super::{Asked, Deferred, QUESTION_BYTES, Questions};
+use crate::ports::{Authorizer, Denial};
+use std::sync::Arc;
+use stentor_frame::ConnId;
+use stentor_hub::SessionId;
+
+impl Deferred {
+    /// The number of an open question whether a session may subscribe.
+    fn open_subscription(&self) -> Option<u64> {
+        let is_subscription = matches!(self.asked, Asked::Subscribe(_) | Asked::Presence(_));
+        (is_subscription && self.answer.is_none()).then_some(self.number)
+    }
+}
+
+impl Questions {
+    /// Tells the port that decides a question that its client doesn't wait any more.
+    pub(super) fn cancel(&self, number: u64, asked: &Asked, authorizer: Option<&Arc<dyn Authorizer>>) {
+        let ticket = self.tickets.of(number);
+        if let Some(authorizer) = authorizer {
+            authorizer.cancel(ticket);
+        } else if let (Asked::Identity(_), Some(authenticator)) = (asked, self.identities.authenticator()) {
+            authenticator.cancel(ticket);
+        }
+    }
+
+    /// Refuses an open question without its answer.
+    pub(super) fn refuse_open(&mut self, number: u64) {
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
+        let mut questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
+        if let Some(question) = questions.find(|question| question.number == number) {
+            self.cancel(number, &question.asked, question.authorizer.as_ref());
+        }
+        self.decide(number, Err(Denial::UNAVAILABLE));
+    }
+
+    /// The client of a connection has gone. Drops open questions whether its session may subscribe, so that what follows in its input
+    /// is handled. `may_refuse`: a message that subscribes does nothing else, and its session goes on if it is refused.
+    pub fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
+        let Some(waiting) = self.waiting.get(&conn) else { return };
+        if waiting.feeds.is_some() {
+            // A refusal would end the session. Without one, it just isn't subscribed.
+            self.forget(conn);
+            self.decided.push_back(conn);
+        } else if may_refuse {
+            let numbers: Vec<u64> =
+                waiting.questions.iter().filter_map(Deferred::open_subscription).collect();
+            numbers.into_iter().for_each(|number| self.refuse_open(number));
+        }
+    }
+
+    /// A session has ended.
+    pub fn close(&mut self, session: SessionId) {
+        self.identities.remove(session);
+        for (number, authorizer) in self.reviews.close(session) {
+            self.charge.subtract(QUESTION_BYTES);
+            authorizer.cancel(self.tickets.of(number));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Questions about who clients are; answers that have come later.
+
+use super::{Asked, Deferred, Identities, Questions, Refused};
+use crate::budget::Budget;
+use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_frame::ConnId;
+
+impl Questions {
+    /// What is known of a question that a connection has asked before. If the rules have changed since, it has to be asked again.
+    pub(super) fn answer_of(
+        &mut self,
+        asker: Option<ConnId>,
+        is_it: impl Fn(&Asked) -> bool,
+    ) -> Option<Result<Option<Arc<Identity>>, Refused>> {
+        let generation = self.identities.generation();
+        let questions = &mut self.waiting.get_mut(&asker?)?.questions;
+        let at = questions.iter().position(|question| is_it(&question.asked))?;
+        let Deferred { answer, identity, generation: asked_in, .. } = &questions[at];
+        let Some(answer) = answer else { return Some(Err(Refused::Pending)) };
+        if *asked_in != generation {
+            questions.remove(at);
+            return None;
+        }
+        Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
+    }
+
+    /// Asks who a client is. `None`: nobody asks. A refused token is work of the connection whose turn it is; signatures are work of
+    /// the core's turn.
+    pub(crate) fn identify(
+        &mut self,
+        now: Instant,
+        credentials: &Credentials<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
+        let Credentials { token, client } = credentials;
+        let asked = |identities: &Identities| {
+            Asked::Identity(identities.digest(token.unwrap_or_default(), client.namespace))
+        };
+        // Most tokens are answered at once, so their digests aren't needed.
+        let mut is_its_turn = self.unverified.is_empty();
+        if !self.waiting.is_empty() {
+            let asked = asked(&self.identities);
+            if self.take_turn(&asked) {
+                is_its_turn = true;
+            } else if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
+                // It may have been revoked while the answer was awaited: there was no session to end.
+                let answer = answer.and_then(|identity| match identity {
+                    Some(identity) if self.identities.is_revoked(&identity) => {
+                        Err(Refused::Denied(Denial::TOKEN_REVOKED))
+                    }
+                    identity => Ok(identity),
+                });
+                self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
+                return answer;
+            }
+        }
+        let number = self.tickets.draw();
+        let asking = self.tickets.asking(number);
+        let answer = if is_its_turn {
+            authenticator.authenticate(asking, credentials, &mut budget.signatures)
+        } else {
+            authenticator.authenticate(asking, credentials, &mut SignatureWork::new(Duration::ZERO))
+        };
+        match answer {
+            Authentication::Accepted(identity) => Ok(Some(identity)),
+            Authentication::Refused(denial) => {
+                self.identities.refused += 1;
+                if token.is_some() {
+                    budget.count_refused_token();
+                }
+                Err(Refused::Denied(denial))
+            }
+            Authentication::Pending => {
+                self.wait(now, self.asker, client.source(), asked(&self.identities), number, None)
+            }
+            Authentication::Postponed => {
+                let refused =
+                    self.wait(now, self.asker, client.source(), asked(&self.identities), number, None);
+                if let Err(Refused::Pending) = refused {
+                    self.unverified.push(client.source(), number);
+                }
+                refused
+            }
+        }
+    }
+
+    /// Whether the token that the connection asks about was postponed, and its turn has come. It is asked about anew then.
+    fn take_turn(&mut self, asked: &Asked) -> bool {
+        let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) else { return false };
+        let is_due = |question: &Deferred| {
+            question.asked == *asked && question.answer == Some(Ok(())) && question.identity.is_none()
+        };
+        let at = waiting.questions.iter().position(is_due);
+        at.map(|at| waiting.questions.remove(at)).is_some()
+    }
+
+    /// The answer of [`Self::identify`] has come. Those to other questions, to none, and second ones have no effect.
+    pub fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
+        let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
+        let Some(question) = questions.find(|question| question.number == number) else { return };
+        if !matches!(question.asked, Asked::Identity(_)) {
+            return;
+        }
+        let answer = answer.map(|identity| question.identity = Some(identity));
+        self.decide(number, answer);
+    }
+}

@@ -1,0 +1,162 @@
+//! Questions about subscriptions that clients have: whether they are still allowed.
+//!
+//! A subscription ends when the answer is no. While the answer can't be had, it stays, and is asked about later: a backend that is down
+//! doesn't end what it has allowed before. **Bounds.** At most [`OPEN_MAX`] questions are open when a session is reviewed, so
+//! that those of clients have room; one entry per session waits.
+
+use super::{Identities, QUESTION_BYTES, Questions};
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_hub::{SessionId, Topic};
+
+/// Open questions above which no further session is reviewed.
+const OPEN_MAX: usize = 256;
+/// How long to wait before asking again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Approximate size of a session that waits.
+const WAITING_BYTES: usize = 64;
+
+/// Subscriptions that are asked about again.
+#[derive(Default)]
+pub(super) struct Reviews {
+    /// By the number of the question, with the authorizer that decides it.
+    pub(super) open: HashMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
+    /// Open questions by session.
+    by_session: BTreeSet<(u64, u64)>,
+    /// Those that aren't allowed any more.
+    pub(super) withdrawn: VecDeque<(SessionId, Topic, Denial)>,
+    /// Sessions to review when there is room.
+    due: VecDeque<SessionId>,
+    /// Sessions to review again at `retry_at`.
+    failed: VecDeque<SessionId>,
+    /// Those in `due` and `failed`.
+    waiting: HashSet<SessionId>,
+    retry_at: Option<Instant>,
+}
+
+impl Reviews {
+    /// A session has ended. Takes its open questions out.
+    pub(super) fn close(&mut self, session: SessionId) -> Vec<(u64, Arc<dyn Authorizer>)> {
+        let bits = session.to_bits();
+        let of_session = self.by_session.extract_if((bits, 0)..=(bits, u64::MAX), |_| true);
+        let numbers = of_session.map(|(_, number)| number);
+        numbers.filter_map(|number| Some((number, self.open.remove(&number)?.2))).collect()
+    }
+
+    fn forget_closed(&mut self, identities: &Identities) {
+        self.waiting.retain(|session| identities.get(*session).is_some());
+        for queue in [&mut self.due, &mut self.failed] {
+            queue.retain(|session| self.waiting.contains(session));
+        }
+    }
+}
+
+impl Questions {
+    /// Whether a session may be reviewed now by questions whose answers come later.
+    pub(crate) fn has_room_for_review(&self) -> bool {
+        self.reviews.open.len() < OPEN_MAX && self.has_room()
+    }
+
+    /// Asks again about a subscription. If the answer comes later and is no, [`Self::poll_withdrawn`] returns it. If it can't be had,
+    /// or isn't known at once and `may_wait` is false, [`Self::poll_review`] returns the session later.
+    pub(crate) fn review(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        (id, source): (PublicId, u64),
+        topic: &Topic,
+        may_wait: bool,
+    ) -> Result<(), Denial> {
+        let identity = self.identities.get(session).cloned();
+        let room;
+        let access = match topic {
+            Topic::Presence(of) => {
+                room = Topic::Room(of.clone());
+                Access::Presence(&room)
+            }
+            Topic::Feed(_) | Topic::Room(_) => Access::Subscribe(topic),
+        };
+        let is_known = identity.as_ref().is_none_or(|identity| identity.authorizer.is_cacheable(access));
+        if !is_known && !may_wait {
+            self.review_later(session, false);
+            return Ok(());
+        }
+        let (number, identity) = (self.tickets.draw(), identity.as_deref());
+        let asking = self.tickets.asking(number);
+        let ticket = asking.ticket;
+        match self.decision(&Question { asking, session: Some(id), source, identity, access }) {
+            Decision::Allow => {}
+            Decision::Deny(denial) if denial.is_unavailable() => self.review_later(session, true),
+            Decision::Deny(denial) => return Err(denial),
+            Decision::Pending
+                if self.has_room()
+                    && let Some(authorizer) = self.authorizer_of(identity).cloned() =>
+            {
+                self.charge.add(QUESTION_BYTES);
+                self.reviews.open.insert(number, (session, topic.clone(), authorizer));
+                self.reviews.by_session.insert((session.to_bits(), number));
+                self.deadlines.push_back((now + self.timeout, number));
+            }
+            Decision::Pending => {
+                self.unanswered += 1;
+                self.authorizer_of(identity).into_iter().for_each(|authorizer| authorizer.cancel(ticket));
+                self.review_later(session, true);
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to a question of [`Self::review`] has come. Returns whether there was one.
+    pub(super) fn reviewed(&mut self, number: u64, answer: &Result<(), Denial>) -> bool {
+        let Some((session, topic, _)) = self.reviews.open.remove(&number) else { return false };
+        self.reviews.by_session.remove(&(session.to_bits(), number));
+        self.charge.subtract(QUESTION_BYTES);
+        match answer {
+            Ok(()) => {}
+            Err(denial) if denial.is_unavailable() => self.review_later(session, true),
+            Err(denial) => self.reviews.withdrawn.push_back((session, topic, denial.clone())),
+        }
+        true
+    }
+
+    fn review_later(&mut self, session: SessionId, has_failed: bool) {
+        let Self { reviews, identities, .. } = self;
+        if reviews.waiting.insert(session) {
+            self.charge.add(WAITING_BYTES);
+            if has_failed { reviews.failed.push_back(session) } else { reviews.due.push_back(session) }
+        }
+        // Sessions that have closed leave entries behind.
+        let before = reviews.waiting.len();
+        if before > 2 * identities.count() + 64 {
+            reviews.forget_closed(identities);
+            self.charge.subtract((before - reviews.waiting.len()) * WAITING_BYTES);
+        }
+    }
+
+    /// Makes sessions whose answers couldn't be had due again, now and then.
+    pub fn retry_reviews(&mut self, now: Instant) {
+        let reviews = &mut self.reviews;
+        if reviews.retry_at.is_none_or(|at| at <= now) {
+            reviews.due.append(&mut reviews.failed);
+            reviews.retry_at = Some(now + RETRY_INTERVAL);
+        }
+    }
+
+    /// The next session to review, if there is room.
+    pub(crate) fn poll_review(&mut self) -> Option<SessionId> {
+        if self.reviews.due.is_empty() || !self.has_room_for_review() {
+            return None;
+        }
+        let session = self.reviews.due.pop_front()?;
+        self.reviews.waiting.remove(&session);
+        self.charge.subtract(WAITING_BYTES);
+        Some(session)
+    }
+
+    /// The next subscription that a late answer withdraws.
+    pub fn poll_withdrawn(&mut self) -> Option<(SessionId, Topic, Denial)> {
+        self.reviews.withdrawn.pop_front()
+    }
+}

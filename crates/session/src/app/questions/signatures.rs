@@ -1,0 +1,94 @@
+//! Connections whose tokens wait for a turn with time for their signatures.
+//!
+//! Addresses take turns: the nth waiting token of an address has the place of the nth one of any other.
+
+use super::Questions;
+use crate::ports::SignatureWork;
+use std::collections::{BTreeMap, HashMap};
+
+/// Tokens that wait, by address.
+#[derive(Default)]
+pub(super) struct SignatureQueue {
+    /// The address of each waiting question, by round and number.
+    order: BTreeMap<(u64, u64), u64>,
+    /// The round of each waiting question.
+    rounds: HashMap<u64, u64>,
+    /// The last round and the number of waiting questions of each address that has some.
+    sources: HashMap<u64, (u64, usize)>,
+    /// The round of the last question whose turn came.
+    round: u64,
+}
+
+impl SignatureQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub(super) fn push(&mut self, source: u64, number: u64) {
+        let (last, count) = self.sources.entry(source).or_insert((self.round, 0));
+        *last = self.round.max(*last) + 1;
+        *count += 1;
+        self.order.insert((*last, number), source);
+        self.rounds.insert(number, *last);
+    }
+
+    /// Takes a question out, if it waits.
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(round) = self.rounds.remove(&number) else { return };
+        let Some(source) = self.order.remove(&(round, number)) else { return };
+        if let Some((_, count)) = self.sources.get_mut(&source) {
+            *count -= 1;
+            if *count == 0 {
+                self.sources.remove(&source);
+            }
+        }
+    }
+
+    /// The question whose turn it is. It waits until it is removed.
+    fn next(&mut self) -> Option<u64> {
+        let (&(round, number), _) = self.order.first_key_value()?;
+        self.round = round;
+        Some(number)
+    }
+}
+
+impl Questions {
+    /// Lets the next token have its turn, if this turn has work left for it. Returns whether there was one.
+    pub fn poll_unverified(&mut self, work: &SignatureWork) -> bool {
+        let Some(number) = work.is_left().then(|| self.unverified.next()).flatten() else { return false };
+        self.decide(number, Ok(()));
+        true
+    }
+
+    /// Whether tokens wait for a later turn.
+    pub fn has_unverified(&self) -> bool {
+        !self.unverified.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each line is what `take` returns, in order, when these have been pushed.
+    #[test]
+    fn addresses_take_turns() {
+        let mut queue = SignatureQueue::default();
+        let take = |queue: &mut SignatureQueue| {
+            let number = queue.next();
+            number.into_iter().for_each(|number| queue.remove(number));
+            number
+        };
+        for (source, number) in [(1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (3, 6)] {
+            queue.push(source, number);
+        }
+        queue.remove(5);
+        queue.remove(5);
+        assert_eq!([(); 3].map(|()| take(&mut queue)), [Some(1), Some(4), Some(6)]);
+        // An address that comes later waits for the current round only.
+        queue.push(4, 7);
+        queue.push(4, 8);
+        assert_eq!([(); 5].map(|()| take(&mut queue)), [Some(2), Some(7), Some(3), Some(8), None]);
+        assert!(queue.rounds.is_empty() && queue.sources.is_empty());
+    }
+}

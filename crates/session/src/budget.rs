@@ -1,0 +1,111 @@
+//! How much work a connection may cause in one turn. The core does the rest in later turns.
+
+use crate::ports::SignatureWork;
+use std::time::Duration;
+use stentor_wire::ws::StepLimits;
+
+/// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
+/// µs; 4 ns per byte).
+pub const MESSAGE_BYTES: usize = 128;
+/// The constant for an HTTP request, and for a message with its own answer.
+pub(crate) const REQUEST_BYTES: usize = 1024;
+/// The constant for a token that is refused: about the cost of a signature of any algorithm. One that is accepted is known the next
+/// time, and nobody has many of them.
+const REFUSED_TOKEN_BYTES: usize = 32 * 1024;
+/// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too.
+const DELIVERY_BYTES: usize = 16;
+/// CPU time for signatures of tokens in a turn, over all connections.
+const SIGNATURES_PER_TURN: Duration = Duration::from_millis(2);
+/// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
+const SMALLEST_SHARE: usize = 8;
+
+/// The work done in this turn, and the rest of the current connection's share.
+pub struct Budget {
+    /// The share of a connection.
+    pub bytes_max: usize,
+    /// Work done in this turn.
+    pub done_bytes: usize,
+    /// The part of it left by earlier turns.
+    pub left_bytes: usize,
+    /// The part of that for connections that waited for a condition.
+    pub revisited_bytes: usize,
+    /// Work for signatures that this turn has left.
+    pub signatures: SignatureWork,
+    /// The value of `done_bytes` at which the current connection has used its share.
+    stop_at_bytes: usize,
+    /// The current connection is the first one left by an earlier turn, and may handle a message of any size.
+    takes_any: bool,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            done_bytes: 0,
+            left_bytes: 0,
+            revisited_bytes: 0,
+            signatures: SignatureWork::new(SIGNATURES_PER_TURN),
+            stop_at_bytes: bytes_max,
+            takes_any: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        self.done_bytes = 0;
+        self.left_bytes = 0;
+        self.revisited_bytes = 0;
+        self.signatures = SignatureWork::new(SIGNATURES_PER_TURN);
+    }
+
+    /// Data has arrived on a connection, or can be handled now.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.stop_at_bytes = self.bytes_max.max(self.done_bytes + self.bytes_max / SMALLEST_SHARE);
+        self.takes_any = false;
+    }
+
+    /// A connection continues with the rest of an earlier turn.
+    #[inline]
+    pub fn begin_left(&mut self) {
+        self.stop_at_bytes = self.done_bytes + self.bytes_max.saturating_sub(self.left_bytes).max(1);
+        self.takes_any = self.left_bytes == 0;
+    }
+
+    /// Whether this turn has room for more connections left by earlier turns.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.left_bytes < self.bytes_max
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: usize) {
+        self.done_bytes += bytes;
+    }
+
+    /// Counts a token that was refused.
+    pub(crate) fn count_refused_token(&mut self) {
+        self.count(REFUSED_TOKEN_BYTES);
+    }
+
+    /// Counts deliveries to sessions of this core that the connection has caused.
+    #[inline]
+    pub(crate) fn count_deliveries(&mut self, deliveries: u64) {
+        self.done_bytes += deliveries as usize * DELIVERY_BYTES;
+    }
+
+    /// Whether the connection has used its share.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.done_bytes >= self.stop_at_bytes
+    }
+
+    /// How many bytes of a message may be inflated, and the maximum size of a delivered message that isn't in the
+    /// receive buffer.
+    #[inline]
+    pub fn steps(&self) -> StepLimits {
+        let bytes = self.stop_at_bytes.saturating_sub(self.done_bytes);
+        let deliver_bytes_max = if self.takes_any { usize::MAX } else { bytes };
+        StepLimits { inflate_bytes_max: bytes.max(1), deliver_bytes_max }
+    }
+}

@@ -1,0 +1,162 @@
+//! State of the protocols on a core: the executor with the hub, client sessions, and the state that all WebSockets share.
+//!
+//! **Invariant.** The functions of [`Protocols`] see no connection: what they cause on one is an effect or a delivery.
+
+mod commands;
+mod notices;
+mod presence;
+mod sessions;
+pub mod tasks;
+
+use crate::app::Alarm;
+use crate::executor::{Apps, Executor};
+use crate::identity::{ClientId, End, Sid, SidHasher};
+use crate::options::Limits;
+use crate::protocols::client::ClientState;
+use crate::protocols::clients::Clients;
+use crate::protocols::engineio;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::system::System;
+use presence::PresenceState;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_hub::{CoreId, Topic};
+use stentor_wire::ws;
+
+/// Subscriptions that are asked about again in a turn with answers, or with a tick.
+const REVIEWS_PER_TURN: usize = 512;
+
+/// See the module's documentation.
+pub struct Protocols {
+    /// The executor.
+    pub ex: Executor,
+    /// Client sessions that outlive their connections.
+    pub clients: Clients,
+    /// Cores of the clients that began here and were moved.
+    pub departed: Departed,
+    /// State that all WebSockets share.
+    pub ws: Box<ws::Shared>,
+    /// Purposes of the timers of applications, acknowledgements and delayed writes.
+    pub alarms: slab::Slab<Alarm>,
+    presence: PresenceState,
+}
+
+impl Protocols {
+    /// State of core number `core`, which begins at `now`.
+    pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
+        Self {
+            clients: Clients::default(),
+            departed: Departed::default(),
+            ws: Box::new(ws::Shared::new(ws_limits(&shared.initial.options.limits))),
+            alarms: slab::Slab::new(),
+            presence: PresenceState::new(shared.ledger.clone()),
+            ex: Executor::new(shared, core, now, apps, system),
+        }
+    }
+
+    /// Takes the settings that apply from now on.
+    pub fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.ws.set_limits(ws_limits(&settings.options.limits));
+        self.ex.set_settings(settings);
+    }
+
+    /// The state of a client that hasn't been removed.
+    #[inline]
+    pub fn client_state(&self, id: ClientId) -> Option<&ClientState> {
+        self.clients.get(id).map(|client| client.state())
+    }
+
+    /// Ends all sessions of a client.
+    pub fn end_client(&mut self, id: ClientId, end: End) {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.end(&mut self.ex, end);
+        }
+    }
+
+    /// The client isn't moved: it can't get what it missed.
+    pub fn stay(&mut self, id: ClientId) {
+        if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
+            io.stays = true;
+        }
+    }
+
+    /// Continues with sessions whose subscriptions have to be asked about again.
+    pub fn review_sessions(&mut self) {
+        let mut reviews = 0;
+        while reviews < REVIEWS_PER_TURN
+            && let Some(session) = self.ex.questions.poll_review()
+        {
+            reviews += 1 + self.ex.reauthorize(session);
+        }
+    }
+
+    /// Reports feeds with subscribers and their requesters to the control plane. Reports topics with subscribers and histories that
+    /// are behind to the broker.
+    pub fn tell_wanted(&mut self) {
+        while let Some(topic) = self.ex.hub.poll_unconfirmed() {
+            match (self.ex.outlet.broker(), topic) {
+                (Some(broker), Topic::Room(room)) => broker.confirm_history(&room),
+                (Some(broker), Topic::Feed(key)) => {
+                    let asked = broker.confirm_feed(&key);
+                    self.ex.hub.handle_asked(&key, asked);
+                }
+                _ => {}
+            }
+        }
+        let mut wanted = self.ex.hub.poll_subscribed();
+        let mut requester = self.ex.hub.poll_requester();
+        if wanted.is_none() && requester.is_none() {
+            return;
+        }
+        // Under one lock, so that a key always arrives with its requesters.
+        let mut demands = self.ex.shared.demands();
+        while let Some((topic, level)) = wanted {
+            if let Some(broker) = self.ex.outlet.broker() {
+                broker.set_interest(&topic, level);
+            }
+            if let Topic::Feed(key) = topic {
+                demands.set_wanted(key, level);
+            }
+            wanted = self.ex.hub.poll_subscribed();
+        }
+        while let Some((key, who)) = requester {
+            demands.add_requester(key, who);
+            requester = self.ex.hub.poll_requester();
+        }
+        drop(demands);
+        self.ex.shared.control.wanted();
+    }
+}
+
+fn ws_limits(limits: &Limits) -> ws::Limits {
+    ws::Limits { message_bytes_max: limits.message_bytes_max, fragments_max: limits.fragments_max }
+}
+
+/// Where clients are that began on this core and were moved: no more than may be suspended.
+#[derive(Default)]
+pub struct Departed(HashMap<Sid, CoreId, BuildHasherDefault<SidHasher>>);
+
+impl Departed {
+    /// Number of clients.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A client moves to another core.
+    pub fn insert(&mut self, sid: Sid, core: CoreId) {
+        self.0.insert(sid, core);
+    }
+
+    /// The core to which a client has moved.
+    pub fn core_of(&self, sid: Sid) -> Option<CoreId> {
+        self.0.get(&sid).copied()
+    }
+
+    /// Removes a client that has ended there.
+    pub fn forget(&mut self, sid: Sid) {
+        self.0.remove(&sid);
+    }
+}

@@ -1,0 +1,95 @@
+//! Finds what a session of the hub is to the protocols: its namespace, its format, the id that its client knows.
+
+use super::Protocols;
+use crate::identity::{Owner, Sid};
+use crate::message::Envelope;
+use crate::ports::{Named, SessionInfo, Target};
+use stentor_hub::SessionId;
+
+impl Protocols {
+    /// The protocol of a session; `None` while its client is disconnected.
+    pub fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
+        match self.ex.owner_of(session)? {
+            Owner::Socket(_) => None,
+            Owner::Connection(..) | Owner::Client(_) => self.ex.encoding_of(session)?.protocol(),
+        }
+    }
+
+    /// The namespace of a session, suspended or not.
+    pub fn namespace_of(&self, session: SessionId) -> Option<&str> {
+        let owner = Owner::of_tag(self.ex.hub.tag(session)?);
+        if let Owner::Socket(slot) = owner {
+            let socket = self.ex.recovery.get(slot).filter(|socket| socket.session == session);
+            return socket.map(|socket| socket.room.namespace());
+        }
+        match self.ex.owner_of(session)? {
+            Owner::Client(id) => self.clients.get(id)?.namespace_of(session),
+            Owner::Connection(..) => Some("/"),
+            Owner::Socket(_) => None,
+        }
+    }
+
+    /// The id that a session's client knows it by.
+    pub fn id_of(&self, session: SessionId) -> String {
+        let client = self.ex.owner_of(session).and_then(Owner::client).and_then(|id| self.clients.get(id));
+        let own = client.and_then(|client| client.id_of(session));
+        own.unwrap_or_else(|| self.ex.public_id(session).to_string())
+    }
+
+    /// An entry of a list, with names of at most about `bytes_max`.
+    pub fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
+        let mut bytes = 0;
+        let rooms = self.ex.hub.rooms_of(session).filter(|room| !room.is_all_members());
+        let rooms = rooms.map(|room| room.name().to_owned()).take_while(|name| {
+            bytes += name.len();
+            bytes <= bytes_max
+        });
+        let handshake = match self.ex.owner_of(session) {
+            Some(Owner::Client(id)) => self.ex.handshakes.get(id).map(Into::into),
+            _ => None,
+        };
+        let details = self.ex.details(session);
+        SessionInfo {
+            id: self.id_of(session),
+            protocol: protocol.into(),
+            rooms: rooms.collect(),
+            handshake,
+            details,
+        }
+    }
+
+    /// Reports to the application behind the server what has happened in this turn.
+    pub fn mind_notices(&mut self) {
+        for session in self.ex.take_opened() {
+            if let Some(protocol) = self.protocol_of(session) {
+                let namespace = self.namespace_of(session).unwrap_or("/").to_owned();
+                self.ex.report_begin(session, protocol, &namespace);
+            }
+        }
+        self.ex.report_attendance();
+    }
+
+    /// The envelope of a session whose client is connected.
+    pub fn envelope_of(&self, session: SessionId) -> Option<Envelope> {
+        self.ex.owner_of(session)?;
+        Some(self.ex.encoding_of(session)?.envelope())
+    }
+
+    /// Looks up the ids that name clients of this core by their `sid`.
+    pub fn look_up(&self, target: &mut Target) {
+        for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
+            let Named::Id(id) = *named else { continue };
+            let Some(sid) = Sid::parse(&id.to_string()) else { continue };
+            if sid.core(self.ex.shared.cores) == self.ex.context.core {
+                let session = self.session_of_client(sid, target.everybody.namespace());
+                *named = session
+                    .map_or(Named::Unknown(id), |session| Named::Session(self.ex.context.core, session));
+            }
+        }
+    }
+
+    /// The session of a client in a namespace.
+    fn session_of_client(&self, sid: Sid, namespace: &str) -> Option<SessionId> {
+        self.clients.find(sid)?.session_in(namespace)
+    }
+}

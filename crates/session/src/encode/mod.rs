@@ -1,0 +1,32 @@
+//! What Stentor writes to clients: publications, encoded once per format and node, and messages to one session.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `encoding` | encodings and their numbers |
+//! | `publication` | encodes a publication |
+//! | `content` | what a publication says to plain sessions, before it is framed |
+//! | `events` | publications as Server-Sent Events |
+//! | `session` | messages, events and acknowledgements to one session |
+//! | `frame` | WebSocket frames, chunks, and records that wait for a poll |
+//! | `json` | JSON strings and values |
+//!
+//! Nothing here knows a connection, a core or the driver's sockets.
+
+mod content;
+mod encoding;
+mod events;
+mod frame;
+mod json;
+mod publication;
+mod session;
+
+pub(crate) use content::{content, raw, v1};
+pub use encoding::CUSTOM_PROTOCOLS_MAX;
+pub use encoding::Encoding;
+pub(crate) use encoding::{ENCODINGS_MAX, EngineFraming, Own, OwnWire, Wire};
+pub(crate) use frame::{
+    BINARY, RECORD_HEAD_BYTES, SharedFrames, TEXT, frame, record, records, unchunked, unchunked_bytes,
+};
+pub use json::json_error_text;
+pub(crate) use json::{ERROR_BYTES_MAX, json_string};
+pub(crate) use publication::{Encodings, FeedEvents, WINDOW_BITS, parse_offset};

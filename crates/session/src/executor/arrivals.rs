@@ -1,0 +1,258 @@
+//! Sockets of other nodes whose clients have reconnected to this one, until they are here.
+//!
+//! A socket joins its rooms before the other node is asked for what it missed, so that messages published in between are in the
+//! log of this core. **Bounds.** There are no more than questions (`limits.decisions_max`), and they end with their
+//! question, at the latest at the next tick.
+
+use super::Executor;
+use crate::app::{HandlerScope, Refused};
+use crate::encode::{Encoding, parse_offset};
+use crate::identity::{ClientId, End, Owner, Sid};
+use crate::ledger::{Charge, Class, Ledger};
+use crate::ports::{
+    Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
+    MovingSubscription, Pid, SocketName, SocketRequest,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
+
+/// A socket on its way.
+struct Arrival {
+    slot: usize,
+    session: SessionId,
+    /// What it missed, when it has come.
+    socket: Option<MovingSocket>,
+}
+
+/// The sockets on their way to a core, by the number of their question.
+pub(super) struct Arrivals {
+    by_question: HashMap<u64, Arrival>,
+    charge: Charge,
+}
+
+impl Arrivals {
+    pub(super) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { by_question: HashMap::new(), charge: Charge::new(ledger, Class::Decisions) }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arrival> {
+        let arrival = self.by_question.remove(&number)?;
+        self.charge.subtract(arrival.socket.as_ref().map_or(0, MovingSocket::bytes));
+        Some(arrival)
+    }
+}
+
+/// The id of the last message that a client has received, as it says.
+pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
+    match offset.map(parse_offset) {
+        None | Some(Some(0)) => Some(None),
+        Some(Some(offset)) => Some(Some(offset)),
+        Some(None) => None,
+    }
+}
+
+impl Executor {
+    /// Looks for a socket on other nodes that this core doesn't have. Returns the number under which it has come.
+    ///
+    /// # Errors
+    /// It isn't known yet.
+    pub(crate) fn find_socket(
+        &mut self,
+        pid: Sid,
+        offset: Option<&str>,
+        namespace: &str,
+    ) -> Result<Option<u64>, Refused> {
+        let Self { questions, outlet, recovery, context, .. } = self;
+        let (Some(broker), None) = (outlet.broker(), recovery.slot_of(pid)) else { return Ok(None) };
+        let Some(last) = last_of(offset) else { return Ok(None) };
+        let name = SocketName { pid: Pid(pid), namespace: namespace.into(), last };
+        questions.find_socket(context.now, name, |question| broker.find_socket(question))
+    }
+
+    /// A socket that a connection waits for is about to come: it joins its rooms, for nobody yet. Returns whether it is
+    /// still waited for.
+    pub fn expect_socket(&mut self, number: u64, socket: &MovingSocket) -> bool {
+        let Some(SocketName { pid, namespace, .. }) = self.questions.awaited_socket(number) else {
+            return false;
+        };
+        let Ok(room) = Room::all_members(namespace) else { return false };
+        let pid = pid.0;
+        let is_allowed = |subscription: &MovingSubscription| match &subscription.topic {
+            Topic::Room(of) | Topic::Presence(of) => of.namespace() == room.namespace(),
+            Topic::Feed(_) => room.namespace() == "/",
+        };
+        let is_taken = |(core, session)| core == self.context.core && self.hub.tag(session).is_some();
+        if self.arrivals.by_question.contains_key(&number)
+            || !socket.subscriptions.iter().all(is_allowed)
+            || socket.id.decode(self.shared.seed).is_some_and(is_taken)
+        {
+            return false;
+        }
+        // Its connection's is set when it has come.
+        let session = self.hub.handle_open(Encoding::MOVED_SOCKET.into(), 0);
+        let slot = self.recovery.expect(session, room, pid, socket.id);
+        self.hub.set_tag(session, Owner::Socket(slot).to_tag());
+        let is_ready = self.hub.handle_suspend(session) && self.subscribe_moved(session, socket);
+        if is_ready {
+            self.arrivals.by_question.insert(number, Arrival { slot, session, socket: None });
+        } else {
+            self.end_moved(slot, session);
+        }
+        is_ready
+    }
+
+    /// Subscribes a session to what its socket was subscribed to. Returns whether that is possible.
+    fn subscribe_moved(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
+        socket.subscriptions.iter().all(|MovingSubscription { topic, options, .. }| {
+            self.hub.handle_subscribe(session, topic, *options, None).is_ok()
+        })
+    }
+
+    /// A socket that a connection waits for has come; or it doesn't come.
+    pub fn deliver_socket(&mut self, number: u64, socket: Option<MovingSocket>) {
+        if self.questions.awaited_socket(number).is_none() {
+            return;
+        }
+        let arrival = self.arrivals.by_question.get_mut(&number);
+        let has_come = match (arrival, socket) {
+            (Some(arrival), Some(socket)) => {
+                self.arrivals.charge.add(socket.bytes());
+                arrival.socket = Some(socket);
+                true
+            }
+            _ => false,
+        };
+        self.questions.decide(number, if has_come { Ok(()) } else { Err(Denial::UNAVAILABLE) });
+    }
+
+    /// Gives a client the socket that has come for it, and schedules what it missed after `offset`, in `encoding`. Returns its
+    /// slot and session.
+    pub fn adopt(
+        &mut self,
+        client: ClientId,
+        number: u64,
+        offset: Option<&str>,
+        encoding: Encoding,
+        source: u64,
+        identity: Option<Arc<Identity>>,
+    ) -> Option<(usize, SessionId)> {
+        let Arrival { slot, session, socket } = self.arrivals.remove(number)?;
+        let room = self.recovery.room_of(slot).cloned();
+        let is_same = |socket: &MovingSocket| {
+            identity.as_ref().is_none_or(|identity| identity.principal == socket.principal)
+        };
+        if let (Some(socket), Some(room), Some(last)) = (socket.filter(is_same), room, last_of(offset))
+            && self.resubscribe(session, &socket)
+            && self.identify_moved(session, identity, &socket.subscriptions)
+        {
+            self.set_encoding(session, encoding);
+            self.count_session(session, source);
+            let MovingSocket { subscriptions, missed, known, .. } = socket;
+            for MovingSubscription { topic, position, .. } in subscriptions {
+                if let (Topic::Feed(key), Some(position)) = (topic, position) {
+                    self.hub.handle_may_have(session, &key, position);
+                }
+            }
+            let (now, known) = (self.context.now, known.into_iter().collect());
+            if self.hub.handle_arrival(now, session, &room, last, missed, &known).is_ok() {
+                self.metrics().recovered.add(1);
+                self.recovery.adopt(slot, client);
+                return Some((slot, session));
+            }
+        }
+        self.metrics().recoveries_failed.add(1);
+        self.end_moved(slot, session);
+        None
+    }
+
+    /// Joins and leaves what the socket has joined and left on the other node meanwhile. Returns whether that is possible.
+    fn resubscribe(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
+        for (topic, _) in self.hub.subscriptions_of(session) {
+            if !socket.subscriptions.iter().any(|kept| kept.topic == topic) {
+                self.hub.handle_unsubscribe(session, &topic);
+            }
+        }
+        self.subscribe_moved(session, socket)
+    }
+
+    fn end_moved(&mut self, slot: usize, session: SessionId) {
+        self.recovery.remove(slot);
+        self.close_session(session);
+    }
+
+    /// Ends sockets that came for clients that have gone, or too late.
+    pub fn end_unclaimed_arrivals(&mut self) {
+        let questions = &self.questions;
+        let unclaimed = self.arrivals.by_question.keys().copied().filter(|number| !questions.knows(*number));
+        for number in unclaimed.collect::<Vec<u64>>() {
+            if let Some(Arrival { slot, session, .. }) = self.arrivals.remove(number) {
+                self.end_moved(slot, session);
+            }
+        }
+    }
+
+    /// Another node asks for a socket of this core: its client has reconnected there.
+    pub fn release_socket(
+        &mut self,
+        SocketName { pid, namespace, last }: &SocketName,
+        request: SocketRequest,
+    ) -> Option<MovingSocket> {
+        let slot = self.recovery.slot_of(pid.0)?;
+        let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == &**namespace)?;
+        let session = socket.session;
+        let identities = &self.questions.identities;
+        let positions: HashMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
+        let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
+            // A node without identities doesn't know what its clients asked for.
+            let is_granted = match &topic {
+                Topic::Room(room) if room.is_all_members() => false,
+                topic => !identities.is_on() || identities.is_granted(session, topic),
+            };
+            let position = if let Topic::Feed(key) = &topic { positions.get(key).copied() } else { None };
+            MovingSubscription { topic, options, position, is_granted }
+        });
+        let mut moving = MovingSocket {
+            id: self.public_id(session),
+            principal: identities.get(session).and_then(|identity| identity.principal.clone()),
+            subscriptions: subscriptions.collect(),
+            missed: Vec::new(),
+            known: Vec::new(),
+        };
+        match request {
+            SocketRequest::Look => {}
+            SocketRequest::Describe => {
+                if let Some(client) = self.recovery.client_of(slot) {
+                    let is_kept = self.suspend(slot, session);
+                    if !is_kept {
+                        self.close_session(session);
+                    }
+                    self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
+                    self.end_client(client, End::TakenOver(pid.0));
+                    if !is_kept {
+                        return None;
+                    }
+                }
+            }
+            // Its client may have come back since.
+            SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
+            SocketRequest::Take => {
+                let departure = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX);
+                if departure.is_ok() {
+                    self.report_departure(session);
+                }
+                self.end_moved(slot, session);
+                let departure = departure.ok()?;
+                let missed = departure.missed.into_iter().filter_map(|(publication, is_direct)| {
+                    let Body::Message { event, data, .. } = publication.body() else { return None };
+                    let (event, data) = (event.clone(), data.clone());
+                    Some(MissedMessage { id: publication.id(), is_direct, event, data })
+                });
+                (moving.missed, moving.known) = (missed.collect(), departure.known);
+            }
+        }
+        let fits =
+            moving.subscriptions.len() <= MOVING_TOPICS_MAX && moving.missed.len() <= MOVING_MESSAGES_MAX;
+        fits.then_some(moving)
+    }
+}

@@ -1,0 +1,122 @@
+//! How clients of Socket.IO have connected, in the words of the package `socket.io`, for other servers that ask. Kept only where such
+//! servers may be.
+//!
+//! Nothing of it is a secret: of the headers those in [`HEADERS`], of the query what Engine.IO needs, and no `auth`.
+
+use crate::identity::ClientId;
+use crate::ledger::{Charge, Class, Ledger};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use stentor_json::write_string;
+use stentor_wire::engineio::{Request as Query, Transport, Version};
+use stentor_wire::http1::Request;
+
+/// The headers that are kept,
+const HEADERS: [&str; 3] = ["host", "origin", "user-agent"];
+/// and how much of each.
+const HEADER_BYTES_MAX: usize = 256;
+
+/// Those of the clients of a core.
+pub struct Handshakes {
+    clients: HashMap<ClientId, Box<str>>,
+    charge: Charge,
+}
+
+fn bytes_of(handshake: &str) -> usize {
+    size_of::<(ClientId, Box<str>)>() + handshake.len()
+}
+
+impl Handshakes {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { clients: HashMap::new(), charge: Charge::new(ledger, Class::Connections) }
+    }
+
+    /// Stores a client's handshake.
+    pub fn set(&mut self, client: ClientId, handshake: Box<str>) {
+        self.charge.add(bytes_of(&handshake));
+        self.clients.insert(client, handshake);
+    }
+
+    /// Removes a client's handshake.
+    pub fn take(&mut self, client: ClientId) -> Option<Box<str>> {
+        let handshake = self.clients.remove(&client)?;
+        self.charge.subtract(bytes_of(&handshake));
+        Some(handshake)
+    }
+
+    pub(crate) fn get(&self, client: ClientId) -> Option<&str> {
+        self.clients.get(&client).map(|handshake| &**handshake)
+    }
+}
+
+/// A handshake as JSON. `at` is the Unix time in milliseconds.
+pub(crate) fn describe(
+    request: &Request<'_>,
+    query: &Query<'_>,
+    (address, is_secure): (IpAddr, bool),
+    at: u64,
+) -> Box<str> {
+    let transport = match query.transport {
+        Transport::Polling => "polling",
+        Transport::WebSocket => "websocket",
+    };
+    let version = match query.version {
+        Version::V4 => 4,
+        Version::V3 => 3,
+    };
+    let text = |text: &str| {
+        let mut out = Vec::new();
+        write_string(&mut out, text);
+        String::from_utf8(out).unwrap_or_default()
+    };
+    let headers: Vec<String> = HEADERS
+        .iter()
+        .filter_map(|name| {
+            let value = request.header_str(name)?;
+            Some(format!(r#""{name}":{}"#, text(&value[..value.floor_char_boundary(HEADER_BYTES_MAX)])))
+        })
+        .collect();
+    let is_of_other_origin = request.header_str("origin").is_some();
+    let url = text(&format!("{}?EIO={version}&transport={transport}", request.path()));
+    format!(
+        r#"{{"headers":{{{}}},"time":"{}","address":"{address}","xdomain":{is_of_other_origin},"secure":{is_secure},"issued":{at},"url":{url},"query":{{"EIO":"{version}","transport":"{transport}"}},"auth":{{}}}}"#,
+        headers.join(","),
+        date(at),
+    )
+    .into()
+}
+
+/// A Unix time in milliseconds as ISO 8601 has it.
+fn date(at: u64) -> String {
+    let (days, ms) = (at / 86_400_000, at % 86_400_000);
+    // Years that begin in March, in eras of 400 years (Hinnant, chrono-compatible low-level date algorithms).
+    let day = days + 719_468;
+    let (era, day) = (day / 146_097, day % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + u64::from(month <= 2);
+    let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
+    format!("{year:04}-{month:02}-{date:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates() {
+        for (at, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_001, "2000-02-29T00:00:00.001Z"),
+            (951_868_799_999, "2000-02-29T23:59:59.999Z"),
+            (1_795_430_491_325, "2026-11-23T10:41:31.325Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(date(at), expected);
+        }
+    }
+}

@@ -1,0 +1,598 @@
+//! Carries out what protocol machines ask for.
+//!
+//! A machine gets the [`Executor`] with each input. What needs an answer at once is a call: subscribe, publish through
+//! the application, take the deliveries of a session. What concerns another machine or a connection is an [`Effect`]:
+//! a value in a queue that the core works off when the machine has returned. So a machine can be run, and tested,
+//! without a core or a driver.
+//!
+//! **Invariants.** Every subscription and publication passes a function of this module or of [`crate::app::Context`].
+//! Nothing here waits, and nothing here knows a protocol.
+
+mod arrivals;
+mod effects;
+pub(crate) mod handshakes;
+pub(crate) mod holds;
+mod identity;
+mod notices;
+mod observe;
+mod recovery;
+mod sessions;
+
+pub(crate) use crate::app::Feeds;
+pub use crate::app::{Alarm, Effect, PollAnswer, ToClient, ToConnection, ToSession};
+use arrivals::Arrivals;
+pub(crate) use stentor_hub::SubscribeOptions;
+
+use crate::access::AccessLog;
+use crate::app::{
+    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, Effects,
+    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id,
+    take_at_once,
+};
+use crate::budget::Budget;
+use crate::encode::{Encoding, Encodings, FeedEvents};
+use crate::http_date::DateClock;
+use crate::identity::Service;
+use crate::identity::{Owner, Sid, Sids};
+use crate::ledger::Pressure;
+use crate::limits::rates::SessionRates;
+use crate::limits::{LimitReached, Slot};
+use crate::metrics::CoreMetrics;
+use crate::millis::{Clock, Millis, part_of};
+use crate::options::{Limits, Options};
+use crate::ports::source_of;
+use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
+use crate::recovery::RecoverableSockets;
+use crate::refusal_log::{Logged, Refusal};
+use crate::settings::Settings;
+use crate::shared::{ControlCommand, Shared};
+use crate::system::System;
+use crate::tracked::Tracked;
+use handshakes::Handshakes;
+use holds::SessionHolds;
+use notices::Notices;
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_frame::{ConnId, Frame};
+use stentor_hub::{CoreId, Disconnect, Emit, Hub, Position, Publication, SessionId, SubscribeError, Topic};
+
+/// Largest input that is accepted while memory is short.
+pub const SMALL_INPUT_BYTES: usize = 16 * 1024;
+/// Bytes that one vectored send takes from an outbox, unless one frame is larger.
+pub const SEND_BYTES_MAX: usize = 256 * 1024;
+/// Frames that one vectored send takes from an outbox.
+pub const SEND_FRAMES_MAX: usize = 512;
+/// Time over which clients of event streams come back after it.
+const RETURN_SPREAD: Duration = Duration::from_secs(1);
+
+/// The applications of a core: the node's, and those of services that have their own, by their place.
+pub struct Apps {
+    /// The node's application.
+    pub node: Box<dyn Application>,
+    /// Applications of services, by their place.
+    pub services: Vec<Option<Box<dyn Application>>>,
+}
+
+/// One core's executor.
+pub struct Executor {
+    /// State that all cores of the node share.
+    pub shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
+    metrics: Arc<CoreMetrics>,
+    /// Facts about the core and its turn, for handlers.
+    pub context: CoreContext,
+    pub(crate) clock: Clock,
+    date: DateClock,
+    /// The core's shard of the hub.
+    pub hub: Tracked<Hub<Encodings>>,
+    apps: Apps,
+    /// Acknowledgements that are awaited.
+    pub acks: Acks,
+    /// Effects that haven't been carried out.
+    pub effects: Effects,
+    pub(crate) sids: Sids,
+    /// Socket.IO sockets that can be recovered.
+    pub recovery: RecoverableSockets,
+    arrivals: Arrivals,
+    /// What sessions hold in the tables of the node, if anything is counted there.
+    holds: Option<SessionHolds>,
+    /// Publications for the node and the broker.
+    pub outlet: Outlet,
+    /// Questions to the authorizer.
+    pub questions: Questions,
+    /// Handshakes of Socket.IO clients, for other servers that ask.
+    pub handshakes: Handshakes,
+    /// The access log.
+    pub access: AccessLog,
+    /// Work that the turn has room for.
+    pub budget: Budget,
+    /// Approximate number of bytes published since sessions were last sent their deliveries.
+    pub published_bytes: usize,
+    /// Above this number, they are sent at once.
+    pub published_bytes_max: usize,
+    /// The node drains: no session begins.
+    pub draining: bool,
+    /// When clients find another process in the place of this one, which drains.
+    pub replaced_at: Option<Instant>,
+    /// All sessions have ended: connections end with their response.
+    pub finishing: bool,
+    /// `None`: nobody is notified.
+    notices: Option<Box<Notices>>,
+    /// Start of the core, also as Unix time in milliseconds. The times of sessions are counted from here.
+    begun: Instant,
+    begun_at_ms: u64,
+}
+
+impl Executor {
+    /// The executor of core number `core`.
+    pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
+        let settings = shared.initial.clone();
+        let options = &settings.options;
+        let feeds = FeedEvents {
+            name: options.engine.feed_event.clone(),
+            as_string: options.engine.feed_as_string,
+            presence: options.rooms.presence.event.clone(),
+        };
+        let deflate = options.deflate;
+        let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
+        let meter = shared.ledger.frames.clone();
+        let encodings = Encodings::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
+        let mut hub = Tracked::new(Hub::new(shared.hub_options(core, options), encodings));
+        let notices = options.notices.clone().map(Notices::new);
+        if notices.as_ref().is_some_and(|notices| notices.wants_topics()) {
+            hub.report_attendance();
+        }
+        let context = CoreContext {
+            now,
+            millis: Clock::new(now).at(now),
+            unix_millis: system.unix_millis,
+            core,
+            seed: shared.seed,
+            heartbeat_interval: options.heartbeat.interval,
+            message_bytes_max: options.limits.message_bytes_max,
+            json_depth_max: options.limits.json_depth_max,
+            keys: options.keys.clone(),
+            pressure: Pressure::None,
+            refusals: Cell::new(0),
+            rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
+            limited: Cell::new(0),
+        };
+        let published_bytes_max = published_bytes_max(&options.limits);
+        let begun_at_ms = (system.unix_millis)(now);
+        Self {
+            clock: Clock::new(context.now),
+            date: DateClock::new(now, begun_at_ms),
+            context,
+            hub,
+            apps,
+            acks: Acks::default(),
+            effects: Effects::default(),
+            sids: Sids::new(system),
+            recovery: RecoverableSockets::new(core, shared.moved.clone()),
+            arrivals: Arrivals::new(shared.ledger.clone()),
+            holds: SessionHolds::new(&shared.limits),
+            questions: Questions::new(
+                options.authorizer.clone(),
+                options.events.clone(),
+                Identities::new(options.authenticator.clone(), shared.seed, shared.ledger.clone()),
+                Tickets::new(core, shared.clone()),
+                options.limits.decisions_max,
+                options.limits.decision_timeout,
+                shared.ledger.clone(),
+            ),
+            handshakes: Handshakes::new(shared.ledger.clone()),
+            access: AccessLog::new(options.access_log, shared.ledger.clone()),
+            outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
+            budget: Budget::new(options.limits.turn_bytes_max),
+            published_bytes: 0,
+            published_bytes_max,
+            draining: false,
+            replaced_at: None,
+            finishing: false,
+            notices,
+            begun: now,
+            begun_at_ms,
+            metrics: shared.metrics[core].clone(),
+            shared,
+            settings,
+        }
+    }
+
+    /// Takes the settings that apply from now on, and gives them to all who have copies.
+    pub fn set_settings(&mut self, settings: Arc<Settings>) {
+        let options = &settings.options;
+        let limits = &options.limits;
+        self.context.message_bytes_max = limits.message_bytes_max;
+        self.context.json_depth_max = limits.json_depth_max;
+        self.context.keys.clone_from(&options.keys);
+        self.budget.bytes_max = limits.turn_bytes_max;
+        self.published_bytes_max = published_bytes_max(limits);
+        self.questions.set_limits(limits.decisions_max, limits.decision_timeout);
+        self.hub.set_limits(self.shared.hub_options(self.context.core, options));
+        if self.options().session_limits != options.session_limits
+            && let Some(rates) = &self.context.rates
+        {
+            rates.borrow_mut().configure(&options.session_limits);
+        }
+        let services = self.apps.services.iter_mut().flatten();
+        for app in services.chain([&mut self.apps.node]) {
+            app.configure(&options.rooms);
+        }
+        self.settings = settings;
+    }
+
+    /// A turn begins.
+    #[inline]
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.context.now = now;
+        self.context.millis = self.clock.at(now);
+        self.budget.begin_turn();
+        // In most turns there is nothing that time changes.
+        if self.hub.untracked().handle_time(now) {
+            self.hub.note_change();
+        }
+    }
+
+    /// The time of this turn.
+    #[inline]
+    pub fn millis(&self) -> Millis {
+        self.context.millis
+    }
+
+    /// The options in force.
+    #[inline]
+    pub fn options(&self) -> &Options {
+        &self.settings.options
+    }
+
+    /// The core's figures.
+    #[inline]
+    pub fn metrics(&self) -> &CoreMetrics {
+        &self.metrics
+    }
+
+    /// Whether a refusal is logged now, and how.
+    pub fn log_refusal(&self, refusal: Refusal, value: &str) -> Option<Logged> {
+        self.shared.refusals.admit(self.context.now, refusal, value)
+    }
+
+    /// How long a client of an event stream should wait that is sent away by a drain: until another process listens in the place
+    /// of this one. The same number gives the same result.
+    pub fn return_delay(&self, number: u64) -> Duration {
+        let now = self.context.now;
+        let left = self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        left + part_of(RETURN_SPREAD, number)
+    }
+
+    /// Whether more has been published than may gather before it leaves.
+    #[inline]
+    pub fn published_much(&self) -> bool {
+        self.published_bytes > self.published_bytes_max
+    }
+
+    /// Counts a session or client that the server ends.
+    pub fn count_disconnect(&self, why: Disconnect) {
+        self.metrics().disconnects[why as usize].add(1);
+    }
+
+    /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted by request.
+    ///
+    /// # Errors
+    /// It may not begin.
+    pub fn count_connection(&mut self, ip: IpAddr) -> Result<Slot, LimitReached> {
+        let (now, source) = (self.context.now, source_of(ip));
+        let limits = &self.shared.limits;
+        let table = limits.connections.as_ref().filter(|_| !self.options().proxies.trusted.contains(ip));
+        if let Some(connections) = table {
+            connections.check(source, now)?;
+        }
+        limits.check_accept(now)?;
+        Ok(table.map_or(Slot::NONE, |connections| connections.hold(source, now)))
+    }
+
+    /// Counts a connection that another node has counted before.
+    pub fn count_adopted(&self, ip: IpAddr) -> Slot {
+        let table = self.shared.limits.connections.as_ref();
+        let table = table.filter(|_| !self.options().proxies.trusted.contains(ip));
+        table.map_or(Slot::NONE, |connections| connections.hold(source_of(ip), self.context.now))
+    }
+
+    /// Counts a connection while it serves a request that a proxy passes on. It isn't a new connection of its client.
+    ///
+    /// # Errors
+    /// The client's address has as many as it may.
+    pub(crate) fn hold_forwarded(&mut self, source: u64, slot: &mut Slot) -> Result<(), LimitReached> {
+        let Some(connections) = &self.shared.limits.connections else { return Ok(()) };
+        if let Err(reached) = connections.check_count(source) {
+            self.metrics.connections_limited.add(1);
+            return Err(reached);
+        }
+        *slot = connections.hold(source, self.context.now);
+        Ok(())
+    }
+
+    /// A connection counts for its address no more.
+    pub fn release_connection(&self, slot: &mut Slot) {
+        if let Some(connections) = &self.shared.limits.connections {
+            connections.release(std::mem::take(slot));
+        }
+    }
+
+    /// Whether one more session may begin at an address. If so, it counts for the address's rate.
+    ///
+    /// # Errors
+    /// It may not.
+    pub(crate) fn check_address(&self, source: u64) -> Result<(), LimitReached> {
+        let Some(sessions) = &self.shared.limits.sessions else { return Ok(()) };
+        self.count_limited(sessions.check(source, self.context.now))
+    }
+
+    /// Counts a session that is refused at a limit.
+    fn count_limited(&self, checked: Result<(), LimitReached>) -> Result<(), LimitReached> {
+        if checked.is_err() {
+            self.metrics.sessions_limited.add(1);
+        }
+        checked
+    }
+
+    /// Bytes beside the sessions, for their limits.
+    pub fn limit_bytes(&self) -> usize {
+        let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
+        rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
+    }
+
+    /// The public id of a session of this core.
+    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
+        public_id(&self.hub, &self.recovery, &self.context, session)
+    }
+
+    /// Changes how publications for a session are written.
+    pub(crate) fn set_encoding(&mut self, session: SessionId, encoding: Encoding) {
+        self.hub.set_format(session, encoding.into());
+    }
+
+    /// Subscribes a session of this core, as its client asks, if it may.
+    ///
+    /// # Errors
+    /// If it may not, or a limit is reached.
+    pub(crate) fn subscribe(
+        &mut self,
+        session: SessionId,
+        topic: &Topic,
+        options: impl Into<SubscribeOptions>,
+        since: Option<Position>,
+    ) -> Result<(), NotSubscribed> {
+        let Self { questions, context, hub, recovery, .. } = self;
+        let client = || asking(hub, recovery, context, session);
+        questions.authorize(context.now, session, client, Access::Subscribe(topic), true)?;
+        hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
+        questions.identities.grant(session, topic);
+        Ok(())
+    }
+
+    /// Asks whether a client may connect to a namespace, and prepares the rooms that it joins then.
+    ///
+    /// # Errors
+    /// Why not, or that it isn't known yet.
+    pub(crate) fn authorize_connect(
+        &mut self,
+        identity: Option<&Identity>,
+        namespace: &str,
+    ) -> Result<(), Refused> {
+        let now = self.context.now;
+        self.questions.authorize_connect(now, identity, namespace)?;
+        let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
+        let prepared = rooms.filter(|room| room.namespace() == namespace);
+        let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));
+        // All of them are prepared at a time.
+        prepared.fold(Ok(()), Result::and)
+    }
+
+    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. Where it isn't known
+    /// yet whether it may, it is subscribed later, and what its client sends waits.
+    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { mut keys, options }: Feeds) {
+        let mut refused = None;
+        keys.retain(|key| {
+            if refused.is_some() {
+                return false;
+            }
+            match self.subscribe(session, &Topic::Feed(key.clone()), options, None) {
+                Ok(()) => false,
+                Err(NotSubscribed::Pending) => true,
+                Err(error) => {
+                    refused = Some(error);
+                    false
+                }
+            }
+        });
+        if let Some(error) = refused {
+            self.close(session, disconnect_for(&error));
+        } else if !keys.is_empty() {
+            let client = self.owner_of(session).and_then(Owner::client);
+            self.questions.keep_feeds(session, Feeds { keys, options }, client);
+        }
+    }
+
+    /// Continues with what has waited for a decision on a connection: answers to handled messages, and feeds of a first request.
+    pub fn resume_kept(&mut self, conn: ConnId) {
+        let answers = self.questions.take_answers(conn);
+        if !answers.is_empty() {
+            self.questions.forget(conn);
+        }
+        for (session, answer, result) in answers {
+            let Some(encoding) = self.encoding_of(session) else { continue };
+            let scope = HandlerScope { encoding, ..HandlerScope::default() };
+            self.notify_app(scope, |_, ctx| answer(ctx, session, result));
+        }
+        if let Some((session, feeds)) = self.questions.take_feeds(conn) {
+            self.asking(conn, |ex| {
+                ex.subscribe_feeds(session, feeds);
+                ex.questions.settle();
+            });
+        }
+    }
+
+    /// Hands the deliveries of a session to `each`, in order, up to these limits. They are in flight then, until
+    /// [`Hub::handle_sent`].
+    #[inline]
+    pub fn take(
+        &mut self,
+        session: SessionId,
+        bytes_max: usize,
+        frames_max: usize,
+        mut each: impl FnMut(&Publication<Frame>, &Frame),
+    ) {
+        self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
+    }
+
+    /// The number of messages to other cores and nodes since the start. It shows whether handling an input produced any.
+    #[inline]
+    pub fn dispatches(&self) -> u64 {
+        self.hub.dispatches() + self.outlet.count()
+    }
+
+    /// The home core of a topic.
+    pub fn core_of(&self, topic: &Topic) -> CoreId {
+        self.hub.core_of(topic)
+    }
+
+    /// Whether deliveries of a session are pending.
+    #[inline]
+    pub fn has_pending(&self, session: SessionId) -> bool {
+        self.hub.has_pending(session)
+    }
+
+    /// Appends all pending deliveries of a session to what leaves for it now.
+    pub(crate) fn take_at_once(&mut self, session: SessionId, out: &mut Vec<u8>) {
+        take_at_once(&mut self.hub, session, out);
+    }
+
+    /// Takes all pending deliveries of a session, unless they are more than [`AT_ONCE_BYTES_MAX`].
+    pub fn take_if_few(&mut self, session: SessionId) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX {
+            self.take_at_once(session, &mut out);
+        }
+        out
+    }
+
+    /// Sends an event to a socket that can be recovered. Returns whether it is one.
+    pub fn send_recoverable(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) -> bool {
+        let Some(Owner::Socket(slot)) = self.hub.tag(session).map(Owner::of_tag) else { return false };
+        let Some(room) = self.recovery.room_of(slot) else { return false };
+        let (now, data) = (self.context.now, arguments.to_data());
+        self.hub.handle_send(now, &[session], room, Some(name.into()), data, false);
+        true
+    }
+
+    /// Draws the id of a client of this core.
+    pub(crate) fn draw_sid(&mut self) -> Sid {
+        self.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
+    }
+
+    /// Reports to the core, from any thread, where the session is that a request on `conn` names.
+    pub(crate) fn when_located(&self, conn: ConnId) -> Done<Location> {
+        let (shared, core) = (self.shared.clone(), self.context.core);
+        Done::new(move |location| {
+            let location = location.unwrap_or(Location::Unknown);
+            // If the inbox is full, the request times out.
+            let _ = shared.inboxes[core].put(ControlCommand::Located(conn, location));
+        })
+    }
+
+    /// The application behind the server has replied to an event. If its client has gone, others still receive what is for them.
+    pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
+        let Some(reply) = self.questions.reply(number, reply) else { return };
+        for EventEmit { rooms, event, data, .. } in reply.emit {
+            let Some(rooms) = rooms else { continue };
+            self.published_bytes += data.len() + ENVELOPE_BYTES;
+            let (hub, now) = (&mut self.hub, self.context.now);
+            self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
+        }
+    }
+
+    /// Whether another node of the cluster has drawn an id.
+    pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
+        self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
+    }
+
+    /// Whether an input of this size is too large for the remaining memory.
+    #[inline]
+    pub(crate) fn is_too_large_now(&self, bytes: usize) -> bool {
+        bytes > SMALL_INPUT_BYTES && self.is_memory_short()
+    }
+
+    /// Whether the budget is nearly used.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.shared.ledger.pressure() > Pressure::None
+    }
+
+    /// The application of a service.
+    pub(crate) fn app_of(&self, service: Service) -> &dyn Application {
+        let other = service.place().and_then(|place| self.apps.services.get(place)?.as_ref());
+        &**other.unwrap_or(&self.apps.node)
+    }
+
+    /// Calls the application where nobody can be answered at once.
+    pub fn notify_app<R>(
+        &mut self,
+        scope: HandlerScope<'_>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        self.call_app(scope, &mut Vec::new(), call)
+    }
+
+    /// Calls the application. Its answers to `scope.session` are appended to `out`.
+    #[inline(always)] // A call would copy the scope once more.
+    pub(crate) fn call_app<R>(
+        &mut self,
+        scope: HandlerScope<'_>,
+        out: &mut Vec<u8>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        let place = scope.service.place();
+        let prefix = place.and_then(|place| self.settings.options.prefix(place)).map(|(prefix, _)| prefix);
+        let other = place.and_then(|place| self.apps.services.get_mut(place)?.as_mut());
+        let app = other.unwrap_or(&mut self.apps.node);
+        let due_before = self.hub.due();
+        let mut ctx = Context {
+            hub: &mut self.hub,
+            out,
+            scope,
+            prefix,
+            recovery: &self.recovery,
+            acks: &mut self.acks,
+            effects: &mut self.effects,
+            core: &self.context,
+            outlet: &mut self.outlet,
+            questions: &mut self.questions,
+            budget: &mut self.budget,
+            published_bytes: 0,
+        };
+        let result = call(&mut **app, &mut ctx);
+        self.published_bytes += ctx.published_bytes;
+        self.budget.count_deliveries(self.hub.due() - due_before);
+        result
+    }
+}
+
+/// Bytes published after which sessions are sent what they are owed.
+fn published_bytes_max(limits: &Limits) -> usize {
+    limits.send_buffer_bytes_max / 4
+}
+
+/// The reason to end a session whose subscription is refused.
+fn disconnect_for(error: &NotSubscribed) -> Disconnect {
+    match error {
+        NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => Disconnect::BadRequest,
+        NotSubscribed::Limit(SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys) => {
+            Disconnect::Overloaded
+        }
+        // It may be allowed soon: the client reconnects.
+        NotSubscribed::Pending => Disconnect::Overloaded,
+        NotSubscribed::Denied(denial) if denial.retry => Disconnect::Overloaded,
+        NotSubscribed::Denied(_) => Disconnect::NotAllowed,
+    }
+}

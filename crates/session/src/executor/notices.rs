@@ -1,0 +1,100 @@
+//! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it began, when its
+//! identity is known; one that ends within that turn isn't reported at all.
+//!
+//! **Bounds.** One entry per session. What waits is from one turn.
+
+use super::Executor;
+use crate::ports::network_of;
+use crate::ports::{Notice, NoticeSink, PublicId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use stentor_hub::{Attendance, SessionId, Topic};
+
+/// A core's notices.
+pub(crate) struct Notices {
+    sink: Arc<dyn NoticeSink>,
+    /// Sessions that have begun in this turn.
+    opened: Vec<SessionId>,
+    /// Sessions that were reported.
+    known: HashMap<SessionId, (PublicId, Box<str>)>,
+}
+
+impl Notices {
+    pub(crate) fn new(sink: Arc<dyn NoticeSink>) -> Box<Self> {
+        Box::new(Self { sink, opened: Vec::new(), known: HashMap::new() })
+    }
+
+    pub(crate) fn wants_topics(&self) -> bool {
+        self.sink.wants_topics()
+    }
+
+    /// A session has begun.
+    pub(super) fn opened(&mut self, session: SessionId) {
+        self.opened.push(session);
+    }
+}
+
+impl Executor {
+    /// A session ends. Its identity is still known.
+    pub(crate) fn report_end(&mut self, session: SessionId) {
+        let Some(notices) = &mut self.notices else { return };
+        notices.opened.retain(|opened| *opened != session);
+        if let Some((id, namespace)) = notices.known.remove(&session) {
+            let identity = self.questions.identities.get(session).map(|identity| &**identity);
+            notices.sink.notify(&Notice::Disconnected { session: id, namespace: &namespace, identity });
+        }
+    }
+
+    /// A session goes on elsewhere: it doesn't end.
+    pub(crate) fn report_departure(&mut self, session: SessionId) {
+        if let Some(notices) = &mut self.notices {
+            notices.known.remove(&session);
+        }
+    }
+
+    /// Sessions that have begun and weren't reported yet.
+    pub(crate) fn take_opened(&mut self) -> Vec<SessionId> {
+        self.notices.as_mut().map(|notices| std::mem::take(&mut notices.opened)).unwrap_or_default()
+    }
+
+    /// Reports a session that has begun, in a namespace.
+    pub(crate) fn report_begin(&mut self, session: SessionId, protocol: &'static str, namespace: &str) {
+        let id = self.public_id(session);
+        let address = self.hub.source(session).map(|(source, _)| network_of(source));
+        let Some(notices) = &mut self.notices else { return };
+        notices.known.insert(session, (id, namespace.into()));
+        let identity = self.questions.identities.get(session).map(|identity| &**identity);
+        let address = address.as_deref();
+        notices.sink.notify(&Notice::Connected { session: id, identity, protocol, namespace, address });
+    }
+
+    /// Reports subscriptions.
+    pub(crate) fn report_attendance(&mut self) {
+        if self.notices.is_none() {
+            return;
+        }
+        let all = self.hub.untracked().take_attendance();
+        let Some(notices) = &self.notices else { return };
+        let is_reported = |topic: &Topic| match topic {
+            Topic::Feed(_) => true,
+            Topic::Room(room) => !room.is_all_members(),
+            Topic::Presence(_) => false,
+        };
+        for change in &all {
+            match change {
+                Attendance::Subscribed(session, topic) if is_reported(topic) => {
+                    let Some((id, _)) = notices.known.get(session).cloned() else { continue };
+                    let identity = self.questions.identities.get(*session).map(|identity| &**identity);
+                    notices.sink.notify(&Notice::Subscribed { session: id, identity, topic });
+                }
+                Attendance::Occupied(topic) if is_reported(topic) => {
+                    notices.sink.notify(&Notice::Occupied(topic));
+                }
+                Attendance::Vacated(topic) if is_reported(topic) => {
+                    notices.sink.notify(&Notice::Vacated(topic));
+                }
+                _ => {}
+            }
+        }
+    }
+}

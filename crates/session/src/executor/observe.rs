@@ -1,0 +1,39 @@
+//! What operators see.
+
+use super::Executor;
+use crate::ports::SessionDetails;
+use crate::ports::network_of;
+use std::time::Instant;
+use stentor_hub::SessionId;
+
+impl Executor {
+    /// What is known of a session, for operators.
+    pub(crate) fn details(&self, session: SessionId) -> SessionDetails {
+        let (user, info) = self.who_is(session);
+        let source = self.hub.source(session);
+        SessionDetails {
+            user,
+            info,
+            address: source.map(|(source, _)| network_of(source)),
+            since: source.map(|(_, opened_at)| self.begun_at_ms / 1_000 + u64::from(opened_at)),
+            send_buffer_bytes: self.hub.pending_bytes_of(session),
+        }
+    }
+
+    /// Records how long the sampled deliveries took that are with the kernel now. `clock` returns the time.
+    #[inline]
+    pub fn record_latencies(&mut self, clock: fn() -> Instant) {
+        if self.hub.has_sampled() {
+            self.record_sampled(clock());
+        }
+    }
+
+    #[inline(never)]
+    fn record_sampled(&mut self, now: Instant) {
+        // A virtual clock may be ahead.
+        let now = self.context.now.max(now);
+        for taken_at in self.hub.untracked().drain_sampled() {
+            self.metrics.record_delivery(now.saturating_duration_since(taken_at));
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! How sessions begin and end.
+
+use super::Executor;
+use crate::encode::Encoding;
+use crate::identity::Owner;
+use stentor_frame::ConnId;
+use stentor_hub::SessionId;
+
+impl Executor {
+    /// Opens a session. `source` is a number for its client's address.
+    pub(crate) fn open_session(&mut self, encoding: Encoding, owner: Owner, source: u64) -> SessionId {
+        let session = self.hub.handle_open(encoding.into(), owner.to_tag());
+        self.count_session(session, source);
+        session
+    }
+
+    /// How the messages of a session are written.
+    #[inline]
+    pub fn encoding_of(&self, session: SessionId) -> Option<Encoding> {
+        self.hub.format(session).map(Encoding::from)
+    }
+
+    /// The owner of a session.
+    #[inline]
+    pub fn owner_of(&self, session: SessionId) -> Option<Owner> {
+        self.recovery.owner(self.hub.tag(session)?)
+    }
+
+    /// Runs `handle`, which handles input of a connection. The connection waits for the questions that come up meanwhile.
+    #[inline]
+    pub fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
+        self.questions.set_asker(Some(conn));
+        let result = handle(self);
+        self.questions.set_asker(None);
+        result
+    }
+
+    /// Counts a session of an address, which has begun.
+    pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
+        // Full seconds of the clock, not of the core's life, so that the sum in `details` is the second that it was.
+        let alive_ms = self.context.now.saturating_duration_since(self.begun).as_millis();
+        let opened_at = (u128::from(self.begun_at_ms % 1_000) + alive_ms) / 1_000;
+        self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
+        if let Some(holds) = &mut self.holds {
+            holds.open(&self.shared.limits, session, source, self.context.now);
+        }
+        if let Some(rates) = &self.context.rates {
+            rates.borrow_mut().open(session);
+        }
+        if let Some(notices) = &mut self.notices {
+            notices.opened(session);
+        }
+    }
+
+    /// Closes a session.
+    pub fn close_session(&mut self, session: SessionId) {
+        self.report_end(session);
+        self.questions.close(session);
+        if let Some(holds) = &mut self.holds
+            && self.hub.tag(session).is_some()
+        {
+            holds.close(&self.shared.limits, session);
+        }
+        self.hub.handle_close(session);
+    }
+}

@@ -1,0 +1,64 @@
+//! Sockets that have come from other nodes, for all cores.
+
+use crate::identity::Sid;
+use crate::ports::PublicId;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use stentor_hub::{CoreId, SessionId};
+
+/// The sockets that have come from other nodes. Neither their `pid`s nor their ids say on which core they are.
+#[derive(Default)]
+pub struct MovedSockets {
+    count: AtomicUsize,
+    sockets: Mutex<Sockets>,
+}
+
+#[derive(Default)]
+struct Sockets {
+    by_id: HashMap<PublicId, (CoreId, SessionId)>,
+    by_pid: HashMap<Sid, CoreId>,
+}
+
+impl MovedSockets {
+    fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A socket comes, and has this id, unless another client waits for it as well.
+    pub fn expect(&self, id: PublicId, core: CoreId, session: SessionId) {
+        let sockets = &mut *self.sockets();
+        sockets.by_id.entry(id).or_insert((core, session));
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
+    }
+
+    /// A socket has come.
+    pub fn insert(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
+        let sockets = &mut *self.sockets();
+        sockets.by_id.insert(id, (core, session));
+        sockets.by_pid.insert(pid, core);
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn remove(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
+        let sockets = &mut *self.sockets();
+        // It may have come again.
+        if sockets.by_id.get(&id) == Some(&(core, session)) {
+            sockets.by_id.remove(&id);
+            sockets.by_pid.remove(&pid);
+        }
+        self.count.store(sockets.by_id.len(), Ordering::SeqCst);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn find(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
+        if self.is_empty() { None } else { self.sockets().by_id.get(&id).copied() }
+    }
+
+    pub(crate) fn core_of(&self, pid: Sid) -> Option<CoreId> {
+        if self.is_empty() { None } else { self.sockets().by_pid.get(&pid).copied() }
+    }
+}

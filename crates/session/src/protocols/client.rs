@@ -1,0 +1,342 @@
+//! The common part of all client sessions that outlive their connections.
+//!
+//! ```text
+//!  messages ──────► queue ──┐                   ┌─► one answer (a poll), which ends with it
+//!  publications ──► hub ────┴─► flush ──────────┼─► an answer that goes on (a stream)
+//!                                               └─► a WebSocket
+//! ```
+//!
+//! **Invariants.** A client ends once: its sessions at once, then the connection that carries it is told; a client
+//! that comes later is told for a while. `queue` holds records only until the next flush while a WebSocket carries the
+//! client.
+
+use crate::app::{Message, Sent};
+use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
+use crate::identity::{ClientId, End, Service, Sid};
+use crate::ledger::{Held, Holding};
+use crate::millis::Millis;
+use crate::model::{ConnId, CoreId, Disconnect, Frame, SessionId, TimerId};
+
+/// Bytes of publications in one answer to a poll, unless one is larger by itself.
+pub(crate) const POLL_BYTES_MAX: usize = 1 << 20;
+/// Publications in one answer to a poll.
+pub(crate) const POLL_FRAMES_MAX: usize = 1_024;
+
+/// The connection that carries a client's packets now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActiveTransport {
+    /// None: a poll is awaited.
+    None,
+    /// The answer to a request that waits.
+    Poll(ConnId),
+    /// An answer that goes on.
+    Stream(ConnId),
+    /// A WebSocket.
+    WebSocket(ConnId),
+}
+
+impl ActiveTransport {
+    /// The connection.
+    #[inline]
+    pub fn conn(self) -> Option<ConnId> {
+        match self {
+            Self::None => None,
+            Self::Poll(conn) | Self::Stream(conn) | Self::WebSocket(conn) => Some(conn),
+        }
+    }
+}
+
+/// How an input continues after a message or packet, or after all that was handled of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The next message is handled.
+    Continue,
+    /// Nothing that follows is handled.
+    Stop,
+    /// The client moves to another core, where this packet is handled again.
+    Migrate(CoreId),
+    /// The rest waits; the packet is handled again when it is known whether the client may do what it asks for.
+    Wait,
+    /// The rest waits for the next turn.
+    Yield,
+}
+
+impl Flow {
+    pub(crate) fn if_continues(continues: bool) -> Self {
+        if continues { Self::Continue } else { Self::Stop }
+    }
+}
+
+/// What the core knows of the connection that carries a client, when a timeout is handled.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransportStatus {
+    /// The kernel has taken bytes since the last look.
+    pub progressed: bool,
+    /// Something is in flight.
+    pub in_flight: bool,
+    /// The server has paused reading, so it can't see what the client sends.
+    pub paused_by_server: bool,
+}
+
+impl TransportStatus {
+    /// When a response that is sent must have ended or made progress; `None`: it has made none until now. Slow is not dead.
+    pub fn idle_deadline(self, ex: &Executor) -> Option<Millis> {
+        let is_alive = !self.in_flight || self.progressed;
+        is_alive.then(|| ex.millis().after(ex.options().limits.idle_timeout))
+    }
+}
+
+/// The timer of a client, which only the core sets.
+#[derive(Clone, Copy)]
+pub struct ClientTimer {
+    /// The driver's number of the timer.
+    pub id: TimerId,
+    /// The time for which the timer is set. It may fire a little later.
+    pub at: Millis,
+}
+
+/// The state that all clients have.
+pub struct ClientState {
+    /// The id that the client knows.
+    pub sid: Sid,
+    /// Set by the table.
+    pub id: ClientId,
+    /// The connection that carries the client.
+    pub transport: ActiveTransport,
+    /// Packets or messages that wait to be sent, as the encoding of the client's sessions writes them.
+    pub queue: Vec<u8>,
+    /// A number for the address of its first connection.
+    pub source: u64,
+    /// When something was last received.
+    pub(crate) alive_at: Millis,
+    /// When the next heartbeat, the answer to the last one, or the next request is due.
+    pub(crate) due_at: Millis,
+    /// It has ended, but for the next request, which is answered with the end.
+    pub ended: bool,
+    /// It has ended, and nobody finds it any more.
+    pub removed: bool,
+    /// The client has ended and may reconnect at once.
+    pub(crate) may_reconnect: bool,
+    /// Memory held besides the client itself.
+    pub holding: Holding,
+    /// The timer that is set.
+    pub timer: Option<ClientTimer>,
+}
+
+impl ClientState {
+    pub(crate) fn new(
+        sid: Sid,
+        source: u64,
+        transport: ActiveTransport,
+        now: Millis,
+        due_at: Millis,
+    ) -> Self {
+        Self {
+            sid,
+            id: ClientId::NONE,
+            transport,
+            queue: Vec::new(),
+            source,
+            alive_at: now,
+            due_at,
+            ended: false,
+            removed: false,
+            may_reconnect: false,
+            holding: Holding::default(),
+            timer: None,
+        }
+    }
+
+    /// The client ends, for this reason. Returns whether it hadn't ended before.
+    pub(crate) fn begin_end(&mut self, ex: &Executor, end: End) -> bool {
+        if self.ended {
+            return false;
+        }
+        if let End::Because(why) = end {
+            ex.count_disconnect(why);
+        }
+        self.ended = true;
+        self.may_reconnect = end.may_reconnect();
+        true
+    }
+
+    /// Bytes held besides the client, by [`crate::ledger::HOLDING_CLASSES`].
+    pub fn held(&self, attachments: usize) -> Held {
+        [0, 0, 0, attachments, 0, self.queue.capacity()]
+    }
+}
+
+/// A client session that outlives its connections.
+pub trait Client {
+    /// The part of the state that all clients have.
+    fn state(&self) -> &ClientState;
+    /// The same, to change it.
+    fn state_mut(&mut self) -> &mut ClientState;
+    /// The same, of a client that is removed.
+    fn into_state(self) -> ClientState
+    where
+        Self: Sized;
+
+    /// Bytes that each client is counted with besides its own size.
+    fn beside() -> usize
+    where
+        Self: Sized,
+    {
+        0
+    }
+
+    /// Calls `each` with each session of the client.
+    fn each_session(&self, each: &mut dyn FnMut(SessionId));
+
+    /// The service by which the client came in.
+    fn service(&self) -> Service {
+        Service::default()
+    }
+
+    /// The client's session in a namespace.
+    fn session_in(&self, namespace: &str) -> Option<SessionId>;
+
+    /// The namespace of a session.
+    fn namespace_of(&self, _session: SessionId) -> Option<&str> {
+        Some("/")
+    }
+
+    /// The id by which the client knows a session, if that isn't its public id.
+    fn id_of(&self, _session: SessionId) -> Option<String> {
+        None
+    }
+
+    /// Bytes of a packet with missing attachments.
+    fn attachment_bytes(&self) -> usize {
+        0
+    }
+
+    /// Close code and reason of a client that has ended.
+    fn closed(&self) -> Option<(u16, &str)> {
+        None
+    }
+
+    /// Sets the close code and the reason, if the client's protocol has a place for them.
+    fn set_closed(&mut self, _code: u16, _reason: &str) {}
+
+    /// Handles a message on a WebSocket that carries the client, or wants to. Answers are appended to `out`.
+    fn handle_frame(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> Flow;
+
+    /// The time at which something is due.
+    fn poll_timeout(&self) -> Millis;
+
+    /// Whether something is due before the timer fires.
+    fn is_due_earlier(&self) -> bool {
+        self.state().timer.is_none_or(|timer| self.poll_timeout().is_before(timer.at))
+    }
+
+    /// Handles everything that is due.
+    fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus);
+
+    /// Drops the state that the client has for a connection that has ended and doesn't carry it.
+    fn forget_connection(&mut self, _conn: ConnId) {}
+
+    /// A connection that names the client has ended; `unsent`: with something that the kernel hasn't taken.
+    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, unsent: bool) {
+        self.forget_connection(conn);
+        let is_carrier = self.state().transport.conn() == Some(conn);
+        if is_carrier {
+            self.state_mut().transport = ActiveTransport::None;
+        }
+        if is_carrier || unsent {
+            self.end(ex, End::Gone);
+        }
+    }
+
+    /// The response that carried the client is whole.
+    fn handle_response_end(&mut self, _ex: &mut Executor) {
+        self.state_mut().transport = ActiveTransport::None;
+    }
+
+    /// Sends a message to one session, outside the handling of the client's own messages.
+    fn send(&mut self, ex: &mut Executor, session: SessionId, what: &Sent);
+
+    /// Keeps encoded messages until they can be sent.
+    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]);
+
+    /// Ends the client if too much waits for it after a flush. `is_in_flight`: its connection sends.
+    fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool);
+
+    /// Handles that the kernel has taken all that was sent. Returns whether more waits.
+    fn handle_sent(&mut self, ex: &mut Executor) -> bool {
+        let mut has_more = !self.state().queue.is_empty();
+        self.each_session(&mut |session| has_more |= ex.hub.handle_sent(session));
+        has_more
+    }
+
+    /// Moves what waits for the client, and the deliveries of its sessions, into `frames`.
+    fn take_frames(&mut self, ex: &mut Executor, frames: &mut Vec<Frame>) {
+        if !self.state().queue.is_empty() {
+            frames.push(Frame::owned(self.take_queue()));
+        }
+        self.each_session(&mut |session| {
+            ex.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| frames.push(frame.clone()));
+        });
+    }
+
+    /// Takes all records and deliveries of a polling client, as records.
+    fn take_records(&mut self, ex: &mut Executor) -> Vec<u8> {
+        let mut records = self.take_queue();
+        self.each_session(&mut |session| {
+            ex.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
+                records.extend_from_slice(&frame.bytes());
+            });
+        });
+        records
+    }
+
+    /// Ends the client: first its sessions, then the connection that carries it.
+    fn end(&mut self, ex: &mut Executor, end: End);
+
+    /// Ends one session for a reason of ours.
+    fn end_session(&mut self, ex: &mut Executor, _session: SessionId, why: Disconnect) {
+        self.end(ex, End::Because(why));
+    }
+
+    /// Ends the client and its connection because the application wants it so.
+    fn close(&mut self, ex: &mut Executor) {
+        self.end(ex, End::Because(Disconnect::ClosedByApplication));
+    }
+
+    /// Takes all waiting records.
+    fn take_queue(&mut self) -> Vec<u8> {
+        let queue = std::mem::take(&mut self.state_mut().queue);
+        let held = self.state().held(self.attachment_bytes());
+        self.state_mut().holding.lower(held);
+        queue
+    }
+
+    /// Charges the memory that the client holds now. Returns the increase in bytes.
+    fn charge(&mut self, ex: &Executor) -> usize {
+        let held = self.state().held(self.attachment_bytes());
+        self.state_mut().holding.set(&ex.shared.ledger, held)
+    }
+
+    /// Charges the memory that the client holds now, after its own input. Ends it if it grows to more than a small input
+    /// while memory is short.
+    fn weigh(&mut self, ex: &mut Executor) {
+        let grown = self.charge(ex);
+        let state = self.state();
+        if grown > 0 && !state.ended && ex.is_too_large_now(state.holding.bytes()) {
+            ex.metrics().inputs_refused.add(1);
+            ex.end_client(state.id, End::Because(Disconnect::Overloaded));
+        }
+    }
+
+    /// Marks the client as removed from the index of clients.
+    fn remove(&mut self, ex: &mut Executor) {
+        self.state_mut().removed = true;
+        ex.push(Effect::Client(self.state().id, ToClient::Remove));
+    }
+}

@@ -1,0 +1,239 @@
+//! Engine.IO, protocols 4 and 3: clients that poll, that a WebSocket carries, or that move from the one to the other.
+//!
+//! ```text
+//!  GET without sid ──► polling ─── WebSocket: 2probe, 3probe, 5 ───┐
+//!                        │                                         ▼
+//!  WebSocket without sid ┼─────────────────────────────────► on a WebSocket
+//!                        │                                         │
+//!                        └──► ended: 1, 6, silence, a fault ◄──────┘
+//! ```
+//!
+//! [`requests`] handles requests, [`packets`] packets, [`client`] frames, timeouts and the end, and [`payload`] writes the
+//! bodies of polls. Socket.IO is in [`super::socketio`]. Behaviours that public suites expect follow engine.io 6: a
+//! second poll ends the client, an aborted poll too.
+
+mod client;
+mod heartbeat;
+mod packets;
+mod payload;
+mod requests;
+
+pub(crate) use requests::{handle_body, handle_request};
+
+use super::client::{ActiveTransport, Client as _, ClientState};
+use super::response::{Response, ResponseContext, ResponseState};
+use super::socketio::SocketIo;
+use crate::encode::{Encoding, EngineFraming};
+use crate::executor::{Executor, Feeds, PollAnswer};
+use crate::identity::{ClientId, Sid};
+use crate::message::Envelope;
+use crate::millis::Millis;
+use crate::model::{ConnId, SessionId};
+use stentor_wire::engineio::Version;
+
+/// How a client moves from polling to a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The WebSocket.
+    pub conn: ConnId,
+    /// The client has sent its probe and been answered.
+    pub answered: bool,
+    /// When polls are released again, so that the client can stop polling.
+    pub release_at: Millis,
+    /// The deadline for the upgrade.
+    pub until: Millis,
+}
+
+/// What the messages of a client mean.
+pub(crate) enum ApplicationProtocol {
+    /// Nothing yet, or nothing any more.
+    None,
+    /// Messages for the application.
+    Plain {
+        session: SessionId,
+        envelope: Envelope,
+    },
+    SocketIo(Box<SocketIo>),
+}
+
+impl ApplicationProtocol {
+    fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let (plain, sockets) = match self {
+            Self::None => (None, [].as_slice()),
+            Self::Plain { session, .. } => (Some(*session), [].as_slice()),
+            Self::SocketIo(io) => (None, io.sockets()),
+        };
+        plain.into_iter().chain(sockets.iter().map(|socket| socket.session))
+    }
+}
+
+/// A poll that waits for packets.
+pub struct Poll {
+    pub(crate) client: ClientId,
+    version: Version,
+    state: ResponseState,
+    /// The `Origin` to answer with.
+    pub origin: Option<Box<str>>,
+    /// The number of the callback that a script is to call.
+    pub(crate) jsonp: Option<u32>,
+    /// The client can't read bytes.
+    pub(crate) base64: bool,
+    /// The client reads text as engine.io-client 1.x does.
+    is_client_1: bool,
+}
+
+impl Response for Poll {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn client(&self) -> Option<ClientId> {
+        Some(self.client)
+    }
+
+    /// Without the poll itself: a charge of its own would take more memory than that.
+    fn held_bytes(&self) -> usize {
+        self.origin.as_deref().map_or(0, str::len)
+    }
+
+    fn answer(&mut self, cx: &mut ResponseContext<'_>, answer: PollAnswer, out: &mut Vec<u8>) {
+        if self.state.is_whole {
+            return;
+        }
+        let date = cx.ex.date();
+        match (answer, &mut cx.client) {
+            (PollAnswer::Pending, Some(client)) => {
+                let records = client.take_records(cx.ex);
+                if records.is_empty() {
+                    return;
+                }
+                client.handle_response_end(cx.ex);
+                payload::write_answer(out, date, self, &records, &[]);
+            }
+            (PollAnswer::Pending | PollAnswer::Heartbeat, _) => return,
+            (PollAnswer::Records(records), _) => {
+                self.state.keep_alive &= !cx.ex.draining;
+                payload::write_answer(out, date, self, &records, &[]);
+            }
+            (PollAnswer::Unavailable, _) => {
+                self.state.keep_alive &= !cx.ex.draining;
+                payload::write_unavailable(out, date, self);
+            }
+        }
+        self.state.is_whole = true;
+    }
+}
+
+/// A client of Engine.IO.
+pub struct Client {
+    state: ClientState,
+    pub(crate) version: Version,
+    pub(crate) is_socketio: bool,
+    /// The client said in its handshake that it can't read bytes in answers to polls.
+    pub(crate) base64: bool,
+    /// The WebSocket to which the client is about to move.
+    pub probe: Option<Probe>,
+    /// A ping is out, and hasn't been answered (protocol 4).
+    pinged_at: Option<Millis>,
+    pub(crate) application: ApplicationProtocol,
+}
+
+/// What a client takes with it to another core. Its sockets are still to come, and its timers begin anew.
+pub struct MigratedClient {
+    pub(crate) sid: Sid,
+    source: u64,
+    version: Version,
+    base64: bool,
+    queue: Vec<u8>,
+    feeds: Option<Box<Feeds>>,
+}
+
+impl Client {
+    fn new(ex: &Executor, sid: Sid, source: u64, transport: ActiveTransport, version: Version) -> Self {
+        let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
+        let due_at = match version {
+            Version::V4 => now.after(heartbeat.interval),
+            // The client pings.
+            Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
+        };
+        Self {
+            state: ClientState::new(sid, source, transport, now, due_at),
+            version,
+            is_socketio: false,
+            base64: false,
+            probe: None,
+            pinged_at: None,
+            application: ApplicationProtocol::None,
+        }
+    }
+
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.application.sessions()
+    }
+
+    /// The state of Socket.IO, if the client speaks it.
+    pub fn socketio(&self) -> Option<&SocketIo> {
+        if let ApplicationProtocol::SocketIo(io) = &self.application { Some(io) } else { None }
+    }
+
+    pub(crate) fn socketio_mut(&mut self) -> Option<&mut SocketIo> {
+        if let ApplicationProtocol::SocketIo(io) = &mut self.application { Some(io) } else { None }
+    }
+
+    /// How publications and messages of plain sessions are written.
+    pub fn envelope(&self) -> Envelope {
+        if let ApplicationProtocol::Plain { envelope, .. } = self.application {
+            envelope
+        } else {
+            Envelope::SocketIo
+        }
+    }
+
+    /// How packets are framed now.
+    pub(crate) fn framing(&self) -> EngineFraming {
+        match (self.state.transport, self.version) {
+            (ActiveTransport::WebSocket(_), Version::V4) => EngineFraming::V4,
+            (ActiveTransport::WebSocket(_), Version::V3) => EngineFraming::V3,
+            (ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_), _) => {
+                EngineFraming::Record
+            }
+        }
+    }
+
+    /// The encoding of the sessions of this client. With `recovers`, disconnected clients get what they missed.
+    fn encoding(&self, recovers: bool) -> Encoding {
+        Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
+    }
+
+    /// Whether the client polls, and hasn't ended.
+    fn is_polling(&self) -> bool {
+        !matches!(self.state.transport, ActiveTransport::WebSocket(_)) && !self.state.ended
+    }
+
+    /// Leaves for another core.
+    pub fn migrate(self) -> MigratedClient {
+        let feeds = match self.application {
+            ApplicationProtocol::SocketIo(io) => io.into_feeds(),
+            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
+        };
+        let ClientState { sid, source, queue, .. } = self.state;
+        MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds }
+    }
+
+    /// Continues a client that comes from another core.
+    pub fn arrived(ex: &Executor, migrated: MigratedClient) -> Self {
+        let MigratedClient { sid, source, version, base64, queue, feeds } = migrated;
+        let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
+        let mut client = Self::new(ex, sid, source, ActiveTransport::None, version);
+        client.is_socketio = true;
+        client.base64 = base64;
+        client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
+        client.state.queue = queue;
+        client.charge(ex);
+        client
+    }
+}

@@ -1,0 +1,554 @@
+//! HTTP/1.1 connections: requests in order, one at a time, until one becomes something else. What each request is
+//! answered with is in [`routes`].
+//!
+//! Input is handled where it lies; only the rest of it is kept, and an idle connection keeps nothing. Each request gets
+//! exactly one response, also where its body turns out to be too large or broken after that: then the connection ends.
+//!
+//! Pipelined requests wait while an earlier one waits for something, or while responses aren't read: those that have
+//! been read in the buffer, which holds at most a head and what came with it in one read, the others in the kernel.
+
+mod errors;
+mod routes;
+mod timeout;
+mod waiting;
+
+use errors::{bad_request, too_large, write_error, write_memory_short};
+pub use waiting::Waiting;
+
+use super::client::Flow;
+use super::clients::Clients;
+use super::request::{BufferedRequest, RequestOutcome};
+use super::response::Response;
+use super::websocket::WebSocket;
+use crate::app::Connect;
+use crate::budget::REQUEST_BYTES;
+use crate::executor::Executor;
+use crate::identity::Sid;
+use crate::limits::{LimitReached, Slot};
+use crate::millis::Millis;
+use crate::model::{ConnId, CoreId, SessionId};
+use crate::options::Limits;
+use crate::ports::{Handover, Location, NodeTag};
+use std::net::SocketAddr;
+use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
+
+/// What a connection needs to handle requests.
+pub struct HttpContext<'a> {
+    /// The executor.
+    pub ex: &'a mut Executor,
+    /// The clients of the core.
+    pub clients: &'a mut Clients,
+    /// Where a client is that began on this core and was moved.
+    pub departed: &'a dyn Fn(Sid) -> Option<CoreId>,
+    /// The connection.
+    pub conn: ConnId,
+    /// The session of a response that waits.
+    pub session: &'a mut Option<SessionId>,
+    /// What the connection counts for its address.
+    pub slot: &'a mut Slot,
+}
+
+/// Events of an input, besides answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// A request was completed.
+    pub requested: bool,
+    /// Messages of a body were passed to the application.
+    pub published: bool,
+}
+
+/// Handled bytes of the input, and how the rest of it continues.
+type Step = (usize, Flow);
+
+/// The connection ends; the rest of the input is dropped.
+const END: Step = (0, Flow::Stop);
+
+/// A body that is arriving.
+struct Receiving {
+    decoder: BodyDecoder,
+    /// How many bytes of it there may still be.
+    bytes_left: usize,
+    /// What is kept of it; nothing where its request has been answered already.
+    buffered: Option<Box<BufferedRequest>>,
+}
+
+/// What was read of a connection and not handled, when it begins on a core.
+#[derive(Default)]
+pub struct MovedRequest {
+    /// Bytes that were read and not handled.
+    pub buffer: Vec<u8>,
+    /// The client has finished sending.
+    pub finished: bool,
+    /// A request whose body hasn't all been handled.
+    pub buffered: Option<Box<BufferedRequest>>,
+    /// How the connection came, if not from its client.
+    pub handover: Option<Handover>,
+    /// The client speaks TLS, with this server or another node.
+    pub is_tls: bool,
+}
+
+/// Where a connection moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// Another core of this node.
+    Core(CoreId),
+    /// Another node.
+    Node(NodeTag),
+}
+
+/// An HTTP connection.
+pub struct Http {
+    /// The address of the connection's other end.
+    pub peer: SocketAddr,
+    is_tls: bool,
+    /// What was read and not handled; owns no memory while it is empty.
+    buffer: Vec<u8>,
+    scanner: HeadScanner,
+    /// A request's body that is arriving.
+    body: Option<Receiving>,
+    /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
+    pub deadline: Millis,
+    /// The deadline is that of a head.
+    begun: bool,
+    /// What a request waits for.
+    pub waiting: Option<Waiting>,
+    /// The application's decision about the request at the front of the buffer.
+    admission: Option<Box<(Connect, Option<Sid>)>>,
+    /// Which node has the session that the request at the front of the buffer names.
+    location: Option<Location>,
+    /// The request at the front of the buffer belongs there; what is in flight is awaited.
+    pub moving: Option<Destination>,
+    /// How the connection came, if not from its client.
+    handover: Option<Handover>,
+    /// The connection can't be moved: another core had no room for it.
+    stays: bool,
+    /// The connection is above a limit: its first request is answered with that.
+    refusal: Option<LimitReached>,
+    /// The request at the front of the buffer has been counted for the limits of its address.
+    is_counted: bool,
+    /// Requests wait in the buffer until the responses to earlier ones are read.
+    pub stalled: bool,
+    /// The client has finished sending: after the pending responses, the connection ends (RFC 9112, 9.6).
+    pub finished: bool,
+    progress: Progress,
+    /// The WebSocket that the connection has become, with the rest of the input.
+    upgraded: Option<Box<(WebSocket, Vec<u8>)>>,
+}
+
+fn http_limits(limits: &Limits) -> http1::Limits {
+    http1::Limits { header_bytes_max: limits.header_bytes_max, headers_max: limits.headers_max }
+}
+
+impl Http {
+    /// A connection on which nothing has been handled yet, with what was read of it already. `stays`: it can't be moved
+    /// to another core.
+    pub fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
+        let MovedRequest { buffer, finished, buffered, handover, is_tls } = moved;
+        Self {
+            peer,
+            is_tls,
+            buffer,
+            scanner: HeadScanner::default(),
+            body: None,
+            deadline,
+            begun: true,
+            waiting: buffered.map(Waiting::Body),
+            admission: None,
+            location: None,
+            moving: None,
+            handover,
+            stays,
+            refusal: None,
+            is_counted: false,
+            stalled: false,
+            finished,
+            progress: Progress::default(),
+            upgraded: None,
+        }
+    }
+
+    /// The first request is refused: the connection is above a limit.
+    pub fn refuse(&mut self, reached: LimitReached) {
+        self.refusal = Some(reached);
+    }
+
+    /// Whether something has to happen before the next request is handled.
+    pub fn is_busy(&self) -> bool {
+        self.waiting.is_some() || self.moving.is_some() || self.stalled
+    }
+
+    /// Whether nothing of a request has arrived.
+    pub fn is_idle(&self) -> bool {
+        !self.is_busy() && self.buffer.is_empty()
+    }
+
+    /// Whether the connection ends now, since nothing is left to answer.
+    pub fn is_finished(&self, finishing: bool) -> bool {
+        !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
+    }
+
+    /// Whether something can continue once nothing is in flight: the next request, or the move to another core.
+    pub fn is_ready(&self) -> bool {
+        let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
+        let is_decided = self.admission.is_some() || self.location.is_some();
+        answered || self.moving.is_some() || is_decided && self.waiting.is_none()
+    }
+
+    /// The response that waits for something.
+    pub fn response(&self) -> Option<&dyn Response> {
+        self.waiting.as_ref()?.response()
+    }
+
+    /// The response that isn't complete.
+    pub fn response_mut(&mut self) -> Option<&mut (dyn Response + 'static)> {
+        if let Some(Waiting::Response(response)) = &mut self.waiting { Some(&mut **response) } else { None }
+    }
+
+    /// Takes what is needed to continue on another core.
+    pub fn take_moved(&mut self) -> MovedRequest {
+        let buffered = match self.waiting.take() {
+            Some(Waiting::Body(buffered)) => Some(buffered),
+            _ => None,
+        };
+        MovedRequest {
+            buffer: std::mem::take(&mut self.buffer),
+            finished: self.finished,
+            buffered,
+            handover: self.handover,
+            is_tls: self.is_tls,
+        }
+    }
+
+    /// Bytes of received input, and of the body that is arriving or waiting with its request.
+    pub fn held_bytes(&self) -> (usize, usize) {
+        let arriving = match &self.body {
+            Some(Receiving { buffered: Some(buffered), .. }) => buffered.held_bytes(),
+            _ => 0,
+        };
+        let waiting = self.waiting.as_ref().map_or(0, Waiting::held_bytes);
+        (self.buffer.capacity(), arriving + waiting)
+    }
+
+    /// Appends the response to an incomplete request while memory is short.
+    pub fn write_memory_short(&self, ex: &Executor, out: &mut Vec<u8>) {
+        let head = match &self.body {
+            Some(Receiving { buffered: Some(buffered), .. }) => &buffered.head,
+            _ => &self.buffer,
+        };
+        write_memory_short(ex, head, out);
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Millis {
+        self.deadline
+    }
+
+    /// The server shuts down: a request that waits gets its response by then.
+    pub fn handle_drain(&mut self, last_responses: Millis) {
+        self.deadline = self.deadline.earlier(last_responses);
+    }
+
+    /// The application has decided about a request that waited for it. Returns whether there was one.
+    pub fn handle_admission(&mut self, decision: Connect) -> bool {
+        let Some(Waiting::Admission(sid)) = self.waiting else { return false };
+        self.waiting = None;
+        self.admission = Some(Box::new((decision, sid)));
+        true
+    }
+
+    /// It is known which node has the session that a request names. Returns whether one waited for it.
+    pub fn handle_location(&mut self, location: Location) -> bool {
+        let waited = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Location)).is_some();
+        if waited {
+            self.location = Some(location);
+        }
+        waited
+    }
+
+    /// The permission that something on this connection waited for is there.
+    pub fn handle_decision(&mut self) {
+        self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_) | Waiting::StreamAdmission));
+        self.stalled = true;
+    }
+
+    /// Takes the events of the input that was handled.
+    pub fn take_progress(&mut self) -> Progress {
+        std::mem::take(&mut self.progress)
+    }
+
+    /// Takes the WebSocket that the connection has become, with what followed its handshake.
+    pub fn take_upgraded(&mut self) -> Option<Box<(WebSocket, Vec<u8>)>> {
+        self.upgraded.take()
+    }
+
+    /// Nothing is in flight, and what the connection waited for has happened: it continues.
+    pub fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> Flow {
+        self.stalled = false;
+        if let Some(Waiting::Body(buffered)) =
+            self.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
+        {
+            let (_, flow) = self.handle_body(cx, buffered, 0, out);
+            if flow != Flow::Continue {
+                return flow;
+            }
+        } else if let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_answered()) {
+            self.release_slot(cx);
+            self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+            if let Some(session) = cx.session.take() {
+                cx.ex.close_session(session);
+            }
+            let keep_alive = waiting.response().is_some_and(|response| response.state().keep_alive);
+            if !keep_alive || cx.ex.finishing {
+                return Flow::Stop;
+            }
+        }
+        self.handle_input(cx, &mut [], out)
+    }
+
+    /// Handles what has been read: what was kept, and `received`. Responses are appended to `out`. [`Flow::Stop`]: the connection
+    /// ends after them, or has become a WebSocket.
+    pub fn handle_input(&mut self, cx: &mut HttpContext<'_>, received: &mut [u8], out: &mut Vec<u8>) -> Flow {
+        let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
+        let mut kept = std::mem::take(&mut self.buffer);
+        if self.is_busy() || !kept.is_empty() {
+            kept.extend_from_slice(received);
+        }
+        let was_kept = !kept.is_empty();
+        let input = if was_kept { &mut kept } else { received };
+        let (mut at, mut flow) = (0, Flow::Continue);
+        while flow == Flow::Continue {
+            let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
+            if (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
+                self.stalled = true;
+                break;
+            }
+            let bytes;
+            (bytes, flow) = self.handle_one(cx, &mut input[at..], out);
+            at += bytes;
+            cx.ex.budget.count(bytes + REQUEST_BYTES);
+        }
+        if let Some(upgraded) = &mut self.upgraded {
+            // A frame glued to the handshake is not lost.
+            upgraded.1 = input[at..].to_vec();
+        }
+        if flow == Flow::Stop {
+            return flow;
+        }
+        let rest = if at == input.len() {
+            Vec::new()
+        } else if was_kept {
+            kept.drain(..at);
+            kept
+        } else {
+            input[at..].to_vec()
+        };
+        match (self.keep(cx.ex, rest), flow) {
+            (_, Flow::Yield) => Flow::Yield,
+            (true, _) => Flow::Wait,
+            (false, _) => Flow::Continue,
+        }
+    }
+
+    /// Keeps what can't be handled yet. Returns whether nothing more is read: no more is kept than a head and what came
+    /// with it.
+    fn keep(&mut self, ex: &Executor, rest: Vec<u8>) -> bool {
+        let limits = &ex.options().limits;
+        let is_busy = self.is_busy();
+        if !is_busy && !rest.is_empty() && !self.begun {
+            self.begun = true;
+            self.deadline = ex.millis().after(limits.header_timeout);
+        }
+        let waits = self.stalled || is_busy && rest.len() > limits.header_bytes_max;
+        self.buffer = rest;
+        waits
+    }
+
+    /// Handles one request, or part of a body.
+    fn handle_one(&mut self, cx: &mut HttpContext<'_>, input: &mut [u8], out: &mut Vec<u8>) -> Step {
+        if self.is_busy() {
+            return (0, Flow::Wait);
+        }
+        if self.body.is_some() {
+            return self.receive_body(cx, input, out);
+        }
+        let limits = http_limits(&cx.ex.options().limits);
+        let head = match self.scanner.find_end(input, &limits) {
+            Ok(Some(head)) => head,
+            Ok(None) => return (0, Flow::Wait),
+            Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
+        };
+        let request = match http1::parse_request(&input[..head], &limits) {
+            Ok(request) => request,
+            Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
+        };
+        let body = request.body();
+        // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
+        // connection can't be used again.
+        let expects_continue = request.expects_continue();
+        let outcome = self.route(cx, &request, out);
+        match outcome {
+            // It is looked at anew, there or then.
+            RequestOutcome::Move(core) => {
+                self.moving = Some(Destination::Core(core));
+                return (0, Flow::Wait);
+            }
+            RequestOutcome::Relay(node) => {
+                self.moving = Some(Destination::Node(node));
+                return (0, Flow::Wait);
+            }
+            RequestOutcome::Location => {
+                self.waiting = Some(Waiting::Location);
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
+                return (0, Flow::Wait);
+            }
+            RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => {
+                self.waiting = Some(match outcome {
+                    RequestOutcome::Admission(sid) => Waiting::Admission(sid),
+                    _ => Waiting::StreamAdmission,
+                });
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
+                return (0, Flow::Wait);
+            }
+            _ => cx.ex.metrics().requests.add(1),
+        }
+        cx.ex.questions.settle();
+        self.admission = None;
+        self.location = None;
+        self.begun = false;
+        self.stays = false;
+        self.is_counted = false;
+        self.handover.take_if(|handover| *handover == Handover::Returned);
+        match outcome {
+            RequestOutcome::Upgraded(upgraded) => {
+                let socket = WebSocket::new(cx.ex.millis(), upgraded);
+                self.upgraded = Some(Box::new((socket, Vec::new())));
+                (head, Flow::Stop)
+            }
+            RequestOutcome::Body { bytes_max } => {
+                if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
+                    return too_large(cx.ex, &input[..head], out);
+                }
+                if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
+                    cx.ex.metrics().inputs_refused.add(1);
+                    write_memory_short(cx.ex, &input[..head], out);
+                    return END;
+                }
+                if expects_continue {
+                    out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                }
+                let buffered =
+                    Box::new(BufferedRequest { head: input[..head].to_vec(), ..BufferedRequest::default() });
+                if body == BodyKind::Empty {
+                    return self.handle_body(cx, buffered, head, out);
+                }
+                let decoder = BodyDecoder::new(body);
+                self.body = Some(Receiving { decoder, bytes_left: bytes_max, buffered: Some(buffered) });
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+                (head, Flow::Continue)
+            }
+            outcome => {
+                if body != BodyKind::Empty {
+                    let bytes_left = cx.ex.options().limits.body_bytes_max;
+                    self.body =
+                        Some(Receiving { decoder: BodyDecoder::new(body), bytes_left, buffered: None });
+                }
+                self.conclude(cx, outcome, expects_continue, head)
+            }
+        }
+    }
+
+    /// Continues after a request of which `consumed` bytes of the input are handled. `last`: the connection can't take
+    /// another one.
+    fn conclude(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        outcome: RequestOutcome,
+        last: bool,
+        consumed: usize,
+    ) -> Step {
+        self.progress.requested = true;
+        let limits = &cx.ex.options().limits;
+        let now = cx.ex.millis();
+        match outcome {
+            RequestOutcome::Answered { keep_alive } if keep_alive && !last => {
+                self.deadline = now.after(limits.idle_timeout);
+                (consumed, Flow::Continue)
+            }
+            RequestOutcome::Waiting(mut response) => {
+                response.state_mut().keep_alive &= !last;
+                let is_whole = response.is_whole();
+                let timeout = if is_whole { limits.idle_timeout } else { response.first_timeout(cx.ex) };
+                self.deadline = now.after(timeout);
+                self.waiting = Some(Waiting::Response(response));
+                (consumed, Flow::Wait)
+            }
+            _ => END,
+        }
+    }
+
+    /// Reads a body: keeps it for its request, or throws it away, up to a bound.
+    fn receive_body(&mut self, cx: &mut HttpContext<'_>, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else {
+            return (0, Flow::Wait);
+        };
+        let mut at = 0;
+        while at < input.len() {
+            match decoder.decode(&input[at..]) {
+                Ok(decoded) if decoded.data.len() <= *bytes_left => {
+                    *bytes_left -= decoded.data.len();
+                    at += decoded.consumed;
+                    if let Some(buffered) = buffered {
+                        buffered.body.extend_from_slice(decoded.data);
+                    }
+                    if decoded.done {
+                        let buffered = buffered.take();
+                        self.body = None;
+                        return match buffered {
+                            Some(buffered) => self.handle_body(cx, buffered, at, out),
+                            None => (at, Flow::Continue),
+                        };
+                    }
+                }
+                // Too large, or broken: what follows can't be told from it.
+                decoded => {
+                    let Some(buffered) = buffered.take() else {
+                        cx.ex.metrics().request_errors.add(1);
+                        return END;
+                    };
+                    return match decoded {
+                        Ok(_) => too_large(cx.ex, &buffered.head, out),
+                        Err(_) => {
+                            bad_request(cx.ex, &buffered.head, out, 400, "the body's framing is broken")
+                        }
+                    };
+                }
+            }
+        }
+        (at, Flow::Wait)
+    }
+
+    /// A request whose body was needed is there, or what is left of it has its turn again.
+    fn handle_body(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        mut buffered: Box<BufferedRequest>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let head = std::mem::take(&mut buffered.head);
+        let limits = http_limits(&cx.ex.options().limits);
+        let Ok(request) = http1::parse_request(&head, &limits) else { return END };
+        let outcome = self.route_body(cx, &request, &mut buffered, out);
+        self.progress.published = true;
+        if matches!(outcome, RequestOutcome::Rest | RequestOutcome::Move(_)) {
+            if let RequestOutcome::Move(core) = outcome {
+                self.moving = Some(Destination::Core(core));
+            }
+            buffered.head = head;
+            self.waiting = Some(Waiting::Body(buffered));
+            self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+            return (consumed, Flow::Yield);
+        }
+        self.conclude(cx, outcome, false, consumed)
+    }
+}

@@ -1,0 +1,68 @@
+//! What is due on an HTTP connection.
+
+use super::{Http, Waiting, write_error};
+use crate::executor::{Effect, Executor, ToConnection};
+use crate::model::ConnId;
+use crate::ports::Location;
+use crate::protocols::client::{Flow, TransportStatus};
+
+impl Http {
+    /// Handles what is due. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them.
+    pub fn handle_timeout(
+        &mut self,
+        ex: &mut Executor,
+        conn: ConnId,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let now = ex.millis();
+        if now.is_before(self.deadline) {
+            return Flow::Continue;
+        }
+        let deadline = match self.response_mut() {
+            Some(response) if !response.is_whole() => response.handle_timeout(ex, status, out),
+            _ => status.idle_deadline(ex),
+        };
+        // While a response leaves, its progress decides.
+        let Some(deadline) = deadline else {
+            ex.push(Effect::Connection(conn, ToConnection::Abort));
+            return Flow::Continue;
+        };
+        if status.in_flight || self.response().is_some() {
+            self.deadline = deadline;
+            return Flow::Continue;
+        }
+        let is_busy = self.is_busy();
+        match &mut self.waiting {
+            Some(Waiting::Admission(_) | Waiting::StreamAdmission) => {
+                let why = "no answer from the application in time (limits.request_timeout)";
+                write_error(ex, &self.buffer, out, 504, &[], why);
+                return Flow::Stop;
+            }
+            // Nobody says that it is elsewhere.
+            Some(Waiting::Location) => {
+                self.handle_location(Location::Unknown);
+                self.deadline = deadline;
+            }
+            // A whole request is about to be handled.
+            Some(_) => self.deadline = deadline,
+            None if is_busy => self.deadline = deadline,
+            None if !self.begun || self.buffer.is_empty() => return Flow::Stop,
+            None => {
+                let why = "the request headers did not arrive in time (limits.header_timeout)";
+                write_error(ex, &self.buffer, out, 408, &[], why);
+                return Flow::Stop;
+            }
+        }
+        Flow::Continue
+    }
+
+    /// Answers a request that waits for a document with an error.
+    pub fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
+        let Some(response) = self.response_mut().filter(|response| !response.is_whole()) else { return };
+        response.fail(ex, status, why, out);
+        if response.is_whole() {
+            self.deadline = ex.millis().after(ex.options().limits.idle_timeout);
+        }
+    }
+}

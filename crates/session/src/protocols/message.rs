@@ -1,0 +1,51 @@
+//! What the application is told of a plain session, and its messages on their way there.
+
+use super::client::Flow;
+use crate::app::{HandlerScope, Message};
+use crate::encode::Encoding;
+use crate::executor::Executor;
+use crate::identity::Service;
+use crate::model::SessionId;
+use stentor_wire::http1::Request;
+
+/// The scope of what concerns a plain session.
+#[inline]
+pub(crate) fn scope_of<'a>(
+    session: SessionId,
+    encoding: Encoding,
+    service: Service,
+    request: Option<&'a Request<'a>>,
+) -> HandlerScope<'a> {
+    HandlerScope { session: Some(session), encoding, service, request, ..HandlerScope::default() }
+}
+
+/// The session has begun.
+pub(super) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>) {
+    if let Some(session) = scope.session {
+        ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, scope.encoding.envelope()));
+    }
+}
+
+/// Passes a message to the application.
+#[inline(always)] // As `Executor::call_app`.
+pub(crate) fn deliver(
+    ex: &mut Executor,
+    scope: HandlerScope<'_>,
+    message: Message<'_>,
+    out: &mut Vec<u8>,
+) -> Flow {
+    let Some(session) = scope.session else { return Flow::Stop };
+    let asked = ex.effects.mark();
+    let scope = HandlerScope { waits: true, ..scope };
+    ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
+    after_handler(ex, asked, session)
+}
+
+/// What happens after the application has handled a message of a session; `asked`: how many actions there were before.
+#[inline]
+pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Flow {
+    if ex.questions.settle() {
+        return Flow::Wait;
+    }
+    Flow::if_continues(!ex.effects.closes_since(asked, session))
+}

@@ -1,0 +1,46 @@
+//! The protocols, one machine each. A machine owns the state of one connection or client and is driven from outside:
+//!
+//! - `handle_*` takes what has happened: bytes, a request, a message, a command, or that `poll_timeout` is over.
+//! - Answers to the input are appended to `out`. What needs an answer at once is a call to the
+//!   [`Executor`](crate::executor::Executor), and what concerns others is an [`Effect`](crate::executor::Effect).
+//! - `poll_timeout` says when `handle_timeout` is due, if nothing else happens.
+//!
+//! No file here names the core, the driver or the hub, so that each protocol is tested on a virtual clock without a
+//! socket. Modules use only those above them in this list:
+//!
+//! ```text
+//!  client, clients, query, response, request, message    what several protocols have in common
+//!  token                                                 who is behind a request
+//!  dialect                                               messages and heartbeats of WebSockets with a session of their own
+//!  upgrade                                               requests for such a WebSocket
+//!  document, file, ndjson, page, primus, sse,            one protocol each
+//!  socketio, sockjs
+//!  engineio                                              carries Socket.IO
+//!  websocket                                             frames of WebSockets
+//!  http                                                  requests, and their routes to all of the above
+//! ```
+
+pub mod client;
+pub mod clients;
+pub(crate) mod dialect;
+pub(crate) mod document;
+pub mod engineio;
+mod file;
+pub mod http;
+mod message;
+pub(crate) mod ndjson;
+pub(crate) mod page;
+pub(crate) mod primus;
+mod query;
+pub(crate) mod request;
+pub mod response;
+pub mod route;
+pub(crate) mod socketio;
+pub(crate) mod sockjs;
+pub(crate) mod sse;
+mod token;
+pub(crate) mod upgrade;
+pub mod websocket;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! A client's messages, its heartbeats, and its end.
+
+use super::encode::lines;
+use crate::app::{HandlerScope, Message, Sent};
+use crate::budget::MESSAGE_BYTES;
+use crate::encode::{Encoding, Own};
+use crate::executor::{Effect, Executor, PollAnswer, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToConnection};
+use crate::identity::{End, Service, Sid};
+use crate::message::Envelope;
+use crate::millis::Millis;
+use crate::model::{ConnId, Disconnect, Frame, SessionId};
+use crate::protocols::client::{self, ActiveTransport, Client as _, ClientState, Flow, TransportStatus};
+use crate::protocols::message::{self, scope_of};
+use std::time::Duration;
+use stentor_wire::http1::Request;
+
+/// The encoding of all sessions.
+pub(super) const ENCODING: Encoding = Encoding::own(Own::NdJson, Envelope::V1);
+
+/// How long a session lives without a stream or a request. A client of Engine.IO that polls has the same time.
+pub(super) fn session_timeout(ex: &Executor) -> Duration {
+    let heartbeat = ex.options().heartbeat;
+    heartbeat.interval + heartbeat.timeout
+}
+
+/// A client. Its state doesn't depend on the connections of its requests.
+pub struct Client {
+    pub(super) state: ClientState,
+    pub(super) session: Option<SessionId>,
+    /// Lines that streams have carried, lost ones included.
+    pub(super) lines_sent: u64,
+    /// The number of the last request whose messages have all been handled.
+    pub(super) handled: u64,
+    /// Handled bytes of the request after that.
+    pub(super) handled_bytes: usize,
+    closed: Option<Box<(u16, Box<str>)>>,
+}
+
+impl Client {
+    pub(super) fn new(ex: &Executor, sid: Sid, source: u64) -> Self {
+        let due_at = ex.millis().after(session_timeout(ex));
+        Self {
+            state: ClientState::new(sid, source, ActiveTransport::None, ex.millis(), due_at),
+            session: None,
+            lines_sent: 0,
+            handled: 0,
+            handled_bytes: 0,
+            closed: None,
+        }
+    }
+
+    /// A request has arrived: the session lives on.
+    pub(super) fn touch(&mut self, ex: &Executor) {
+        let now = ex.millis();
+        self.state.alive_at = now;
+        if self.state.transport == ActiveTransport::None {
+            self.state.due_at = now.after(session_timeout(ex));
+        }
+    }
+
+    /// Ends the session because a stream broke with lines that its client hasn't received.
+    pub(super) fn end_lost(&mut self, ex: &mut Executor) {
+        self.set_closed(Disconnect::HeartbeatTimeout.code(), "lines were lost with a stream");
+        self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
+    }
+
+    /// Passes the lines of the next request to the application, from the first one that isn't handled. Returns whether all are
+    /// handled now.
+    pub(super) fn handle_lines(&mut self, ex: &mut Executor, body: &str, request: &Request<'_>) -> bool {
+        let Some(session) = self.session else { return true };
+        let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
+        let scope = scope_of(session, ENCODING, Service::default(), Some(request));
+        let mut queue = self.take_queue();
+        let mut delivered = 0;
+        let is_whole = loop {
+            let rest = body.get(self.handled_bytes..).unwrap_or_default();
+            if rest.is_empty() {
+                break true;
+            }
+            let is_much = ex.budget.is_used()
+                || queue.len() > send_buffer_bytes_max
+                || ex.published_much()
+                || ex.questions.awaits_decision();
+            if delivered > 0 && is_much {
+                break false;
+            }
+            let bytes = rest.find('\n').map_or(rest.len(), |at| at + 1);
+            let line = rest[..bytes].trim();
+            delivered += 1;
+            ex.budget.count(bytes + MESSAGE_BYTES);
+            if !line.is_empty() {
+                match message::deliver(ex, scope, Message::Text(line), &mut queue) {
+                    Flow::Continue => ex.metrics().messages.add(1),
+                    Flow::Wait | Flow::Yield | Flow::Migrate(_) => break false,
+                    Flow::Stop => break true,
+                }
+            }
+            self.handled_bytes += bytes;
+        };
+        if is_whole {
+            self.handled += 1;
+            self.handled_bytes = 0;
+        }
+        if ex.questions.awaits_decision() {
+            ex.questions.hold_client(self.state.id);
+        }
+        self.state.queue = queue;
+        self.weigh(ex);
+        if self.state.transport == ActiveTransport::None {
+            self.check_queue(ex, false);
+        }
+        ex.flush_client(self.state.id);
+        is_whole
+    }
+}
+
+impl client::Client for Client {
+    fn state(&self) -> &ClientState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ClientState {
+        &mut self.state
+    }
+
+    fn into_state(self) -> ClientState {
+        self.state
+    }
+
+    fn each_session(&self, each: &mut dyn FnMut(SessionId)) {
+        self.session.into_iter().for_each(each);
+    }
+
+    fn session_in(&self, namespace: &str) -> Option<SessionId> {
+        self.session.filter(|_| namespace == "/")
+    }
+
+    fn closed(&self) -> Option<(u16, &str)> {
+        self.closed.as_deref().map(|(code, reason)| (*code, &**reason))
+    }
+
+    fn set_closed(&mut self, code: u16, reason: &str) {
+        self.closed = Some(Box::new((code, reason.into())));
+    }
+
+    /// Closes the connection: no client is carried by a WebSocket.
+    fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
+        ex.close_socket(conn);
+        Flow::Stop
+    }
+
+    fn poll_timeout(&self) -> Millis {
+        self.state.due_at
+    }
+
+    fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) {
+        let now = ex.millis();
+        if now.is_before(self.state.due_at) {
+            return;
+        }
+        match self.state.transport {
+            _ if self.state.ended => self.remove(ex),
+            ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
+                self.state.due_at = now.after(ex.options().heartbeat.interval);
+                if !status.in_flight {
+                    ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
+                }
+            }
+            ActiveTransport::None | ActiveTransport::WebSocket(_) => {
+                self.end(ex, End::Gone);
+                self.remove(ex);
+            }
+        }
+    }
+
+    /// The client outlives its stream. Lines that are on their way count as sent: the next stream tells whether they have arrived.
+    fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, _unsent: bool) {
+        if self.state.transport.conn() == Some(conn) {
+            self.handle_response_end(ex);
+            self.handle_sent(ex);
+        }
+    }
+
+    fn handle_response_end(&mut self, ex: &mut Executor) {
+        self.state.transport = ActiveTransport::None;
+        self.state.due_at = ex.millis().after(session_timeout(ex));
+        ex.arm_client(self.state.id);
+    }
+
+    fn send(&mut self, ex: &mut Executor, _session: SessionId, what: &Sent) {
+        if self.state.ended {
+            return;
+        }
+        what.write(ENCODING, "/", &mut self.state.queue);
+        self.charge(ex);
+        ex.flush_client(self.state.id);
+    }
+
+    fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
+        self.state.queue.extend_from_slice(encoded);
+        self.charge(ex);
+    }
+
+    fn check_queue(&mut self, ex: &mut Executor, _is_in_flight: bool) {
+        if !self.state.ended && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
+            self.end(ex, End::Because(Disconnect::SlowConsumer));
+        }
+    }
+
+    fn take_frames(&mut self, ex: &mut Executor, frames: &mut Vec<Frame>) {
+        let queue = self.take_queue();
+        if !queue.is_empty() {
+            self.lines_sent += lines(&queue).count() as u64;
+            frames.push(Frame::owned(queue));
+        }
+        let begin = frames.len();
+        if let Some(session) = self.session {
+            ex.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| frames.push(frame.clone()));
+        }
+        self.lines_sent += (frames.len() - begin) as u64;
+    }
+
+    /// Requests that come later learn the reason, for the time that a session lives without a request.
+    fn end(&mut self, ex: &mut Executor, end: End) {
+        if !self.state.begin_end(ex, end) {
+            return;
+        }
+        if self.closed.is_none() {
+            let why = match end {
+                End::Because(why) => why,
+                End::Gone | End::Closed | End::TakenOver(_) | End::Fault => Disconnect::HeartbeatTimeout,
+            };
+            self.set_closed(why.code(), why.reason());
+        }
+        let Some(session) = self.session.take() else { return };
+        ex.close_session(session);
+        let scope = HandlerScope { service: Service::default(), ..HandlerScope::default() };
+        ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
+        let transport = self.state.transport;
+        self.handle_response_end(ex);
+        if let ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) = transport {
+            ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Pending)));
+        }
+    }
+}

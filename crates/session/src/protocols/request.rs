@@ -1,0 +1,500 @@
+//! What becomes of an HTTP request, and the answers that HTTP clients get.
+
+use super::dialect::Upgraded;
+use super::response::Response;
+use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
+use crate::encode::{ERROR_BYTES_MAX, Encoding};
+use crate::executor::Executor;
+use crate::http_date::HttpDate;
+use crate::identity::{ClientId, Owner, Service, Sid};
+use crate::limits::LimitReached;
+use crate::model::{ConnId, CoreId, Key, KeyError, KeyRule, SessionId};
+use crate::ports::{Denial, Handover, Identity, Location, NodeTag};
+use crate::proxies::ClientAddress;
+use stentor_wire::http1::{self, Request, Version};
+
+/// The outcome of a request.
+pub enum RequestOutcome {
+    /// Answered in full.
+    Answered { keep_alive: bool },
+    /// The connection speaks WebSocket now.
+    Upgraded(Upgraded),
+    /// The rest of its response waits for something.
+    Waiting(Box<dyn Response>),
+    /// It waits for [`crate::app::Context::admit`] or for a permission, and is handled again then. If the application decides,
+    /// the client will have this id.
+    Admission(Option<Sid>),
+    /// A stream of events waits for permissions, and is handled again then.
+    StreamAdmission,
+    /// Its body is needed, up to so many bytes.
+    Body { bytes_max: usize },
+    /// The rest of its body is handled later: after what it has published has left, or when a permission is there.
+    Rest,
+    /// It belongs to another core.
+    Move(CoreId),
+    /// It belongs to another node.
+    Relay(NodeTag),
+    /// It waits for the answer which node has its session, and is handled again then.
+    Location,
+}
+
+impl RequestOutcome {
+    /// Answered, and the connection ends.
+    pub(crate) const LAST: Self = Self::Answered { keep_alive: false };
+}
+
+/// A request that is being answered, and what may be done about it.
+pub struct RequestContext<'a> {
+    pub(crate) ex: &'a mut Executor,
+    pub(crate) request: &'a Request<'a>,
+    /// How it is answered.
+    pub options: ResponseOptions,
+    /// Responses are appended to this.
+    pub out: &'a mut Vec<u8>,
+    pub(crate) conn: ConnId,
+    /// The session of the connection.
+    pub session: &'a mut Option<SessionId>,
+    /// Who sent it.
+    pub client: ClientAddress,
+    /// A number for the client's address.
+    pub source: u64,
+    /// Clients of this core.
+    pub clients: usize,
+    /// The connection can't be moved: another core had no room for it.
+    pub stays: bool,
+    /// How the connection came, if not from its client: then it isn't passed through to another node.
+    pub handover: Option<Handover>,
+    /// Which node has the session that the request names, if that was asked before.
+    pub location: Option<Location>,
+    /// The application's decision about this request, if it was asked before.
+    pub admission: Option<Box<(Connect, Option<Sid>)>>,
+}
+
+impl<'a> RequestContext<'a> {
+    /// Whether the client asks for a WebSocket. If it gets none, what follows may be frames, which must not be read as
+    /// requests.
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.request.upgrade_has_websocket()
+    }
+
+    /// The connection as the owner of a session.
+    pub(crate) fn owner(&self, service: Service) -> Owner {
+        Owner::Connection(self.conn.index(), service)
+    }
+
+    /// Whether the request is for a representation (GET or HEAD).
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self.request.method(), "GET" | "HEAD")
+    }
+
+    /// The value of `Access-Control-Allow-Origin`, except of SockJS.
+    pub(crate) fn allow_origin(&self) -> Option<&'a str> {
+        self.ex.options().origins.answer(self.request.header_str("origin"))
+    }
+
+    /// Counts a request that is answered with an error.
+    pub(crate) fn count_error(&self) {
+        self.ex.metrics().request_errors.add(1);
+    }
+
+    pub(crate) fn answered(&self) -> RequestOutcome {
+        RequestOutcome::Answered { keep_alive: self.options.keep_alive }
+    }
+
+    /// Answers with a body that is there already.
+    pub(crate) fn answer(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> RequestOutcome {
+        answer(self.out, self.options, status, content_type, extra, body);
+        self.answered()
+    }
+
+    /// The headers with which a page of another origin may read an error.
+    fn cors_of_error(&self) -> Vec<(&'a str, &'a str)> {
+        let origin = self.request.header_str("origin");
+        let (authority, is_secure) = (self.request.authority(), self.client.is_secure);
+        cors_of_error(self.ex, origin, authority, is_secure)
+    }
+
+    /// Answers with an error. A page of an allowed origin may read it; `extra` may say more about that.
+    pub(crate) fn refuse(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
+        self.count_error();
+        let extra = with_cors(self.cors_of_error(), extra);
+        text(self.out, self.options, status, &extra, why);
+        self.answered()
+    }
+
+    /// Answers a client that isn't let in, or may not do what it asks for.
+    pub(crate) fn refuse_denied(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome {
+        let challenge = challenge(denial);
+        let challenge = challenge.as_ref().map(|(name, value)| (*name, &**value));
+        let status = status_of(denial);
+        let retry_after = (status == 429).then_some(("Retry-After", "5"));
+        let extra: Vec<(&str, &str)> = extra.iter().copied().chain(challenge).chain(retry_after).collect();
+        self.refuse(status, &extra, &denial.message)
+    }
+
+    /// Answers with an error, and the connection ends.
+    pub(crate) fn refuse_last(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
+        self.options = ResponseOptions::last(self.ex);
+        self.refuse(status, extra, why)
+    }
+
+    /// Answers a request with another method than GET and HEAD.
+    pub(crate) fn refuse_method(&mut self, mut extra: Vec<(&str, &str)>) -> RequestOutcome {
+        extra.push(("Allow", "GET, HEAD"));
+        self.refuse(405, &extra, "only GET and HEAD are answered here")
+    }
+
+    /// Answers that the client should try again, after so many seconds. The connection ends.
+    pub(crate) fn unavailable(
+        &mut self,
+        retry_after: &str,
+        extra: &[(&str, &str)],
+        why: &str,
+    ) -> RequestOutcome {
+        let extra = with_cors(self.cors_of_error(), &[extra, &[("Retry-After", retry_after)]].concat());
+        text(self.out, ResponseOptions::last(self.ex), 503, &extra, why);
+        RequestOutcome::LAST
+    }
+
+    /// Answers that the client has reached a limit. The connection ends.
+    pub(crate) fn refuse_limit(&mut self, reached: LimitReached) -> RequestOutcome {
+        let retry_after = reached.retry_after_seconds().to_string();
+        self.refuse_last(429, &[("Retry-After", &*retry_after)], &reached.denial().message)
+    }
+
+    /// Answers while the server shuts down.
+    pub(crate) fn unavailable_while_draining(&mut self, extra: &[(&str, &str)]) -> Option<RequestOutcome> {
+        self.ex.draining.then(|| self.unavailable("1", extra, "the server is shutting down"))
+    }
+
+    /// Answers where no other client can be served.
+    pub(crate) fn unavailable_to_new_clients(&mut self) -> Option<RequestOutcome> {
+        let is_full = self.clients >= self.ex.options().limits.connections_max;
+        let outcome = self.unavailable_while_draining(&[]);
+        outcome.or_else(|| {
+            is_full.then(|| self.unavailable("5", &[], "too many sessions (limits.connections_max)"))
+        })
+    }
+
+    /// Moves the connection to the core of its client, or answers that this isn't possible now.
+    pub(crate) fn move_to(&mut self, core: CoreId) -> RequestOutcome {
+        if self.ex.draining || self.stays {
+            return self.unavailable("1", &[], "the session's core is busy; try again");
+        }
+        RequestOutcome::Move(core)
+    }
+
+    /// Passes the connection through to the node that an id names, when that node is known. `None`: as for [`Self::relay_to`].
+    pub(crate) fn relay_to_node_of(&mut self, id: Sid) -> Option<RequestOutcome> {
+        let node = id.node();
+        let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
+        if self.location.is_none() && !relay.reaches(node) {
+            relay.find(node, self.ex.when_located(self.conn));
+            return Some(RequestOutcome::Location);
+        }
+        self.relay_to(node)
+    }
+
+    /// Passes the connection through to the node of its client, or answers that this isn't possible now. `None`: the node can't
+    /// be reached, or the request has been passed through already.
+    pub(crate) fn relay_to(&mut self, node: NodeTag) -> Option<RequestOutcome> {
+        let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
+        if !relay.reaches(node) {
+            return None;
+        }
+        if self.ex.draining || self.stays {
+            return Some(self.unavailable("1", &[], "the session's node is busy; try again"));
+        }
+        Some(RequestOutcome::Relay(node))
+    }
+
+    /// Whether a client may connect: the authorizer's and the application's decision, now or in answer to an earlier
+    /// question.
+    pub(crate) fn ask_to_connect(
+        &mut self,
+        identity: Option<&Identity>,
+        envelope: Envelope,
+        service: Service,
+        client: Option<&str>,
+    ) -> Connect {
+        if let Some(admission) = self.admission.take() {
+            return admission.0;
+        }
+        match self.ex.authorize_connect(identity, "/") {
+            Ok(()) => {}
+            Err(Refused::Pending) => return Connect::Pending,
+            Err(Refused::Denied(denial)) => {
+                let status = status_of(&denial);
+                return Connect::Refuse { status, message: denial.message.into_owned() };
+            }
+        }
+        self.ask_app_to_connect(envelope, service, client)
+    }
+
+    /// Whether a client may connect that is authorized later: the application's decision.
+    pub(crate) fn ask_app_to_connect(
+        &mut self,
+        envelope: Envelope,
+        service: Service,
+        client: Option<&str>,
+    ) -> Connect {
+        if let Some(admission) = self.admission.take() {
+            return admission.0;
+        }
+        let request = self.request;
+        let pending = Some(RequestId(self.conn));
+        let scope = HandlerScope {
+            encoding: Encoding::websocket(envelope, false),
+            request: Some(request),
+            pending,
+            service,
+            client,
+            ..HandlerScope::default()
+        };
+        self.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))
+    }
+}
+
+/// The HTTP status for a denial.
+pub(crate) fn status_of(denial: &Denial) -> u16 {
+    match &*denial.code {
+        code if code.starts_with("token_") => 401,
+        "too_many_requests" => 429,
+        _ if denial.retry => 503,
+        _ => 403,
+    }
+}
+
+/// The header of a response with status 401 (RFC 6750, section 3).
+pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
+    let value = match &*denial.code {
+        "token_missing" => "Bearer".to_owned(),
+        code if code.starts_with("token_") => {
+            // A header has no room for quotes and control characters.
+            let code: String =
+                code.chars().filter(|char| char.is_ascii_alphanumeric() || *char == '_').collect();
+            format!("Bearer error=\"invalid_token\", error_description=\"{code}\"")
+        }
+        _ => return None,
+    };
+    Some(("WWW-Authenticate", value))
+}
+
+/// A request with its body, so far.
+#[derive(Default)]
+pub struct BufferedRequest {
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    /// Handled bytes of the body (decoded, if it is a form).
+    pub done: usize,
+    /// Partly handled: `body` is decoded, and this many SockJS messages remain.
+    pub begun: Option<usize>,
+    /// Its client moves to another core with what is left.
+    pub migrates: Option<ClientId>,
+}
+
+impl BufferedRequest {
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.head.capacity() + self.body.capacity()
+    }
+}
+
+/// How a request is to be answered.
+#[derive(Clone, Copy)]
+pub struct ResponseOptions {
+    /// The connection is kept for the next request.
+    pub keep_alive: bool,
+    /// Only the head is sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
+    pub(crate) head_only: bool,
+    pub(crate) date: HttpDate,
+}
+
+impl ResponseOptions {
+    /// The last response of a connection, to a request that may not have been understood.
+    pub(crate) fn last(ex: &Executor) -> Self {
+        Self { keep_alive: false, head_only: false, date: ex.date() }
+    }
+
+    pub(crate) fn of(ex: &Executor, request: &Request<'_>, ends: bool) -> Self {
+        Self {
+            keep_alive: request.keep_alive() && !ends,
+            head_only: request.method() == "HEAD",
+            date: ex.date(),
+        }
+    }
+}
+
+/// A response with a short text for people.
+pub(crate) fn text(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    extra: &[(&str, &str)],
+    text: &str,
+) {
+    let text = &text[..text.floor_char_boundary(ERROR_BYTES_MAX)];
+    let body = format!("{text}\n");
+    answer(out, options, status, "text/plain; charset=utf-8", extra, body.as_bytes());
+}
+
+/// A response whose body is there already.
+pub(crate) fn answer(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    body: &[u8],
+) {
+    write_head(out, options, status, content_type, extra, body.len());
+    if !options.head_only && !matches!(status, 204 | 304) {
+        out.extend_from_slice(body);
+    }
+}
+
+pub(crate) fn write_head(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    len: usize,
+) {
+    let length = len.to_string();
+    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 5);
+    headers.push(("Date", options.date.as_str()));
+    if !matches!(status, 204 | 304) {
+        headers.push(("Content-Type", content_type));
+        headers.push(("Content-Length", &length));
+    }
+    // No type is guessed from content: a document is never run as a script.
+    headers.push(("X-Content-Type-Options", "nosniff"));
+    headers.push(("Connection", if options.keep_alive { "keep-alive" } else { "close" }));
+    headers.extend_from_slice(extra);
+    http1::write_response_head(out, status, &headers);
+}
+
+/// Headers as they are written.
+pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
+    headers.iter().map(|(name, value)| (&**name, &**value)).collect()
+}
+
+/// Writes the head of a response that is sent in pieces, with how its end is known. Returns whether they are chunks
+/// (HTTP/1.1); else the connection ends with it.
+pub(crate) fn write_stream_head(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    options: &mut ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+) -> bool {
+    let chunked = request.version() == Version::Http11;
+    options.keep_alive &= chunked;
+    let date = options.date;
+    let mut headers = vec![
+        ("Date", date.as_str()),
+        ("Content-Type", content_type),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", if options.keep_alive { "keep-alive" } else { "close" }),
+    ];
+    if chunked {
+        headers.push(("Transfer-Encoding", "chunked"));
+    }
+    headers.extend_from_slice(extra);
+    http1::write_response_head(out, status, &headers);
+    chunked
+}
+
+/// Appends a piece of such a response.
+pub(crate) fn write_piece(out: &mut Vec<u8>, chunked: bool, piece: &[u8]) {
+    if chunked {
+        http1::write_chunk(out, piece);
+    } else {
+        out.extend_from_slice(piece);
+    }
+}
+
+/// The headers by which a page of another origin may read the response, with the entity tag of a document and the
+/// time to retry after, and may send cookies if it is listed.
+pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
+    let mut headers = cors_without_credentials(origin);
+    push_credentials(&mut headers, origin);
+    headers
+}
+
+/// The same for requests without cookies.
+pub(crate) fn cors_without_credentials(origin: Option<&str>) -> Vec<(&str, &str)> {
+    match origin {
+        Some(origin) => vec![
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After, Stentor-Version, WWW-Authenticate"),
+            ("Vary", "Origin"),
+        ],
+        None => vec![("Vary", "Origin")],
+    }
+}
+
+/// The headers with which a page may read an error, if its origin is allowed to connect to `authority`.
+pub(crate) fn cors_of_error<'r>(
+    ex: &Executor,
+    origin: Option<&'r str>,
+    authority: &str,
+    is_secure: bool,
+) -> Vec<(&'r str, &'r str)> {
+    let origins = &ex.options().origins;
+    let allowed = origin.filter(|_| origins.allow(origin, authority, is_secure));
+    match origins.answer(allowed) {
+        Some("*") => cors(Some("*")),
+        _ => cors(allowed),
+    }
+}
+
+/// Headers with those of `cors` that they don't have.
+fn with_cors<'h>(cors: Vec<(&'h str, &'h str)>, extra: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
+    let has = |name: &str| extra.iter().any(|(other, _)| *other == name);
+    let missing = cors.into_iter().filter(|(name, _)| !has(name)).collect();
+    [missing, extra.to_vec()].concat()
+}
+
+/// Lets a page send cookies if its origin is listed. For `*`, this would let every page act as the user.
+pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
+    if origin.is_some_and(|origin| origin != "*") {
+        headers.push(("Access-Control-Allow-Credentials", "true"));
+    }
+}
+
+/// The time for which browsers remember the answer to a preflight: the maximum of Chromium. Firefox allows a day; without this
+/// header, browsers ask again after 5 s (Fetch, 4.9). The requests themselves are checked as before.
+const PREFLIGHT_SECONDS: &str = "7200";
+
+/// The headers of the answer to what a browser asks before a request that it finds unusual (Fetch, 3.2.2).
+pub(crate) fn push_preflight<'r>(
+    headers: &mut Vec<(&'r str, &'r str)>,
+    request: &Request<'r>,
+    methods: &'r str,
+) {
+    headers.push(("Access-Control-Allow-Methods", methods));
+    headers.push(("Access-Control-Max-Age", PREFLIGHT_SECONDS));
+    if let Some(asked) = request.header_str("access-control-request-headers") {
+        headers.push(("Access-Control-Allow-Headers", asked));
+    }
+}
+
+/// A key in a path: decoded once. An encoded slash or backslash is refused, because proxies disagree on what it means.
+pub(crate) fn key_of_path(encoded: &str, keys: &KeyRule) -> Result<Key, KeyError> {
+    let lower = encoded.to_ascii_lowercase();
+    if let Some(at) = ["%2f", "%5c"].iter().filter_map(|slash| lower.find(slash)).min() {
+        return Err(KeyError::Encoding(at));
+    }
+    match http1::percent_decode(encoded) {
+        Ok(text) => keys.parse(&text),
+        Err(_) => Err(KeyError::Encoding(encoded.find('%').unwrap_or(0))),
+    }
+}

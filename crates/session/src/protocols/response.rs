@@ -1,0 +1,95 @@
+//! HTTP responses that aren't whole when their request has been handled: documents, polls, receivers, event streams, pages.
+
+use super::client::{Client, TransportStatus};
+use crate::executor::{Executor, PollAnswer};
+use crate::identity::ClientId;
+use crate::millis::Millis;
+use crate::model::{ConnId, Frame, SessionId};
+use std::time::Duration;
+
+/// State that all such responses have.
+#[derive(Clone, Copy, Debug)]
+pub struct ResponseState {
+    /// The connection lives on after the response.
+    pub keep_alive: bool,
+    /// The end of the response has been handed to the driver, or is about to be.
+    pub is_whole: bool,
+}
+
+impl ResponseState {
+    pub(crate) fn new(keep_alive: bool) -> Self {
+        Self { keep_alive, is_whole: false }
+    }
+}
+
+/// The parts of the core that a response needs to continue.
+pub struct ResponseContext<'a> {
+    /// The executor.
+    pub ex: &'a mut Executor,
+    /// The connection.
+    pub conn: ConnId,
+    /// The session of the connection.
+    pub session: Option<SessionId>,
+    /// The client that the response carries.
+    pub client: Option<&'a mut (dyn Client + 'static)>,
+}
+
+/// A response that isn't whole.
+pub trait Response {
+    /// The part of the state that all responses have.
+    fn state(&self) -> &ResponseState;
+    /// The same, to change it.
+    fn state_mut(&mut self) -> &mut ResponseState;
+
+    /// Whether the response is complete.
+    fn is_whole(&self) -> bool {
+        self.state().is_whole
+    }
+
+    /// The client that the response carries.
+    fn client(&self) -> Option<ClientId> {
+        None
+    }
+
+    /// Bytes held besides the response itself, except those counted elsewhere.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether the response is an event stream, which lasts as long as its session.
+    fn is_stream(&self) -> bool {
+        false
+    }
+
+    /// Whether the connection ends when its client finishes sending: a client that doesn't read doesn't poll.
+    fn ends_with_input(&self) -> bool {
+        !self.is_whole()
+    }
+
+    /// The time until [`Self::handle_timeout`] is due for the first time.
+    fn first_timeout(&self, ex: &Executor) -> Duration {
+        ex.options().limits.request_timeout
+    }
+
+    /// Handles a timeout of a response that isn't whole. Returns when the next one is due; `None`: the connection ends at once.
+    fn handle_timeout(
+        &mut self,
+        ex: &Executor,
+        status: TransportStatus,
+        _out: &mut Vec<u8>,
+    ) -> Option<Millis> {
+        status.idle_deadline(ex)
+    }
+
+    /// Moves all that can be sent now into `frames`.
+    fn take_frames(&mut self, _cx: &mut ResponseContext<'_>, _frames: &mut Vec<Frame>) {}
+
+    /// Writes an answer for the client that the response carries.
+    fn answer(&mut self, _cx: &mut ResponseContext<'_>, _answer: PollAnswer, _out: &mut Vec<u8>) {}
+
+    /// Completes the response with an error, if it hasn't begun.
+    fn fail(&mut self, _ex: &Executor, _status: u16, _why: &str, _out: &mut Vec<u8>) {}
+
+    /// Ends an event stream, so that its client reconnects: after this time if one is given.
+    fn send_away(&mut self, _after: Option<Duration>, _out: &mut Vec<u8>) {}
+}

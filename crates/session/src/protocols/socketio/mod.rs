@@ -1,0 +1,338 @@
+//! Socket.IO, protocols 5 and 4, on Engine.IO: namespaces, events, acknowledgements, and recovery.
+//!
+//! A client has a *socket* in each namespace that it is connected to. To the application and the hub each is a session
+//! of its own. What a client may not send ends its connection, as in socket.io 4: a second CONNECT, a packet for a
+//! namespace that isn't connected, anything that can't be parsed.
+//!
+//! **Recovery** (protocol 5). When a client is disconnected without leaving, its sockets are *suspended*: the hub keeps
+//! their rooms, and its log has what is published meanwhile. A client that reconnects shows the `pid` that it was given
+//! and the last offset that it has seen, and gets what it missed before the answer to its CONNECT
+//! ([`crate::executor`]). A client that reconnects to another core is moved to the core that keeps what it missed.
+
+mod connect;
+
+pub(crate) use connect::id_of_version_3;
+
+use super::client::{ClientState, Flow};
+use super::message::after_handler;
+use crate::app::{Ack, Arguments, Envelope, Event, HandlerScope, Waiter};
+use crate::encode::{Encoding, EngineFraming};
+use crate::executor::{Executor, Feeds};
+use crate::identity::{ClientId, End, Sid};
+use crate::millis::Millis;
+use crate::model::{Disconnect, SessionId};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use stentor_wire::engineio::{Data, Version};
+use stentor_wire::http1::Request;
+use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
+
+/// What Socket.IO knows of a client.
+pub struct SocketIo {
+    /// A packet with missing attachments, and the deadline for them.
+    unfinished: Option<(Decoder, Millis)>,
+    sockets: SmallVec<[Socket; 1]>,
+    /// When it has to be connected to some namespace.
+    connect_until: Millis,
+    /// The feeds of the handshake's query, for the main namespace.
+    feeds: Option<Box<Feeds>>,
+    /// The client can't move to another core.
+    pub stays: bool,
+    /// CONNECTs that were refused for good.
+    refused: u8,
+}
+
+/// A client in a namespace.
+pub(crate) struct Socket {
+    pub(crate) session: SessionId,
+    /// `None` for the main one.
+    pub namespace: Option<Arc<str>>,
+    /// Its slot among the recoverable sockets.
+    recovery: Option<u32>,
+}
+
+impl Socket {
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("/")
+    }
+
+    fn slot(&self) -> Option<usize> {
+        self.recovery.map(|slot| slot as usize)
+    }
+}
+
+/// The Engine.IO client that carries Socket.IO's packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Carrier {
+    client: ClientId,
+    sid: Sid,
+    source: u64,
+    framing: EngineFraming,
+    version: Version,
+}
+
+impl Carrier {
+    pub(crate) fn of(state: &ClientState, framing: EngineFraming, version: Version) -> Self {
+        Self { client: state.id, sid: state.sid, source: state.source, framing, version }
+    }
+}
+
+/// Why a packet is handled.
+struct Input<'a> {
+    carrier: Carrier,
+    request: Option<&'a Request<'a>>,
+}
+
+impl SocketIo {
+    pub(crate) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
+        Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false, refused: 0 }
+    }
+
+    /// Whether the client hasn't connected to a namespace.
+    pub fn is_fresh(&self) -> bool {
+        self.sockets.is_empty() && self.unfinished.is_none()
+    }
+
+    pub(crate) fn sockets(&self) -> &[Socket] {
+        &self.sockets
+    }
+
+    pub(crate) fn find_session(&self, session: SessionId) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.session == session)
+    }
+
+    pub(crate) fn find(&self, namespace: &str) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.namespace() == namespace)
+    }
+
+    pub(crate) fn set_feeds(&mut self, feeds: Feeds) {
+        self.feeds = (!feeds.keys.is_empty()).then(|| feeds.into());
+    }
+
+    pub(crate) fn into_feeds(self) -> Option<Box<Feeds>> {
+        self.feeds
+    }
+
+    /// Bytes of a packet with missing attachments.
+    pub fn held_bytes(&self) -> usize {
+        self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
+    }
+
+    /// When missing attachments, or the first namespace, are due.
+    pub fn poll_timeout(&self) -> Option<Millis> {
+        let packet = self.unfinished.as_ref().map(|(_, until)| *until);
+        let connect = self.sockets.is_empty().then_some(self.connect_until);
+        match (packet, connect) {
+            (Some(packet), Some(connect)) => Some(packet.earlier(connect)),
+            (packet, connect) => packet.or(connect),
+        }
+    }
+
+    pub(crate) fn is_connect_overdue(&self, now: Millis) -> bool {
+        self.sockets.is_empty() && !now.is_before(self.connect_until)
+    }
+
+    pub(crate) fn is_packet_overdue(&self, now: Millis) -> bool {
+        self.unfinished.as_ref().is_some_and(|(_, until)| !now.is_before(*until))
+    }
+
+    pub(crate) fn extend_packet(&mut self, until: Millis) {
+        if let Some((_, current)) = &mut self.unfinished {
+            *current = until;
+        }
+    }
+
+    /// Handles a message of the client. Its answers are appended to `out`.
+    pub(crate) fn handle_message(
+        &mut self,
+        ex: &mut Executor,
+        carrier: Carrier,
+        data: Data<'_>,
+        request: Option<&Request<'_>>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let limits = socketio::Limits {
+            attachments_max: ex.options().engine.attachments_max,
+            packet_bytes_max: ex.options().limits.message_bytes_max,
+        };
+        let (mut decoder, until) = match self.unfinished.take() {
+            Some((decoder, until)) => (decoder, Some(until)),
+            None => (Decoder::new(carrier.version.into(), Role::Server), None),
+        };
+        let mut assembled = None;
+        let decoded = match data {
+            Data::Text(text) => decoder.text(text, &limits),
+            Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
+                Ok(Some(whole)) => Ok(Some(assembled.insert(whole).packet())),
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            },
+        };
+        let input = Input { carrier, request };
+        let next = match decoded {
+            Ok(Some(packet)) => self.handle_packet(ex, &input, packet.namespace, packet.body, out),
+            Ok(None) => Flow::Continue,
+            Err(_) => fault(ex, carrier.client),
+        };
+        if next == Flow::Wait
+            && let Some(whole) = assembled
+        {
+            // Its last attachment comes again.
+            decoder.put_back(whole);
+        }
+        if decoder.is_mid_packet() {
+            // As for a fragmented WebSocket message, the time limit starts with the first part.
+            let until = until.unwrap_or_else(|| ex.millis().after(ex.options().limits.message_timeout));
+            self.unfinished = Some((decoder, until));
+        }
+        next
+    }
+
+    fn handle_packet(
+        &mut self,
+        ex: &mut Executor,
+        input: &Input<'_>,
+        namespace: &str,
+        body: Body<'_>,
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let (session, body) = match (self.find(namespace), body) {
+            (None, Body::Connect { payload, query }) => {
+                // Clients of protocol 4 authenticate with the namespace's query, as in socket.io 4.
+                let auth = query.map(connect::object_of_query);
+                let payload = payload.or(auth.as_deref());
+                let next = self.handle_connect(ex, input, namespace, payload, query, out);
+                if next != Flow::Wait {
+                    ex.questions.settle();
+                }
+                return next;
+            }
+            (Some(socket), body) => (socket.session, body),
+            (None, _) => return fault(ex, input.carrier.client),
+        };
+        let scope = HandlerScope {
+            session: Some(session),
+            encoding: Encoding::engine_io(input.carrier.framing, Envelope::SocketIo, false),
+            namespace: Some(namespace),
+            request: input.request,
+            waits: matches!(body, Body::Event(_)),
+            ..HandlerScope::default()
+        };
+        let asked = ex.effects.mark();
+        match body {
+            Body::Event(event) => {
+                let attachments = owned(event.attachments);
+                let event = Event {
+                    name: &event.name(),
+                    arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
+                    ack: event.id.map(Ack),
+                };
+                ex.call_app(scope, out, |app, ctx| app.event(ctx, session, &event));
+            }
+            Body::Ack(ack) => {
+                // Late, made up, or another's: nobody waits for it.
+                let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Flow::Continue };
+                let attachments = owned(ack.attachments);
+                let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
+                match waiter {
+                    Waiter::App(token) => {
+                        ex.call_app(scope, out, |app, ctx| app.acked(ctx, session, token, Some(answer)));
+                    }
+                    Waiter::Command(answered) => answered(answer.to_data()),
+                }
+            }
+            Body::Disconnect => {
+                self.leave(ex, session);
+                return Flow::Continue;
+            }
+            Body::Connect { .. } | Body::ConnectError { .. } => return fault(ex, input.carrier.client),
+        }
+        after_handler(ex, asked, session)
+    }
+
+    /// The client leaves a namespace; its connection stays.
+    fn leave(&mut self, ex: &mut Executor, session: SessionId) {
+        let left = self.sockets.iter().position(|socket| socket.session == session);
+        if let Some(slot) = left.and_then(|at| self.sockets.remove(at).slot()) {
+            ex.end_recoverable(slot);
+        }
+        if self.sockets.is_empty() {
+            self.connect_until = ex.millis().after(ex.options().engine.connect_timeout);
+        }
+        ex.close_session(session);
+        ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
+    }
+
+    /// Ends one socket for a reason of the server's. Returns what was sent to it before, and its namespace.
+    pub(crate) fn disconnect_socket(
+        &mut self,
+        ex: &mut Executor,
+        session: SessionId,
+        why: Disconnect,
+    ) -> Option<(Vec<u8>, String)> {
+        let socket = self.find_session(session)?;
+        let namespace = socket.namespace().to_owned();
+        ex.count_disconnect(why);
+        let before = take_before_answers(ex, socket);
+        self.leave(ex, session);
+        Some((before, namespace))
+    }
+
+    /// Disconnects all sockets. Appends the packets that tell the client to `out`.
+    pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, framing: EngineFraming, out: &mut Vec<u8>) {
+        while let Some(socket) = self.sockets.first() {
+            let (session, namespace) = (socket.session, socket.namespace().to_owned());
+            out.append(&mut ex.take_if_few(socket.session));
+            self.leave(ex, session);
+            write_disconnect(framing, &namespace, out);
+        }
+    }
+
+    /// The client has ended: its sockets that can be recovered are kept for a while. Returns the sessions that the
+    /// application is to be told of.
+    pub fn end(self, ex: &mut Executor, client: ClientId, end: End) -> SmallVec<[SessionId; 2]> {
+        // A client that leaves its namespaces, or broke the protocol, doesn't return for what it missed.
+        let is_disconnected = end != End::Because(Disconnect::ProtocolError);
+        let mut ended = SmallVec::new();
+        for socket in self.sockets {
+            let session = socket.session;
+            match socket.slot() {
+                // It was taken over.
+                Some(slot) if !ex.recovery.is_of(slot, session, client) => continue,
+                Some(slot) if is_disconnected && ex.suspend(slot, session) => {}
+                Some(slot) => {
+                    ex.end_recoverable(slot);
+                    ex.close_session(session);
+                }
+                None => ex.close_session(session),
+            }
+            ended.push(session);
+        }
+        ended
+    }
+}
+
+/// Appends the packet that tells a client that its socket in a namespace is disconnected.
+pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mut Vec<u8>) {
+    framing.packet(out, namespace.len() + 3, |out| {
+        out.push(b'4');
+        socketio::write_disconnect(out, namespace);
+    });
+}
+
+/// The client has broken the protocol: its connection ends.
+fn fault(ex: &mut Executor, client: ClientId) -> Flow {
+    ex.metrics().protocol_errors.add(1);
+    ex.end_client(client, End::Because(Disconnect::ProtocolError));
+    Flow::Stop
+}
+
+/// The deliveries that a recoverable socket has been sent already, which what is written to it now must not overtake.
+pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8> {
+    if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
+}
+
+fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
+    attachments.iter().map(Bytes::copy_from_slice).collect()
+}

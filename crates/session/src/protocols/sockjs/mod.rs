@@ -1,0 +1,530 @@
+//! SockJS, as the runnable specification has it (sockjs-protocol, `main`): clients over HTTP, and WebSockets.
+//!
+//! ```text
+//!  first receiver ──► open ◄──► attached (a poll, or a stream until it has carried enough)
+//!                       │            │
+//!   disconnect_delay    │            │ closed by us, or the receiver was lost
+//!                       ▼            ▼
+//!                      gone ◄── ended: later receivers are told how, for disconnect_delay
+//! ```
+//!
+//! Over WebSocket a session lives and ends with its connection, whatever its id: only the messages differ from those of
+//! a plain one ([`messages`]), and the heartbeats are WebSocket's. Over HTTP a session is a [`Client`], named by a digest
+//! under the node's seed of prefix, key and session id, all of which its client chose: so ids of any form cost the same,
+//! spread evenly, and name the core that owns the session. Requests that arrive elsewhere are handed over.
+//!
+//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the answers that carry frames; [`client`] handles messages,
+//! heartbeats and ends; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
+//!
+//! Deliberately absent: hixie-76 (see [`stentor_wire::sockjs`]).
+
+mod client;
+mod encode;
+mod messages;
+mod receiver;
+mod routes;
+mod socket;
+
+pub(crate) use client::Client;
+pub(crate) use encode::Frames;
+pub(crate) use receiver::Receiver;
+pub(crate) use routes::SockJs;
+pub(crate) use socket::OnWebSocket;
+
+use crate::app::{Connect, Envelope, Refused};
+use crate::executor::Feeds;
+use crate::identity::{ClientId, Owner, Service, Sid};
+use crate::model::{Disconnect, Key, KeyError, Policy, SessionId};
+use crate::options::{self, Options};
+use crate::ports::{Denial, Handover, Location, SessionName};
+use crate::protocols::client::{ActiveTransport, Client as _};
+use crate::protocols::clients::ClientTable;
+use crate::protocols::dialect::Plain;
+use crate::protocols::message::{self, scope_of};
+use crate::protocols::request::{
+    BufferedRequest, RequestContext, RequestOutcome, borrowed, challenge, key_of_path, status_of, write_piece,
+};
+use crate::protocols::response::ResponseState;
+use crate::protocols::token::disconnect_for;
+use crate::protocols::upgrade;
+use receiver::PollStart;
+use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use stentor_wire::http1::{self, Version};
+use stentor_wire::sockjs::answer::{
+    self, Callback, Cors, Header, Iframe, push_error_headers, push_headers, push_preflight_headers,
+};
+use stentor_wire::sockjs::{
+    Close, Error, Frame, Limits, Messages, Resource, ResponseLimit, Route, Transport, Wrapping,
+};
+use stentor_wire::ws::handshake;
+
+type Outcome = RequestOutcome;
+type Clients = ClientTable<Client>;
+
+/// The answer to messages for a session that isn't there.
+const NO_SESSION: &str = "there is no such session";
+
+/// A resource below a prefix, and what decides about the form of its answers.
+struct Exchange<'a> {
+    service: Service,
+    settings: &'a options::SockJs,
+    resource: Resource<'a>,
+    key: Option<Key>,
+}
+
+impl Exchange<'_> {
+    /// The headers of a good answer.
+    fn headers<'r>(&self, cx: &RequestContext<'r>) -> Vec<Header<'r>> {
+        let mut headers = Vec::with_capacity(12);
+        push_headers(&mut headers, &self.resource, &Cors::of(cx.request));
+        headers
+    }
+
+    /// `length` tells how the end of the answer is known, unless the connection does.
+    fn write_head(
+        &self,
+        cx: &RequestContext<'_>,
+        out: &mut Vec<u8>,
+        status: u16,
+        headers: &[(&str, &str)],
+        length: Option<(&str, &str)>,
+    ) {
+        let cookie;
+        let mut all: Vec<(&str, &str)> = vec![("Date", cx.options.date.as_str())];
+        all.extend_from_slice(headers);
+        let is_typed = headers.iter().any(|(name, _)| *name == "Content-Type");
+        if is_typed && !headers.iter().any(|(name, _)| *name == "X-Content-Type-Options") {
+            all.push(("X-Content-Type-Options", "nosniff"));
+        }
+        all.push(("Connection", if cx.options.keep_alive { "keep-alive" } else { "close" }));
+        if self.settings.jsessionid && self.resource.has_cookie() {
+            cookie = answer::jsessionid(cx.request.header_str("cookie"));
+            all.push(("Set-Cookie", &cookie));
+        }
+        all.extend(length);
+        http1::write_response_head(out, status, &all);
+    }
+
+    /// A whole answer.
+    fn answer(
+        &self,
+        cx: &mut RequestContext<'_>,
+        status: u16,
+        headers: &[Header<'_>],
+        body: &[u8],
+    ) -> Outcome {
+        let length = body.len().to_string();
+        let length = (!matches!(status, 204 | 304)).then_some(("Content-Length", &*length));
+        let mut out = std::mem::take(cx.out);
+        self.write_head(cx, &mut out, status, headers, length);
+        out.extend_from_slice(body);
+        *cx.out = out;
+        cx.answered()
+    }
+
+    /// An error for people.
+    fn refuse(&self, cx: &mut RequestContext<'_>, status: u16, words: &str) -> Outcome {
+        cx.count_error();
+        let mut headers = Vec::new();
+        push_error_headers(&mut headers, &self.resource, &Cors::of(cx.request));
+        self.answer(cx, status, &headers, format!("{words}\n").as_bytes())
+    }
+
+    /// An error for a client that isn't let in.
+    fn refuse_denied(&self, cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
+        cx.count_error();
+        let challenge = challenge(denial);
+        let mut headers: Vec<(&str, &str)> = Vec::new();
+        push_error_headers(&mut headers, &self.resource, &Cors::of(cx.request));
+        headers.extend(challenge.as_ref().map(|(name, value)| (*name, &**value)));
+        self.answer(cx, status_of(denial), &headers, format!("{}\n", denial.message).as_bytes())
+    }
+
+    /// An error of the protocol.
+    fn fail(&self, cx: &mut RequestContext<'_>, error: Error) -> Outcome {
+        self.refuse(cx, error.status(), error.body())
+    }
+
+    /// The id of a client: a digest of what it chose, under the node's seed.
+    fn sid(&self, cx: &RequestContext<'_>, session: &str) -> Sid {
+        let half = |half: u8| {
+            let key = self.key.as_ref().map(Key::as_str);
+            let mut hasher = DefaultHasher::new();
+            (cx.ex.context.seed, half, self.service, key, session).hash(&mut hasher);
+            hasher.finish()
+        };
+        Sid::digest([half(0), half(1)])
+    }
+
+    /// Looks for a session that isn't on this node on the others, of a cluster. `opens`: if it is on none, it will be opened
+    /// here. `None`: the request is answered here.
+    fn find_elsewhere(&self, cx: &mut RequestContext<'_>, session: &str, opens: bool) -> Option<Outcome> {
+        let relay = cx.ex.options().relay.as_ref()?;
+        match &cx.location {
+            // Its node couldn't be reached.
+            None if cx.handover == Some(Handover::Returned) => None,
+            None => {
+                let key = self.key.as_ref().map(Key::as_str);
+                let name = SessionName { prefix: &self.settings.prefix, key, session };
+                relay.locate(name, opens, cx.ex.when_located(cx.conn));
+                Some(Outcome::Location)
+            }
+            Some(Location::Node(node)) => cx.relay_to(*node),
+            Some(Location::Here(_) | Location::Unknown) => None,
+        }
+    }
+
+    /// Begins the answer that carries frames to a client.
+    fn begin(
+        &self,
+        cx: &mut RequestContext<'_>,
+        client: ClientId,
+        transport: Transport,
+        callback: Option<&Callback<'_>>,
+        extra: &[(String, String)],
+    ) -> Option<Receiver> {
+        let wrapping = Wrapping::of(transport)?;
+        let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
+        let chunked = !is_poll && cx.request.version() == Version::Http11;
+        cx.options.keep_alive &= is_poll || chunked;
+        let mut receiver = Receiver {
+            client,
+            state: ResponseState::new(cx.options.keep_alive),
+            wrapping,
+            chunked,
+            limit: ResponseLimit::new(transport, self.settings.response_bytes_max),
+            poll: None,
+        };
+        let mut headers: Vec<(&str, &str)> = self.headers(cx);
+        headers.extend(borrowed(extra));
+        if !is_poll {
+            // What nginx understands: frames aren't to wait for more.
+            headers.push(("X-Accel-Buffering", "no"));
+        }
+        let mut head = Vec::with_capacity(384);
+        let length = chunked.then_some(("Transfer-Encoding", "chunked"));
+        self.write_head(cx, &mut head, 200, &headers, length);
+        if is_poll {
+            // The length is the last header.
+            head.truncate(head.len() - 2);
+            let mut call = Vec::new();
+            if let Some(callback) = callback {
+                stentor_wire::sockjs::write_jsonp_callback(&mut call, callback);
+            }
+            receiver.poll = Some(Box::new(PollStart { head, callback: call }));
+            return Some(receiver);
+        }
+        cx.out.append(&mut head);
+        let mut prelude = Vec::with_capacity(2_100);
+        match callback {
+            Some(callback) => answer::write_html_prelude(&mut prelude, callback),
+            None => answer::write_prelude(&mut prelude, transport),
+        }
+        write_piece(cx.out, chunked, &prelude);
+        Some(receiver)
+    }
+}
+
+/// The settings of a service, with the key in the path of a resource.
+fn exchange<'a>(
+    options: &'a Options,
+    service: Service,
+    route: &Route<'a>,
+) -> Option<(Exchange<'a>, Option<KeyError>)> {
+    let settings = options.sockjs.get(service.place()?)?;
+    let (key, error) = match route.key.map(|key| key_of_path(key, &options.keys)).transpose() {
+        Ok(key) => (key, None),
+        Err(error) => (None, Some(error)),
+    };
+    Some((Exchange { service, settings, resource: route.resource, key }, error))
+}
+
+/// Handles the head of a request to a path under a prefix.
+fn handle_request(
+    cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
+    service: Service,
+    route: &Route<'_>,
+) -> Outcome {
+    let (current, request) = (cx.ex.settings.clone(), cx.request);
+    let Some((exchange, bad_key)) = exchange(&current.options, service, route) else {
+        return Outcome::LAST;
+    };
+    let (resource, settings) = (exchange.resource, exchange.settings);
+    // What follows may be frames, which must not be read as requests (CVE-2020-7693).
+    cx.options.keep_alive &= !cx.is_upgrade();
+    cx.options.head_only = false;
+    if cx.is_upgrade() && !resource.is_websocket() {
+        return exchange.refuse(cx, 400, "there is no WebSocket here");
+    }
+    if resource.is_websocket() && !settings.websocket {
+        return exchange.refuse(cx, 404, "there are no WebSockets here");
+    }
+    if !resource.allows(request.method()) {
+        cx.count_error();
+        return exchange.answer(cx, 405, &[("Allow", resource.methods())], b"");
+    }
+    if request.method() == "OPTIONS" {
+        let mut headers = Vec::new();
+        push_preflight_headers(&mut headers, &resource, &Cors::of(request));
+        return exchange.answer(cx, 204, &headers, b"");
+    }
+    if let Some(error) = bad_key {
+        return exchange.refuse(cx, 400, &error.to_string());
+    }
+    match resource {
+        Resource::Greeting => exchange.answer(cx, 200, &exchange.headers(cx), answer::GREETING.as_bytes()),
+        Resource::Iframe => {
+            let ancestors = current.options.origins.ancestors();
+            let iframe = &Iframe::new(&settings.client_url, ancestors.as_deref());
+            if request.header_str("if-none-match").is_some_and(|tags| iframe.is_named_by(tags)) {
+                let mut headers = Vec::new();
+                answer::push_unchanged_headers(&mut headers, iframe);
+                return exchange.answer(cx, 304, &headers, b"");
+            }
+            let mut headers: Vec<Header<'_>> = exchange.headers(cx);
+            headers.push(("ETag", iframe.etag()));
+            headers.extend(iframe.ancestors().map(|policy| ("Content-Security-Policy", policy)));
+            exchange.answer(cx, 200, &headers, iframe.page().as_bytes())
+        }
+        Resource::Info => {
+            let mut body = Vec::with_capacity(96);
+            let entropy = cx.ex.sids.number();
+            answer::write_info(&mut body, settings.websocket, settings.jsessionid, entropy);
+            exchange.answer(cx, 200, &exchange.headers(cx), &body)
+        }
+        Resource::RawWebSocket | Resource::Session { transport: Transport::WebSocket, .. } => {
+            if let Err(error) = handshake::check_request(request, None) {
+                return cx.refuse_last(400, error.headers(), answer::NOT_WEBSOCKET);
+            }
+            let is_raw = matches!(resource, Resource::RawWebSocket);
+            let dialect = if is_raw { Plain.into() } else { OnWebSocket.into() };
+            upgrade::handle_request(cx, dialect, service, exchange.key)
+        }
+        Resource::Session { session, transport, .. } => {
+            let callback = match transport {
+                Transport::HtmlFile | Transport::Jsonp => match Callback::from_query(request.query()) {
+                    Ok(callback) => Some(callback),
+                    Err(error) => return exchange.fail(cx, error),
+                },
+                _ => None,
+            };
+            let sid = exchange.sid(cx, session);
+            let home = sid.core(cx.ex.shared.cores);
+            if home != cx.ex.context.core {
+                return cx.move_to(home);
+            }
+            let sends = matches!(transport, Transport::XhrSend | Transport::JsonpSend);
+            if let Some(id) = clients.find(sid) {
+                let session: SmallVec<[SessionId; 1]> =
+                    clients.get(id).and_then(|client| client.session).into_iter().collect();
+                match cx.check_token(id, "sockjs", &session) {
+                    Ok(()) => {}
+                    Err(Refused::Pending) => return Outcome::Admission(None),
+                    Err(Refused::Denied(denial)) => return exchange.refuse_denied(cx, &denial),
+                }
+            } else if let Some(outcome) = exchange.find_elsewhere(cx, session, !sends) {
+                return outcome;
+            }
+            match transport {
+                Transport::XhrSend | Transport::JsonpSend if clients.find(sid).is_none() => {
+                    exchange.refuse(cx, 404, NO_SESSION)
+                }
+                Transport::XhrSend | Transport::JsonpSend => {
+                    Outcome::Body { bytes_max: current.options.limits.message_bytes_max }
+                }
+                _ => receive(cx, clients, &exchange, sid, transport, callback.as_ref()),
+            }
+        }
+    }
+}
+
+/// A client wants frames: the first time it does, its session begins.
+fn receive(
+    cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
+    exchange: &Exchange<'_>,
+    sid: Sid,
+    transport: Transport,
+    callback: Option<&Callback<'_>>,
+) -> Outcome {
+    let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
+    let (id, extra) = match clients.find(sid) {
+        Some(id) => (id, None),
+        None => match open(cx, clients, exchange, sid, transport) {
+            Ok((id, headers)) => (id, Some(headers)),
+            Err(NotOpened::Refused(why)) => {
+                // The status of a response tells pages nothing: the client would try other transports.
+                let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, callback, &[]) else {
+                    return Outcome::LAST;
+                };
+                receiver.refuse(cx.out, Close { code: why.code(), reason: why.reason() });
+                return cx.answered();
+            }
+            Err(NotOpened::Answered(outcome)) => return outcome,
+        },
+    };
+    let Some(client) = clients.get_mut(id) else { return Outcome::LAST };
+    let is_new = extra.is_some();
+    let extra = extra.unwrap_or_default();
+    let Some(mut receiver) = exchange.begin(cx, id, transport, callback, &extra) else {
+        return Outcome::LAST;
+    };
+    let (ex, out) = (&mut *cx.ex, &mut *cx.out);
+    let now = ex.millis();
+    let (heartbeat, delay) = (exchange.settings.heartbeat, exchange.settings.disconnect_delay);
+    client.state.alive_at = now;
+    ex.arm_client(id);
+    if client.state.transport != ActiveTransport::None {
+        receiver.refuse(out, Close::ANOTHER_CONNECTION);
+        return cx.answered();
+    }
+    if client.state.ended {
+        client.state.due_at = now.after(delay);
+        receiver.last_words(client, ex, out);
+        return cx.answered();
+    }
+    if let Some(session) = client.session {
+        ex.set_encoding(session, client.encoding(receiver.wrapping));
+    }
+    if is_new {
+        receiver.say(out, &Frame::Open);
+    } else if is_poll {
+        receiver.messages(client, ex, out);
+    }
+    if receiver.state.is_whole {
+        client.state.due_at = now.after(delay);
+    } else {
+        let conn = cx.conn;
+        client.state.transport =
+            if is_poll { ActiveTransport::Poll(conn) } else { ActiveTransport::Stream(conn) };
+        client.state.due_at = now.after(heartbeat);
+        ex.flush_client(id);
+    }
+    Outcome::Waiting(Box::new(receiver))
+}
+
+/// Why a session doesn't begin.
+enum NotOpened {
+    Answered(Outcome),
+    /// Its client's token isn't accepted.
+    Refused(Disconnect),
+}
+
+/// Begins a session. Returns its client, with the headers that the application wants in the first answer.
+fn open(
+    cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
+    exchange: &Exchange<'_>,
+    sid: Sid,
+    transport: Transport,
+) -> Result<(ClientId, Vec<(String, String)>), NotOpened> {
+    if let Some(unavailable) = cx.unavailable_to_new_clients() {
+        return Err(NotOpened::Answered(unavailable));
+    }
+    if cx.admission.is_none()
+        && let Err(reached) = cx.ex.check_address(cx.source)
+    {
+        return Err(NotOpened::Answered(cx.refuse_limit(reached)));
+    }
+    let identity = match cx.identify("sockjs") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return Err(NotOpened::Answered(Outcome::Admission(None))),
+        Err(Refused::Denied(denial)) => {
+            let why = disconnect_for(&denial);
+            cx.count_error();
+            cx.ex.count_disconnect(why);
+            return Err(NotOpened::Refused(why));
+        }
+    };
+    let service = exchange.service;
+    let push_only = exchange.key.is_some();
+    let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
+    let mut headers = Vec::new();
+    if !push_only {
+        match cx.ask_to_connect(identity.as_deref(), envelope, service, None) {
+            Connect::Accept => {}
+            Connect::AcceptWith(extra) => headers = extra,
+            Connect::Pending => return Err(NotOpened::Answered(Outcome::Admission(None))),
+            Connect::Refuse { status, message } => {
+                return Err(NotOpened::Answered(exchange.refuse(cx, status, &message)));
+            }
+        }
+    }
+    let ex = &mut *cx.ex;
+    let mut client = Client::new(ex, sid, cx.source, (service, envelope, push_only));
+    if let Some(Location::Here(claim)) = &cx.location {
+        client.claim = Some(claim.clone());
+    }
+    let client = clients.insert(client);
+    let id = client.state.id;
+    cx.remember_client(id, "sockjs", identity.clone());
+    let ex = &mut *cx.ex;
+    let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
+    let encoding = client.encoding(wrapping);
+    let session = ex.open_session(encoding, Owner::Client(id), cx.source);
+    client.session = Some(session);
+    ex.set_identity(session, identity);
+    if !push_only {
+        let scope = scope_of(session, encoding, service, Some(cx.request));
+        message::open(ex, scope, &mut client.state.queue);
+        ex.join_rooms(session, "/");
+        client.charge(ex);
+    }
+    let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());
+    ex.subscribe_feeds(session, Feeds { keys, options });
+    Ok((id, headers))
+}
+
+/// Handles the body of a client's messages, or what is left of it.
+fn handle_body(
+    cx: &mut RequestContext<'_>,
+    clients: &mut Clients,
+    service: Service,
+    route: &Route<'_>,
+    buffered: &mut BufferedRequest,
+) -> Outcome {
+    let BufferedRequest { body, done, begun, .. } = buffered;
+    let (current, request) = (cx.ex.settings.clone(), cx.request);
+    let Some((exchange, _)) = exchange(&current.options, service, route) else { return Outcome::LAST };
+    let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
+    // It may have ended while the body was on its way.
+    let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));
+    let Some(client) = client else { return exchange.refuse(cx, 404, NO_SESSION) };
+    let payload = match transport {
+        Transport::JsonpSend if begun.is_none() => {
+            stentor_wire::sockjs::jsonp_payload(request.header_str("content-type"), body)
+        }
+        _ => Ok(Cow::Borrowed(&body[..])),
+    };
+    let limits = Limits { messages_max: exchange.settings.messages_max };
+    let messages = payload.as_ref().map_err(|error| *error).and_then(|payload| match begun {
+        // Checked when the request arrived.
+        Some(left) => {
+            let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
+            Ok(Messages::resume(rest.unwrap_or_default(), *left))
+        }
+        None => stentor_wire::sockjs::parse_body(payload, &limits),
+    });
+    let messages = match messages {
+        Ok(messages) => messages,
+        Err(error) => return exchange.fail(cx, error),
+    };
+    if cx.ex.questions.waits_for_earlier(client.state.id) {
+        return Outcome::Rest;
+    }
+    let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());
+    if let Some((rest_bytes, left)) = client.handle_messages(cx.ex, messages, payload_bytes, request) {
+        let payload = payload.unwrap_or_default();
+        if let Cow::Owned(payload) = payload {
+            *body = payload;
+        }
+        (*done, *begun) = (payload_bytes - rest_bytes, Some(left));
+        return Outcome::Rest;
+    }
+    let status = route.resource.status();
+    let body: &[u8] = if status == 204 { b"" } else { answer::JSONP_SENT.as_bytes() };
+    exchange.answer(cx, status, &exchange.headers(cx), body)
+}

@@ -1,0 +1,412 @@
+//! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
+//!
+//! A stream of one feed has the position in the shared event. In a stream of several the id differs per client: it is
+//! written right before the shared event, names the event's own feed first, and then where the client is in the others.
+//! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
+//!
+//! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send it, which keep a position per
+//! feed, so its events are the shared ones, however many feeds there are.
+//!
+//! ```text
+//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
+//!                                          └──► the node drains: another retry ──► a browser: the end
+//!                                                                             └──► others: cut, no last chunk
+//! ```
+//!
+//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a
+//! block without data. If its client should reconnect, a stream ends without its last chunk, because some clients
+//! take a clean end as final (r3labs/sse). Browsers reconnect after both, and proxies in front of them (http-proxy, Vite) pass
+//! only a clean end on.
+//!
+//! While the node drains, a browser's `EventSource` gets a stream that only says when to come back: after any status but 200 it
+//! would never come back (WHATWG HTML, 9.2.3).
+//!
+//! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
+//! another time ([`jitter`]).
+//!
+//! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
+//! nothing of what is sent is taken for the time between two heartbeats.
+
+mod body;
+
+use super::client::TransportStatus;
+use super::query::ConnectQuery;
+use super::request::{
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, push_credentials, push_preflight,
+    write_piece, write_stream_head,
+};
+use super::response::{Response, ResponseContext, ResponseState};
+use crate::app::{NotSubscribed, Refused};
+use crate::encode::{Encoding, unchunked};
+use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToConnection};
+use crate::identity::Service;
+use crate::millis::{Millis, part_of};
+use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
+use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
+use std::time::Duration;
+use stentor_wire::http1::{self, BodyKind, Request};
+use stentor_wire::sse::{self, Positions};
+
+const TOO_MANY_FEEDS: &str = "more feeds than a session may have (limits.subscriptions_max)";
+
+/// A feed of a stream, with the client's position in it.
+type StreamFeed = (Key, Option<Position>);
+
+fn position_of(id: Positions<'_>, key: &Key) -> Option<Position> {
+    let seen = id.of(key.as_str())?;
+    Some(Position { epoch: Epoch(seen.epoch), offset: seen.offset })
+}
+
+/// A stream of events.
+pub(crate) struct Events {
+    /// Each event is a chunk (HTTP/1.1).
+    chunked: bool,
+    is_browser: bool,
+    state: ResponseState,
+    /// Feeds that are not lost.
+    feeds_left: usize,
+    /// Where the client is in each of several feeds, if it needs one id for all of them.
+    seen: Box<[StreamFeed]>,
+    /// How long clients wait that come back for feeds that aren't there.
+    retry_lost: Duration,
+}
+
+/// Between half of `delay` and one and a half times as much, evenly. The same number gives the same result.
+fn jitter(delay: Duration, number: u64) -> Duration {
+    delay / 2 + part_of(delay, number)
+}
+
+impl Response for Events {
+    fn state(&self) -> &ResponseState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ResponseState {
+        &mut self.state
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+
+    fn first_timeout(&self, ex: &Executor) -> Duration {
+        ex.options().heartbeat.interval
+    }
+
+    /// Appends a comment as a sign of life.
+    fn handle_timeout(
+        &mut self,
+        ex: &Executor,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) -> Option<Millis> {
+        status.idle_deadline(ex)?;
+        if !status.in_flight {
+            self.write(out, |out| sse::write_comment(out, ""));
+        }
+        Some(ex.millis().after(ex.options().heartbeat.interval))
+    }
+
+    fn take_frames(&mut self, cx: &mut ResponseContext<'_>, frames: &mut Vec<Frame>) {
+        if let Some(session) = cx.session {
+            self.stream(session, cx.ex, frames);
+        }
+    }
+
+    /// Only a browser gets the last chunk, which some clients take for the end of the feeds.
+    fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
+        if let Some(after) = after {
+            self.write(out, |out| sse::write_retry(out, after));
+        }
+        if self.is_browser {
+            self.finish(out);
+        }
+        self.state.is_whole = true;
+    }
+}
+
+impl Events {
+    fn write(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut piece = Vec::with_capacity(64);
+        write(&mut piece);
+        write_piece(out, self.chunked, &piece);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.chunked && !self.state.is_whole {
+            http1::write_last_chunk(out);
+        }
+        self.state.is_whole = true;
+    }
+
+    /// Moves the pending deliveries of the session into `frames`, as much as one send takes.
+    fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
+        if self.state.is_whole {
+            return;
+        }
+        let bytes_max = SEND_BYTES_MAX;
+        ex.take(session, bytes_max, SEND_FRAMES_MAX, |publication, encoded| {
+            match publication.body() {
+                Body::Snapshot { key, position, .. } | Body::Delta { key, position, .. }
+                    if !self.seen.is_empty() =>
+                {
+                    self.saw(key, *position);
+                    let mut id = Vec::with_capacity(128);
+                    self.write(&mut id, |out| self.write_id(out, key));
+                    frames.push(Frame::owned(id));
+                }
+                Body::State { state: FeedState::NotFound, .. } => {
+                    self.feeds_left = self.feeds_left.saturating_sub(1);
+                    if self.feeds_left == 0 {
+                        let mut retry = Vec::with_capacity(32);
+                        self.write(&mut retry, |out| sse::write_retry(out, self.retry_lost));
+                        frames.push(Frame::owned(retry));
+                    }
+                }
+                _ => {}
+            }
+            if self.chunked {
+                frames.push(encoded.clone());
+            } else {
+                frames.push(Frame::owned(unchunked(&encoded.bytes()).to_vec()));
+            }
+        });
+        if self.feeds_left == 0 {
+            let mut end = Vec::with_capacity(8);
+            self.finish(&mut end);
+            if !end.is_empty() {
+                frames.push(Frame::owned(end));
+            }
+        }
+    }
+
+    /// The line with the id of what comes next, an event of `key`.
+    fn write_id(&self, out: &mut Vec<u8>, key: &Key) {
+        let (own, others): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(other, _)| other == key);
+        let positions = own.into_iter().chain(others).filter_map(|(key, seen)| {
+            let Position { epoch, offset } = (*seen)?;
+            Some(sse::Position { key: key.as_str().into(), epoch: epoch.0, offset })
+        });
+        sse::write_position_id(out, positions);
+    }
+
+    fn saw(&mut self, key: &Key, position: Position) {
+        if let Some((_, seen)) = self.seen.iter_mut().find(|(other, _)| other == key) {
+            *seen = Some(position);
+        }
+    }
+}
+
+/// Whether a browser sent a request, as far as it says so itself.
+fn is_browser(request: &Request<'_>) -> bool {
+    request.header_str("user-agent").is_some_and(|name| name.starts_with("Mozilla/"))
+}
+
+/// Whether a page's `EventSource` sent a request. Libraries that read streams with `fetch` retry after an error.
+fn is_event_source(request: &Request<'_>) -> bool {
+    is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
+}
+
+/// Whether a request is for a stream: not a preflight, nor a page's question whether it may connect.
+pub(crate) fn opens(request: &Request<'_>) -> bool {
+    match request.method() {
+        "GET" => true,
+        method => method == "POST" && request.body() != BodyKind::Empty,
+    }
+}
+
+/// The headers of every answer: pages of allowed origins may read it.
+fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
+    let origin = cx.allow_origin();
+    let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
+    push_credentials(&mut extra, origin);
+    extra
+}
+
+/// Answers a request for a stream of events. The session of the stream becomes that of the connection.
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome {
+    let request = cx.request;
+    let mut extra = cors_of(cx);
+    match request.method() {
+        "GET" | "HEAD" => {}
+        "OPTIONS" => {
+            push_preflight(&mut extra, request, "GET, POST");
+            return cx.answer(204, sse::CONTENT_TYPE, &extra, b"");
+        }
+        // A page asks whether its origin may connect.
+        "POST" if !opens(request) => return cx.answer(204, sse::CONTENT_TYPE, &extra, b""),
+        "POST" => {
+            let body = RequestOutcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max };
+            return cx.unavailable_while_draining(&extra).unwrap_or(body);
+        }
+        _ => {
+            extra.push(("Allow", "GET, HEAD, POST"));
+            return cx.refuse(405, &extra, "only GET, HEAD and POST are answered here");
+        }
+    }
+    open(cx, key, Vec::new(), &extra)
+}
+
+/// Answers a request whose body names feeds.
+pub(crate) fn handle_body(
+    cx: &mut RequestContext<'_>,
+    key: Option<Key>,
+    buffered: &BufferedRequest,
+) -> RequestOutcome {
+    let extra = cors_of(cx);
+    let options = cx.ex.options();
+    let outcome = match body::feeds(&buffered.body, &options.keys, options.limits.subscriptions_max) {
+        Ok(feeds) => open(cx, key, feeds, &extra),
+        Err(error) => cx.refuse(400, &extra, &error),
+    };
+    match outcome {
+        // The body waits for the decision.
+        RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => RequestOutcome::Rest,
+        outcome => {
+            cx.ex.questions.settle();
+            outcome
+        }
+    }
+}
+
+/// Opens a stream of the feeds in the address and in the body.
+fn open(
+    cx: &mut RequestContext<'_>,
+    key: Option<Key>,
+    mut feeds: Vec<StreamFeed>,
+    extra: &[(&str, &str)],
+) -> RequestOutcome {
+    let request = cx.request;
+    let parsed = ConnectQuery::parse(request.query(), &cx.ex.options().keys).and_then(|mut query| {
+        let feeds = query.feeds(key, false)?;
+        Ok((feeds, query.last_event_id))
+    });
+    let (Feeds { keys, options: subscription }, since) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return cx.refuse(400, extra, &error),
+    };
+    // The browser's own id is newer than the one that the page wrote into the address.
+    let newer = request.header_str("last-event-id").filter(|id| !id.is_empty());
+    let since = newer.or(since.as_deref());
+    let since = Positions::parse(since.unwrap_or_default());
+    feeds.extend(keys.into_iter().map(|key| {
+        let position = position_of(since, &key);
+        (key, position)
+    }));
+    feeds.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    feeds.dedup_by(|(one, _), (other, _)| one == other);
+    if feeds.is_empty() {
+        return cx.refuse(400, extra, "name a feed: /sse/KEY, /sse?feed=KEY, or in the body of POST /sse");
+    }
+    if cx.ex.draining && is_event_source(request) && request.method() == "GET" {
+        return send_back(cx, extra);
+    }
+    if let Some(unavailable) = cx.unavailable_while_draining(extra) {
+        return unavailable;
+    }
+    let identity = match cx.identify("sse") {
+        Ok(identity) => identity,
+        Err(Refused::Pending) => return RequestOutcome::Admission(None),
+        Err(Refused::Denied(denial)) => return cx.refuse_denied(&denial, extra),
+    };
+    let mut head = Vec::with_capacity(512);
+    let mut options = cx.options;
+    let chunked = write_events_head(&mut head, request, &mut options, extra);
+    if options.head_only {
+        cx.options = options;
+        cx.out.append(&mut head);
+        return cx.answered();
+    }
+    // A script that sends a body keeps the position in each feed.
+    let has_shared_ids = feeds.len() == 1 || request.method() == "POST";
+    let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
+    let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
+    cx.ex.set_identity(session, identity);
+    let mut is_undecided = false;
+    for (key, seen) in &feeds {
+        let topic = Topic::Feed(key.clone());
+        let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
+        let (status, why) = match error {
+            NotSubscribed::Pending => {
+                is_undecided = true;
+                continue;
+            }
+            NotSubscribed::Denied(denial) => {
+                cx.ex.close_session(session);
+                cx.options = options;
+                return cx.refuse_denied(&denial, extra);
+            }
+            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => (400, TOO_MANY_FEEDS),
+            NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS),
+            NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS),
+        };
+        cx.ex.close_session(session);
+        cx.options = options;
+        return cx.refuse(status, extra, why);
+    }
+    if is_undecided {
+        cx.ex.close_session(session);
+        return RequestOutcome::StreamAdmission;
+    }
+    *cx.session = Some(session);
+    let settings = cx.ex.options().sse;
+    let events = Events {
+        chunked,
+        is_browser: is_browser(request),
+        state: ResponseState::new(options.keep_alive),
+        feeds_left: feeds.len(),
+        seen: if has_shared_ids { Box::default() } else { feeds.into() },
+        retry_lost: settings.retry_lost,
+    };
+    cx.out.append(&mut head);
+    // Session ids aren't reused soon, so that each stream waits for another time.
+    let retry = jitter(settings.retry, session.to_bits());
+    events.write(cx.out, |out| sse::write_retry(out, retry));
+    cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
+    RequestOutcome::Waiting(Box::new(events))
+}
+
+/// Writes the head of a stream. Returns whether its events are chunks.
+fn write_events_head(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    options: &mut ResponseOptions,
+    extra: &[(&str, &str)],
+) -> bool {
+    // Proxies that compress (express, webpack-dev-server) collect what they compress, and nginx what it passes on.
+    let own = [("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")];
+    let headers = [&own, extra].concat();
+    write_stream_head(out, request, options, 200, sse::CONTENT_TYPE, &headers)
+}
+
+/// Answers with a stream that says when to come back, and ends.
+fn send_back(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> RequestOutcome {
+    let mut options = ResponseOptions::last(cx.ex);
+    let chunked = write_events_head(cx.out, cx.request, &mut options, extra);
+    let mut retry = Vec::with_capacity(32);
+    sse::write_retry(&mut retry, cx.ex.return_delay(cx.conn.index() as u64));
+    write_piece(cx.out, chunked, &retry);
+    if chunked {
+        http1::write_last_chunk(cx.out);
+    }
+    RequestOutcome::LAST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reconnect_delays_are_evenly_distributed() {
+        let mut told: Vec<u64> =
+            (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
+        told.sort_unstable();
+        assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
+        // In any tenth of the time about a tenth of them.
+        for tenth in 0..10 {
+            let from = 1500 + 300 * tenth;
+            let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();
+            assert!((850..1150).contains(&count), "{count} from {from} ms");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Sources of a client's token, and the answer to a refused one.
+//!
+//! | source | form | who |
+//! |---|---|---|
+//! | header `Authorization` | `Bearer TOKEN` | programs, on every route |
+//! | subprotocol | `stentor.bearer.TOKEN`, beside the one that is spoken | WebSockets of browsers |
+//! | query | `?token=TOKEN` | every route: SSE, SockJS, Engine.IO 3, Primus |
+//! | cookie | [`Tokens::cookie`](crate::options::Tokens::cookie), from pages of the server's own origin or of one that is listed by name | browsers |
+//!
+//! A request with different tokens in the first three sources is refused. A cookie, which a browser sends automatically, counts
+//! only without a token in these sources. Socket.IO's `auth.token`, and messages of `stentor.v1` and of Socket.IO clients, also
+//! carry tokens, which are newer than the request's.
+
+use super::request::RequestContext;
+use crate::app::{ClientIdentity, Refused, renews};
+use crate::identity::ClientId;
+use crate::model::{Disconnect, SessionId};
+use crate::ports::{ClientFacts, Credentials, Denial, Identity};
+use std::borrow::Cow;
+use std::sync::Arc;
+use stentor_wire::http1::{self, Request};
+use stentor_wire::ws::handshake;
+
+/// The prefix of a subprotocol that carries a token.
+const BEARER_PROTOCOL: &str = "stentor.bearer.";
+/// The subprotocol of `stentor.v1`.
+pub(crate) const V1_PROTOCOL: &str = "stentor.v1";
+
+/// The explicit tokens of a request, in no particular order.
+fn explicit<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, str>> {
+    let header = request.headers().all("authorization").filter_map(|value| {
+        let (scheme, token) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| Cow::Borrowed(token.trim()))
+    });
+    let protocol = handshake::subprotocols(request)
+        .filter_map(|protocol| protocol.strip_prefix(BEARER_PROTOCOL))
+        .map(Cow::Borrowed);
+    let query = http1::query_pairs(request.query()).filter(|(name, _)| name == "token");
+    header.chain(protocol).chain(query.map(|(_, value)| value)).filter(|token| !token.is_empty())
+}
+
+/// Whether a header names a trace: version, trace id, parent id and flags, in hexadecimal.
+fn is_traceparent(text: &str) -> bool {
+    let lengths = text.split('-').map(str::len);
+    lengths.eq([2, 32, 16, 2]) && text.bytes().all(|b| matches!(b, b'-' | b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// The token in a cookie.
+fn in_cookie<'r>(request: &Request<'r>, name: &str) -> Option<&'r str> {
+    let cookies = request.headers().all("cookie").filter_map(|value| std::str::from_utf8(value).ok());
+    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.split_once('='));
+    let (_, token) = pairs.find(|(found, _)| found.trim() == name)?;
+    Some(token.trim().trim_matches('"')).filter(|token| !token.is_empty())
+}
+
+/// The offered subprotocols that carry no token.
+pub(crate) fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'b str> + use<'b> {
+    handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL))
+}
+
+/// The subprotocol for the answer to a handshake: an offered one that carries no token.
+pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
+    // Most clients offer no subprotocol.
+    request.header("sec-websocket-protocol")?;
+    let carries_token =
+        handshake::subprotocols(request).any(|protocol| protocol.starts_with(BEARER_PROTOCOL));
+    let mut others = subprotocols(request);
+    if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }
+}
+
+/// The token of a request, if it is needed later. Only Socket.IO has namespaces.
+fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
+    (protocol == "socketio").then(|| token.into())
+}
+
+impl<'a> RequestContext<'a> {
+    /// The token of the request.
+    fn token(&self) -> Result<Option<Cow<'a, str>>, Denial> {
+        let mut tokens = explicit(self.request);
+        let Some(token) = tokens.next() else {
+            let options = self.ex.options();
+            let cookie = options.tokens.cookie.as_deref();
+            let cookie = cookie.filter(|_| options.origins.vouches_for(self.request, self.client.is_secure));
+            return Ok(cookie.and_then(|name| in_cookie(self.request, name)).map(Cow::Borrowed));
+        };
+        if tokens.any(|other| other != token) {
+            return Err(Denial::new("token_invalid", "the request has different tokens"));
+        }
+        Ok(Some(token))
+    }
+
+    fn facts(&self, protocol: &'static str) -> ClientFacts<'a> {
+        ClientFacts {
+            address: Some(self.client.ip),
+            protocol,
+            namespace: None,
+            origin: self.request.header_str("origin"),
+            user_agent: self.request.header_str("user-agent"),
+            traceparent: self.request.header_str("traceparent").filter(|text| is_traceparent(text)),
+        }
+    }
+
+    /// Whether the request has a token. Always `false` without an authenticator.
+    pub(crate) fn has_token(&self) -> bool {
+        self.ex.questions.identities.is_on() && !matches!(self.token(), Ok(None))
+    }
+
+    /// Verifies the client's identity. `None` if clients have no identities.
+    ///
+    /// # Errors
+    /// The token is refused, or the decision is pending.
+    pub(crate) fn identify(&mut self, protocol: &'static str) -> Result<Option<Arc<Identity>>, Refused> {
+        if !self.ex.questions.identities.is_on() {
+            return Ok(None);
+        }
+        let token = self.token().map_err(Refused::Denied)?;
+        let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
+        let identity = self.ex.identify(&credentials)?;
+        // A document has no session that lasts. Sessions of Socket.IO begin, or are recovered, with a CONNECT.
+        if !matches!(protocol, "http" | "socketio") {
+            let checked = self.ex.check_user(identity.as_deref());
+            checked.map_err(|reached| Refused::Denied(reached.denial()))?;
+        }
+        Ok(identity)
+    }
+
+    /// Keeps the token of a client's first request, and the verified identity.
+    pub(crate) fn remember_client(
+        &mut self,
+        id: ClientId,
+        protocol: &'static str,
+        identity: Option<Arc<Identity>>,
+    ) {
+        if !self.ex.questions.identities.is_on() {
+            return;
+        }
+        let token = self.token().ok().flatten();
+        let address = self.client.ip;
+        let identities = &mut self.ex.questions.identities;
+        let request_token = token.as_ref().map(|token| identities.digest(token, None));
+        let token = token.and_then(|token| kept_token(&token, protocol));
+        identities.set_client(id, ClientIdentity { identity, token, request_token, address });
+    }
+
+    /// Checks the token of a later request of a client, if it has one: in this case, the session's id alone isn't sufficient. A
+    /// newer token of the same principal renews the client's sessions.
+    ///
+    /// # Errors
+    /// The token is refused or belongs to another principal, or the decision is pending.
+    pub(crate) fn check_token(
+        &mut self,
+        id: ClientId,
+        protocol: &'static str,
+        sessions: &[SessionId],
+    ) -> Result<(), Refused> {
+        if !self.ex.questions.identities.is_on() {
+            return Ok(());
+        }
+        let Some(token) = self.token().map_err(Refused::Denied)? else { return Ok(()) };
+        let identities = &self.ex.questions.identities;
+        let digest = identities.digest(&token, None);
+        if identities.client(id).is_some_and(|client| client.request_token == Some(digest)) {
+            return Ok(());
+        }
+        let credentials = Credentials { token: Some(&token), client: self.facts(protocol) };
+        let Some(new) = self.ex.identify(&credentials)? else { return Ok(()) };
+        let identities = &mut self.ex.questions.identities;
+        let of_handshake = identities.client(id).and_then(|client| client.identity.clone());
+        // In other namespaces, a hook may have assigned another identity.
+        let of_sessions = sessions.iter().filter(|_| of_handshake.is_none());
+        for current in of_sessions.filter_map(|session| identities.get(*session)).chain(&of_handshake) {
+            renews(current, &new).map_err(Refused::Denied)?;
+        }
+        let is_newer = |current: &Arc<Identity>| renews(current, &new) == Ok(true);
+        if let Some(mut client) = identities.client(id).cloned() {
+            client.request_token = Some(digest);
+            if client.identity.as_ref().is_none_or(is_newer) {
+                client.identity = Some(new.clone());
+                client.token = kept_token(&token, protocol);
+            }
+            identities.set_client(id, client);
+        }
+        for session in sessions {
+            if self.ex.questions.identities.get(*session).is_some_and(is_newer) {
+                self.ex.renew(*session, new.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The reason to end a session that begins with a denial.
+pub(crate) fn disconnect_for(denial: &Denial) -> Disconnect {
+    match &*denial.code {
+        "token_expired" => Disconnect::TokenExpired,
+        "token_revoked" => Disconnect::TokenRevoked,
+        code if code.starts_with("token_") => Disconnect::TokenRefused,
+        "too_many_requests" => Disconnect::TooManyRequests,
+        _ if denial.retry => Disconnect::Overloaded,
+        _ => Disconnect::NotAllowed,
+    }
+}

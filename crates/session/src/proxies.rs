@@ -1,0 +1,162 @@
+//! Who the client is, behind proxies: the one place that decides it.
+//!
+//! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then it is the last hop in the
+//! configured header that isn't a trusted proxy itself: what stands before that hop can be the client's own invention. Only one
+//! header is read, because a proxy that sets one of them passes the other one through as the client wrote it.
+
+use crate::defaults::with_defaults;
+use crate::ports::Networks;
+use std::net::IpAddr;
+use std::time::Duration;
+use stentor_wire::http1::{Hop, Request, forwarded, x_forwarded_for};
+
+/// The header that proxies add a client's address to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for its protocol.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+with_defaults! {
+    /// The proxies in front of the server.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Proxies {
+        /// Where they are.
+        pub trusted: Networks = Networks::default(),
+        /// Where they say who the client of a request is.
+        pub header: ForwardedHeader = ForwardedHeader::default(),
+        /// From the start of a connection to the end of its header of the PROXY protocol.
+        pub header_timeout: Duration = Duration::from_secs(3),
+    }
+}
+
+/// Who sent a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress {
+    /// The client's address, as far as it is known.
+    pub ip: IpAddr,
+    /// A proxy says so, not the connection.
+    pub(crate) is_forwarded: bool,
+    /// The client used HTTPS, as far as it is known.
+    pub(crate) is_secure: bool,
+}
+
+impl Proxies {
+    /// Who sent a request that came from `peer`, by TLS or not.
+    pub fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
+        let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
+        if self.trusted.is_empty() || !self.trusted.contains(peer) {
+            return client;
+        }
+        let headers = request.headers();
+        match self.header {
+            ForwardedHeader::XForwardedFor => {
+                // The last one is the nearest proxy's.
+                if let Some(proto) = headers.all("x-forwarded-proto").last() {
+                    let proto = proto.rsplit(|byte| *byte == b',').next().unwrap_or_default();
+                    client.is_secure = proto.trim_ascii().eq_ignore_ascii_case(b"https");
+                }
+                let values: Vec<_> = headers.all("x-forwarded-for").collect();
+                self.follow(&mut client, values.iter().rev().flat_map(|value| x_forwarded_for(value)));
+            }
+            ForwardedHeader::Forwarded => {
+                let values: Vec<_> = headers.all("forwarded").collect();
+                self.follow(&mut client, values.iter().rev().flat_map(|value| forwarded(value)));
+            }
+        }
+        client
+    }
+
+    /// Goes from hop to hop, the last one first, as long as trusted proxies report them.
+    fn follow(&self, client: &mut ClientAddress, hops: impl Iterator<Item = Hop>) {
+        for hop in hops {
+            client.is_secure = hop.is_secure.unwrap_or(client.is_secure);
+            // Nobody can be held to an address that isn't one: the proxy that reports it stands for its client.
+            let Some(ip) = hop.address else { return };
+            (client.ip, client.is_forwarded) = (ip.to_canonical(), true);
+            if !self.trusted.contains(ip) {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stentor_wire::http1::{Limits, parse_request};
+
+    /// The client of a request with these headers that came from `peer`, and whether it used HTTPS.
+    fn client(header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
+        client_by(false, header, peer, headers)
+    }
+
+    /// The same, with TLS between `peer` and the server or not.
+    fn client_by(is_tls: bool, header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.join("\r\n") + "\r\n");
+        let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
+        let request = parse_request(head.as_bytes(), &Limits::default()).unwrap();
+        let trusted = Networks::parse(&["10.0.0.0/8", "2001:db8:1::/48"]).unwrap();
+        let proxies = Proxies { trusted, header, ..Proxies::default() };
+        let client = proxies.client_of(peer.parse().unwrap(), is_tls, &request);
+        assert_eq!(client.is_forwarded, client.ip.to_string() != peer);
+        (client.ip.to_string(), client.is_secure)
+    }
+
+    #[test]
+    fn the_last_hop_that_is_not_trusted() {
+        let check = |peer, headers: &[&str], expected: &str| {
+            assert_eq!(client(ForwardedHeader::XForwardedFor, peer, headers).0, expected, "{headers:?}");
+        };
+        check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], "192.0.2.1");
+        // What the client wrote itself stands first.
+        check("10.0.0.1", &["X-Forwarded-For: 127.0.0.1, 10.9.9.9, 192.0.2.1, 10.0.0.2"], "192.0.2.1");
+        check("10.0.0.1", &["X-Forwarded-For: 198.51.100.1", "x-forwarded-for: 192.0.2.1"], "192.0.2.1");
+        check("2001:db8:1::1", &["X-Forwarded-For: 2001:db8:2::1, 10.0.0.1"], "2001:db8:2::1");
+        check("10.0.0.1", &["X-Forwarded-For: ::ffff:192.0.2.1"], "192.0.2.1");
+        // All of them are trusted: the one that is farthest away.
+        check("10.0.0.1", &["X-Forwarded-For: 10.0.0.3, 10.0.0.2"], "10.0.0.3");
+        // Malformed: the proxy that reports it.
+        check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1, unknown"], "10.0.0.1");
+        check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1, evil, 10.0.0.2"], "10.0.0.2");
+        check("10.0.0.1", &["X-Forwarded-For:"], "10.0.0.1");
+        check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1,"], "10.0.0.1");
+        // Not from a trusted peer, or another header.
+        check("192.0.2.9", &["X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https"], "192.0.2.9");
+        check("10.0.0.1", &["Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1"], "10.0.0.1");
+        check("10.0.0.1", &[], "10.0.0.1");
+    }
+
+    #[test]
+    fn forwarded_and_protocols() {
+        let forwarded = |headers: &[&str]| client(ForwardedHeader::Forwarded, "10.0.0.1", headers);
+        let hops = "Forwarded: for=198.51.100.1;proto=https, for=\"192.0.2.1:80\";proto=http";
+        assert_eq!(forwarded(&[hops]), ("192.0.2.1".to_owned(), false));
+        assert_eq!(forwarded(&["Forwarded: proto=https;for=192.0.2.1"]), ("192.0.2.1".to_owned(), true));
+        assert_eq!(forwarded(&["X-Forwarded-For: 192.0.2.1"]), ("10.0.0.1".to_owned(), false));
+        let proto = |headers: &[&str]| client(ForwardedHeader::XForwardedFor, "10.0.0.1", headers).1;
+        assert!(proto(&["X-Forwarded-Proto: HTTPS"]));
+        assert!(proto(&["X-Forwarded-Proto: http", "X-Forwarded-Proto: http, https"]));
+        assert!(!proto(&["X-Forwarded-Proto: https, http"]));
+        assert!(!proto(&["X-Forwarded-Proto: https evil"]));
+    }
+    #[test]
+    fn over_tls_a_client_used_https_unless_a_trusted_proxy_says_otherwise() {
+        use ForwardedHeader::{Forwarded, XForwardedFor};
+        let check = |header, peer, headers: &[&str], expected| {
+            assert_eq!(client_by(true, header, peer, headers).1, expected, "{peer} {headers:?}");
+        };
+        check(XForwardedFor, "192.0.2.9", &[], true);
+        check(XForwardedFor, "192.0.2.9", &["X-Forwarded-Proto: http"], true);
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], true);
+        check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Proto: http"], false);
+        check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1"], true);
+        check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1;proto=http"], false);
+        // From the client to the proxy that is farthest away.
+        let hops = "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.2;proto=http";
+        check(Forwarded, "10.0.0.1", &[hops], true);
+    }
+}

@@ -1,0 +1,214 @@
+//! The table of Socket.IO sockets that can be recovered: those of connected clients, and those whose client is
+//! disconnected, for a while.
+
+use crate::identity::{ClientId, Owner, Sid, SidHasher};
+use crate::moved::MovedSockets;
+use crate::ports::PublicId;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_hub::{CoreId, Room, SessionId};
+
+/// Approximate size of a socket's room.
+const ROOM_BYTES: usize = 64;
+
+/// Where a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// With a client that isn't known to be disconnected.
+    Client(ClientId),
+    Suspended {
+        until: Instant,
+    },
+    /// On its way from another node.
+    Expected,
+}
+
+impl Place {
+    fn is_suspended(self) -> bool {
+        matches!(self, Self::Suspended { .. })
+    }
+}
+
+/// A socket that can be recovered.
+pub struct RecoverableSocket {
+    pub(crate) session: SessionId,
+    /// Its secret.
+    pub(crate) pid: Sid,
+    /// A room of its namespace, whose name means nothing: messages to it alone are sent there.
+    pub room: Room,
+    /// The id that it has from another node.
+    id: Option<PublicId>,
+    place: Place,
+}
+
+impl RecoverableSocket {
+    fn expires_at(&self, until: Instant, pid: Sid) -> bool {
+        self.pid == pid && self.place == Place::Suspended { until }
+    }
+}
+
+/// The recoverable sockets of a core. The tags of their sessions name their slots.
+#[derive(Default)]
+pub struct RecoverableSockets {
+    slots: slab::Slab<RecoverableSocket>,
+    by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
+    /// When suspended sockets expire, in order. Some entries may be out of date.
+    expiries: VecDeque<(Instant, usize, Sid)>,
+    suspended: usize,
+    core: CoreId,
+    moved: Arc<MovedSockets>,
+}
+
+impl RecoverableSockets {
+    /// No sockets of `core`. Those that come from other nodes are entered in `moved`.
+    pub fn new(core: CoreId, moved: Arc<MovedSockets>) -> Self {
+        Self { core, moved, ..Self::default() }
+    }
+
+    /// Suspended sockets.
+    pub fn suspended(&self) -> usize {
+        self.suspended
+    }
+
+    /// The slots and sessions of suspended sockets. It visits each socket.
+    pub fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
+        let suspended = self.slots.iter().filter(|(_, socket)| socket.place.is_suspended());
+        suspended.map(|(slot, socket)| (slot, socket.session))
+    }
+
+    /// Approximate size of the table.
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<RecoverableSocket>()
+            + self.slots.len() * ROOM_BYTES
+            + self.by_pid.capacity() * size_of::<(Sid, usize)>()
+            + self.expiries.capacity() * size_of::<(Instant, usize, Sid)>()
+    }
+
+    /// A room of the namespace of a socket.
+    pub(crate) fn room_of(&self, slot: usize) -> Option<&Room> {
+        self.slots.get(slot).map(|socket| &socket.room)
+    }
+
+    /// The client of a socket, unless it is suspended.
+    pub fn client_of(&self, slot: usize) -> Option<ClientId> {
+        match self.slots.get(slot)?.place {
+            Place::Client(client) => Some(client),
+            Place::Suspended { .. } | Place::Expected => None,
+        }
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Option<&RecoverableSocket> {
+        self.slots.get(slot)
+    }
+
+    /// Whether a socket's client is disconnected.
+    pub(crate) fn is_suspended(&self, slot: usize) -> bool {
+        self.slots.get(slot).is_some_and(|socket| socket.place.is_suspended())
+    }
+
+    /// Whether a socket is still this client's.
+    pub(crate) fn is_of(&self, slot: usize, session: SessionId, client: ClientId) -> bool {
+        self.slots
+            .get(slot)
+            .is_some_and(|socket| socket.session == session && socket.place == Place::Client(client))
+    }
+
+    pub(crate) fn insert(&mut self, session: SessionId, client: ClientId, room: Room, pid: Sid) -> usize {
+        let socket = RecoverableSocket { session, pid, room, id: None, place: Place::Client(client) };
+        let slot = self.slots.insert(socket);
+        self.by_pid.insert(pid, slot);
+        slot
+    }
+
+    /// A socket comes from another node. Until [`Self::adopt`], it can't be recovered.
+    pub fn expect(&mut self, session: SessionId, room: Room, pid: Sid, id: PublicId) -> usize {
+        self.moved.expect(id, self.core, session);
+        self.slots.insert(RecoverableSocket { session, pid, room, id: Some(id), place: Place::Expected })
+    }
+
+    /// A socket that has come from another node is this client's now.
+    pub fn adopt(&mut self, slot: usize, client: ClientId) {
+        if let Some(socket) = self.slots.get_mut(slot) {
+            if let Some(id) = socket.id {
+                self.moved.insert(socket.pid, id, self.core, socket.session);
+            }
+            socket.place = Place::Client(client);
+            self.by_pid.insert(socket.pid, slot);
+        }
+    }
+
+    /// The owner that a tag of the hub's names. A socket belongs to its client, if that is connected.
+    #[inline]
+    pub fn owner(&self, tag: u64) -> Option<Owner> {
+        match Owner::of_tag(tag) {
+            Owner::Socket(slot) => self.client_of(slot).map(Owner::Client),
+            owner => Some(owner),
+        }
+    }
+
+    /// The id that a session has from another node. `tag` is the hub's.
+    pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
+        match Owner::of_tag(tag?) {
+            Owner::Socket(slot) => self.slots.get(slot)?.id,
+            Owner::Connection(..) | Owner::Client(_) => None,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) {
+        if let Some(socket) = self.slots.try_remove(slot) {
+            if self.by_pid.get(&socket.pid) == Some(&slot) {
+                self.by_pid.remove(&socket.pid);
+            }
+            if let Some(id) = socket.id {
+                self.moved.remove(socket.pid, id, self.core, socket.session);
+            }
+            self.suspended -= usize::from(socket.place.is_suspended());
+        }
+    }
+
+    pub(crate) fn suspend(&mut self, slot: usize, until: Instant) {
+        let Some(socket) = self.slots.get_mut(slot) else { return };
+        self.suspended += usize::from(!socket.place.is_suspended());
+        socket.place = Place::Suspended { until };
+        self.expiries.push_back((until, slot, socket.pid));
+        // Recovered sockets leave entries behind.
+        if self.expiries.len() > 2 * self.suspended + 64 {
+            let slots = &self.slots;
+            self.expiries.retain(|(until, slot, pid)| {
+                slots.get(*slot).is_some_and(|socket| socket.expires_at(*until, *pid))
+            });
+        }
+    }
+
+    pub(crate) fn slot_of(&self, pid: Sid) -> Option<usize> {
+        self.by_pid.get(&pid).copied()
+    }
+
+    /// A suspended socket is this client's now.
+    pub fn resume(&mut self, slot: usize, client: ClientId) {
+        if let Some(socket) = self.slots.get_mut(slot)
+            && socket.place.is_suspended()
+        {
+            socket.place = Place::Client(client);
+            self.suspended -= 1;
+        }
+    }
+
+    /// Takes out the next suspended socket whose time is over, and returns its session.
+    pub(crate) fn take_expired(&mut self, now: Instant) -> Option<SessionId> {
+        while let Some((until, slot, pid)) = self.expiries.front().copied()
+            && until <= now
+        {
+            self.expiries.pop_front();
+            // A socket that was recovered and suspended again has a later entry.
+            let due = self.get(slot).filter(|socket| socket.expires_at(until, pid));
+            if let Some(session) = due.map(|socket| socket.session) {
+                self.remove(slot);
+                return Some(session);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,124 @@
+//! Log lines about refused connections and requests. Their number is bounded, because anybody can cause refusals.
+//!
+//! Each kind of refusal is logged once a minute per value, for at most [`VALUES_MAX`] values of a node. The others are
+//! counted, and the first line of the next minute includes their number.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Time in which a kind of refusal is logged once per value.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Number of lines in this time.
+const VALUES_MAX: usize = 16;
+/// Characters of what a client has sent that are logged.
+const VALUE_CHARS_MAX: usize = 200;
+
+/// A kind of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A connection couldn't be accepted.
+    Accept,
+    /// A connection came above a limit of its address.
+    Limit,
+    /// A page of this origin may not connect.
+    Origin,
+    /// A connection began without the header of the PROXY protocol.
+    ProxyHeader,
+}
+
+#[derive(Default)]
+struct Minute {
+    begun: Option<Instant>,
+    logged: Vec<(Refusal, Box<str>)>,
+}
+
+/// The refusals of a node that have been logged lately.
+#[derive(Default)]
+pub struct RefusalLog {
+    minute: Mutex<Minute>,
+    /// Refusals that weren't logged.
+    missed: AtomicU64,
+}
+
+/// A refusal that is logged now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Logged {
+    /// The value from the client, escaped and cut.
+    pub value: String,
+    /// Refusals that weren't logged before.
+    missed: u64,
+}
+
+impl Logged {
+    /// The end of the line: what it stands for.
+    pub fn others(&self) -> String {
+        if self.missed == 0 {
+            String::new()
+        } else {
+            format!(" ({} refusals before weren't logged)", self.missed)
+        }
+    }
+}
+
+impl RefusalLog {
+    /// Whether a refusal is logged now; otherwise it is counted.
+    pub fn admit(&self, now: Instant, refusal: Refusal, value: &str) -> Option<Logged> {
+        let value: String = value.chars().take(VALUE_CHARS_MAX).flat_map(char::escape_default).collect();
+        let mut minute = match self.minute.try_lock() {
+            Ok(minute) => minute,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            // Another core logs a refusal at this moment.
+            Err(TryLockError::WouldBlock) => return self.miss(),
+        };
+        if minute.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= INTERVAL) {
+            *minute = Minute { begun: Some(now), logged: Vec::new() };
+        }
+        let is_logged = |(kind, other): &(Refusal, Box<str>)| *kind == refusal && **other == *value;
+        if minute.logged.len() >= VALUES_MAX || minute.logged.iter().any(is_logged) {
+            return self.miss();
+        }
+        minute.logged.push((refusal, value.as_str().into()));
+        Some(Logged { value, missed: self.missed.swap(0, Ordering::Relaxed) })
+    }
+
+    fn miss(&self) -> Option<Logged> {
+        self.missed.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_logged_once_a_minute_per_kind_and_value() {
+        let (log, begin) = (RefusalLog::default(), Instant::now());
+        let admit = |seconds: u64, refusal, value: &str| {
+            let logged = log.admit(begin + Duration::from_secs(seconds), refusal, value)?;
+            Some((logged.others(), logged.value))
+        };
+        let first = |value: &str| Some((String::new(), value.to_owned()));
+        assert_eq!(admit(0, Refusal::Origin, "a"), first("a"));
+        assert_eq!(admit(0, Refusal::Origin, "b"), first("b"));
+        assert_eq!(admit(0, Refusal::Limit, "a"), first("a"));
+        for seconds in [0, 1, 59] {
+            assert_eq!(admit(seconds, Refusal::Origin, "a"), None, "after {seconds} s");
+        }
+        let others = " (3 refusals before weren't logged)".to_owned();
+        assert_eq!(admit(60, Refusal::Origin, "a"), Some((others, "a".into())));
+        assert_eq!(admit(61, Refusal::Origin, "a"), None);
+    }
+
+    #[test]
+    fn lines_and_their_lengths_are_bounded() {
+        let (log, now) = (RefusalLog::default(), Instant::now());
+        let admitted = |n: usize| log.admit(now, Refusal::Origin, &format!("{n}\"{}", "x".repeat(15_000)));
+        let logged: Vec<Logged> = (0..10_000).filter_map(admitted).collect();
+        assert_eq!(logged.len(), VALUES_MAX);
+        assert_eq!(logged[3].value, format!("3\\\"{}", "x".repeat(198)));
+        let later = log.admit(now + INTERVAL, Refusal::Accept, "").unwrap();
+        assert_eq!(later, Logged { value: String::new(), missed: 10_000 - VALUES_MAX as u64 });
+    }
+}

@@ -1,0 +1,58 @@
+//! How far the cores are with a drain.
+
+use super::command::ControlCommand;
+use super::{Inbox, Shared, locked};
+use crate::ports::Drain;
+use crate::ports::{Done, Readiness};
+use std::sync::atomic::Ordering;
+
+impl Shared {
+    /// How often the node was told to drain.
+    #[inline]
+    pub fn drains(&self) -> usize {
+        self.drains.load(Ordering::Acquire)
+    }
+
+    /// Whether load balancers should choose the node for new clients, and why not.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let broker = self.initial.options.broker.as_ref();
+        Readiness {
+            is_draining: self.drains() > 0,
+            engine_away: broker.and_then(|broker| broker.engine_away()),
+        }
+    }
+
+    /// Tells all cores to drain.
+    pub(super) fn begin_drain(&self, drain: Drain) {
+        *locked(&self.drain) = drain;
+        self.drains.fetch_add(1, Ordering::Release);
+        self.inboxes.iter().for_each(Inbox::wake);
+    }
+
+    /// Tells all cores to accept no connections, or to accept them again, and answers when they do.
+    pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in &self.inboxes {
+            inbox.put_always(ControlCommand::PauseAccepting(is_paused, barrier.clone()));
+        }
+    }
+
+    /// How it was told to drain the last time.
+    pub fn last_drain(&self) -> Drain {
+        *locked(&self.drain)
+    }
+
+    /// A core that drains has nothing left, or something again.
+    pub fn set_idle(&self, is_idle: bool) {
+        if !is_idle {
+            self.idle.fetch_sub(1, Ordering::AcqRel);
+        } else if self.idle.fetch_add(1, Ordering::AcqRel) + 1 == self.cores {
+            self.inboxes.iter().for_each(Inbox::wake);
+        }
+    }
+
+    /// Whether all cores have drained and have nothing left.
+    pub fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Acquire) == self.cores
+    }
+}

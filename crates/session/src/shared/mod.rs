@@ -1,0 +1,379 @@
+//! What the cores of a node share, and what the control plane reaches them by.
+
+mod command;
+mod draining;
+pub(crate) mod limits;
+mod moving;
+mod ports;
+mod presence;
+pub mod tasks;
+
+use crate::ledger::{Charge, Class, Ledger, Pressure};
+use crate::metrics::CoreMetrics;
+use crate::moved::MovedSockets;
+use crate::options::Options;
+use crate::ports::{Busy, ControlPlane, Drain, REQUESTERS_MAX};
+use crate::refusal_log::RefusalLog;
+use crate::settings::Settings;
+pub use command::{ControlCommand, SocketCommand};
+use limits::SharedLimits;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
+use stentor_hub::{CoreId, Key, Requester};
+
+/// A core hands over new connections when it holds so many more than the least loaded one.
+const IMBALANCE_MIN: usize = 32;
+
+type Queue = Vec<ControlCommand>;
+
+/// Maximum number of unfinished tasks per core.
+const TASKS_MAX: usize = 1_024;
+
+/// The inbox of a core: bounded in messages and bytes.
+pub struct Inbox {
+    queue: Mutex<Queue>,
+    waiting: AtomicUsize,
+    /// Tasks that aren't finished, whether the core has taken them or not.
+    tasks: AtomicUsize,
+    /// Bytes of the commands that aren't carried out, whether the core has taken them or not.
+    charge: Charge,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    messages_max: usize,
+    bytes_max: usize,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks; if something did, the data is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
+    fn new(ledger: Arc<Ledger>, messages_max: usize, bytes_max: usize) -> Self {
+        Self {
+            queue: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            charge: Charge::new(ledger, Class::Inboxes),
+            wake: OnceLock::new(),
+            messages_max,
+            bytes_max,
+        }
+    }
+
+    /// Sets the function that wakes the core.
+    pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // A second core at the same inbox would be a bug of the node's start.
+        assert!(self.wake.set(Box::new(wake)).is_ok());
+    }
+
+    /// Whether no command waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    /// Whether it has room for a command. One of any size fits into an empty inbox.
+    fn has_room(&self, queue: &Queue, command: &ControlCommand, bytes: usize) -> bool {
+        let tasks = self.tasks.load(Ordering::Relaxed);
+        if let ControlCommand::Task(_) = command
+            && tasks >= TASKS_MAX
+        {
+            return false;
+        }
+        let is_full = queue.len() >= self.messages_max;
+        let has_bytes = self.charge.bytes() + bytes <= self.bytes_max;
+        (!is_full && has_bytes) || (queue.is_empty() && tasks == 0)
+    }
+
+    fn push(&self, queue: &mut Queue, command: ControlCommand, bytes: usize) {
+        if let ControlCommand::Task(_) = command {
+            self.tasks.fetch_add(1, Ordering::Relaxed);
+        }
+        queue.push(command);
+        self.charge.add(bytes);
+        self.waiting.store(queue.len(), Ordering::SeqCst);
+    }
+
+    /// Puts a command in.
+    ///
+    /// # Errors
+    /// The inbox is full. The command is given back.
+    pub fn put(&self, command: ControlCommand) -> Result<(), Box<ControlCommand>> {
+        let bytes = command.bytes();
+        {
+            let mut queue = locked(&self.queue);
+            if !self.has_room(&queue, &command, bytes) {
+                return Err(Box::new(command));
+            }
+            self.push(&mut queue, command, bytes);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Puts a command in even if the inbox is full. The caller waits for it before the next one.
+    pub(crate) fn put_always(&self, command: ControlCommand) {
+        let bytes = command.bytes();
+        self.push(&mut locked(&self.queue), command, bytes);
+        self.wake();
+    }
+
+    /// The core has carried out a command: its publications count themselves.
+    pub fn carried_out(&self, bytes: usize) {
+        self.charge.subtract(bytes);
+    }
+
+    /// The core has finished a task.
+    pub fn task_finished(&self, bytes: usize) {
+        self.tasks.fetch_sub(1, Ordering::Relaxed);
+        self.charge.subtract(bytes);
+    }
+
+    /// All waiting commands, or `None`. They are charged until [`Inbox::carried_out`] or [`Inbox::task_finished`]. Never
+    /// blocks.
+    pub fn take(&self) -> Option<Vec<ControlCommand>> {
+        if self.is_empty() {
+            return None;
+        }
+        // If the control plane holds the lock, the next turn tries again: a core with waiting messages doesn't sleep.
+        let mut queue = match self.queue.try_lock() {
+            Ok(queue) => queue,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.waiting.store(0, Ordering::SeqCst);
+        Some(std::mem::take(&mut queue))
+    }
+
+    /// Wakes the core.
+    pub fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+}
+
+/// The pending report about a key for the control plane.
+#[derive(Default)]
+pub(crate) struct Demand {
+    wanted: bool,
+    requesters: Vec<Requester>,
+}
+
+/// The pending reports about all keys for the control plane.
+pub(crate) struct Demands<'a>(MutexGuard<'a, HashMap<Key, Demand>>);
+
+impl Demands<'_> {
+    pub(crate) fn set_wanted(&mut self, key: Key, wanted: bool) {
+        let demand = self.0.entry(key).or_default();
+        demand.wanted = wanted;
+        if !wanted {
+            demand.requesters.clear();
+        }
+    }
+
+    /// A session requests a key that has subscribers and no state yet.
+    pub(crate) fn add_requester(&mut self, key: Key, requester: Requester) {
+        let demand = self.0.entry(key).or_default();
+        demand.wanted = true;
+        if demand.requesters.len() < REQUESTERS_MAX && !demand.requesters.contains(&requester) {
+            demand.requesters.push(requester);
+        }
+    }
+}
+
+/// What the cores of a node share.
+pub struct Shared {
+    /// The settings at the start. Only what can't change is read here; the rest is [`Executor::options`](crate::executor::Executor::options).
+    pub initial: Arc<Settings>,
+    /// Number of cores.
+    pub cores: usize,
+    /// Drawn at random at the start.
+    pub seed: [u64; 2],
+    /// The memory held for clients.
+    pub ledger: Arc<Ledger>,
+    /// By core: the bytes of the largest suspended socket and of the largest other holder, while memory is short.
+    pub largest: Vec<[AtomicUsize; 2]>,
+    /// The inbox of each core.
+    pub inboxes: Vec<Inbox>,
+    pub(crate) moved: Arc<MovedSockets>,
+    /// What addresses and users take.
+    pub limits: SharedLimits,
+    /// Connections of each core.
+    pub loads: Vec<AtomicUsize>,
+    /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
+    /// themselves in the ledger.
+    mail_bytes: Vec<AtomicUsize>,
+    /// The figures of each core.
+    pub metrics: Vec<Arc<CoreMetrics>>,
+    /// The control plane.
+    pub control: Arc<dyn ControlPlane>,
+    /// Returns the times at which the certificates for TLS expire.
+    expiries: Box<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
+    wanted: Mutex<HashMap<Key, Demand>>,
+    drain: Mutex<Drain>,
+    /// How often [`Lifecycle::drain`](stentor_ports::Lifecycle::drain) was called.
+    drains: AtomicUsize,
+    /// The cores that have drained and have nothing left.
+    idle: AtomicUsize,
+    pub(crate) refusals: RefusalLog,
+    /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
+    refused_for_memory: AtomicBool,
+    /// Cores where messages wait for the broker.
+    behind_broker: AtomicUsize,
+    /// Connections that are passed through to other nodes.
+    relayed: Arc<AtomicUsize>,
+}
+
+impl Shared {
+    /// State of a node's cores. `expiries` returns the times at which its certificates expire.
+    pub fn new(
+        options: Options,
+        cores: usize,
+        seed: [u64; 2],
+        control: Arc<dyn ControlPlane>,
+        expiries: impl Fn() -> Vec<(PathBuf, Duration)> + Send + Sync + 'static,
+    ) -> Self {
+        let limits = &options.limits;
+        let own = || Arc::new(Ledger::new(limits.memory_bytes_max));
+        let ledger = options.ledger.clone().unwrap_or_else(own);
+        let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
+        let inboxes = (0..cores).map(|_| inbox()).collect();
+        Self {
+            cores,
+            seed,
+            largest: (0..cores).map(|_| Default::default()).collect(),
+            inboxes,
+            moved: Arc::default(),
+            limits: SharedLimits::new(&options, seed, &ledger),
+            loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
+            metrics: (0..cores).map(|_| Arc::default()).collect(),
+            control,
+            expiries: Box::new(expiries),
+            wanted: Mutex::default(),
+            drain: Mutex::default(),
+            drains: AtomicUsize::new(0),
+            idle: AtomicUsize::new(0),
+            refusals: RefusalLog::default(),
+            refused_for_memory: AtomicBool::new(false),
+            behind_broker: AtomicUsize::new(0),
+            relayed: Arc::default(),
+            ledger,
+            initial: Arc::new(Settings::new(options)),
+        }
+    }
+
+    pub(crate) fn hub_options(&self, core: CoreId, options: &Options) -> stentor_hub::Options {
+        let limits = &options.limits;
+        stentor_hub::Options {
+            core,
+            cores: self.cores,
+            seed: self.seed,
+            send_buffer_bytes_max: limits.send_buffer_bytes_max,
+            subscriptions_max: limits.subscriptions_max,
+            topics_max: limits.topics_max,
+            room_history: options.rooms.history.clone(),
+            patches: stentor_hub::PatchLimits {
+                patches_max: limits.feed_patches_max,
+                bytes_max: limits.feed_patches_bytes_max,
+            },
+            feed_interval_min: limits.feed_interval_min,
+            external_positions: options.broker.as_ref().is_some_and(|broker| broker.orders_history()),
+            presence: self.presence_options(),
+            recovery: options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
+                bytes_max: recovery.bytes_max,
+                age_max: recovery.age_max,
+            }),
+            reports_rooms: options.broker.is_some(),
+            live: self.ledger.publications.clone(),
+        }
+    }
+
+    /// Locks the pending reports for the control plane, to change them.
+    pub(crate) fn demands(&self) -> Demands<'_> {
+        Demands(locked(&self.wanted))
+    }
+
+    /// Bytes of the messages in the ring from one core to another. Both write it.
+    pub fn mail_bytes(&self, from: CoreId, to: CoreId) -> &AtomicUsize {
+        &self.mail_bytes[from * self.cores + to]
+    }
+
+    /// Number of connections of all cores.
+    pub fn connections(&self) -> usize {
+        self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The least loaded core, if it holds so much fewer connections than `core` that moving one pays.
+    pub fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
+        let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
+        let least = (0..self.cores).min_by_key(|core| load(*core))?;
+        (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8)
+            .then_some(least)
+    }
+
+    /// Tells the control plane that there is memory again, if it was refused any. To be called from time to
+    /// time while the process is inside its budget.
+    pub fn tell_space(&self) {
+        if self.refused_for_memory.swap(false, Ordering::SeqCst) {
+            self.control.space();
+        }
+    }
+}
+
+impl Shared {
+    /// Whether publications are refused. Then [`ControlPlane::space`] follows when they are accepted again.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let is_full = self.ledger.pressure() == Pressure::Full;
+        if is_full {
+            self.refused_for_memory.store(true, Ordering::SeqCst);
+        }
+        is_full
+    }
+
+    /// Whether publications of the control plane are refused because the broker is busy. [`ControlPlane::space`] follows.
+    pub(crate) fn is_broker_behind(&self) -> bool {
+        self.behind_broker.load(Ordering::SeqCst) > 0
+    }
+
+    /// Messages of a core have begun, or ceased, to wait for the broker.
+    pub fn set_broker_behind(&self, is_behind: bool) {
+        if is_behind {
+            self.behind_broker.fetch_add(1, Ordering::SeqCst);
+        } else if self.behind_broker.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.control.space();
+        }
+    }
+
+    /// Puts commands for several cores in, all or none.
+    pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
+        // In the order of the cores, so that two callers never wait for each other.
+        commands.sort_by_key(|(core, _)| *core);
+        {
+            let mut queues: Vec<(CoreId, MutexGuard<'_, Queue>)> = Vec::new();
+            for (core, command) in &commands {
+                let inbox = &self.inboxes[*core];
+                if queues.last().is_none_or(|(last, _)| last != core) {
+                    queues.push((*core, locked(&inbox.queue)));
+                }
+                let has_room = |queue: &Queue| inbox.has_room(queue, command, command.bytes());
+                if !queues.last().is_some_and(|(_, queue)| has_room(queue)) {
+                    return Err(Busy);
+                }
+            }
+            let mut queues = queues.iter_mut().peekable();
+            for (core, command) in commands {
+                while queues.next_if(|(of, _)| *of != core).is_some() {}
+                if let Some((_, queue)) = queues.peek_mut() {
+                    let bytes = command.bytes();
+                    self.inboxes[core].push(queue, command, bytes);
+                }
+            }
+        }
+        self.inboxes.iter().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Sockets that move between nodes, as all cores see them; and the barrier that orders their moves with messages to rooms.
+
+use super::{ControlCommand, Shared, SocketCommand, locked};
+use crate::identity::Sid;
+use crate::ports::{Busy, Done, MovingSocket, PublicId, SocketName, SocketRequest, Ticket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use stentor_hub::{CoreId, SessionId};
+
+/// Calls something when each core has done something: passed on to the others what it had before, or taken settings.
+pub struct Barrier {
+    cores: AtomicUsize,
+    then: Mutex<Option<Then>>,
+}
+
+type Then = Box<dyn FnOnce(&Shared) + Send>;
+
+impl Barrier {
+    /// A core has passed it.
+    pub fn pass(&self, shared: &Shared) {
+        let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
+        let then = if is_last { locked(&self.then).take() } else { None };
+        if let Some(then) = then {
+            then(shared);
+        }
+    }
+}
+
+impl Shared {
+    /// The session of an id, and its core.
+    pub(crate) fn session_of(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
+        self.moved.find(id).or_else(|| id.decode(self.seed))
+    }
+
+    /// The core that has the socket of a `pid`, if one of this node may have it.
+    pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
+        let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
+        self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
+    }
+
+    /// Calls `then` when all cores have passed it.
+    pub(super) fn barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Arc<Barrier> {
+        Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) })
+    }
+
+    /// Calls `then` when all cores have passed on what is in their inboxes now.
+    ///
+    /// # Errors
+    /// An inbox is full. `then` is dropped.
+    pub fn after_barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Result<(), Busy> {
+        let barrier = self.barrier(then);
+        let command = |core| (core, ControlCommand::Barrier(barrier.clone()));
+        self.put_together((0..self.cores).map(command).collect())
+    }
+
+    pub(super) fn put_socket(&self, core: CoreId, command: SocketCommand) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        inbox.put(ControlCommand::Socket(Box::new(command))).map_err(|_| Busy)
+    }
+
+    pub(super) fn request(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
+        let command = SocketCommand::Request(name, request, done);
+        // A command that is dropped is answered.
+        let _ = match request {
+            SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
+            // What waits for the broker reaches the other node later, where it would be taken for new.
+            SocketRequest::Take if self.is_broker_behind() => Err(Busy),
+            // What this node received before is known to the socket's core then.
+            SocketRequest::Take => self.after_barrier(move |shared| {
+                let _ = shared.put_socket(core, command);
+            }),
+        };
+    }
+
+    pub(super) fn deliver(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        let Ticket { core, number } = ticket;
+        let command = SocketCommand::Deliver(number, socket);
+        // What this node received before the socket is in the log of its core then.
+        self.after_barrier(move |shared| {
+            let _ = shared.put_socket(core, command);
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! The ports of a node: each call becomes a command in the inboxes of the cores that it concerns.
+
+use super::{ControlCommand, Demand, Shared, SocketCommand, locked};
+use crate::identity::Sid;
+use crate::metrics::{collect, histograms};
+use crate::options::Options;
+use crate::ports::{
+    Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
+    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, Lifecycle, MemberList, MembersQuery, Metric,
+    MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness,
+    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted, expiries,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use stentor_hub::{CoreId, Key, PresenceMessage, Room, Topic, core_of};
+
+impl Shared {
+    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
+    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
+    pub fn configure(&self, options: Options, done: Done<()>) {
+        self.ledger.set_bytes_max(options.limits.memory_bytes_max);
+        let settings = Arc::new(self.initial.changed_to(options));
+        self.limits.configure(&settings.options);
+        let barrier = self.barrier(move |_| done.answer(Ok(())));
+        for inbox in &self.inboxes {
+            inbox.put_always(ControlCommand::Settings(settings.clone(), barrier.clone()));
+        }
+    }
+}
+
+impl Commands for Shared {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        if self.is_out_of_memory() || self.is_broker_behind() {
+            return Err(Busy);
+        }
+        let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
+        self.inboxes[core].put(ControlCommand::Publish(message)).map_err(|_| Busy)
+    }
+
+    fn publish_kept(&self, message: Publish, _: Option<Arc<str>>, done: Done<Result<(), Denial>>) {
+        done.answer(self.publish(message).map(Ok).map_err(|Busy| CommandError::Busy));
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        self.submit(target, command);
+    }
+
+    fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        self.submit_recheck(recheck, done);
+    }
+
+    fn list_members(&self, query: MembersQuery, done: Done<MemberList>) {
+        self.submit_members(query, false, done);
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.submit_list(query, done);
+    }
+}
+
+impl Answers for Shared {
+    fn answer(&self, Ticket { core, number }: Ticket, answer: Answer) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        let command = match answer {
+            Answer::Permission(answer) => ControlCommand::Decide(number, answer),
+            Answer::Identity(answer) => ControlCommand::Identify(number, Box::new(answer)),
+            Answer::Event(reply) => ControlCommand::Reply(number, Box::new(reply)),
+        };
+        inbox.put(command).map_err(|_| Busy)
+    }
+}
+
+impl Feeds for Shared {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        // Cores wait for this lock, so hold it only briefly.
+        let demands = std::mem::take(&mut *locked(&self.wanted));
+        let wanted = |(key, Demand { wanted, requesters })| Wanted { key, wanted, requesters };
+        demands.into_iter().map(wanted).collect()
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        let core = match &update {
+            FeedUpdate::Refuse(requester) => requester.core,
+            _ => core_of(self.seed, self.cores, &Topic::Feed(key.clone())),
+        };
+        self.inboxes[core].put(ControlCommand::Feed(key.clone(), update)).map_err(|_| Busy)
+    }
+
+    fn pushed_feeds(&self) -> Option<&dyn PushedFeeds> {
+        None
+    }
+}
+
+impl NodeInbox for Shared {
+    fn receive(&self, message: Broadcast, order: Order) -> Result<(), Busy> {
+        if self.is_out_of_memory() {
+            return Err(Busy);
+        }
+        let room = match order {
+            // As for a publication of this node, so that both keep their order.
+            Order::Rooms => message.rooms.first().clone(),
+            Order::Namespace => {
+                // The namespace is one of a room.
+                let Ok(room) = Room::all_members(message.rooms.first().namespace()) else { return Ok(()) };
+                room
+            }
+        };
+        let core = core_of(self.seed, self.cores, &Topic::Room(room));
+        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
+    }
+
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        let core = core_of(self.seed, self.cores, &Topic::Room(room.clone()));
+        self.inboxes[core].put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
+    }
+
+    fn update_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
+        self.put_presence(room, node, message)
+    }
+
+    fn lose_node(&self, node: u64) -> Result<(), Busy> {
+        self.put_lost_node(node)
+    }
+
+    fn may_have(&self, id: PublicId) -> bool {
+        let is_ours = |sid: Sid| self.initial.options.node_tag.is_none_or(|tag| tag == sid.node());
+        self.session_of(id).is_some() || Sid::parse(&id.to_string()).is_some_and(is_ours)
+    }
+
+    fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
+        self.request(name, request, done);
+    }
+
+    fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
+        // If the inbox is full, the command is dropped and answered.
+        let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
+    }
+
+    fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
+        self.deliver(ticket, socket)
+    }
+
+    fn adopt(&self, connection: ClientConnection, handover: Handover) {
+        let load = |core: &CoreId| self.loads[*core].load(Ordering::Relaxed);
+        if let Some(core) = (0..self.cores).min_by_key(load) {
+            // A client whose connection is closed connects again.
+            let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
+        }
+    }
+}
+
+impl Lifecycle for Shared {
+    fn readiness(&self) -> Readiness {
+        Self::readiness(self)
+    }
+
+    fn connections(&self) -> usize {
+        Self::connections(self)
+    }
+
+    fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
+        Self::pause_accepting(self, is_paused, done);
+    }
+
+    fn drain(&self, drain: Drain) {
+        self.begin_drain(drain);
+    }
+}
+
+impl MetricSource for Shared {
+    fn metrics(&self) -> Vec<Metric> {
+        let mut all = collect(&self.metrics);
+        let gauge = |name, help, value: usize| Metric {
+            name,
+            help,
+            kind: MetricKind::Gauge,
+            samples: vec![(Vec::new(), value as u64)],
+        };
+        all.push(Metric {
+            name: "memory_bytes",
+            help: "Memory held for clients, by class. What several clients share counts once.",
+            kind: MetricKind::Gauge,
+            samples: self
+                .ledger
+                .by_class()
+                .map(|(class, bytes)| (vec![("class", class.to_owned())], bytes as u64))
+                .collect(),
+        });
+        all.push(gauge(
+            "memory_bytes_max",
+            "The budget for memory held for clients (limits.memory_bytes_max).",
+            self.ledger.bytes_max(),
+        ));
+        all.push(expiries((self.expiries)()));
+        all.push(gauge(
+            "relayed_connections",
+            "Connections that are passed through to the nodes that have their clients' sessions.",
+            self.relayed.load(Ordering::Relaxed),
+        ));
+        all.push(self.limits.metric());
+        let draining = usize::from(self.drains() > 0);
+        all.push(gauge("draining", "1 from the signal to shut down on, otherwise 0.", draining));
+        let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
+        all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
+        let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
+        all.push(gauge(
+            "inbox_bytes",
+            "Size of the messages from the control plane queued for a core.",
+            waiting,
+        ));
+        all
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        histograms(&self.metrics)
+    }
+}

@@ -1,0 +1,551 @@
+//! From commands to tasks of cores, and from the cores' results to one answer.
+//!
+//! A command becomes one task per core that it may concern: all cores for members of rooms, the core of each session that
+//! is named. A message to rooms is one task: the core that takes it publishes it, and the hubs spread it. The tasks enter
+//! their inboxes together or not at all.
+//!
+//! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
+
+use super::{ControlCommand, Shared};
+use crate::ports::{
+    Acknowledged, Command, CommandError, Concerned, Done, MemberList, MembersQuery, Named, PublicId, Recheck,
+    RecheckAction, RoomList, RoomsQuery, SessionList, Target,
+};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use stentor_hub::{
+    CoreId, Data, Emit, MEMBERS_LISTED_MAX, Room, Rooms, Selection, SessionId, Tally, Topic, core_of,
+};
+
+/// Estimated size of one entry of a list, charged while the list is made.
+const LIST_ENTRY_BYTES: usize = 256;
+
+/// Adds up the results of a command's tasks, and answers it when all of them are done.
+pub struct Gather<T: Default>(Mutex<Gathered<T>>);
+
+struct Gathered<T> {
+    sum: T,
+    /// Tasks that aren't finished.
+    tasks: usize,
+    done: Option<Done<T>>,
+}
+
+impl<T: Default> Gather<T> {
+    fn new(tasks: usize, done: Done<T>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
+    }
+
+    /// Calls `add` with the sum.
+    fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
+        let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut gathered.sum);
+        gathered.tasks -= finished;
+    }
+
+    /// A task is finished: `add` adds its result. The last one to drop its reference answers.
+    pub fn finish(&self, add: impl FnOnce(&mut T)) {
+        self.add(add, 1);
+    }
+
+    fn fail(&self, error: CommandError) {
+        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).done.take();
+        if let Some(done) = done {
+            done.answer(Err(error));
+        }
+    }
+}
+
+impl<T: Default> Drop for Gather<T> {
+    fn drop(&mut self) {
+        let gathered = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if gathered.tasks == 0
+            && let Some(done) = gathered.done.take()
+        {
+            done.answer(Ok(mem::take(&mut gathered.sum)));
+        }
+    }
+}
+
+impl Tally for Gather<Concerned> {
+    fn add(&self, sessions: usize) {
+        self.add(|sum| sum.sessions += sessions, 0);
+    }
+}
+
+/// What a core has to do for a command.
+#[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
+pub enum Task {
+    /// Look up the ids that only this core can, then submit the command again.
+    Resolve(Target, Command),
+    /// Emit a message to rooms, on all cores.
+    Emit {
+        rooms: Rooms,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+        /// Sessions of other nodes that are left out.
+        except: Vec<PublicId>,
+        gather: Arc<Gather<Concerned>>,
+    },
+    /// Work on sessions.
+    Sessions(SessionsTask),
+    /// Lists rooms.
+    Rooms(RoomsTask),
+    /// Checks identities again.
+    Recheck(RecheckTask),
+    /// Lists members of a room.
+    Members(MembersTask),
+}
+
+/// Lists members of a room of this core.
+pub struct MembersTask {
+    /// The query.
+    pub query: Arc<MembersQuery>,
+    /// For a session that is notified: what it was notified of so far.
+    pub for_watcher: bool,
+    /// The sum of all cores.
+    pub gather: Arc<Gather<MemberList>>,
+}
+
+/// Something to do with sessions of this core.
+pub struct SessionsTask {
+    /// The room of all sockets of their namespace.
+    pub everybody: Room,
+    /// Sessions that were named. They are perhaps of another namespace.
+    pub named: Vec<SessionId>,
+    /// Rooms whose members are left out.
+    pub except_rooms: Arc<[Room]>,
+    /// The members of rooms, until all of them are found.
+    pub selection: Option<Selection>,
+    /// Sessions found and not acted upon yet.
+    pub found: Vec<SessionId>,
+    /// The work.
+    pub work: SessionWork,
+}
+
+/// What to do with them, and the result so far.
+#[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
+pub enum SessionWork {
+    /// Sends an event or message.
+    Send { event: Option<Arc<str>>, data: Data, volatile: bool, gather: Arc<Gather<Concerned>> },
+    /// Sends an event that is acknowledged.
+    Call { call: Arc<Call>, numbers: Vec<u64>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    /// Joins rooms.
+    Join { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    /// Leaves rooms.
+    Leave { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    /// Ends sessions. `close`: their clients too.
+    Disconnect { close: bool, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    /// Lists sessions.
+    List { limit: usize, list: SessionList, gather: Arc<Gather<SessionList>> },
+}
+
+/// An event that is to be acknowledged.
+pub struct Call {
+    /// The name of the event.
+    pub event: Arc<str>,
+    /// Its arguments.
+    pub data: Data,
+    /// Time for the acknowledgement.
+    pub timeout: Duration,
+    /// Called with each acknowledgement.
+    pub answered: Acknowledged,
+}
+
+impl SessionWork {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Send { data, .. } => data.len(),
+            Self::Call { call, .. } => call.data.len(),
+            Self::List { limit, .. } => limit * LIST_ENTRY_BYTES,
+            Self::Join { .. } | Self::Leave { .. } | Self::Disconnect { .. } => 0,
+        }
+    }
+}
+
+/// Looks at the identities of this core again.
+pub struct RecheckTask {
+    /// The identities that are meant.
+    pub recheck: Arc<Recheck>,
+    /// The session that the filter names, if its id says so.
+    pub session: Option<SessionId>,
+    /// The next identity to visit.
+    pub next: usize,
+    /// Sessions so far.
+    pub concerned: Concerned,
+    /// The sum of all cores.
+    pub gather: Arc<Gather<Concerned>>,
+}
+
+/// Lists rooms of this core.
+pub struct RoomsTask {
+    /// The query.
+    pub query: Arc<RoomsQuery>,
+    /// The next topic to visit.
+    pub next: usize,
+    /// Rooms so far.
+    pub found: FoundRooms,
+    /// The sum of all cores.
+    pub gather: Arc<Gather<FoundRooms>>,
+}
+
+/// The first rooms that match a query, with their members.
+#[derive(Default)]
+pub struct FoundRooms {
+    rooms: BTreeMap<String, usize>,
+    truncated: bool,
+}
+
+impl FoundRooms {
+    /// Adds members of a room. Beyond `limit` rooms, the last one goes: no core's members of the first `limit` rooms of
+    /// all are lost, because each core has less than `limit` rooms before one of them.
+    pub fn add(&mut self, name: &str, members: usize, limit: usize) {
+        if let Some(sum) = self.rooms.get_mut(name) {
+            *sum += members;
+            return;
+        }
+        if self.rooms.len() >= limit {
+            self.truncated = true;
+            if self.rooms.last_key_value().is_none_or(|(last, _)| name > last.as_str()) {
+                return;
+            }
+            self.rooms.pop_last();
+        }
+        self.rooms.insert(name.to_owned(), members);
+    }
+
+    /// Adds the rooms of another core.
+    pub fn merge(&mut self, other: Self, limit: usize) {
+        self.truncated |= other.truncated;
+        for (name, members) in other.rooms {
+            self.add(&name, members, limit);
+        }
+    }
+}
+
+impl Task {
+    /// Approximate size.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Resolve(target, command) => target.bytes() + command.bytes(),
+            Self::Emit { rooms, data, how, except, .. } => {
+                let except = except.len() * size_of::<PublicId>();
+                data.len() + rooms.iter().count() * size_of::<Room>() + how.bytes() + except
+            }
+            Self::Sessions(task) => {
+                task.named.len() * size_of::<SessionId>()
+                    + task.except_rooms.len() * size_of::<Room>()
+                    + task.work.bytes()
+            }
+            Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
+            Self::Recheck(_) => size_of::<RecheckTask>(),
+            Self::Members(task) => task.query.limit * LIST_ENTRY_BYTES,
+        }
+    }
+}
+
+/// A target whose sessions are known.
+struct Resolved {
+    everybody: Room,
+    rooms: Arc<[Room]>,
+    sessions: Vec<(CoreId, SessionId)>,
+    except_rooms: Arc<[Room]>,
+    except_sessions: Vec<(CoreId, SessionId)>,
+    /// Sessions of other nodes, if they exist.
+    except_unknown: Vec<PublicId>,
+}
+
+impl Resolved {
+    fn new(target: Target) -> Self {
+        let Target { everybody, rooms, sessions, except_rooms, except_sessions } = target;
+        let unknown = except_sessions.iter().filter_map(|named| match named {
+            Named::Unknown(id) => Some(*id),
+            Named::Id(_) | Named::Session(..) => None,
+        });
+        let except_unknown = unknown.collect();
+        let place = |(core, session): &(CoreId, SessionId)| (*core, session.to_bits());
+        let known = |named: Vec<Named>| -> Vec<(CoreId, SessionId)> {
+            let mut known: Vec<_> = named
+                .into_iter()
+                .filter_map(|named| match named {
+                    Named::Session(core, session) => Some((core, session)),
+                    Named::Id(_) | Named::Unknown(_) => None,
+                })
+                .collect();
+            known.sort_unstable_by_key(place);
+            known.dedup();
+            known
+        };
+        let except_sessions = known(except_sessions);
+        let mut sessions = known(sessions);
+        // There may be many of both, named by a stranger.
+        sessions.retain(|session| except_sessions.binary_search_by_key(&place(session), place).is_err());
+        let (rooms, except_rooms) = (rooms.into(), except_rooms.into());
+        Self { everybody, rooms, sessions, except_rooms, except_sessions, except_unknown }
+    }
+
+    /// The cores that may have some of the sessions.
+    fn cores(&self, cores: usize) -> Vec<CoreId> {
+        if self.rooms.is_empty() {
+            return self.cores_of_named();
+        }
+        (0..cores).collect()
+    }
+
+    fn cores_of_named(&self) -> Vec<CoreId> {
+        let mut cores: Vec<CoreId> = self.sessions.iter().map(|(core, _)| *core).collect();
+        cores.dedup();
+        cores
+    }
+
+    fn on(core: CoreId, sessions: &[(CoreId, SessionId)]) -> impl Iterator<Item = SessionId> {
+        sessions.iter().filter(move |(of, _)| *of == core).map(|(_, session)| *session)
+    }
+
+    /// What `core` does with its sessions: those that are named, and with `members` those in rooms.
+    fn task(&self, core: CoreId, members: bool, work: SessionWork) -> ControlCommand {
+        let named: Vec<SessionId> = Self::on(core, &self.sessions).collect();
+        let selection = (members && !self.rooms.is_empty()).then(|| {
+            let seen = Self::on(core, &self.except_sessions).chain(named.iter().copied());
+            Selection::new(self.rooms.clone(), self.except_rooms.clone(), seen)
+        });
+        ControlCommand::Task(Box::new(Task::Sessions(SessionsTask {
+            everybody: self.everybody.clone(),
+            named,
+            except_rooms: self.except_rooms.clone(),
+            selection,
+            found: Vec::new(),
+            work,
+        })))
+    }
+}
+
+impl Shared {
+    /// Makes tasks of a command. Ids that only their core can look up are looked up first.
+    pub fn submit(&self, mut target: Target, command: Command) {
+        if matches!(command, Command::Emit { .. } | Command::Call { .. })
+            && (self.is_out_of_memory() || self.is_broker_behind())
+        {
+            return command.fail(CommandError::Busy);
+        }
+        if let Some(core) = self.decode(&mut target) {
+            let task = Task::Resolve(target, command);
+            if let Err(refused) = self.inboxes[core].put(ControlCommand::Task(Box::new(task)))
+                && let ControlCommand::Task(task) = *refused
+                && let Task::Resolve(_, command) = *task
+            {
+                command.fail(CommandError::Busy);
+            }
+            return;
+        }
+        let target = Resolved::new(target);
+        match command {
+            Command::Emit { event, data, volatile, done } => self.emit(&target, event, data, volatile, done),
+            Command::Call { event, data, timeout, answered, done } => {
+                let call = Arc::new(Call { event, data, timeout, answered });
+                self.split(&target, done, |gather| SessionWork::Call {
+                    call: call.clone(),
+                    numbers: Vec::new(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
+            }
+            Command::Join { rooms, done } => {
+                let topics = topics(&target, &rooms);
+                self.split(&target, done, |gather| SessionWork::Join {
+                    topics: topics.clone(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
+            }
+            Command::Leave { rooms, done } => {
+                let topics = topics(&target, &rooms);
+                self.split(&target, done, |gather| SessionWork::Leave {
+                    topics: topics.clone(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
+            }
+            Command::Disconnect { close, done } => {
+                self.split(&target, done, |gather| SessionWork::Disconnect {
+                    close,
+                    concerned: Concerned::default(),
+                    gather,
+                });
+            }
+            Command::Sessions { limit, done } => {
+                let limit = limit.min(crate::ports::SESSIONS_LISTED_MAX);
+                self.split(&target, done, |gather| SessionWork::List {
+                    limit,
+                    list: SessionList::default(),
+                    gather,
+                });
+            }
+        }
+    }
+
+    /// Decodes the ids of a target. Returns a core that has to look up others.
+    fn decode(&self, target: &mut Target) -> Option<CoreId> {
+        let mut core = None;
+        for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
+            let Named::Id(id) = *named else { continue };
+            match self.session_of(id) {
+                Some((of, session)) => *named = Named::Session(of, session),
+                // The `sid` of a client names its core by the first byte.
+                None => core = Some(usize::from(id.bytes()[0]) % self.cores),
+            }
+        }
+        core
+    }
+
+    /// One task for each core that the target may have sessions on.
+    fn split<T: Default>(
+        &self,
+        target: &Resolved,
+        done: Done<T>,
+        work: impl Fn(Arc<Gather<T>>) -> SessionWork,
+    ) {
+        let cores = target.cores(self.cores);
+        let gather = Gather::new(cores.len(), done);
+        let tasks = cores.into_iter().map(|core| (core, target.task(core, true, work(gather.clone()))));
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    fn emit(
+        &self,
+        target: &Resolved,
+        event: Option<Arc<str>>,
+        data: Data,
+        volatile: bool,
+        done: Done<Concerned>,
+    ) {
+        let cores = target.cores_of_named();
+        let rooms = Rooms::try_from(target.rooms.to_vec()).ok();
+        let gather = Gather::new(cores.len() + usize::from(rooms.is_some()), done);
+        let mut tasks: Vec<(CoreId, ControlCommand)> = cores
+            .into_iter()
+            .map(|core| {
+                let (event, data, gather) = (event.clone(), data.clone(), gather.clone());
+                (core, target.task(core, false, SessionWork::Send { event, data, volatile, gather }))
+            })
+            .collect();
+        if let Some(rooms) = rooms {
+            // As for a publication to this room, so that both keep their order.
+            let core = core_of(self.seed, self.cores, &Topic::Room(rooms.first().clone()));
+            let mut how = if volatile { Emit::volatile() } else { Emit::default() };
+            // Those that are named get it by themselves.
+            for (of, session) in target.except_sessions.iter().chain(&target.sessions) {
+                how = how.except_session(*of, *session);
+            }
+            for room in target.except_rooms.iter() {
+                how = how.except_room(room.clone());
+            }
+            let how = how.counted_by(gather.clone());
+            let except = target.except_unknown.clone();
+            let task = Task::Emit { rooms, event, data, how, except, gather: gather.clone() };
+            tasks.push((core, ControlCommand::Task(Box::new(task))));
+        }
+        self.put_all(tasks, &gather);
+    }
+
+    /// Lists members of a room on this node.
+    pub(crate) fn submit_members(&self, mut query: MembersQuery, for_watcher: bool, done: Done<MemberList>) {
+        query.limit = query.limit.min(MEMBERS_LISTED_MAX);
+        let query = Arc::new(query);
+        let gather = Gather::new(self.cores, done);
+        let tasks = (0..self.cores).map(|core| {
+            let task = MembersTask { query: query.clone(), for_watcher, gather: gather.clone() };
+            (core, ControlCommand::Task(Box::new(Task::Members(task))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    /// Lists members of a room for a client: those that it was notified of, or those of all nodes.
+    pub(crate) fn list_members_for_client(
+        &self,
+        query: MembersQuery,
+        for_watcher: bool,
+        answer: impl FnOnce(Result<MemberList, CommandError>) + Send + 'static,
+    ) {
+        let broker = self.initial.options.broker.clone().filter(|_| !for_watcher);
+        let asked = query.clone();
+        let done = Done::new(move |list: Result<MemberList, CommandError>| match (broker, list) {
+            (Some(broker), Ok(list)) => broker.list_members(asked, list, Done::new(answer)),
+            (_, list) => answer(list),
+        });
+        self.submit_members(query, for_watcher, done);
+    }
+
+    /// Lists rooms of all cores.
+    pub(crate) fn submit_list(&self, mut query: RoomsQuery, done: Done<RoomList>) {
+        query.limit = query.limit.min(crate::ports::ROOMS_LISTED_MAX);
+        let query = Arc::new(query);
+        let done = Done::new(move |found: Result<FoundRooms, CommandError>| {
+            done.answer(found.map(|FoundRooms { rooms, truncated }| RoomList {
+                missing_nodes: Vec::new(),
+                rooms: rooms.into_iter().collect(),
+                truncated,
+            }));
+        });
+        let gather = Gather::new(self.cores, done);
+        let tasks = (0..self.cores).map(|core| {
+            let (query, gather, found) = (query.clone(), gather.clone(), FoundRooms::default());
+            (core, ControlCommand::Task(Box::new(Task::Rooms(RoomsTask { query, next: 0, found, gather }))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    /// Looks at identities again: on the core of the session that is named, if its id says so; otherwise on all. What is no longer
+    /// allowed ends even if inboxes are full.
+    pub(crate) fn submit_recheck(&self, recheck: Recheck, done: Done<Concerned>) {
+        let named = recheck.filter.session.and_then(|id| self.session_of(id));
+        let cores = named.map_or(0..self.cores, |(core, _)| core..core + 1);
+        let session = named.map(|(_, session)| session);
+        let is_certain = recheck.action == RecheckAction::Authorize;
+        let (recheck, gather) = (Arc::new(recheck), Gather::new(cores.len(), done));
+        let tasks = cores.map(|core| {
+            let (recheck, gather, concerned) = (recheck.clone(), gather.clone(), Concerned::default());
+            let task = RecheckTask { recheck, session, next: 0, concerned, gather };
+            (core, ControlCommand::Task(Box::new(Task::Recheck(task))))
+        });
+        if is_certain {
+            return tasks.for_each(|(core, task)| self.inboxes[core].put_always(task));
+        }
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    fn put_all<T: Default>(&self, tasks: Vec<(CoreId, ControlCommand)>, gather: &Gather<T>) {
+        if self.put_together(tasks).is_err() {
+            gather.fail(CommandError::Busy);
+        }
+    }
+}
+
+/// The rooms to join or leave, as topics.
+fn topics(target: &Resolved, rooms: &Rooms) -> Arc<[Topic]> {
+    let namespace = target.everybody.namespace();
+    rooms.iter().filter(|room| room.namespace() == namespace).cloned().map(Topic::Room).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One by one, they would take minutes.
+    #[test]
+    fn many_sessions_are_left_out_at_once() -> Result<(), stentor_hub::RoomError> {
+        const SESSIONS: u64 = 200_000;
+        let mut target = Target::of_rooms(Room::all_members("/")?, Vec::new(), Vec::new());
+        let named = |bits| Named::Session(0, SessionId::from_bits(bits));
+        target.sessions = (0..SESSIONS).rev().map(named).collect();
+        target.except_sessions = (0..SESSIONS).filter(|bits| bits % 2 == 1).map(named).collect();
+        let begun = std::time::Instant::now();
+        let resolved = Resolved::new(target);
+        assert!(resolved.sessions.iter().all(|(_, session)| session.to_bits() % 2 == 0));
+        assert_eq!(resolved.sessions.len() as u64, SESSIONS / 2);
+        assert!(begun.elapsed().as_secs() < 5);
+        Ok(())
+    }
+}
