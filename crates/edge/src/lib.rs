@@ -1,7 +1,7 @@
 //! The data plane: one core is one driver, protocol stacks and one hub shard.
 //!
-//! [`Node::start`] opens the listeners and starts a thread per core; [`NodeHandle`] is the
-//! rest of the process's handle on them. A core knows no async runtime and takes no lock that another core holds for long.
+//! [`Node::start`] opens the listeners and starts a thread per core. The control plane acts on the cores through
+//! [`stentor_ports::DataPlane`]. A core has no async runtime and takes no lock that another core holds for long.
 //!
 //! # Types of other crates
 //!

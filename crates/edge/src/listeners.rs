@@ -1,4 +1,4 @@
-//! Facts about sockets that the cores of a node share: its listeners, its certificates, and whether the kernel has memory for more
+//! Properties of sockets that the cores of a node share: listeners, certificates, and whether the kernel has memory for more
 //! connections.
 
 use crate::options::{ListenerOptions, Options};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// See the module's documentation.
+/// Properties of a node's listeners.
 pub(crate) struct Listeners {
     /// The listeners, by their numbers.
     pub(crate) all: Vec<ListenerOptions>,
@@ -34,8 +34,8 @@ impl Listeners {
         self.kernel_is_full.load(Ordering::Relaxed)
     }
 
-    /// Reads how much memory the kernel's sockets hold, so that new connections are refused before the kernel starts
-    /// to drop packets of all of them (tcp_mem's middle figure). Reads files, so it may block.
+    /// Reads the memory that the kernel's sockets hold, so that new connections are refused before the kernel starts to drop
+    /// packets (the middle value of tcp_mem). Reads files, so it may block.
     pub(crate) fn look_at_kernel_memory(&self) {
         let used = std::fs::read_to_string("/proc/net/sockstat").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("TCP:"))?;

@@ -1,4 +1,4 @@
-//! A node: its cores, each on a thread.
+//! A node: its cores, each on a thread of its own.
 
 use crate::core::{Core, Mailboxes};
 use crate::listeners::Listeners;
@@ -32,28 +32,28 @@ mod inherited;
 /// Makes the application of a core.
 pub type AppFactory = Arc<dyn Fn(CoreId) -> Box<dyn Application> + Send + Sync>;
 
-/// Which driver to use.
+/// The choice of the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// io_uring where it works, else epoll.
+    /// io_uring if it works, otherwise epoll.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring; the node doesn't start without it.
     IoUring,
     /// epoll.
     Epoll,
 }
 
-/// Why a node can't start.
+/// The reason why a node can't start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The address to listen at can't be had.
+    /// The address of a listener can't be bound.
     Listen(SocketAddr, io::Error),
-    /// The driver that was asked for doesn't work here.
+    /// The configured driver doesn't work on this system.
     Driver(String),
-    /// An option that nobody could obey.
+    /// An option is invalid.
     Options(String),
-    /// A thread or descriptor couldn't be had.
+    /// The system refuses a thread or file descriptor.
     Io(io::Error),
 }
 
@@ -69,35 +69,35 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// What a node has become at its start, for the log.
+/// Properties of a started node, for the log.
 #[derive(Clone, Debug)]
 pub struct Started {
-    /// Where it listens: the first address.
+    /// The first address at which the node listens.
     pub addr: SocketAddr,
-    /// All addresses, as [`Options::all_listeners`] has them.
+    /// All addresses, in the order of [`Options::all_listeners`].
     pub addrs: Vec<SocketAddr>,
-    /// Threads of the data plane.
+    /// The number of cores.
     pub cores: usize,
-    /// Maximum connections, by its limits and the process's file descriptors. Beyond that, connections without a
-    /// complete request are closed for new ones.
+    /// Maximum number of connections, by the limits and the process's file descriptors. At this number, a new connection replaces
+    /// a connection without a complete request.
     pub connections_max: usize,
     /// The driver's name.
     pub driver: &'static str,
-    /// Why it isn't io_uring, where nobody asked for another.
+    /// The reason for not using io_uring, if the driver was chosen automatically.
     pub fallback_reason: Option<String>,
 }
 
 /// The driver numbers the listening sockets of a core with a byte.
 const SOCKETS_OF_CORE_MAX: usize = 256;
 
-/// How long an address in use is retried. After a process was killed, the kernel still closes its sockets: those held
-/// by its io_uring took up to 80 ms (Linux 6.18), and more than a second where each core had six threads to run.
+/// Time for which an address in use is retried. After a process was killed, the kernel still closes its sockets: sockets held by
+/// its io_uring took up to 80 ms (Linux 6.18), and more than a second where each core had six threads to run.
 const LISTEN_RETRY: Duration = Duration::from_secs(3);
-/// Delay between two tries.
+/// Delay between two attempts.
 const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A core has ended unexpectedly. Its clients receive nothing any more, while those of the other cores are still
-/// served. The caller should end the process.
+/// The unexpected end of a core. Its clients receive nothing any more, while clients of the other cores are still served. The
+/// caller should end the process.
 #[derive(Debug)]
 pub struct CoreFailed {
     /// The core.
@@ -140,7 +140,7 @@ fn wait_until_unused(addr: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// A core accepts at most this fraction of its connections per turn.
+/// Divisor of a core's connections for the number that it accepts per turn.
 const ACCEPTS_PART: usize = 8;
 
 /// Interval between checks of the kernel's socket memory.
@@ -159,7 +159,7 @@ fn watch(listeners: &Arc<Listeners>) -> io::Result<()> {
     std::thread::Builder::new().name("watch".into()).spawn(watch).map(drop)
 }
 
-/// A ring from each core to each other one.
+/// Makes a ring from each core to each other core.
 fn connect_all(wakers: &[Waker], messages_max: usize) -> Vec<Mailboxes> {
     let cores = wakers.len();
     let mut all: Vec<Mailboxes> = (0..cores).map(|_| Mailboxes::new(cores)).collect();
@@ -179,7 +179,7 @@ pub struct Simulated {
     pub cores: Vec<Core<SimDriver>>,
     /// The control plane's handle.
     pub plane: Arc<NodeHandle>,
-    /// All addresses, as [`Options::all_listeners`] has them.
+    /// All addresses, in the order of [`Options::all_listeners`].
     pub addrs: Vec<SocketAddr>,
 }
 
@@ -220,12 +220,12 @@ pub fn simulated(
     Ok(Simulated { cores, plane: shared, addrs })
 }
 
-/// The options of the drivers of a node.
+/// The options of a node's drivers.
 fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
     // The kernel's receive times are for the lab only.
     let mut driver_options =
         stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
-    // A small part of the maximum, so that a connection is read from before it can be evicted.
+    // A small part of the maximum, so that a connection is read before it can be evicted.
     let part = options.limits.connections_max / cores / ACCEPTS_PART;
     driver_options.accepts_per_turn = driver_options.accepts_per_turn.min(part).max(1);
     driver_options
@@ -249,7 +249,7 @@ fn connect_inbox(shared: &Shared, core: CoreId, waker: Waker) {
     shared.inboxes[core].connect(move || waker.wake());
 }
 
-/// The data plane of a node with one core that doesn't run: for a list of its metrics.
+/// The data plane of a node with one core that doesn't run, to list its metrics.
 pub fn idle(options: Options, control: Arc<dyn ControlPlane>) -> Arc<NodeHandle> {
     shared_of(options, 1, [0; 2], control).0
 }
@@ -266,8 +266,8 @@ fn built_in(app: App, options: &SessionOptions) -> Box<dyn Application> {
     }
 }
 
-/// Makes a core's applications: the given one or the built-in one that the options name, and those of prefixes
-/// that name another, and those of custom protocols.
+/// Returns a function that makes a core's applications: the given one or the built-in one that the options name, the applications
+/// of SockJS prefixes that name another, and the applications of custom protocols.
 fn apps(options: &SessionOptions, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
     let is_limited = options.session_limits.is_on();
@@ -304,7 +304,7 @@ impl Node {
         if options.tls.is_none() && options.listeners.iter().any(|listener| listener.tls) {
             return Err(StartError::Options("a listener for TLS needs a certificate".into()));
         }
-        // Only the drivers have them, so that they are closed when the drivers stop listening.
+        // Only the drivers own these sockets, so they are closed when the drivers stop listening.
         let inherited = Inherited(std::mem::take(&mut options.sockets));
         let apps = apps(&options, app);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -346,7 +346,7 @@ impl Node {
         if addrs.len() > LISTENERS_MAX {
             return Err(StartError::Options(format!("at most {LISTENERS_MAX} listeners are allowed")));
         }
-        // The cores share the ports with each other, and would with another server of the same user.
+        // The cores share the ports with each other, and would also share them with another server of the same user.
         for (_, &addr) in addrs.iter().enumerate().filter(|(listener, _)| !inherited.has(*listener)) {
             wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
         }
@@ -365,8 +365,8 @@ impl Node {
         let mut threads = Vec::with_capacity(cores);
         let mut wakers = Vec::with_capacity(cores);
         let mut go = Vec::with_capacity(cores);
-        // A driver belongs to the thread that makes it. Each thread makes its own and listens, then all
-        // get their mailboxes, so that the first connection finds all_members there.
+        // A driver belongs to the thread that makes it. Each thread makes its driver and listens. Then all receive their
+        // mailboxes, so that the first connection finds all cores connected.
         for core in 0..cores {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
@@ -401,7 +401,7 @@ impl Node {
                         driver
                     }
                     Err(error) => {
-                        // Nobody listens only where the start has failed already.
+                        // Sending fails only if the start has already failed.
                         let _ = ready.send(Err(error));
                         return Ok(());
                     }
@@ -417,7 +417,7 @@ impl Node {
                 let _ = end.send(ended.unwrap_or(Err(CoreFailed { core, error: None })));
             });
             threads.push(thread.map_err(StartError::Io)?);
-            // One after the other, so that port 0 becomes the port that the first one got.
+            // One core after the other, so that port 0 becomes the port that the first one got.
             match readies.recv() {
                 Ok(Ok((bound, opened, waker, Capacity { shared: for_all, own }))) => {
                     addrs = bound;
@@ -442,12 +442,12 @@ impl Node {
         Ok(Self { shared, sockets, threads, ends, started })
     }
 
-    /// What it has become.
+    /// The properties of the started node.
     pub fn started(&self) -> &Started {
         &self.started
     }
 
-    /// The listening sockets of all cores, while they listen: for a process that takes over.
+    /// The listening sockets of all cores while they listen, for a process that takes over.
     pub fn sockets(&self) -> &[Weak<OwnedFd>] {
         &self.sockets
     }
@@ -460,13 +460,13 @@ impl Node {
     /// Waits until the node is drained.
     ///
     /// # Errors
-    /// As soon as a core has failed. The other cores continue.
+    /// A core has failed. Returns at once; the other cores continue.
     pub fn join(self) -> Result<(), CoreFailed> {
         for ended in self.ends.iter().take(self.threads.len()) {
             ended?;
         }
         for thread in self.threads {
-            // Nothing panics after it has sent its result.
+            // A thread doesn't panic after it has sent its result.
             let _ = thread.join();
         }
         Ok(())

@@ -10,11 +10,11 @@ use stentor_session::options::Options as SessionOptions;
 /// An address that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerOptions {
-    /// The address. Port 0 picks one.
+    /// The address. Port 0 selects a free port.
     pub address: SocketAddr,
-    /// Whether clients speak TLS here.
+    /// `true` if clients speak TLS.
     pub tls: bool,
-    /// Whether a proxy begins each connection with a header of the PROXY protocol.
+    /// `true` if a proxy begins each connection with a header of the PROXY protocol.
     pub proxy_protocol: bool,
 }
 
@@ -30,18 +30,18 @@ pub const LISTENERS_MAX: usize = 64;
 /// The options of the data plane. Fields of [`Self::session`] can be named as if they were fields of this struct: `options.limits`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where clients connect: the first listener. Port 0 picks one.
+    /// The address of the first listener. Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Further addresses where clients connect.
+    /// Further listeners.
     pub listeners: Vec<ListenerOptions>,
     /// [`ListenerOptions::proxy_protocol`] of the first listener.
     pub proxy_protocol: bool,
-    /// Threads of the data plane; 0 means as many as the machine has processors.
+    /// Number of cores, each with a thread. 0 selects the number of the machine's processors.
     pub cores: usize,
-    /// The certificates. With them, the first listener speaks TLS.
+    /// TLS certificates. With certificates, the first listener speaks TLS.
     pub tls: Option<TlsHandle>,
-    /// Sockets that listen already, by the number of their listener, in place of new ones: those of a service manager or another
-    /// process.
+    /// Listening sockets of a service manager or another process, by the number of their listener. They are used instead of new
+    /// sockets.
     pub sockets: Vec<Vec<Arc<OwnedFd>>>,
     /// The options of sessions.
     pub session: SessionOptions,

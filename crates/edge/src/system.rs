@@ -1,12 +1,12 @@
-//! The system's clock and random source, as sessions use them.
+//! The system's clock and random source, for sessions.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use stentor_session::system::System;
 
-/// See the module's documentation.
+/// The system's clock and random source.
 pub(crate) const SYSTEM: System = System { unix_millis, fill_random };
 
-/// Returns the Unix time of an instant, in milliseconds. With a simulated driver this is simulated as well.
+/// Returns the Unix time of an instant, in milliseconds. With a simulated driver, this time is simulated as well.
 fn unix_millis(at: Instant) -> u64 {
     let (wall, clock) = (SystemTime::now(), Instant::now());
     let time = match at.checked_duration_since(clock) {
@@ -17,7 +17,7 @@ fn unix_millis(at: Instant) -> u64 {
 }
 
 fn fill_random(bytes: &mut [u8]) {
-    // Without random bytes ids could be guessed: better no server than that.
+    // Without random bytes, ids could be guessed, so the server doesn't run.
     #[expect(clippy::expect_used, reason = "the system's random source has worked at the start")]
     getrandom::fill(bytes).expect("the system has random bytes");
 }

@@ -1,10 +1,10 @@
 //! The access log: one line per request, when it is answered or its connection ends, if [`Options::access_log`](crate::options::Options).
 //!
-//! A WebSocket, or a stream of events, is one request that lasts as long as its connection. Lines are events of `tracing` with the
-//! target [`ACCESS_LOG`], whose subscriber must not block. A line has no query and no header, because tokens and
-//! ids of sessions are there, and the name of a session is left out of its path.
+//! A WebSocket or an SSE stream is one request that lasts as long as its connection. Lines are events of `tracing` with the
+//! target [`ACCESS_LOG`], whose subscriber must not block. A line contains neither query nor headers, because these hold tokens
+//! and ids of sessions. The name of a SockJS session is left out of its path.
 //!
-//! **Bounds.** One entry per connection, with [`PATH_BYTES_MAX`] bytes of the path. Entries are charged to the ledger.
+//! **Bounds.** One entry per connection, with `PATH_BYTES_MAX` bytes of the path. Entries are charged to the ledger.
 
 use crate::ledger::{Charge, Class, Ledger};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub const ACCESS_LOG: &str = "stentor::access";
 
 const PATH_BYTES_MAX: usize = 256;
 
-/// A request that isn't answered, or lasts.
+/// A request whose response isn't complete.
 pub struct Entry {
     pub(crate) begun: Instant,
     pub(crate) method: Box<str>,
@@ -47,9 +47,9 @@ impl Entry {
 
 /// The access log of a core.
 pub struct AccessLog {
-    /// Whether requests are logged: asked before each send.
+    /// `true` if requests are logged. Checked before each send.
     pub is_on: bool,
-    /// By the connection's index.
+    /// Entries by the connection's index.
     entries: Vec<Option<Box<Entry>>>,
     charge: Charge,
 }
@@ -59,7 +59,7 @@ impl AccessLog {
         Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
     }
 
-    /// A request that has this response, or the begin of it, on a connection. `lasts`: more of it follows.
+    /// Logs a request whose response, or the beginning of it, is known. `lasts`: more of the response follows.
     pub fn begin(&mut self, index: usize, now: Instant, mut entry: Entry, response: &[u8], lasts: bool) {
         self.end(index, now);
         entry.status = status_of(response);
@@ -73,24 +73,24 @@ impl AccessLog {
         self.entries[index] = Some(Box::new(entry));
     }
 
-    /// Whether the response of a connection's request has yet to begin.
+    /// Whether a connection has a request whose response hasn't begun.
     pub fn awaits_status(&self, index: usize) -> bool {
         self.entries
             .get(index)
             .is_some_and(|entry| entry.as_ref().is_some_and(|entry| entry.status.is_none()))
     }
 
-    /// A connection sends this. `is_whole`: its request is answered then.
+    /// Notes that a connection sends `response`. `is_whole`: the response is then complete.
     pub fn sent(&mut self, index: usize, now: Instant, response: &[u8], is_whole: bool) {
         let Some(Some(entry)) = self.entries.get_mut(index) else { return };
         entry.status = entry.status.or_else(|| status_of(response));
-        // A WebSocket's request lasts.
+        // The request of a WebSocket lasts.
         if is_whole && entry.status.is_some_and(|status| status != 101) {
             self.end(index, now);
         }
     }
 
-    /// A connection has ended, or its next request begins.
+    /// Logs the request of a connection that has ended, or whose next request begins.
     pub fn end(&mut self, index: usize, now: Instant) {
         if let Some(entry) = self.entries.get_mut(index).and_then(Option::take) {
             self.charge.subtract(entry.bytes());
@@ -99,7 +99,8 @@ impl AccessLog {
     }
 }
 
-/// The path of a line: without what isn't ASCII, and without `secret`, the part that names a session.
+/// The path of a line, without characters that aren't ASCII and without the names of SockJS sessions, which are secrets of their
+/// clients. `sockjs` are the prefixes of SockJS.
 pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
     let shown_byte = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
     let mut shown: String = path.bytes().map(shown_byte).collect();
@@ -110,7 +111,7 @@ pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
     shown.into()
 }
 
-/// The status of a response, if these bytes begin with one that is final.
+/// The status of a response, if these bytes begin with a final status.
 fn status_of(response: &[u8]) -> Option<u16> {
     let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
     let status = std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()?;

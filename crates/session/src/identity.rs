@@ -1,5 +1,5 @@
-//! The names of client sessions: ids that clients know, handles that only this core knows, and the tags by which the hub
-//! names the owner of a session.
+//! Names of client sessions: ids for clients, handles within this core, and the tags by which the hub names the owner of a
+//! session.
 
 use crate::system::System;
 use std::hash::Hasher;
@@ -30,7 +30,7 @@ impl Service {
         Self(place as u8 + 1)
     }
 
-    /// By its place among the custom protocols.
+    /// The service with this index among the custom protocols.
     pub(crate) fn of_custom(place: usize) -> Self {
         Self::of(PREFIXES_MAX + place)
     }
@@ -40,13 +40,13 @@ impl Service {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// The place among the custom protocols.
+    /// The index among the custom protocols.
     pub(crate) fn custom(self) -> Option<usize> {
         self.place()?.checked_sub(PREFIXES_MAX)
     }
 }
 
-/// Draws ids, and other random numbers. The system is asked for many at once.
+/// Draws ids and other random numbers. Random bytes are requested from the system for many ids at once.
 pub(crate) struct Sids {
     drawn: Vec<u8>,
     fill_random: fn(&mut [u8]),
@@ -74,10 +74,10 @@ impl Sids {
         u32::from_le_bytes(self.bytes())
     }
 
-    /// An id that names `core`, one of `cores`, and the node, if it is one of a cluster.
+    /// Draws an id that names `core`, one of `cores`, and the node, if the node is in a cluster.
     pub(crate) fn draw(&mut self, core: CoreId, cores: usize, node: Option<NodeTag>) -> Sid {
         let mut bytes: [u8; Sid::BYTES] = self.bytes();
-        // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the owner lets it be.
+        // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the core's number permits.
         let base = usize::from(bytes[0]) / cores * cores;
         let named = if base + core > 255 { base + core - cores } else { base + core };
         bytes[0] = named as u8;
@@ -106,7 +106,7 @@ macro_rules! define_kinds {
 
 client_kinds!(define_kinds);
 
-/// A handle for a client of this core, also for one that is gone.
+/// A handle for a client of this core. The client may have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId {
     index: u32,
@@ -144,7 +144,7 @@ impl ClientId {
         ClientKind::ALL.get(kind as usize).copied().unwrap_or(ClientKind::ALL[0])
     }
 
-    /// The client of a number of [`Self::to_bits`].
+    /// The handle with a number of [`Self::to_bits`].
     #[inline]
     pub fn of_bits(bits: u64) -> Self {
         Self { index: bits as u32, bits: NonZeroU32::MIN | (bits >> 32) as u32 }
@@ -157,13 +157,13 @@ impl ClientId {
     }
 }
 
-/// In the hub's tag of a session that belongs to a connection: where its service is, above the index.
+/// The position of the service in the hub's tag of a session that belongs to a connection: above the index.
 const SERVICE_SHIFT: u32 = 32;
 
 /// The owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// A connection, by its index, and the service by which its client came in.
+    /// A connection, by its index, and the service through which its client connected.
     Connection(usize, Service),
     /// A client that outlives its connections.
     Client(ClientId),
@@ -172,7 +172,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The number by which the hub knows the owner.
+    /// The hub's tag for the owner.
     pub(crate) fn to_tag(self) -> u64 {
         match self {
             Self::Connection(index, Service(service)) => u64::from(service) << SERVICE_SHIFT | index as u64,
@@ -198,29 +198,29 @@ impl Owner {
     }
 }
 
-/// How a client ends.
+/// The reason for the end of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It has gone: nobody is there to be told.
+    /// The client has disconnected and can't be notified.
     Gone,
-    /// It has said so.
+    /// The client has closed its session.
     Closed,
-    /// It is back by another connection, and claims the socket of this `pid`.
+    /// The client has reconnected and claims the socket with this `pid`.
     TakenOver(Sid),
-    /// It has broken the protocol below messages.
+    /// The client has broken the protocol below messages.
     Fault,
-    /// For a reason of ours.
+    /// The server ends the session for this reason.
     Because(Disconnect),
 }
 
 impl End {
-    /// Whether the client should reconnect by itself.
+    /// Whether the client should reconnect automatically.
     pub(crate) fn may_reconnect(self) -> bool {
         matches!(self, Self::Because(why) if why.reconnect())
     }
 }
 
-/// Ids are random already, or digests under a seed: nobody can choose one that is in the table.
+/// A hasher that takes ids as they are. They are random, or digests under a secret seed, so clients can't choose colliding ones.
 #[derive(Default)]
 pub(crate) struct SidHasher(u64);
 

@@ -1,14 +1,15 @@
 //! Sessions of clients: protocol machines, the executor, applications and encodings.
 //!
-//! The crate is to `edge` what a sans-I/O protocol crate is to its sockets. `edge` passes received bytes, expired times and commands
-//! in, sends the bytes that machines append, and carries out the effects in the executor's queue.
+//! The crate does no I/O. `edge` passes received bytes, expired timeouts and commands in, sends the bytes that machines append,
+//! and carries out the effects in the executor's queue.
 //!
-//! **Invariants.** Nothing here opens a socket, starts a thread or sleeps, and nothing knows a driver. A test forbids the names.
+//! **Invariants.** The crate opens no socket, starts no thread and never sleeps, and it doesn't know the driver. A test forbids
+//! the names.
 //!
 //! # Types of other crates
 //!
-//! Public items name these types of the crates below, so that applications speak of the same rooms,
-//! feeds and sessions as the hub. A test compares the table with the code.
+//! Public items name these types of the crates below, so that applications use the same rooms, feeds and sessions as the hub. A
+//! test compares the table with the code.
 //!
 //! | crate | types | for |
 //! |---|---|---|

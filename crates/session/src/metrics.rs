@@ -1,4 +1,4 @@
-//! Figures of the data plane: each core writes its own, anybody reads them.
+//! Metrics of the data plane. Each core writes its own, and any thread reads them.
 
 pub mod tls;
 
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stentor_hub::{Disconnect, FormatId, HistoryStats, Hub, LogStats};
 
-/// A figure written by one thread.
+/// A number that one thread writes.
 #[derive(Debug, Default)]
 pub struct Figure(AtomicU64);
 
 impl Figure {
-    /// Only the core that owns the figure writes it, so that no atomic addition is needed.
+    /// Adds `n`. Only the core that owns the number writes it, so no atomic addition is needed.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Default for ByEncoding {
 
 macro_rules! figures {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident = $metric:literal,)*) => {
-        /// One core's figures.
+        /// The metrics of one core.
         #[derive(Default)]
         pub struct CoreMetrics {
             $($(#[doc = $help])+ pub $name: Figure,)*
@@ -55,7 +55,7 @@ macro_rules! figures {
             pub tls: tls::Handshakes,
         }
 
-        /// All cores' figures, by core.
+        /// The metrics of all cores, by core.
         pub fn collect(cores: &[Arc<CoreMetrics>]) -> Vec<Metric> {
             let mut all = vec![$(Metric {
                 name: $metric,
@@ -239,10 +239,10 @@ const TURN_CPU_SECONDS: [f64; Seconds::BOUNDS] =
 const DELIVERY_SECONDS: [f64; Seconds::BOUNDS] =
     [0.000_1, 0.000_25, 0.001, 0.002_5, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// How long something took.
+/// A histogram of durations.
 #[derive(Default)]
 pub(crate) struct Seconds {
-    /// How often, by the first bound that wasn't exceeded; the last ones exceeded all.
+    /// Number of durations by the first bound that they don't exceed. The last bucket has those above all bounds.
     buckets: [Figure; Seconds::BOUNDS + 1],
     nanoseconds: Figure,
 }
@@ -265,7 +265,7 @@ impl Seconds {
     }
 }
 
-/// All cores' histograms, by core.
+/// The histograms of all cores, by core.
 pub(crate) fn histograms(cores: &[Arc<CoreMetrics>]) -> Vec<Histogram> {
     let samples = |of: fn(&CoreMetrics) -> &Seconds| {
         let sample = |(core, figures): (usize, &Arc<CoreMetrics>)| {
@@ -301,7 +301,7 @@ impl CoreMetrics {
         self.delivery.record(&DELIVERY_SECONDS, taken);
     }
 
-    /// To be called now and then, as there are many formats.
+    /// Records the sessions by protocol. Called now and then, because there are many formats.
     pub fn record_protocols(&self, hub: &Hub<Encodings>) {
         for (figure, sessions) in self.sessions_by_encoding.0.iter().zip(hub.formats()) {
             figure.set(u64::from(*sessions));
@@ -348,7 +348,7 @@ impl CoreMetrics {
         self.held.set(held as u64);
     }
 
-    /// What is kept for who comes back. To be called now and then, not in every turn.
+    /// Records the sizes of histories and of the recovery log. Called now and then, not in every turn.
     pub fn record_past(&self, history: HistoryStats, log: LogStats) {
         self.history_publications.set(history.publications as u64);
         self.history_bytes.set(history.bytes as u64);

@@ -1,13 +1,13 @@
-//! Milliseconds since a core started, in four bytes: what an idle connection remembers of time.
+//! Milliseconds since a core started, in four bytes, for times that an idle connection stores.
 //!
-//! They wrap around after 49 days, so only differences mean something, and only within 24 days. What a
-//! connection remembers is never older than its last heartbeat.
+//! They wrap around after 49 days, so only differences have a meaning, and only within 24 days. A time that a connection stores
+//! is never older than its last heartbeat.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// Never 0, so that an `Option` takes four bytes too; what would be 0 is 1, a millisecond late in 49 days.
+/// A time. It is never 0, so that an `Option` takes four bytes too. 1 stands for 0, which is a millisecond late once in 49 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Millis(NonZeroU32);
 
@@ -17,8 +17,8 @@ impl Default for Millis {
     }
 }
 
-/// What the clock shows at the start: so little before the wrap that every test and every user crosses it at
-/// once, not after 49 days. (Linux begins its jiffies five minutes before theirs, for the same reason.)
+/// The time at the start. It is so little before the wrap that every test and every user crosses the wrap at once, not after 49
+/// days. (Linux begins its jiffies five minutes before theirs, for the same reason.)
 const AT_START: u32 = u32::MAX - 200;
 
 impl Millis {
@@ -38,14 +38,14 @@ impl Millis {
         Self::new(self.0.get().wrapping_add(step))
     }
 
-    /// How long until `self`, from `now`; zero where it has passed.
+    /// The duration from `now` until `self`, or zero if `self` has passed.
     #[inline]
     pub fn from(self, now: Self) -> Duration {
         Duration::from_millis((self.0.get().wrapping_sub(now.0.get()) as i32).max(0) as u64)
     }
 
-    /// The moment for a timer that shall fire at `self` or a little later: at most a 256th of the time until then.
-    /// So the heartbeats of many connections fall due together, and cost one turn instead of one each.
+    /// The time for a timer that may fire a little later than `self`: by at most a 256th of the remaining time. So the heartbeats
+    /// of many connections fall due together, and need one turn instead of one each.
     #[inline]
     pub fn coarse(self, now: Self) -> Self {
         let wait = self.from(now).as_millis() as u32;
@@ -71,11 +71,11 @@ pub(crate) fn part_of(max: Duration, number: u64) -> Duration {
     max.mul_f64(hash as f64 / u64::MAX as f64)
 }
 
-/// What shows the milliseconds of one core. Mostly it is asked many times in each, and what it shows is worked out once.
+/// The clock of one core. It is usually read many times per millisecond, so it caches its value.
 pub(crate) struct Clock {
     start: Instant,
     shown: Millis,
-    /// When it shows the next.
+    /// The time at which the next millisecond begins.
     next: Instant,
 }
 
@@ -84,12 +84,12 @@ impl Clock {
         Self { start, shown: Millis::at(start, start), next: start }
     }
 
-    /// When it began.
+    /// The time at which the clock started.
     pub(crate) fn start(&self) -> Instant {
         self.start
     }
 
-    /// What it shows at `now`, which is never before what was asked for last.
+    /// The value at `now`, which must not be before the previous `now`.
     #[inline]
     pub(crate) fn at(&mut self, now: Instant) -> Millis {
         if now >= self.next {

@@ -1,4 +1,4 @@
-//! Sockets that have come from other nodes, for all cores.
+//! Sockets that have come from other nodes, shared by all cores.
 
 use crate::identity::Sid;
 use crate::ports::PublicId;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use stentor_hub::{CoreId, SessionId};
 
-/// The sockets that have come from other nodes. Neither their `pid`s nor their ids say on which core they are.
+/// Sockets that have come from other nodes. Their `pid`s and ids don't name the core on which they are.
 #[derive(Default)]
 pub struct MovedSockets {
     count: AtomicUsize,
@@ -25,14 +25,14 @@ impl MovedSockets {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A socket comes, and has this id, unless another client waits for it as well.
+    /// Announces a socket with this id, unless another client already waits for it.
     pub fn expect(&self, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *self.sockets();
         sockets.by_id.entry(id).or_insert((core, session));
         self.count.store(sockets.by_id.len(), Ordering::SeqCst);
     }
 
-    /// A socket has come.
+    /// Adds a socket that has arrived.
     pub fn insert(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *self.sockets();
         sockets.by_id.insert(id, (core, session));
@@ -42,7 +42,7 @@ impl MovedSockets {
 
     pub(crate) fn remove(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *self.sockets();
-        // It may have come again.
+        // The socket may have arrived a second time.
         if sockets.by_id.get(&id) == Some(&(core, session)) {
             sockets.by_id.remove(&id);
             sockets.by_pid.remove(&pid);

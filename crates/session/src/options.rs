@@ -20,9 +20,9 @@ use stentor_wire::sockjs::ResponseLimit;
 /// The built-in applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum App {
-    /// Each message is sent back to its client.
+    /// Returns each message to its client.
     Echo,
-    /// Each message is sent to all clients, its sender included.
+    /// Sends each message to all clients, including the sender.
     Chat,
     /// `stentor.v1`: feeds and rooms (docs/protocol.md).
     #[default]
@@ -30,105 +30,104 @@ pub enum App {
 }
 
 with_defaults! {
-    /// Bounds on what clients can make the server do. Each is enforced per connection unless it says
-    /// otherwise.
+    /// Limits for clients. A limit applies to each connection unless its description says otherwise.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Limits {
-        /// Bytes of a message, before and after inflating.
+        /// Maximum size of a message in bytes, before and after decompression.
         pub message_bytes_max: usize = 1_000_000,
-        /// Fragments of a message (Autobahn 9.3 needs 65,536).
+        /// Maximum number of fragments of a message (Autobahn 9.3 needs 65,536).
         pub fragments_max: u32 = 131_072,
-        /// From a message's first byte to its last.
+        /// Maximum time from the first byte of a message to its last.
         pub message_timeout: Duration = Duration::from_secs(30),
-        /// Bytes of a request's head.
+        /// Maximum size of a request's headers in bytes.
         pub header_bytes_max: usize = 16 * 1024,
-        /// Headers of a request.
+        /// Maximum number of headers of a request.
         pub headers_max: usize = 100,
-        /// From a request's first byte, or the connection's start, to the end of the head.
+        /// Maximum time from the first byte of a request, or the start of the connection, to the end of the headers.
         pub header_timeout: Duration = Duration::from_secs(10),
-        /// From the begin of a connection to the end of its TLS handshake.
+        /// Maximum time from the start of a connection to the end of its TLS handshake.
         pub tls_handshake_timeout: Duration = Duration::from_secs(10),
-        /// Unfinished TLS handshakes of a core. Beyond it, the oldest one ends.
+        /// Maximum number of unfinished TLS handshakes per core. When exceeded, the oldest one ends.
         pub tls_handshakes_max: usize = 4_096,
-        /// Bytes of a request's body that are read and thrown away on routes that take none.
+        /// Maximum number of bytes of a request's body that are read and discarded on routes that take none.
         pub body_bytes_max: usize = 64 * 1024,
-        /// Silence of an HTTP connection between two requests; also the time for a body, and for any progress of
-        /// an answer.
+        /// Maximum time of an HTTP connection between two requests. It also limits the time for a body, and the time without any
+        /// progress of an answer.
         pub idle_timeout: Duration = Duration::from_secs(75),
-        /// From a request to what it waits for: a document, or an application's answer.
+        /// Maximum time for which a request waits for a document, or for the answer of an application.
         pub request_timeout: Duration = Duration::from_secs(10),
-        /// From the server's decision to close to the end of the connection, or to any progress of what the client
-        /// must still get.
+        /// Maximum time from the server's decision to close to the end of the connection. Each progress of bytes that the client
+        /// must still receive starts it again.
         pub close_timeout: Duration = Duration::from_secs(5),
         /// Maximum size of the pending deliveries of a session, encoded, under the policies `queue` and `drop_oldest`.
         pub send_buffer_bytes_max: usize = 1 << 20,
-        /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
+        /// Size of unread answers, in bytes, at which the server stops reading the client's messages.
         pub replies_bytes_max: usize = 64 * 1024,
-        /// Bytes that a core receives, inflates and handles for one connection per turn.
+        /// Maximum number of bytes that a core receives, decompresses and handles for one connection per turn.
         pub turn_bytes_max: usize = 128 * 1024,
-        /// How deep arrays and objects may be nested in JSON that a client publishes.
+        /// Maximum nesting of arrays and objects in JSON that a client publishes.
         pub json_depth_max: usize = 128,
-        /// Topics that a session may be subscribed to.
+        /// Maximum number of topics that a session is subscribed to.
         pub subscriptions_max: usize = 1_000,
-        /// Topics that a core may know of.
+        /// Maximum number of topics per core.
         pub topics_max: usize = 1_000_000,
-        /// Patches kept of a feed, for subscribers that are behind.
+        /// Maximum number of patches kept per feed, for subscribers that are behind.
         pub feed_patches_max: usize = 100,
-        /// Bytes of patches that a core keeps of the feeds whose home it is.
+        /// Maximum size, in bytes, of the patches that a core keeps for the feeds whose home core it is.
         pub feed_patches_bytes_max: usize = 16 << 20,
-        /// The least time between two versions of a feed to one subscription of policy `latest`. Zero: as many as there
-        /// are.
+        /// Minimum time between two versions of a feed for one subscription with policy `latest`. With zero, there is no minimum.
         pub feed_interval_min: Duration = Duration::ZERO,
-        /// Connections of the process.
+        /// Maximum number of connections of the process.
         pub connections_max: usize = 1_000_000,
-        /// New connections of the process per second. Zero: any number.
+        /// Maximum number of new connections of the process per second. With zero, there is no limit.
         pub connections_per_second: u32 = 0,
-        /// Connections that are passed through to other nodes.
+        /// Maximum number of connections that are relayed to other nodes.
         pub relayed_connections_max: usize = 10_000,
-        /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
-        /// the slowest sessions end.
+        /// Maximum number of bytes that the process holds for clients: frames, history, documents. When exceeded, history is
+        /// evicted, and then the slowest sessions end.
         pub memory_bytes_max: usize = 1 << 30,
-        /// Questions to the authorizer per core whose answers aren't known yet. Beyond it, the last one of the address with the most is refused.
+        /// Maximum number of open questions to the authorizer per core. When exceeded, the last question of the address with the
+        /// most is refused.
         pub decisions_max: usize = 10_000,
-        /// From a question to the authorizer to its answer.
+        /// Maximum time from a question to the authorizer to its answer.
         pub decision_timeout: Duration = Duration::from_secs(5),
-        /// Messages from the control plane queued for a core.
+        /// Maximum number of messages of the control plane that are queued for a core.
         pub inbox_messages_max: usize = 16_384,
-        /// Bytes of messages of the control plane that wait for a core.
+        /// Maximum number of bytes of these messages.
         pub inbox_bytes_max: usize = 64 << 20,
-        /// Messages between each two cores that wait in their ring; what is beyond stays with the sender.
+        /// Maximum number of messages in the ring from one core to another. Further messages stay with the sender.
         pub mailbox_messages_max: usize = 4_096,
-        /// Bytes of those messages.
+        /// Maximum number of bytes of these messages.
         pub mailbox_bytes_max: usize = 16 << 20,
     }
 }
 
 with_defaults! {
-    /// When a silent client is asked whether it is still there.
+    /// Times of heartbeats.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Heartbeat {
-        /// Silence before a ping.
+        /// Time without input before a ping.
         pub interval: Duration = Duration::from_secs(25),
-        /// From when the ping reached the kernel to the end of the session. Received bytes and progress of what
-        /// is sent count as life, so that slow is not dead.
+        /// Time from the kernel's acceptance of the ping to the end of the session. Received bytes, and progress of sent bytes,
+        /// count as a sign of life, so a slow client isn't closed.
         pub timeout: Duration = Duration::from_secs(20),
     }
 }
 
 with_defaults! {
-    /// How messages are compressed for clients that offer it (RFC 7692). The server never takes its context over.
+    /// Compression of messages for clients that offer it (RFC 7692). The server resets its context after each message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Deflate {
-        /// Whether offers are accepted at all.
+        /// `true` if offers are accepted.
         pub enabled: bool = true,
-        /// 1 (fast) to 9 (small).
+        /// Compression level from 1 (fast) to 9 (small).
         pub level: u8 = 5,
-        /// Payloads below this leave as they are.
+        /// Minimum size of a payload that is compressed, in bytes.
         pub bytes_min: usize = 512,
     }
 }
 
-/// A page or file that is served as it is.
+/// A page or file that is served unchanged.
 #[derive(Clone, Debug)]
 pub struct StaticRoute {
     /// The whole path, beginning with `/`.
@@ -159,14 +158,14 @@ pub struct PublicFile {
 }
 
 with_defaults! {
-    /// For how long, and how much, lost Socket.IO clients are remembered.
+    /// Limits of the recovery of Socket.IO clients that are disconnected.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Recovery {
-        /// How long a client may be away.
+        /// Maximum time for which a client may be disconnected.
         pub age_max: Duration = Duration::from_secs(120),
-        /// Bytes of publications that each core keeps for those who are away.
+        /// Maximum number of bytes of publications that each core keeps for disconnected clients.
         pub bytes_max: usize = 16 << 20,
-        /// Sockets of lost clients that each core keeps.
+        /// Maximum number of sockets of disconnected clients that each core keeps.
         pub sessions_max: usize = 100_000,
     }
 }
@@ -174,12 +173,12 @@ with_defaults! {
 /// The sites from which browsers send a cookie (RFC 6265bis, section 5.6.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameSite {
-    /// The cookie's own site, and navigation from others.
+    /// Requests from the cookie's own site, and navigation from other sites.
     #[default]
     Lax,
-    /// The cookie's own site only.
+    /// Requests from the cookie's own site only.
     Strict,
-    /// Any site. Browsers require [`EngineIo::cookie_secure`] for this.
+    /// Requests from any site. Browsers require [`EngineIo::cookie_secure`] for this.
     None,
 }
 
@@ -195,38 +194,38 @@ impl SameSite {
 }
 
 with_defaults! {
-    /// Engine.IO, and Socket.IO upon it. Heartbeats are those of [`Heartbeat`], the largest message or body is
-    /// [`Limits::message_bytes_max`].
+    /// Options of Engine.IO and of Socket.IO on top of it. Heartbeats are those of [`Heartbeat`]; the maximum size of a message
+    /// or body is [`Limits::message_bytes_max`].
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct EngineIo {
-        /// Whether clients of Engine.IO 3 (Socket.IO 1 and 2) are let in.
+        /// `true` if clients of Engine.IO 3 (Socket.IO 1 and 2) are accepted.
         pub allow_version_3: bool = true,
-        /// Whether clients of Engine.IO 3 that poll are of version 1.x, whose text is encoded as UTF-8 twice.
+        /// `true` if polling clients of Engine.IO 3 are of version 1.x, whose text is encoded as UTF-8 twice.
         pub polling_1: bool = false,
-        /// A cookie of this name is set to the session's id, for balancers that go by it.
+        /// Name of a cookie with the session's id, for load balancers with sticky sessions.
         pub cookie: Option<String> = None,
-        /// Whether browsers send the cookie over HTTPS only.
+        /// `true` if browsers send the cookie only over HTTPS.
         pub cookie_secure: bool = false,
         /// The sites from which browsers send the cookie.
         pub cookie_same_site: SameSite = SameSite::default(),
-        /// Packets in one body. Clients put everything that they have to say into one.
+        /// Maximum number of packets in one body. Clients put all pending packets into one body.
         pub packets_max: usize = 100_000,
-        /// From a WebSocket's handshake to the end of the move to it.
+        /// Maximum time from a WebSocket's handshake to the end of the client's upgrade to it.
         pub upgrade_timeout: Duration = Duration::from_secs(10),
-        /// From the start of a Socket.IO session, or from the last namespace that was left, to a namespace.
+        /// Maximum time without a namespace, from the start of a Socket.IO session or from leaving the last namespace.
         pub connect_timeout: Duration = Duration::from_secs(45),
-        /// Attachments of a Socket.IO packet.
+        /// Maximum number of attachments of a Socket.IO packet.
         pub attachments_max: usize = 10,
-        /// Namespaces that a client may be connected to at once.
+        /// Maximum number of namespaces that a client is connected to at once.
         pub namespaces_max: usize = 16,
-        /// Whether and how lost clients get what they missed.
+        /// Recovery of disconnected clients. `None` disables it.
         pub recovery: Option<Recovery> = None,
-        /// How long the first packet waits after a WebSocket's handshake. Zero but for test suites, which listen for one
-        /// thing after the other and miss what comes in the same segment.
+        /// Delay of the first packet after a WebSocket's handshake. It is zero except for test suites that listen for one event
+        /// after the other and miss a packet in the same segment.
         pub open_delay: Duration = Duration::ZERO,
-        /// The event by which Socket.IO clients get what their feeds say.
+        /// The event that delivers feeds to Socket.IO clients.
         pub feed_event: String = "feed".to_owned(),
-        /// They get the document as one string, instead of an object with its position.
+        /// `true` if the event has the document as one string, instead of an object with its position.
         pub feed_as_string: bool = false,
     }
 }
@@ -235,36 +234,37 @@ with_defaults! {
 pub const SOCKJS_PREFIXES_MAX: usize = PREFIXES_MAX;
 
 with_defaults! {
-    /// A prefix that SockJS is served at. The largest message or body is [`Limits::message_bytes_max`]; its WebSockets have
-    /// the heartbeats of [`Heartbeat`].
+    /// A path prefix at which SockJS is served. The maximum size of a message or body is [`Limits::message_bytes_max`].
+    /// WebSockets have the heartbeats of [`Heartbeat`].
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SockJs {
-        /// The path, beginning with `/`, and not ending with one. Where several fit, the longest wins; server's own
-        /// routes win over all of them.
+        /// The path, with a `/` at the beginning and none at the end. If several prefixes match, the longest applies. The
+        /// server's own routes precede all of them.
         pub prefix: String = "/sockjs".to_owned(),
-        /// The built-in application that runs here; `None` is the node's.
+        /// The built-in application for this prefix. `None` selects the node's application.
         pub app: Option<App> = None,
-        /// Whether there are WebSockets. Clients learn it before they choose a transport.
+        /// `true` if WebSockets are offered. Clients learn this before they choose a transport.
         pub websocket: bool = true,
-        /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it.
+        /// `true` if answers set the cookie `JSESSIONID`, for load balancers with sticky sessions.
         pub jsessionid: bool = false,
-        /// Where the page for frames of other origins finds the client library, in the version that these use. Its code acts
-        /// in the server's origin.
+        /// URL of the client library for the iframe page, in the version that the pages use. Its code runs in the server's
+        /// origin.
         pub client_url: String = "/sockjs.min.js".to_owned(),
-        /// Bytes of a streaming response, after which it ends and the client asks for another. Browsers keep all of it in
-        /// memory.
+        /// Size of a streaming response, in bytes, at which it ends and the client requests another one. Browsers keep the whole
+        /// response in memory.
         pub response_bytes_max: usize = ResponseLimit::STREAMING_BYTES,
-        /// How long a waiting request is left without a sign of life.
+        /// Interval of heartbeats on a waiting request.
         pub heartbeat: Duration = Duration::from_secs(25),
-        /// For how long a session lives without a request that waits; and for how long the server reports how it ended.
+        /// Time for which a session lives without a waiting request. The server reports the reason for the end of a session for
+        /// the same time.
         pub disconnect_delay: Duration = Duration::from_secs(5),
-        /// Messages in one body or WebSocket message. Clients put everything that they have to say into one.
+        /// Maximum number of messages in one body or WebSocket message. Clients put all pending messages into one.
         pub messages_max: usize = 100_000,
     }
 }
 
 impl SockJs {
-    /// With the defaults at `prefix`.
+    /// Options for `prefix` with the defaults.
     pub fn at(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..Self::default() }
     }
@@ -272,7 +272,7 @@ impl SockJs {
     /// Checks a list of prefixes.
     ///
     /// # Errors
-    /// For people: what is wrong with which.
+    /// The first mistake, for people.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > SOCKJS_PREFIXES_MAX {
             return Err(format!(
@@ -296,12 +296,12 @@ impl SockJs {
 }
 
 with_defaults! {
-    /// Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
+    /// Options of Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Sse {
-        /// How long clients wait before they come back, in the mean: each receives another time, from half of it on.
+        /// Mean reconnect delay of clients. Each client receives a different delay, of at least half of it.
         pub retry: Duration = Duration::from_secs(3),
-        /// How long those wait for whose feeds there are none. They ask again for ever.
+        /// Reconnect delay of clients whose feeds all don't exist. They retry for ever.
         pub retry_lost: Duration = Duration::from_secs(60),
     }
 }
@@ -310,32 +310,32 @@ with_defaults! {
     /// Primus.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Primus {
-        /// How often clients are pinged, and how long they have for the answer. They give up after 45 s without a ping.
+        /// Interval of pings, and time for the answer. Clients give up after 45 s without a ping.
         pub ping_interval: Duration = Duration::from_secs(30),
     }
 }
 
 with_defaults! {
-    /// Tokens of clients.
+    /// Options of tokens.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Tokens {
         /// The cookie that may carry a token. It counts only if the request's `Origin` is the server's own or listed by name.
         pub cookie: Option<String> = None,
-        /// How long before its token expires a client is asked for a new one; at most half of the remaining time.
+        /// Time before the expiry of a token at which the client is asked for a new one; at most half of the remaining time.
         pub renewal_lead: Duration = Duration::from_secs(30),
     }
 }
 
-/// A protocol of the embedder's own: WebSocket messages on a path of its own, in the same rooms and feeds as all other
-/// protocols. `crates/edge/examples/lines` is one.
+/// A custom protocol: WebSocket messages on a path of its own, in the same rooms and feeds as all other protocols.
+/// `crates/edge/examples/lines` is one.
 #[derive(Clone, Debug)]
 pub struct CustomProtocol {
-    /// The path, beginning with `/`. The server's own routes win.
+    /// The path, beginning with `/`. The server's own routes precede it.
     pub path: String,
-    /// Makes the application of a core that handles the messages of its clients.
+    /// Makes a core's application, which handles the messages of the protocol's clients.
     pub app: fn(CoreId) -> Box<dyn Application>,
-    /// Writes a publication as a message, for all of its clients: once per core at most. `None`: they don't receive it;
-    /// instead of a delta, they receive the snapshot.
+    /// Writes a publication as a message, at most once per core for all clients. `None` if the clients don't receive the
+    /// publication. Instead of a delta, they receive the snapshot.
     pub encode: fn(&Body) -> Option<Data>,
 }
 
@@ -343,7 +343,7 @@ impl CustomProtocol {
     /// Checks a list of protocols.
     ///
     /// # Errors
-    /// For people: what is wrong with which.
+    /// The first mistake, for people.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > CUSTOM_PROTOCOLS_MAX {
             return Err(format!("at most {CUSTOM_PROTOCOLS_MAX} protocols are allowed, found {}", all.len()));
@@ -363,23 +363,23 @@ with_defaults! {
     /// The options of sessions.
     #[derive(Clone, Debug)]
     pub struct Options {
-        /// Which built-in application runs.
+        /// The built-in application.
         pub app: App = App::default(),
         /// The host names of the server.
         pub hosts: Hosts = Hosts::default(),
-        /// Which pages may connect.
+        /// The pages that may connect.
         pub origins: Origins = Origins::default(),
-        /// Whether there is an event of `tracing` per request, with the target [`ACCESS_LOG`](crate::access::ACCESS_LOG).
+        /// `true` if each request causes an event of `tracing` with the target [`ACCESS_LOG`](crate::access::ACCESS_LOG).
         pub access_log: bool = false,
-        /// Bounds.
+        /// Limits for clients.
         pub limits: Limits = Limits::default(),
         /// The proxies in front of the server.
         pub proxies: Proxies = Proxies::default(),
-        /// Limits of one address.
+        /// Limits per client address.
         pub address_limits: AddressLimits = AddressLimits::default(),
-        /// Limits of one user.
+        /// Limits per user.
         pub user_limits: UserLimits = UserLimits::default(),
-        /// Limits of one session.
+        /// Limits per session.
         pub session_limits: SessionLimits = SessionLimits::default(),
         /// Heartbeats.
         pub heartbeat: Heartbeat = Heartbeat::default(),
@@ -387,9 +387,9 @@ with_defaults! {
         pub deflate: Deflate = Deflate::default(),
         /// Engine.IO and Socket.IO.
         pub engine: EngineIo = EngineIo::default(),
-        /// Whether it is remembered how clients of Socket.IO have connected, for other servers that ask.
+        /// `true` if the handshakes of Socket.IO clients are kept, for other servers that request them.
         pub keeps_handshakes: bool = false,
-        /// Where SockJS is served.
+        /// The prefixes at which SockJS is served.
         pub sockjs: Vec<SockJs> = vec![SockJs::default()],
         /// Server-Sent Events.
         pub sse: Sse = Sse::default(),
@@ -397,31 +397,31 @@ with_defaults! {
         pub primus: Primus = Primus::default(),
         /// The keys of feeds that clients may name.
         pub keys: KeyRule = KeyRule::default(),
-        /// The application `rooms`.
+        /// Options of the application `rooms`.
         pub rooms: Rooms = Rooms::default(),
-        /// Pages.
+        /// Static pages and files.
         pub routes: Vec<StaticRoute> = Vec::new(),
-        /// Files for pages of all origins. Pages with the same path win.
+        /// Files for pages of all origins. A page with the same path takes precedence.
         pub files: Vec<PublicFile> = Vec::new(),
-        /// Protocols of the embedder's own.
+        /// Custom protocols.
         pub protocols: Vec<CustomProtocol> = Vec::new(),
-        /// Decides who clients are, and by their identities what they may do. `None`: they are anonymous.
+        /// Verifies clients; their identities decide about their actions. `None` if all clients are anonymous.
         pub authenticator: Option<Arc<dyn Authenticator>> = None,
-        /// Tokens.
+        /// Options of tokens.
         pub tokens: Tokens = Tokens::default(),
-        /// Decides what clients may do, if there is no authenticator. `None`: everything.
+        /// Decides about the actions of clients if there is no authenticator. `None` allows all actions.
         pub authorizer: Option<Arc<dyn Authorizer>> = None,
-        /// Takes events of clients that the application `rooms` doesn't handle itself. `None`: they are ignored.
+        /// Receives events of clients that the application `rooms` doesn't handle itself. `None` ignores them.
         pub events: Option<Arc<dyn EventSink>> = None,
-        /// Is notified of sessions that begin and end, and of subscriptions. `None`: nobody is.
+        /// Receives notices of sessions that begin and end, and of subscriptions.
         pub notices: Option<Arc<dyn NoticeSink>> = None,
-        /// Carries publications to other nodes. `None`: there are no others.
+        /// Sends publications to other nodes. `None` if the node is alone.
         pub broker: Option<Arc<dyn Broker>> = None,
-        /// Names the node in the ids of its clients, for other nodes. `None`: there are no others.
+        /// Names the node in the ids of its clients, for other nodes. `None` if the node is alone.
         pub node_tag: Option<NodeTag> = None,
-        /// The ledger of the process, of which [`Limits::memory_bytes_max`] is the budget, if others than the node count in it.
+        /// The ledger of the process, if other parts than the node charge it. [`Limits::memory_bytes_max`] is its budget.
         pub ledger: Option<Arc<Ledger>> = None,
-        /// Passes requests through to the node that has their session. `None`: they are answered here.
+        /// Relays requests to the nodes that have their sessions. `None` if this node answers them.
         pub relay: Option<Arc<dyn Relay>> = None,
     }
 }
@@ -430,7 +430,7 @@ impl Options {
     /// Checks the lists of prefixes and of custom protocols.
     ///
     /// # Errors
-    /// For people: what is wrong with which.
+    /// The first mistake, for people.
     pub fn check(&self) -> Result<(), String> {
         SockJs::check(&self.sockjs)?;
         CustomProtocol::check(&self.protocols)

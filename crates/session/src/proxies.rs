@@ -1,8 +1,8 @@
-//! Who the client is, behind proxies: the one place that decides it.
+//! Determines the address of a request's client behind proxies. No other code does this.
 //!
-//! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then it is the last hop in the
-//! configured header that isn't a trusted proxy itself: what stands before that hop can be the client's own invention. Only one
-//! header is read, because a proxy that sets one of them passes the other one through as the client wrote it.
+//! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then the client's address is the last hop
+//! in the configured header that isn't a trusted proxy itself. A client can invent the hops before it. Only one header is read,
+//! because a proxy that sets one of them passes the other one on as the client wrote it.
 
 use crate::defaults::with_defaults;
 use crate::ports::Networks;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 use stentor_wire::http1::{Hop, Request, forwarded, x_forwarded_for};
 
-/// The header that proxies add a client's address to.
+/// The header to which proxies add a client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
     /// `X-Forwarded-For`, and `X-Forwarded-Proto` for its protocol.
@@ -24,28 +24,28 @@ with_defaults! {
     /// The proxies in front of the server.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Proxies {
-        /// Where they are.
+        /// The networks of the proxies.
         pub trusted: Networks = Networks::default(),
-        /// Where they say who the client of a request is.
+        /// The header in which they name the client of a request.
         pub header: ForwardedHeader = ForwardedHeader::default(),
-        /// From the start of a connection to the end of its header of the PROXY protocol.
+        /// Maximum time from the start of a connection to the end of its PROXY protocol header.
         pub header_timeout: Duration = Duration::from_secs(3),
     }
 }
 
-/// Who sent a request.
+/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// The client's address, as far as it is known.
+    /// The client's address, as far as the proxies report it.
     pub ip: IpAddr,
-    /// A proxy says so, not the connection.
+    /// `true` if a proxy reported the address.
     pub(crate) is_forwarded: bool,
-    /// The client used HTTPS, as far as it is known.
+    /// `true` if the client used HTTPS, as far as the proxies report it.
     pub(crate) is_secure: bool,
 }
 
 impl Proxies {
-    /// Who sent a request that came from `peer`, by TLS or not.
+    /// Returns the client of a request that `peer` sent, over TLS or not.
     pub fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
         let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
         if self.trusted.is_empty() || !self.trusted.contains(peer) {
@@ -54,7 +54,7 @@ impl Proxies {
         let headers = request.headers();
         match self.header {
             ForwardedHeader::XForwardedFor => {
-                // The last one is the nearest proxy's.
+                // The nearest proxy wrote the last value.
                 if let Some(proto) = headers.all("x-forwarded-proto").last() {
                     let proto = proto.rsplit(|byte| *byte == b',').next().unwrap_or_default();
                     client.is_secure = proto.trim_ascii().eq_ignore_ascii_case(b"https");
@@ -70,11 +70,11 @@ impl Proxies {
         client
     }
 
-    /// Goes from hop to hop, the last one first, as long as trusted proxies report them.
+    /// Follows the hops, beginning with the last one, as long as trusted proxies report them.
     fn follow(&self, client: &mut ClientAddress, hops: impl Iterator<Item = Hop>) {
         for hop in hops {
             client.is_secure = hop.is_secure.unwrap_or(client.is_secure);
-            // Nobody can be held to an address that isn't one: the proxy that reports it stands for its client.
+            // A hop without a valid address ends the search: the proxy that reported it counts as the client.
             let Some(ip) = hop.address else { return };
             (client.ip, client.is_forwarded) = (ip.to_canonical(), true);
             if !self.trusted.contains(ip) {
@@ -94,7 +94,7 @@ mod tests {
         client_by(false, header, peer, headers)
     }
 
-    /// The same, with TLS between `peer` and the server or not.
+    /// The client of a request, with or without TLS between `peer` and the server.
     fn client_by(is_tls: bool, header: ForwardedHeader, peer: &str, headers: &[&str]) -> (String, bool) {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", headers.join("\r\n") + "\r\n");
         let head = head.replace("\r\n\r\n\r\n", "\r\n\r\n");
@@ -112,19 +112,19 @@ mod tests {
             assert_eq!(client(ForwardedHeader::XForwardedFor, peer, headers).0, expected, "{headers:?}");
         };
         check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], "192.0.2.1");
-        // What the client wrote itself stands first.
+        // The client's own text is first.
         check("10.0.0.1", &["X-Forwarded-For: 127.0.0.1, 10.9.9.9, 192.0.2.1, 10.0.0.2"], "192.0.2.1");
         check("10.0.0.1", &["X-Forwarded-For: 198.51.100.1", "x-forwarded-for: 192.0.2.1"], "192.0.2.1");
         check("2001:db8:1::1", &["X-Forwarded-For: 2001:db8:2::1, 10.0.0.1"], "2001:db8:2::1");
         check("10.0.0.1", &["X-Forwarded-For: ::ffff:192.0.2.1"], "192.0.2.1");
-        // All of them are trusted: the one that is farthest away.
+        // All hops are trusted: the farthest one is the client.
         check("10.0.0.1", &["X-Forwarded-For: 10.0.0.3, 10.0.0.2"], "10.0.0.3");
-        // Malformed: the proxy that reports it.
+        // The hop is malformed: the proxy that reports it is the client.
         check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1, unknown"], "10.0.0.1");
         check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1, evil, 10.0.0.2"], "10.0.0.2");
         check("10.0.0.1", &["X-Forwarded-For:"], "10.0.0.1");
         check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1,"], "10.0.0.1");
-        // Not from a trusted peer, or another header.
+        // The peer isn't trusted, or the header isn't the configured one.
         check("192.0.2.9", &["X-Forwarded-For: 192.0.2.1", "X-Forwarded-Proto: https"], "192.0.2.9");
         check("10.0.0.1", &["Forwarded: for=192.0.2.1", "X-Real-IP: 192.0.2.1"], "10.0.0.1");
         check("10.0.0.1", &[], "10.0.0.1");
@@ -155,7 +155,7 @@ mod tests {
         check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Proto: http"], false);
         check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1"], true);
         check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1;proto=http"], false);
-        // From the client to the proxy that is farthest away.
+        // The hop from the client to the farthest proxy.
         let hops = "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.2;proto=http";
         check(Forwarded, "10.0.0.1", &[hops], true);
     }

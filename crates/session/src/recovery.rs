@@ -1,5 +1,5 @@
-//! The table of Socket.IO sockets that can be recovered: those of connected clients, and those whose client is
-//! disconnected, for a while.
+//! The table of Socket.IO sockets that can be recovered: sockets of connected clients, and suspended sockets, whose clients are
+//! disconnected.
 
 use crate::identity::{ClientId, Owner, Sid, SidHasher};
 use crate::moved::MovedSockets;
@@ -13,15 +13,15 @@ use stentor_hub::{CoreId, Room, SessionId};
 /// Approximate size of a socket's room.
 const ROOM_BYTES: usize = 64;
 
-/// Where a socket is.
+/// The state of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// With a client that isn't known to be disconnected.
+    /// The socket belongs to a client that counts as connected.
     Client(ClientId),
     Suspended {
         until: Instant,
     },
-    /// On its way from another node.
+    /// The socket is moving here from another node.
     Expected,
 }
 
@@ -34,11 +34,11 @@ impl Place {
 /// A socket that can be recovered.
 pub struct RecoverableSocket {
     pub(crate) session: SessionId,
-    /// Its secret.
+    /// The socket's secret.
     pub(crate) pid: Sid,
-    /// A room of its namespace, whose name means nothing: messages to it alone are sent there.
+    /// A room of the socket's namespace with an arbitrary name. Messages to this socket alone are sent to it.
     pub room: Room,
-    /// The id that it has from another node.
+    /// The public id from the node that opened the session.
     id: Option<PublicId>,
     place: Place,
 }
@@ -54,7 +54,7 @@ impl RecoverableSocket {
 pub struct RecoverableSockets {
     slots: slab::Slab<RecoverableSocket>,
     by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
-    /// When suspended sockets expire, in order. Some entries may be out of date.
+    /// Expiry times of suspended sockets, in order. Entries of sockets that were recovered are out of date.
     expiries: VecDeque<(Instant, usize, Sid)>,
     suspended: usize,
     core: CoreId,
@@ -62,17 +62,17 @@ pub struct RecoverableSockets {
 }
 
 impl RecoverableSockets {
-    /// No sockets of `core`. Those that come from other nodes are entered in `moved`.
+    /// An empty table of `core`. Sockets that come from other nodes are added to `moved`.
     pub fn new(core: CoreId, moved: Arc<MovedSockets>) -> Self {
         Self { core, moved, ..Self::default() }
     }
 
-    /// Suspended sockets.
+    /// The number of suspended sockets.
     pub fn suspended(&self) -> usize {
         self.suspended
     }
 
-    /// The slots and sessions of suspended sockets. It visits each socket.
+    /// The slots and sessions of suspended sockets. The iterator visits each socket.
     pub fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
         let suspended = self.slots.iter().filter(|(_, socket)| socket.place.is_suspended());
         suspended.map(|(slot, socket)| (slot, socket.session))
@@ -86,7 +86,7 @@ impl RecoverableSockets {
             + self.expiries.capacity() * size_of::<(Instant, usize, Sid)>()
     }
 
-    /// A room of the namespace of a socket.
+    /// A room of a socket's namespace.
     pub(crate) fn room_of(&self, slot: usize) -> Option<&Room> {
         self.slots.get(slot).map(|socket| &socket.room)
     }
@@ -108,7 +108,7 @@ impl RecoverableSockets {
         self.slots.get(slot).is_some_and(|socket| socket.place.is_suspended())
     }
 
-    /// Whether a socket is still this client's.
+    /// Whether a socket still belongs to this client.
     pub(crate) fn is_of(&self, slot: usize, session: SessionId, client: ClientId) -> bool {
         self.slots
             .get(slot)
@@ -122,13 +122,13 @@ impl RecoverableSockets {
         slot
     }
 
-    /// A socket comes from another node. Until [`Self::adopt`], it can't be recovered.
+    /// Adds a socket that is moving here from another node. It can't be recovered until [`Self::adopt`].
     pub fn expect(&mut self, session: SessionId, room: Room, pid: Sid, id: PublicId) -> usize {
         self.moved.expect(id, self.core, session);
         self.slots.insert(RecoverableSocket { session, pid, room, id: Some(id), place: Place::Expected })
     }
 
-    /// A socket that has come from another node is this client's now.
+    /// Gives a socket that has arrived from another node to its client.
     pub fn adopt(&mut self, slot: usize, client: ClientId) {
         if let Some(socket) = self.slots.get_mut(slot) {
             if let Some(id) = socket.id {
@@ -139,7 +139,7 @@ impl RecoverableSockets {
         }
     }
 
-    /// The owner that a tag of the hub's names. A socket belongs to its client, if that is connected.
+    /// The owner that a tag of the hub names. A socket belongs to its client if the client is connected.
     #[inline]
     pub fn owner(&self, tag: u64) -> Option<Owner> {
         match Owner::of_tag(tag) {
@@ -148,7 +148,7 @@ impl RecoverableSockets {
         }
     }
 
-    /// The id that a session has from another node. `tag` is the hub's.
+    /// The public id of a session that another node opened. `tag` is the hub's.
     pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
         match Owner::of_tag(tag?) {
             Owner::Socket(slot) => self.slots.get(slot)?.id,
@@ -173,7 +173,7 @@ impl RecoverableSockets {
         self.suspended += usize::from(!socket.place.is_suspended());
         socket.place = Place::Suspended { until };
         self.expiries.push_back((until, slot, socket.pid));
-        // Recovered sockets leave entries behind.
+        // Recovered sockets have left entries behind.
         if self.expiries.len() > 2 * self.suspended + 64 {
             let slots = &self.slots;
             self.expiries.retain(|(until, slot, pid)| {
@@ -186,7 +186,7 @@ impl RecoverableSockets {
         self.by_pid.get(&pid).copied()
     }
 
-    /// A suspended socket is this client's now.
+    /// Gives a suspended socket to a client.
     pub fn resume(&mut self, slot: usize, client: ClientId) {
         if let Some(socket) = self.slots.get_mut(slot)
             && socket.place.is_suspended()
@@ -196,7 +196,7 @@ impl RecoverableSockets {
         }
     }
 
-    /// Takes out the next suspended socket whose time is over, and returns its session.
+    /// Removes the next expired suspended socket, and returns its session.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Option<SessionId> {
         while let Some((until, slot, pid)) = self.expiries.front().copied()
             && until <= now

@@ -1,17 +1,17 @@
-//! Log lines about refused connections and requests. Their number is bounded, because anybody can cause refusals.
+//! Log lines about refused connections and requests. Their number is bounded, because any client can cause refusals.
 //!
-//! Each kind of refusal is logged once a minute per value, for at most [`VALUES_MAX`] values of a node. The others are
+//! Each kind of refusal is logged once a minute per value, for at most `VALUES_MAX` values of a node. The others are
 //! counted, and the first line of the next minute includes their number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Time in which a kind of refusal is logged once per value.
+/// Time during which a kind of refusal is logged once per value.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Number of lines in this time.
+/// Maximum number of lines during this time.
 const VALUES_MAX: usize = 16;
-/// Characters of what a client has sent that are logged.
+/// Maximum number of characters of a client's value that are logged.
 const VALUE_CHARS_MAX: usize = 200;
 
 /// A kind of refusal.
@@ -19,7 +19,7 @@ const VALUE_CHARS_MAX: usize = 200;
 pub enum Refusal {
     /// A connection couldn't be accepted.
     Accept,
-    /// A connection came above a limit of its address.
+    /// A connection exceeded a limit of its address.
     Limit,
     /// A page of this origin may not connect.
     Origin,
@@ -33,11 +33,11 @@ struct Minute {
     logged: Vec<(Refusal, Box<str>)>,
 }
 
-/// The refusals of a node that have been logged lately.
+/// The recently logged refusals of a node.
 #[derive(Default)]
 pub struct RefusalLog {
     minute: Mutex<Minute>,
-    /// Refusals that weren't logged.
+    /// The number of refusals that weren't logged.
     missed: AtomicU64,
 }
 
@@ -46,12 +46,12 @@ pub struct RefusalLog {
 pub struct Logged {
     /// The value from the client, escaped and cut.
     pub value: String,
-    /// Refusals that weren't logged before.
+    /// The number of earlier refusals that weren't logged.
     missed: u64,
 }
 
 impl Logged {
-    /// The end of the line: what it stands for.
+    /// The end of the line, with the number of refusals that weren't logged.
     pub fn others(&self) -> String {
         if self.missed == 0 {
             String::new()
@@ -62,13 +62,13 @@ impl Logged {
 }
 
 impl RefusalLog {
-    /// Whether a refusal is logged now; otherwise it is counted.
+    /// Returns the line if a refusal is to be logged now. Otherwise, the refusal is counted.
     pub fn admit(&self, now: Instant, refusal: Refusal, value: &str) -> Option<Logged> {
         let value: String = value.chars().take(VALUE_CHARS_MAX).flat_map(char::escape_default).collect();
         let mut minute = match self.minute.try_lock() {
             Ok(minute) => minute,
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            // Another core logs a refusal at this moment.
+            // Another core is logging a refusal.
             Err(TryLockError::WouldBlock) => return self.miss(),
         };
         if minute.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= INTERVAL) {

@@ -1,6 +1,5 @@
-//! Rules: what an event of a Socket.IO client does, without code. Rooms are named by [`Template`]s over the event's
-//! arguments; of several the first that has a value counts, so that a client may send a name or an object with a name in
-//! it.
+//! Rules: actions on events of Socket.IO clients, without code. A rule names rooms by [`Template`]s over the event's arguments.
+//! Of several templates, the first one that has a value applies, so that a client may send a name or an object with a name in it.
 
 use crate::message::Arguments;
 use std::borrow::Cow;
@@ -9,12 +8,12 @@ use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use stentor_json as json;
 
-/// Longest template, in bytes: a room's name is no longer.
+/// Maximum length of a template in bytes, which is that of a room's name.
 const TEMPLATE_BYTES_MAX: usize = 256;
 
-/// How a room's name is made of an event's arguments: text, with `{}` for the first argument, `{1}` for the second,
-/// `{name}` for a member of the first, and `{1.name}` of the second. A string or a number has a value, nothing else. A number's is as
-/// JavaScript writes it.
+/// A template for a room's name: text with placeholders for an event's arguments. `{}` is the first argument, `{1}` the second,
+/// `{name}` a member of the first, and `{1.name}` a member of the second. Only strings and numbers have a value. Numbers are
+/// written as JavaScript does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -24,7 +23,7 @@ enum Piece {
     Argument { number: usize, member: Option<String> },
 }
 
-/// Why a text is no template.
+/// The reason why a text isn't a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError(&'static str);
 
@@ -64,7 +63,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The room's name; `None` where an argument isn't there or is no string or number.
+    /// The room's name. `None` if an argument is absent, or is neither a string nor a number.
     pub fn fill<'a>(&'a self, arguments: Arguments<'a>) -> Option<Cow<'a, str>> {
         let value = |piece: &'a Piece| match piece {
             Piece::Text(text) => Some(Cow::Borrowed(text.as_str())),
@@ -84,7 +83,7 @@ impl Template {
     }
 }
 
-/// What stands between braces.
+/// Parses the text between braces.
 fn argument(text: &str) -> Piece {
     let (number, member) = match text.split_once('.') {
         Some((number, member)) if number.parse::<usize>().is_ok() => (number, Some(member)),
@@ -99,43 +98,43 @@ fn scalar(value: &str) -> Option<Cow<'_, str>> {
     json::string(value).or_else(|| json::number_text(value))
 }
 
-/// What one event does.
+/// The actions on one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// The event's name.
     pub event: String,
-    /// In which namespace; in every one where it is `None`.
+    /// The namespace. `None` for all namespaces.
     pub namespace: Option<String>,
-    /// Rooms to join: the first template that has a value.
+    /// Room to join: the first template that has a value.
     pub join: Vec<Template>,
-    /// Rooms to leave, likewise.
+    /// Room to leave: the first template that has a value.
     pub leave: Vec<Template>,
-    /// The room to send the event to, likewise.
+    /// Room to send the event to: the first template that has a value.
     pub broadcast: Vec<Template>,
-    /// To send it to everybody in the namespace.
+    /// `true` to send the event to all sockets of the namespace.
     pub broadcast_all: bool,
-    /// The name that it is sent with, where that is another.
+    /// The name of the sent event, if it differs.
     pub broadcast_as: Option<String>,
-    /// Whether its sender doesn't get what it sends.
+    /// `true` if the sender doesn't receive its own event.
     pub except_sender: bool,
-    /// Whether it is sent back.
+    /// `true` if the event is sent back to its sender.
     pub echo: bool,
-    /// Whether it is acknowledged.
+    /// `true` if the event is acknowledged.
     pub ack: bool,
 }
 
 /// Presence: the members of rooms, for clients with the permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
-    /// The rooms that have presence: prefixes of their names. None: clients learn only how many members there are.
+    /// Prefixes of the names of rooms with presence. In other rooms, clients only learn the number of members.
     pub rooms: Vec<String>,
-    /// Members of a room that are listed. Further ones are counted.
+    /// Maximum number of listed members of a room. Further members are only counted.
     pub members_max: usize,
-    /// Bytes of what is shown with a member. More isn't shown.
+    /// Maximum size of the public information about a member, in bytes. Larger information isn't shown.
     pub info_bytes_max: usize,
-    /// How long a session that ended stays a member, in case that its user returns.
+    /// Time for which an ended session stays a member, in case its user returns.
     pub grace: Duration,
-    /// The event by which Socket.IO clients ask, and are notified.
+    /// The event with which Socket.IO clients request members and receive notices.
     pub event: String,
 }
 
@@ -151,16 +150,16 @@ impl Default for Presence {
     }
 }
 
-/// What the application `rooms` lets clients do.
+/// Options of the application `rooms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rooms {
-    /// Whether clients may publish.
+    /// `true` if clients may publish.
     pub publish: bool,
-    /// Which rooms keep history: by the longest matching prefix of the name.
+    /// Rooms with history, by prefix of the name. The longest matching prefix applies.
     pub history: Vec<(String, HistoryLimits)>,
-    /// Namespaces of Socket.IO that there are, beside the main one.
+    /// Socket.IO namespaces besides the main one.
     pub namespaces: Vec<String>,
-    /// What events of Socket.IO clients do. The first that is for an event counts.
+    /// Rules for events of Socket.IO clients. The first matching rule applies.
     pub rules: Vec<Rule>,
     /// Presence.
     pub presence: Presence,

@@ -1,4 +1,4 @@
-//! The options in force, and which of them may change while the node runs.
+//! The current options, and the rule for which may change while the node runs.
 //!
 //! Each core has its own reference to the [`Settings`] and gets the next ones by a command, so that no handler ever
 //! waits, and no option changes within a turn.
@@ -17,15 +17,15 @@ impl Settings {
         Self { options }
     }
 
-    /// What may change is of `next`, the rest stays.
+    /// Returns settings with the changeable options of `next`. The other options stay.
     pub(crate) fn changed_to(&self, next: Options) -> Self {
         Self::new(self.options.reloaded(next))
     }
 }
 
 impl Options {
-    /// The options that apply after [`NodeHandle::configure`](crate::shared::Shared::configure): what may change while the node runs
-    /// is of `next`, the rest stays.
+    /// The options that apply after [`NodeHandle::configure`](crate::shared::Shared::configure): the changeable options of
+    /// `next`, and the other options of `self`.
     pub fn reloaded(&self, next: Self) -> Self {
         let Self { hosts, origins, limits, proxies, engine, sse, keys, mut rooms, .. } = next;
         let own = self;
@@ -70,7 +70,7 @@ impl Options {
     }
 }
 
-/// Whether the same rooms keep history. If not, the cores would for a moment disagree on who orders a room.
+/// Whether the same rooms keep history. If they didn't, the cores would for a moment disagree about the core that orders a room.
 fn has_same_rooms(before: &[(String, HistoryLimits)], now: &[(String, HistoryLimits)]) -> bool {
     let kept = |(prefix, limits): &(String, HistoryLimits)| (prefix.clone(), limits.publications_max > 0);
     before.iter().map(kept).eq(now.iter().map(kept))

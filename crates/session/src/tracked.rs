@@ -1,8 +1,8 @@
-//! A value that notes that it may have been changed.
+//! A value that records whether it may have been changed.
 
 use std::ops::{Deref, DerefMut};
 
-/// See the module's documentation.
+/// A value that records whether it may have been changed.
 pub struct Tracked<T> {
     value: T,
     has_changed: bool,
@@ -19,18 +19,18 @@ impl<T> Tracked<T> {
         self.has_changed
     }
 
-    /// Notes a change that was made [`Self::untracked`].
+    /// Records a change that was made through `untracked`.
     pub fn note_change(&mut self) {
         self.has_changed = true;
     }
 
-    /// The value, for a change that isn't noted.
+    /// The value, for a change that isn't recorded.
     #[inline]
     pub(crate) fn untracked(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// Whether the value may have been changed since the last call.
+    /// Returns whether the value may have been changed since the last call, and starts anew.
     #[inline]
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)

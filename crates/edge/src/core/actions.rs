@@ -81,7 +81,7 @@ pub(super) fn handle_notice(
         return;
     }
     let envelope = encoding.envelope();
-    // A client that receives bodies only is notified by closing only; its pending deliveries have been left out.
+    // A client in raw mode is notified only by closing its connection. Its pending deliveries have been dropped.
     match notice {
         Notice::NotFound { .. } if envelope == Envelope::Raw => {
             end::disconnect(conns, protocols, session, Disconnect::NotFound)
@@ -98,7 +98,7 @@ pub(super) fn handle_notice(
     }
 }
 
-/// The subscription of a request that waits has been refused.
+/// Refuses a waiting request because its subscription has been refused.
 fn refuse_document(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -112,7 +112,7 @@ fn refuse_document(
     fail_request(conns, protocols, index, status, text);
 }
 
-/// Answers a request that waits with an error.
+/// Answers a waiting request with an error.
 pub(super) fn fail_request(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -132,7 +132,7 @@ pub(super) fn fail_request(
     end::end_events(conns, protocols, index, None);
 }
 
-/// Tells a client that a subscription of its session has ended, and why.
+/// Notifies a client that a subscription of its session has ended, with the reason.
 pub(super) fn withdrawn(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -155,7 +155,7 @@ pub(super) fn withdrawn(
         Some(Envelope::SocketIo) => {
             send_to_session(conns, protocols, session, event(UNSUBSCRIBED_EVENT, format!("{{{text}}}")));
         }
-        // They have no place for words.
+        // Raw mode has no message for this notice.
         Some(Envelope::Raw) | None => end::disconnect(conns, protocols, session, Disconnect::NotAllowed),
     }
 }

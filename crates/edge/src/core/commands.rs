@@ -1,8 +1,8 @@
 //! Carries out the commands of the control plane ([`crate::ports::Commands`]).
 //!
-//! Publications and updates of feeds are handled as they are taken. Tasks for sessions and rooms are worked on in the
-//! order of their arrival, [`STEPS_PER_TURN`] per turn: a task for 100,000 sessions takes many turns, between which
-//! connections have theirs.
+//! Publications and updates of feeds are handled when they are taken from the inbox. Tasks for sessions and rooms are worked on
+//! in the order of their arrival, [`STEPS_PER_TURN`] steps per turn. So a task for 100,000 sessions takes many turns, and
+//! connections are served in between.
 
 use super::mail::CoreMessage;
 use super::tasks::{Joined, SESSION_STEPS};
@@ -21,13 +21,13 @@ use stentor_session::executor::Executor;
 use stentor_session::shared::tasks::{SessionWork, SessionsTask, Task};
 use stentor_session::shared::{ControlCommand, SocketCommand};
 
-/// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
+/// Steps of work on tasks per turn. One step is a visited member of a room (about 50 ns).
 const STEPS_PER_TURN: usize = 8_192;
-/// How often a core takes mail before a barrier.
+/// Maximum number of times that a core takes mail before a barrier.
 const MAIL_ROUNDS_MAX: usize = 16;
 
-/// Takes the commands that have arrived. They are carried out after the mail of this turn, because their callers may know of
-/// members on other cores, which this core learns by mail.
+/// Takes the commands that have arrived. They are carried out after this turn's mail, because a command's caller may already know
+/// of members on other cores, and this core learns of those members by mail.
 pub(super) fn take_commands(protocols: &mut Protocols, work: &mut Work) {
     if tasks::has_commands(protocols, work) {
         work.tasks.received =
@@ -99,14 +99,14 @@ pub(super) fn carry_out_commands(
     shared.control.space();
 }
 
-/// Handles what other cores have sent before, and sends them, and reports to the broker, what follows from it.
+/// Handles all earlier messages of other cores, and then sends the resulting messages to other cores and reports to the broker.
 fn pass_on_everything(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
     mail: &mut Mail,
     work: &mut Work,
 ) {
-    // The mail of other cores is bounded; what they add meanwhile isn't waited for.
+    // The mail of other cores is bounded. Mail that arrives during this loop isn't awaited.
     for _ in 0..MAIL_ROUNDS_MAX {
         if mail.mailboxes.is_empty() {
             break;
@@ -127,16 +127,16 @@ fn move_socket(protocols: &mut Protocols, mail: &mut Mail, command: SocketComman
             if !protocols.ex.expect_socket(number, &socket) {
                 return done.answer(Ok(false));
             }
-            // Other cores learn of the members, and report them.
+            // Other cores then know the members and report them.
             mail.send(&mut protocols.ex);
-            // If an inbox is full, `done` is dropped, and so answered.
+            // If an inbox is full, `done` is dropped, and the caller receives an error.
             let _ = protocols.ex.shared.after_barrier(move |_| done.answer(Ok(true)));
         }
         SocketCommand::Deliver(number, socket) => protocols.ex.deliver_socket(number, socket),
     }
 }
 
-/// Works on tasks, as much as a turn has room for.
+/// Works on tasks for at most the steps of one turn.
 fn work_on_tasks(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -169,7 +169,7 @@ fn work_on_tasks(
     }
 }
 
-/// Works on a task. Returns whether it is finished.
+/// Works on a task. Returns whether the task is finished.
 fn work_on_sessions(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -179,10 +179,10 @@ fn work_on_sessions(
     steps: &mut usize,
 ) -> bool {
     if let SessionWork::Call { .. } = task.work {
-        // It isn't queued as other messages are, and mustn't overtake them.
+        // This message isn't queued like others, so earlier messages are sent first.
         turn::pump(conns, protocols, mail, work);
     }
-    // Named sessions are few: they are checked at once.
+    // A command names few sessions, so all of them are checked at once.
     let mut named = mem::take(&mut task.named);
     let namespace = task.everybody.namespace();
     named.retain(|session| protocols.namespace_of(*session) == Some(namespace));
@@ -277,5 +277,5 @@ pub(super) fn handle_mail(
     work.has_mail = !mail.mailboxes.is_empty() || tasks::has_commands_left(protocols, work);
 }
 
-/// Messages taken from one mailbox in a turn, so that connections get their turn too.
+/// Maximum number of messages taken from one mailbox per turn, so that connections are served in between.
 const MAIL_PER_TURN: usize = 1_024;

@@ -1,4 +1,4 @@
-//! How connections end, and the timers by which they do.
+//! The end of connections, and the timers that enforce it.
 //!
 //! ```text
 //!  disconnect (a reason of ours) ─► close_socket ─┐
@@ -8,8 +8,8 @@
 //!  the driver says that it is gone ─────────────────► forget ─────────────────────────────────► gone
 //! ```
 //!
-//! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
-//! lasts for ever. Its session ends with the first step out of `Http` or `WebSocket`, and only once.
+//! **Invariants.** A connection in the table has a timer at all times, so that no state lasts for ever. Its session ends with the
+//! first step out of `Http` or `WebSocket`, and only once.
 
 use super::table::{Conn, Held, Machine};
 use super::{Connections, Protocols, clients, send};
@@ -21,7 +21,7 @@ use stentor_session::identity::Owner;
 use stentor_session::message::Envelope;
 use stentor_session::protocols::http::Waiting;
 
-/// Ends a session for a reason of ours.
+/// Ends a session for one of the server's reasons.
 pub(super) fn disconnect(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -45,7 +45,7 @@ pub(super) fn disconnect(
     }
 }
 
-/// Ends a session because the application wants it so, in its words.
+/// Ends a session for the application, with the application's code and reason.
 pub(super) fn close_with(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -70,7 +70,7 @@ pub(super) fn close_with(
     }
 }
 
-/// Closes a WebSocket connection with a code and a reason, or any other at once.
+/// Closes a WebSocket connection with a code and a reason. Other connections are closed at once.
 pub(super) fn close_socket(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -99,7 +99,7 @@ pub(super) fn close_socket_of(
     }
 }
 
-/// Ends a connection after `out` has left.
+/// Ends a connection after `out` has been sent.
 pub(super) fn end_after(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -110,12 +110,12 @@ pub(super) fn end_after(
     end(conns, protocols, index);
 }
 
-/// Ends a connection: its session at once, then what is in flight and the answers leave, then the driver
-/// ends it. The connection is aborted if the kernel takes no byte for `close_timeout`.
+/// Ends a connection. Its session ends at once; the driver closes the connection after the bytes in flight and the answers have
+/// been sent. The connection is aborted if the kernel accepts no byte for `close_timeout`.
 pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     end_session(conns, protocols, index);
     let deadline = protocols.ex.millis().after(protocols.ex.options().limits.close_timeout);
-    // Progress is measured from the bytes that are in flight now.
+    // Progress is measured from the current number of bytes in flight.
     conns.progress(index);
     if conns.table.get(index).is_none() {
         return;
@@ -128,7 +128,7 @@ pub(super) fn end(conns: &mut Connections<impl Driver>, protocols: &mut Protocol
     conns.arm(&protocols.ex, index, deadline);
 }
 
-/// Ends a connection at once: nobody is there to read.
+/// Ends a connection at once, because its peer doesn't read any more.
 pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     end_session(conns, protocols, index);
     let Some(id) = conns.table.get(index).map(|conn| conn.id) else { return };
@@ -136,10 +136,11 @@ pub(super) fn abort(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
     conns.driver.close(id);
 }
 
-/// The peer of a connection that isn't read from has finished sending. All that it has sent before is still handled, but
-/// for questions whether it may subscribe: the subscriptions would end with the connection. Other questions stay, because what they
-/// are about (a message, an event, a login) was accepted and may have effects. So do those of HTTP requests, which a client that only
-/// finishes sending waits for, and of clients that outlive their connections or whose events may do more than subscribe.
+/// Handles that a peer has finished sending on a connection that is paused. All input from before is still handled, except
+/// questions whether the client may subscribe: these subscriptions would end with the connection. Other questions stay, because
+/// their messages, events and logins were accepted and may have effects. Questions also stay for HTTP requests, whose clients may
+/// only have finished sending, for clients that outlive their connections, and for clients whose events may do more than
+/// subscribe.
 pub(super) fn end_pending(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     let Some(conn) = conns.table.get(index) else { return };
     match &conn.machine {
@@ -179,13 +180,13 @@ fn end_session(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, 
     }
 }
 
-/// The driver has dropped a connection.
+/// Removes a connection that the driver has dropped.
 pub(super) fn forget(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     end_session(conns, protocols, index);
     conns.drop_connection(&mut protocols.ex, index);
 }
 
-/// Ends an SSE stream, if there is one, so that its client reconnects: `after` this time if one is given.
+/// Ends an SSE stream, if there is one, so that its client reconnects, after the time `after` if it is given.
 pub(super) fn end_events(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -204,7 +205,7 @@ pub(super) fn end_events(
 }
 
 /// Sends a session's pending deliveries before the application ends it. Deliveries that its connection can't take now are sent
-/// with the answers, unless they are more than [`stentor_session::app::AT_ONCE_BYTES_MAX`].
+/// with the answers, up to [`stentor_session::app::AT_ONCE_BYTES_MAX`].
 pub(super) fn send_pending(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -1,4 +1,4 @@
-//! Tokens that expire, and identities that are looked at again.
+//! Tokens that expire, and identities that are checked again.
 //!
 //! ```text
 //!  exp - renewal_lead ──► token_expiring to the client ── a newer token ──► its subscriptions are authorized again
@@ -21,16 +21,17 @@ use stentor_session::message::Envelope;
 use stentor_session::protocols::response::Response;
 use stentor_session::shared::tasks::RecheckTask;
 
-/// Tokens that are dealt with in a turn.
+/// Maximum number of expiring tokens handled per turn.
 const DUE_PER_TURN: usize = 256;
-/// Steps of an identity that doesn't match, of one that does, and of each of its subscriptions that is asked about.
+/// Steps of work for an identity that doesn't match. The constants below: for one that matches, and for each of its
+/// subscriptions.
 const VISIT_STEPS: usize = 1;
 const MATCH_STEPS: usize = 128;
 const REVIEW_STEPS: usize = 16;
-/// The event by which Socket.IO clients are asked for a new token.
+/// The event that asks Socket.IO clients for a new token.
 const EXPIRING_EVENT: &str = "stentor:token_expiring";
 impl Upkeep {
-    /// Makes sure that a wait ends when a token is due.
+    /// Sets a timer for the time at which the next token is due.
     pub(super) fn set_identity_timer(&mut self, conns: &mut Connections<impl Driver>, ex: &mut Executor) {
         if let Some(due) = ex.questions.identities.next_due()
             && self.identities.set(due)
@@ -41,7 +42,7 @@ impl Upkeep {
     }
 }
 
-/// Handles tokens that are due, at most [`DUE_PER_TURN`]. The next turn handles the others.
+/// Handles at most [`DUE_PER_TURN`] tokens that are due. The next turn handles the others.
 pub(super) fn check_due_identities(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
     if protocols.ex.questions.identities.next_due().is_none() {
         return;
@@ -67,12 +68,12 @@ fn token_expired(conns: &mut Connections<impl Driver>, protocols: &mut Protocols
             _ => end::disconnect(conns, protocols, session, Disconnect::TokenExpired),
         },
         Some(Owner::Client(_)) => end::disconnect(conns, protocols, session, Disconnect::TokenExpired),
-        // Its client may return with a new token.
+        // The client may reconnect with a new token.
         Some(Owner::Socket(_)) | None => {}
     }
 }
 
-/// Asks a client for a new token. One that receives bodies only can't be asked.
+/// Asks a client for a new token. A client in raw mode can't be asked.
 fn ask_for_token(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -89,7 +90,7 @@ fn ask_for_token(
     actions::send_to_session(conns, protocols, session, what);
 }
 
-/// Continues with a recheck. Returns whether it is finished.
+/// Continues with a recheck. Returns whether the recheck is finished.
 pub(super) fn work_on_recheck(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -110,7 +111,7 @@ pub(super) fn work_on_recheck(
     false
 }
 
-/// Looks at an identity again. Returns the steps that this took, if it is one of those that are meant.
+/// Checks an identity again. Returns the number of steps if the recheck's filter selects it.
 fn recheck(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -143,7 +144,7 @@ fn recheck(
     Some(steps)
 }
 
-/// Ends a session whose identity is revoked, also if its client is disconnected.
+/// Ends a session whose identity is revoked, even if its client is disconnected.
 fn revoke(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, session: SessionId) {
     if let Some(Owner::Socket(slot)) = protocols.ex.hub.tag(session).map(Owner::of_tag)
         && protocols.ex.recovery.client_of(slot).is_none()

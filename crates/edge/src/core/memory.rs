@@ -1,7 +1,7 @@
 //! Keeps the process within `limits.memory_bytes_max`.
 //!
-//! The memory that a connection or client holds besides its fixed size is measured ([`super::table::Conn::held`], [`ClientState::held`])
-//! after it may have changed, and charged to the ledger. While memory is short:
+//! A core measures the memory that a connection or client holds besides its fixed size ([`super::table::Conn::held`],
+//! [`ClientState::held`]) after it may have changed, and charges it to the ledger. While memory is short:
 //!
 //! 1. Above 95 % of the budget, new connections, large inputs and new topics are refused. The recovery log, patches
 //!    and history are evicted, and suspended sockets that hold the most end.
@@ -9,9 +9,9 @@
 //!    % are in use. A client that fills the budget once therefore doesn't lock others out.
 //! 3. Above the budget, publications are refused too.
 //!
-//! Cores make room in rounds, each for itself. A round spares holders with less than half of the largest holder of their kind on
-//! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
-//! freed, so each insufficient round doubles the amount that the next one may close.
+//! Each core makes room in rounds. A round spares holders with less than half of the largest holder of their kind on any core. It
+//! stops when it has closed enough to cover the excess, assuming that no memory is shared. Shared memory isn't freed, so each
+//! insufficient round doubles the amount that the next one may close.
 
 use super::table::Machine;
 use super::timer::Timer;
@@ -33,7 +33,7 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
 /// Decrease of the process's memory after which cores return the allocator's unused pages.
 const RELEASE_BYTES_MIN: usize = 4 << 20;
-/// Number of times in a row that they do.
+/// Number of returns in a row after such a decrease.
 const RELEASE_TIMES: u32 = 3;
 /// Approximate size of a subscription that is the only one of its topic.
 const SUBSCRIPTION_BYTES: usize = 512;
@@ -57,7 +57,7 @@ pub(super) struct Relief {
 pub(super) struct Release {
     /// Maximum of the process's memory since the last decrease.
     bytes_max: usize,
-    /// Remaining times: other cores may still free blocks of this core.
+    /// Remaining returns: other cores may still free blocks of this core.
     times_left: u32,
 }
 
@@ -70,7 +70,7 @@ enum Holder {
     Suspended(usize),
 }
 
-/// The places of kinds of holders in [`Shared::largest`](stentor_session::shared::Shared::largest).
+/// Indexes of the kinds of holders in [`Shared::largest`](stentor_session::shared::Shared::largest).
 const SUSPENDED: usize = 0;
 const OTHERS: usize = 1;
 
@@ -148,7 +148,8 @@ impl Upkeep {
         }
     }
 
-    /// One round: evicts history and suspended sockets, then, if `ends`, closes the connections and clients that hold the most.
+    /// Carries out one round: evicts history and suspended sockets, then, if `ends`, closes the connections and clients that hold
+    /// the most.
     fn make_room(
         &mut self,
         conns: &mut Connections<impl Driver>,
@@ -176,7 +177,8 @@ impl Upkeep {
     }
 }
 
-/// Ends holders of a kind, those with the most first, until so many bytes are covered. Returns how many bytes the ended ones held.
+/// Ends holders of a kind, the largest first, until they cover the given number of bytes. Returns the number of bytes that they
+/// held.
 fn end_holders(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -272,7 +274,7 @@ pub(super) fn end_for_memory(conns: &mut Connections<impl Driver>, protocols: &m
 
 fn end_client_for_memory(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, id: ClientId) {
     if protocols.client_state(id).is_some_and(|state| state.ended) {
-        // All that it holds is what its next poll would get before the end.
+        // The queue would only be sent with the next poll, before the end of the session.
         drop(protocols.clients.get_mut(id).map(|client| client.take_queue()));
         return;
     }

@@ -1,9 +1,9 @@
-//! Clients that move to another core, to get what they missed.
+//! Moves a client to the core that has its missed messages.
 //!
-//! A Socket.IO client that was disconnected begins anew wherever its new connection lands, and says only in its
-//! CONNECT which sockets it had: the core that keeps them is named by their `pid`. Before anything else has happened on
-//! it, the whole client moves there: its queue, the WebSocket that carries it or wants to, and the request that brought
-//! the CONNECT, which is looked at again where it arrives.
+//! A Socket.IO client that reconnects may reach any core, and names the sockets that it had only in its CONNECT. Their `pid`
+//! names the core that keeps them. Before anything else has happened on the new connection, the whole client moves to that core:
+//! its queue, the WebSocket that carries or will carry it, and the request that contained the CONNECT. That core parses the
+//! request again.
 //!
 //! ```text
 //!   here                                              there
@@ -13,10 +13,9 @@
 //!                    ◄──── CoreMessage::Ended ────────────── it has ended
 //! ```
 //!
-//! **Invariants.** A client moves at most once, away from the core that its id names. Mail between two cores is first
-//! in, first out, so a connection never arrives before the client that it asks for, nor asks for one that has ended
-//! twice. Where something stands in the way (an answer in flight, no room in the table), the client stays, and begins
-//! anew.
+//! **Invariants.** A client moves at most once, away from the core that its id names. Mail between two cores is first in, first
+//! out, so a connection never arrives before its client, and asks at most once for a client that has ended. If a move isn't
+//! possible (an answer is in flight, or the table has no room), the client stays and starts a new session.
 
 use super::mail::{Migration, TransferredSocket};
 use super::table::{Conn, Held, Machine};
@@ -42,7 +41,7 @@ pub(super) fn migrate_or_stay(
     }
 }
 
-/// Moves a client. Returns whether it has gone.
+/// Moves a client. Returns whether it has left this core.
 pub(super) fn migrate(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -66,10 +65,10 @@ pub(super) fn migrate(
         ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => None,
     };
     let probe = client.probe.as_ref().map(|probe| (probe.conn, probe.answered));
-    // One of the two at the most: a client polls, or has moved to its WebSocket.
+    // At most one of the two exists: a client polls, or has moved to its WebSocket.
     let socket = carrier.or(probe.map(|(conn, _)| conn));
     if let ActiveTransport::Poll(_) = transport {
-        // The next poll finds it there.
+        // The next poll finds the client on the other core.
         client.write_noop(&mut protocols.ex);
         clients::flush_client(conns, protocols, id);
     }
@@ -98,7 +97,7 @@ pub(super) fn migrate(
 }
 
 impl<D: Driver> Connections<D> {
-    /// Takes a WebSocket out of this core, if nothing of it is under way.
+    /// Removes a WebSocket from this core, if no bytes of it are in progress.
     fn detach_socket(&mut self, ex: &mut Executor, conn: ConnId) -> Option<TransferredSocket> {
         let index = self.table.index_of(conn)?;
         let Conn { in_flight: false, replies, held, .. } = self.table.get(index)? else { return None };
@@ -106,7 +105,7 @@ impl<D: Driver> Connections<D> {
             return None;
         }
         let was_held = held.has(Held::INPUT);
-        // The next core knows no reason not to read.
+        // The next core starts without a reason to pause reading.
         self.release(index, Held::INPUT);
         self.release(index, Held::TURN);
         let Some(detached) = self.driver.detach(conn) else {
@@ -159,7 +158,7 @@ impl<D: Driver> Connections<D> {
     }
 }
 
-/// A client has come from the core that its id names.
+/// Receives a client from the core that its id names.
 pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, migration: Migration) {
     let Migration { client, carrier, probe, identity, handshake } = migration;
     let id = protocols.clients.engineio.insert(engineio::Client::arrived(&protocols.ex, client)).state().id;

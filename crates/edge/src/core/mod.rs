@@ -1,13 +1,14 @@
 //! One core of the data plane: one driver, the protocol stacks of its connections, one hub shard.
 //!
-//! A turn gathers events and handles each (answers leave at once), takes messages of other cores and commands of the control plane,
-//! then sends pending deliveries. Deliveries that gather for a session during a turn leave as one vectored send. If much is
-//! published in a turn, some leave earlier, so that no session seems slow that had no chance to read.
+//! A turn gathers events and handles each of them, so that answers leave at once. It then takes messages of other cores and
+//! commands of the control plane, and sends pending deliveries. Deliveries that gather for a session during a turn leave as one
+//! vectored send. If much is published in a turn, some deliveries leave earlier. Otherwise a session that had no chance to read
+//! would seem slow.
 //!
-//! **Invariants.** At most one send is in flight per connection. A connection's answers (`replies`) leave
-//! before pending deliveries of its session. A connection isn't read from while its answers aren't read, or while other
-//! cores can't take its publications. So nothing here grows with a client's input, but for the bounds in
-//! [`stentor_session::options::Limits`]. A turn that leaves work for the next one doesn't let it sleep.
+//! **Invariants.** At most one send is in flight per connection. A connection's answers (`replies`) leave before pending
+//! deliveries of its session. The core doesn't read from a connection while its client doesn't read answers, or while other cores
+//! can't take its publications. So a client's input makes nothing here grow beyond the bounds in
+//! [`stentor_session::options::Limits`]. A core that leaves work for the next turn doesn't sleep before it.
 
 mod actions;
 mod admission;
@@ -59,23 +60,23 @@ use timer::Timer;
 use upkeep::Upkeep;
 use work::Work;
 
-/// Interval after which a full ring to another core, or a frame that another core encodes, is checked again.
+/// Interval after which the core checks again whether a full ring to another core has room, or another core has encoded a frame.
 const CORES_RETRY: Duration = Duration::from_millis(1);
-/// Interval between checks of limits that no event guards.
+/// Interval between checks of limits that no event triggers.
 const TICK: Duration = Duration::from_secs(1);
 
-/// A connection that begins on this core, with the bytes that were read of it already.
+/// A connection that begins on this core, with the bytes that were already read from it.
 struct Incoming {
     conn: ConnId,
     peer: SocketAddr,
     moved: MovedRequest,
-    /// Its place among the connections of its address.
+    /// The connection's entry in the count of its address.
     slot: Slot,
-    /// It was accepted by a listener for TLS. The bytes read of it are TLS, too.
+    /// `true` if a listener for TLS accepted the connection. The bytes that were read from it are then TLS records.
     begins_tls: bool,
-    /// It can't be moved to another core.
+    /// `true` if the connection can't be moved to another core.
     stays: bool,
-    /// The reason for refusing its first request, and the time until which the request is awaited.
+    /// The reason for refusing the connection's first request, and the time until which that request is awaited.
     refusal: Option<(LimitReached, Millis)>,
 }
 
@@ -85,7 +86,7 @@ impl Incoming {
     }
 }
 
-/// One core: five owners, which don't know each other. A function that concerns several takes each as a parameter.
+/// One core: five owners, which don't know each other. A function that needs several of them takes each as a parameter.
 pub struct Core<D: Driver> {
     conns: Connections<D>,
     protocols: Protocols,
@@ -95,7 +96,7 @@ pub struct Core<D: Driver> {
 }
 
 impl<D: Driver> Core<D> {
-    /// A core that listens already, as number `core` of the node.
+    /// Makes core number `core` of the node. Its listeners are already open.
     pub(crate) fn new(
         driver: D,
         core: CoreId,
@@ -134,13 +135,13 @@ impl<D: Driver> Core<D> {
         Ok(())
     }
 
-    /// Whether the node drains and nothing is left to do here, or the time for it is over.
+    /// Whether the node drains, and this core has no work left or no time left.
     #[inline]
     pub fn is_finished(&mut self) -> bool {
         self.upkeep.is_drained(&self.conns, &self.protocols, &self.mail)
     }
 
-    /// Waits for events, at most `timeout`, and handles them. Returns whether there was anything to do.
+    /// Waits for events for at most `timeout`, and handles them. Returns whether there was any work.
     ///
     /// # Errors
     /// The driver can't wait for events.
@@ -159,7 +160,7 @@ impl<D: Driver> Core<D> {
         conns.driver.wait(timeout)?;
         work.begin_turn();
         protocols.ex.begin_turn(conns.driver.now());
-        // Something other than answering messages has happened, so what the core reports may have changed.
+        // `true` if anything but answering messages has happened, so that the core's metrics may have changed.
         let mut has_changed = had_something;
         has_changed |= upkeep.check_memory(conns, protocols);
         has_changed |= upkeep.follow_drain(conns, protocols, mail);
@@ -193,7 +194,7 @@ impl<D: Driver> Core<D> {
             commands::handle_mail(conns, protocols, mail, work);
         }
         has_changed |= turn::pump(conns, protocols, mail, work);
-        // A turn that only answered messages has changed nothing of this: 6 % of an echo's instructions.
+        // A turn that only answered messages skips this: it would be 6 % of an echo's instructions.
         if protocols.ex.hub.take_changed() | has_changed {
             work.is_settled = false;
             while protocols.mind_presence() {
@@ -204,7 +205,7 @@ impl<D: Driver> Core<D> {
             upkeep.set_timers(conns, &mut protocols.ex);
             upkeep::report(conns, protocols);
         }
-        // Deliveries that left together with answers.
+        // Covers the deliveries that left together with answers.
         protocols.ex.record_latencies(Instant::now);
         if work.cpu.is_sampled() {
             let taken = work.cpu.end_turn();
@@ -213,7 +214,7 @@ impl<D: Driver> Core<D> {
         Ok(had_something)
     }
 
-    /// The shard, for tests that look inside.
+    /// The hub's shard, for tests.
     pub fn hub(&self) -> &Hub<impl stentor_hub::Encoder> {
         &self.protocols.ex.hub
     }

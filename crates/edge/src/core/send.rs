@@ -1,5 +1,5 @@
-//! What leaves: answers to what a client sent, then what its session is owed; and when a connection isn't
-//! read from, because what it causes doesn't leave.
+//! Output of connections: answers to a client's input first, then pending deliveries of its session. Pauses reading from a
+//! connection whose output doesn't leave.
 //!
 //! ```text
 //!  received ──► handlers ──► answer ──┬─► in flight ──► sent ──► flush ─┐
@@ -17,10 +17,10 @@ use stentor_session::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL
 use stentor_session::protocols::client::ActiveTransport;
 use stentor_session::protocols::response::ResponseContext;
 
-/// Where the status of a response ends.
+/// Length of a response up to the end of its status code.
 const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
 
-/// Size from which the cork is replaced after an unusually large answer.
+/// Size above which the cork is replaced after an unusually large answer.
 const CORK_BYTES_MAX: usize = 1 << 20;
 
 /// Sends the answers in the cork, before pending deliveries of the session.
@@ -52,7 +52,7 @@ pub(super) fn answer(
                 holdings::report_memory(conns, protocols);
             }
         } else if matches!(conn.machine, Machine::Http(_)) {
-            // The bytes may have been those of a poll.
+            // The bytes may have been the answer to a poll.
             taken(conns, protocols, index);
         }
     }
@@ -64,7 +64,7 @@ pub(super) fn answer(
     conns.resume_deferred(&mut protocols.ex, index);
 }
 
-/// The kernel has taken what was in flight.
+/// Handles that the kernel has accepted the bytes in flight.
 pub(super) fn sent(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) {
     let now = protocols.ex.millis();
     let Some(conn) = conns.table.get_mut(index) else { return };
@@ -77,10 +77,10 @@ pub(super) fn sent(conns: &mut Connections<impl Driver>, protocols: &mut Protoco
     flush(conns, protocols, index);
 }
 
-/// Handles that the kernel has taken all bytes in flight. Returns whether more may wait for the connection.
+/// Handles that the kernel has accepted all bytes in flight. Returns whether more bytes may wait for the connection.
 fn taken(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, index: usize) -> bool {
     let Some(conn) = conns.table.get(index) else { return false };
-    // Over HTTP, what follows may be the end of a response.
+    // Over HTTP, the next bytes may be the end of a response.
     let is_http = !matches!(conn.machine, Machine::WebSocket(_));
     let has_more = match (conn.client(), conn.session) {
         (Some(client), _) => {
@@ -148,7 +148,7 @@ pub(super) fn flush(conns: &mut Connections<impl Driver>, protocols: &mut Protoc
     conns.resume_deferred(&mut protocols.ex, index);
 }
 
-/// Moves the deliveries of a session into `frames`, as much as one send takes.
+/// Moves deliveries of a session into `frames`, up to the size of one send.
 #[inline]
 fn take(ex: &mut Executor, session: SessionId, frames: &mut Vec<Frame>) {
     ex.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| frames.push(frame.clone()));

@@ -11,27 +11,27 @@ use stentor_session::millis::Millis;
 use stentor_session::protocols::http::Http;
 use stentor_session::protocols::websocket::WebSocket;
 
-/// One connection. Small when idle: what a request needs lies in a box that goes with the upgrade.
+/// One connection. It is small when idle: the state of requests is in a box, which an upgrade frees.
 pub(super) struct Conn {
     pub(super) id: ConnId,
-    /// Tells this connection from earlier ones with the same index, in timers' tokens.
+    /// Distinguishes this connection from earlier ones with the same index, in tokens of timers.
     pub(super) serial: u32,
     pub(super) machine: Machine,
     pub(super) session: Option<SessionId>,
     /// Replies that wait for the send in flight, and the connection's charge in the ledger.
     pub(super) replies: Replies,
     pub(super) timer: Option<TimerId>,
-    /// When the timer is set to; meaningless without one.
+    /// Time of the timer. Meaningless without one.
     pub(super) timer_at: Millis,
-    /// A send is in flight.
+    /// `true` while a send is in flight.
     pub(super) in_flight: bool,
-    /// Why it isn't read from.
+    /// Reasons for not reading from the connection.
     pub(super) held: Held,
-    /// Bytes in flight when it was last looked at: progress is a sign of life.
+    /// Bytes in flight at the last check. Progress shows that the peer still reads.
     pub(super) in_flight_bytes: u32,
 }
 
-/// Replies and the connection's charge in the ledger, behind one pointer: an idle connection has neither.
+/// Replies and the connection's charge in the ledger, behind one pointer, because an idle connection has neither.
 #[derive(Default)]
 pub(super) struct Replies(Option<Box<RepliesAndHolding>>);
 
@@ -65,7 +65,7 @@ impl Replies {
         self.0.as_ref().map_or(0, |both| both.holding.bytes())
     }
 
-    /// Charges `held` to the ledger instead of what was charged before. Returns by how many bytes that is more.
+    /// Replaces the connection's charge in the ledger by `held`. Returns the increase in bytes.
     pub(super) fn set_holding(&mut self, ledger: &Arc<Ledger>, held: ledger::Held) -> usize {
         if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
             return 0;
@@ -75,7 +75,7 @@ impl Replies {
         grown
     }
 
-    /// Whether there are neither replies nor anything charged.
+    /// Whether there are neither replies nor a charge.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
@@ -86,20 +86,20 @@ impl Replies {
     }
 }
 
-/// The reasons for which a connection isn't read from; it is read again when none is left.
+/// Reasons for not reading from a connection. Reading resumes when none is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held(u8);
 
 impl Held {
-    /// Its answers aren't read.
+    /// The client doesn't read its answers.
     pub(super) const REPLIES: Self = Self(1);
-    /// It has published more than other cores have taken in.
+    /// The client has published more than other cores have received.
     pub(super) const CORES: Self = Self(2);
-    /// What was read of it hasn't all been dealt with.
+    /// Some of the input hasn't been handled.
     pub(super) const INPUT: Self = Self(4);
-    /// It has used its share of a turn, and is queued for the next.
+    /// The connection has used its share of a turn, and is queued for the next one.
     pub(super) const TURN: Self = Self(8);
-    /// A message of the client waits for a decision ([`stentor_session::app::Questions`]).
+    /// A message or request waits for a decision ([`stentor_session::app::Questions`]).
     pub(super) const DECISION: Self = Self(16);
 
     #[inline]
@@ -111,7 +111,7 @@ impl Held {
         self.0 & reason.0 != 0
     }
 
-    /// Whether its client may have sent data that we haven't read because we paused reading.
+    /// Whether the client may have sent data that the core hasn't read because it paused reading.
     pub(super) fn is_ours(self) -> bool {
         self.has(Self::CORES) || self.has(Self::TURN) || self.has(Self::DECISION)
     }
@@ -125,12 +125,12 @@ impl Held {
     }
 }
 
-/// What is spoken on a connection now.
+/// The protocol machine of a connection.
 pub(super) enum Machine {
     Preface(Box<Preface>),
     Http(Box<HttpConnection>),
     WebSocket(WebSocket),
-    /// What is in flight is awaited, then the driver ends the connection.
+    /// The driver closes the connection when the bytes in flight have been sent.
     Closing {
         deadline: Millis,
     },
@@ -143,7 +143,7 @@ pub(super) struct HttpConnection {
     pub(super) links: Links,
 }
 
-/// A connection whose PROXY protocol header hasn't all arrived.
+/// A connection whose PROXY protocol header is incomplete.
 pub(super) struct Preface {
     /// The proxy.
     pub(super) peer: SocketAddr,
@@ -168,7 +168,7 @@ impl Conn {
         }
     }
 
-    /// The client that the connection carries, or wants to.
+    /// The client that the connection carries, or will carry.
     pub(super) fn client(&self) -> Option<ClientId> {
         match &self.machine {
             Machine::WebSocket(socket) => socket.client(),
@@ -178,7 +178,7 @@ impl Conn {
     }
 }
 
-/// In the links of the eviction list ([`super::eviction`]): no connection.
+/// A link of the eviction list ([`super::eviction`]) that names no connection.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// A connection's links in the list.
@@ -215,7 +215,7 @@ pub(super) struct Table {
     /// The eviction list.
     pub(super) ends: Ends,
     serial: u32,
-    /// What connections count for their addresses, by index. Empty unless that is limited.
+    /// Entries of connections in the counts of their addresses, by index. Empty unless addresses have limits.
     limit_slots: Chunks<Slot>,
 }
 
@@ -246,7 +246,7 @@ impl Table {
         index
     }
 
-    /// What a connection counts for its address, to be released or set again.
+    /// Removes and returns a connection's entry in the count of its address, to be released or set again.
     pub(super) fn take_slot(&mut self, index: usize) -> Slot {
         self.limit_slots.get_mut(index).map(std::mem::take).unwrap_or_default()
     }
@@ -268,13 +268,13 @@ impl Table {
         }
     }
 
-    /// A connection that lives.
+    /// The connection with this id, if it is still open.
     #[inline]
     pub(super) fn get_by_id(&mut self, id: ConnId) -> Option<&mut Conn> {
         self.get_mut(id.index()).filter(|conn| conn.id == id)
     }
 
-    /// The index of a connection that lives.
+    /// The index of the connection with this id, if it is still open.
     pub(super) fn index_of(&self, id: ConnId) -> Option<usize> {
         let index = id.index();
         self.slots.get(index)?.as_ref().filter(|conn| conn.id == id).map(|_| index)
@@ -299,7 +299,7 @@ impl Table {
         self.count
     }
 
-    /// The size of all connections, each counted as an HTTP connection.
+    /// The total size of the connections, counting each as an HTTP connection.
     pub(super) fn bytes(&self) -> usize {
         let limit_slots = self.limit_slots.len() * size_of::<Slot>();
         limit_slots + self.slots.len() * size_of::<Option<Conn>>() + self.count * size_of::<HttpConnection>()

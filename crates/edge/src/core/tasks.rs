@@ -1,4 +1,4 @@
-//! Tasks of the control plane for sessions and rooms: the parts that this core works on, and their results.
+//! Tasks of the control plane for sessions and rooms: this core's part of the work and its results.
 
 use super::{Connections, Mail, Protocols, Work, actions, end, mail};
 use crate::ports::{Concerned, LIST_BYTES_MAX};
@@ -13,10 +13,10 @@ use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
 use stentor_session::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
 
-/// Steps of a session that is listed, or sent a message, and of a member that is looked at for a list.
+/// Steps of work for a session that is listed or sent a message, or for a member that is visited for a list.
 pub(super) const SESSION_STEPS: usize = 16;
 
-/// Steps of a session that is disconnected.
+/// Steps of work for a session that is disconnected.
 const DISCONNECT_STEPS: usize = 128;
 
 /// Commands that a core has taken from its inbox.
@@ -28,8 +28,8 @@ pub(super) struct Tasks {
     pub(super) joined: Vec<Joined>,
 }
 
-/// A task whose sessions have joined rooms. Its caller waits for the positions of these rooms: what is published after the answer
-/// reaches the sessions.
+/// A task whose sessions have joined rooms. Its caller waits until the positions of the rooms are known, so that each message
+/// published after the answer reaches the sessions.
 pub(super) struct Joined {
     pub(super) task: Box<Task>,
     pub(super) bytes: usize,
@@ -44,11 +44,11 @@ pub(super) fn has_commands_left(protocols: &Protocols, work: &Work) -> bool {
 
 /// Whether commands wait that can be carried out now.
 pub(super) fn has_commands(protocols: &mut Protocols, work: &Work) -> bool {
-    // While other cores are behind, the control plane waits as publishing connections do.
+    // While other cores are behind, commands wait like publishing connections do.
     has_commands_left(protocols, work) && !mail::are_cores_behind(&mut protocols.ex)
 }
 
-/// This core knows the position of a room.
+/// Handles that the position of a room is known on this core.
 pub(super) fn handle_prepared(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -66,7 +66,7 @@ pub(super) fn handle_prepared(
     finish_joined(conns, protocols, mail, work);
 }
 
-/// Answers the callers of tasks whose rooms have positions, and those that have waited for too long.
+/// Answers the callers of tasks whose rooms all have positions, and of tasks whose time is over.
 pub(super) fn finish_joined(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -83,7 +83,7 @@ pub(super) fn finish_joined(
     }
 }
 
-/// Adds a task's result to those of the other cores.
+/// Adds this core's result of a task to the results of the other cores.
 pub(super) fn finish(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -103,7 +103,7 @@ pub(super) fn finish(
             gather.finish(|_| ());
         }
         Task::Sessions(SessionsTask { work, .. }) => match work {
-            // Its sessions were added when they were found.
+            // The sessions were added to the result when they were found.
             SessionWork::Send { gather, .. } => gather.finish(|_| ()),
             SessionWork::Call { call, numbers, concerned, gather } => {
                 if !numbers.is_empty() {
@@ -117,7 +117,7 @@ pub(super) fn finish(
                 gather.finish(|sum| sum.merge(concerned));
             }
             SessionWork::Join { concerned, gather, .. } => {
-                // A core that takes a message of the same caller after the answer knows of the members.
+                // After the answer, the same caller may publish on another core, which must know the members by then.
                 mail.send(&mut protocols.ex);
                 gather.finish(|sum| sum.merge(concerned));
             }
@@ -137,7 +137,7 @@ pub(super) fn finish(
     }
 }
 
-/// Does what a task wants with one session. Returns the steps that this took.
+/// Carries out a task for one session. Returns the number of steps.
 pub(super) fn act_on(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,
@@ -154,11 +154,11 @@ pub(super) fn act_on(
         }
         SessionWork::Join { topics, concerned, .. } => {
             let is_joined = |topic: &Topic| match topic {
-                // Its policy stays.
+                // The session is a member already and keeps its policy.
                 Topic::Room(room) if protocols.ex.hub.has_joined(session, room) => true,
                 topic => protocols.ex.hub.handle_subscribe(session, topic, Policy::Queue, None).is_ok(),
             };
-            // Each room, whether another one could be joined or not.
+            // All rooms are joined, even if one of them is refused.
             let joined = topics.iter().map(is_joined).filter(|is_joined| *is_joined).count();
             concerned.merge(match joined == topics.len() {
                 true => Concerned::sessions(1),
@@ -201,7 +201,7 @@ pub(super) fn act_on(
     }
 }
 
-/// Sends a session an event. Returns the number of its acknowledgement, if its client gives one.
+/// Sends an event to a session. Returns the number of the acknowledgement, if the client sends one.
 pub(super) fn call_session(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

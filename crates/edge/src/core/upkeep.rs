@@ -1,7 +1,8 @@
-//! Upkeep of a core: what it does by the clock, whatever its connections do. It makes room while memory is short
+//! Upkeep of a core: its work by the clock, independent of its connections. It frees memory while memory is short
 //! ([`super::memory`]), drains ([`super::drain`]), sets the core's timers, and reports.
 //!
-//! **Invariant.** A turn that only answers messages needs none of this, but to see that memory isn't short and no drain begins.
+//! **Invariant.** A turn that only answers messages does none of this. It only checks that memory isn't short and that no drain
+//! begins.
 
 use super::drain::Draining;
 use super::memory::{Release, Relief};
@@ -12,7 +13,7 @@ use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_session::executor::Executor;
 
-/// See the module's documentation.
+/// Upkeep of a core.
 #[derive(Default)]
 pub(super) struct Upkeep {
     pub(super) relief: Relief,
@@ -20,17 +21,17 @@ pub(super) struct Upkeep {
     /// Number of drains of the node that this core has begun.
     pub(super) drains_seen: usize,
     pub(super) drain: Option<Box<Draining>>,
-    /// Time of the last warning that one address has most sessions. `None`: there was none.
+    /// Time of the last warning that one address has most sessions. `None` if there was none.
     pub(super) warned_at: Option<Instant>,
     rates: Earliest<Instant>,
     decisions: Earliest<Instant>,
     presence: Earliest<Instant>,
-    /// In Unix milliseconds.
+    /// Timer of the next token that is due, in Unix milliseconds.
     pub(super) identities: Earliest<u64>,
 }
 
 impl Upkeep {
-    /// Begins a drain that the node has been told of since the last turn. Returns whether there was one.
+    /// Begins a drain that was requested since the last turn. Returns whether there was one.
     #[inline]
     pub(super) fn follow_drain(
         &mut self,
@@ -57,14 +58,13 @@ impl Upkeep {
         self.begin_drain(conns, protocols, mail, drain);
     }
 
-    /// Whether the node has been told to drain, and this core hasn't begun.
+    /// Whether a drain was requested that this core hasn't begun.
     #[inline]
     pub(super) fn has_new_drain(&self, ex: &Executor) -> bool {
         ex.shared.drains() != self.drains_seen
     }
 
-    /// Sets the timers that end a wait when a delivery may leave, the oldest question is late, a token is due, or members of rooms have
-    /// changed.
+    /// Sets the timers that end a wait when a delivery may be sent, the oldest question is late, or a token is due.
     pub(super) fn set_timers(&mut self, conns: &mut Connections<impl Driver>, ex: &mut Executor) {
         if let Some(at) = ex.hub.poll_timeout()
             && self.rates.set(at)
@@ -96,7 +96,7 @@ impl Upkeep {
         match timer {
             Timer::Tick => self.tick(conns, protocols),
             Timer::Drain => self.continue_drain(conns, protocols, mail),
-            // The TLS layer handles its own.
+            // The TLS layer handles its own timer.
             Timer::Relief | Timer::Tls => {}
             Timer::Rates => self.rates.fired(),
             Timer::Presence => self.presence.fired(),
@@ -118,7 +118,7 @@ impl Upkeep {
         }
     }
 
-    /// Checks, once per [`TICK`], the limits that no event guards.
+    /// Checks, once per [`TICK`], limits that no event triggers.
     fn tick(&mut self, conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
         let ex = &mut protocols.ex;
         let now = ex.context.now;
@@ -126,12 +126,12 @@ impl Upkeep {
         ex.hub.handle_tick(now);
         ex.expire_suspended();
         self.mind_addresses(ex);
-        // Answered questions are forgotten, however long they could have waited.
+        // Answered questions are removed as well, even before their deadline.
         ex.questions.expire(now);
         ex.questions.retry_reviews(now);
         protocols.review_sessions();
         protocols.ex.end_unclaimed_arrivals();
-        // The system's clock may have been set.
+        // The system's clock may have been changed.
         identities::check_due_identities(conns, protocols);
         if protocols.ex.context.core == 0 && protocols.ex.shared.ledger.pressure() < Pressure::Full {
             protocols.ex.shared.tell_space();
@@ -152,7 +152,7 @@ impl Upkeep {
     }
 }
 
-/// Updates everything that is read from outside.
+/// Updates all values that other threads read.
 pub(super) fn report(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
     conns.record_load(&protocols.ex);
     holdings::report_memory(conns, protocols);

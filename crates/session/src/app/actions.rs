@@ -1,4 +1,4 @@
-//! Messages to sessions other than the one that is being handled, and their acknowledgements.
+//! Messages to sessions other than the one whose input is being handled, and their acknowledgements.
 
 use super::{Arguments, Message};
 use crate::encode::Encoding;
@@ -6,7 +6,7 @@ use crate::ports::Acknowledged;
 use bytes::Bytes;
 use stentor_hub::SessionId;
 
-/// What is to be sent to a session other than the one that is being dealt with.
+/// A message for a session other than the one whose input is being handled.
 #[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
 pub enum Sent {
     /// Text, as a message.
@@ -29,7 +29,7 @@ impl Sent {
         }
     }
 
-    /// Only Socket.IO has namespaces.
+    /// Writes the message in a session's encoding. Only Socket.IO uses the namespace.
     pub fn write(&self, encoding: Encoding, namespace: &str, out: &mut Vec<u8>) {
         match self {
             Self::Text(text) => encoding.message(namespace, out, Message::Text(text)),
@@ -44,8 +44,8 @@ impl Sent {
     }
 }
 
-/// Acknowledgements that the application or commands wait for, on one core. Their numbers are never used again, so that a late
-/// answer isn't taken for another's.
+/// Acknowledgements that the application or commands of one core wait for. Numbers are never reused, so a late acknowledgement
+/// can't be mistaken for another one.
 #[derive(Default)]
 pub struct Acks {
     awaited: slab::Slab<Awaited>,
@@ -58,7 +58,7 @@ struct Awaited {
     waiter: Waiter,
 }
 
-/// What waits for an acknowledgement.
+/// The receiver of an acknowledgement.
 pub enum Waiter {
     /// The application, with its token.
     App(u64),
@@ -66,14 +66,15 @@ pub enum Waiter {
     Command(Acknowledged),
 }
 
-/// Acknowledgements that commands of one core may wait for. Clients beyond it aren't asked for any.
+/// Maximum number of acknowledgements that commands wait for, per core. Above it, clients aren't asked for one.
 const COMMANDS_MAX: usize = 100_000;
 
-/// Numbers stay below 2⁵³, which a JavaScript client can count to: a serial number above the place in the table.
+/// Number of low bits with the index in the table; a serial number is above them. Numbers stay below 2⁵³, the maximum of
+/// JavaScript's exact integers.
 const ACK_PLACE_BITS: u32 = 24;
 
 impl Acks {
-    /// A number for an answer of `session`; `None` where too many are awaited.
+    /// A number for an acknowledgement of `session`. `None` if too many are awaited.
     pub fn expect(&mut self, session: SessionId, waiter: Waiter) -> Option<u64> {
         if matches!(waiter, Waiter::Command(_)) && self.awaited.len() >= COMMANDS_MAX {
             return None;
@@ -89,7 +90,8 @@ impl Acks {
         Some(number)
     }
 
-    /// The answer of this number has come, from `session`, or will not: who asked, and for what.
+    /// Removes the acknowledgement with this number, because it has arrived `from` a session or won't arrive. Returns the session
+    /// and the receiver.
     pub fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, Waiter)> {
         let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
         let awaited = self.awaited.get(place)?;

@@ -1,4 +1,4 @@
-//! What the handlers of an application may do.
+//! The interface of an application's handlers to the core.
 
 use super::actions::{Acks, Sent, Waiter};
 use super::effect::{Alarm, Effect, Effects, ToConnection, ToSession};
@@ -25,11 +25,11 @@ use stentor_hub::{
 };
 use stentor_wire::http1::Request;
 
-/// What handlers need to know of their core.
+/// State of the core that handlers use.
 pub struct CoreContext {
-    /// When the turn began.
+    /// The time at which the turn began.
     pub now: Instant,
-    /// The same.
+    /// The time at which the turn began, in milliseconds.
     pub millis: Millis,
     /// Returns the Unix time of an instant, in milliseconds.
     pub(crate) unix_millis: fn(Instant) -> u64,
@@ -42,15 +42,15 @@ pub struct CoreContext {
     pub(crate) keys: KeyRule,
     /// The current memory pressure.
     pub pressure: Pressure,
-    /// Publications refused because of it.
+    /// Number of publications refused because memory is short.
     pub refusals: Cell<u64>,
-    /// What the sessions of the core send, if that is limited.
+    /// The rates of the core's sessions, if they are limited.
     pub rates: Option<Box<RefCell<SessionRates>>>,
-    /// Messages and publications above a session's limit.
+    /// Number of messages and publications above a session's limit.
     pub limited: Cell<u64>,
 }
 
-/// The public id of a session of this core: its own, or the one that it has from another node.
+/// The public id of a session of this core. A session from another node keeps its id from there.
 pub(crate) fn public_id(
     hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
@@ -61,7 +61,7 @@ pub(crate) fn public_id(
     moved.unwrap_or_else(|| PublicId::of(core.seed, core.core, session))
 }
 
-/// The session that asks a question: its public id, and the number of its client's address.
+/// The session on whose behalf a question is asked: its public id, and the number of its client's address.
 pub fn asking(
     hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
@@ -77,10 +77,10 @@ impl CoreContext {
         self.refusals.set(self.refusals.get() + 1);
     }
 
-    /// Counts what a session has sent.
+    /// Counts an input of a session.
     ///
     /// # Errors
-    /// It is above a limit: what happens then, and which limit it is.
+    /// The input exceeds a limit: the action, and the limit.
     pub(crate) fn count_sent(
         &self,
         session: SessionId,
@@ -98,7 +98,7 @@ impl CoreContext {
         }
     }
 
-    /// Something that was counted is handled again.
+    /// Undoes a count, because the message will be handled again.
     pub(crate) fn undo_sent(&self, session: SessionId, undo: Option<Undo>) {
         if let (Some(rates), Some(undo)) = (&self.rates, undo) {
             rates.borrow_mut().undo(session, undo);
@@ -106,14 +106,14 @@ impl CoreContext {
     }
 }
 
-/// What a handler is called about.
+/// The subject of a call of a handler.
 #[derive(Clone, Copy)]
 pub struct HandlerScope<'a> {
-    /// The session whose message is being handled: its answers leave with it.
+    /// The session whose message is being handled. Answers to it are sent with the message's answer.
     pub session: Option<SessionId>,
-    /// How this session is written to.
+    /// The encoding of this session.
     pub encoding: Encoding,
-    /// The Socket.IO namespace that the session is in.
+    /// The Socket.IO namespace of the session.
     pub namespace: Option<&'a str>,
     /// The request, while its session begins.
     pub request: Option<&'a Request<'a>>,
@@ -123,7 +123,7 @@ pub struct HandlerScope<'a> {
     pub client: Option<&'a str>,
     /// The service by which the client connected.
     pub service: Service,
-    /// The handler is called again if the client's message waits for a permission.
+    /// `true` if the client's message can wait for a decision. The handler is then called again.
     pub waits: bool,
 }
 
@@ -142,10 +142,10 @@ impl Default for HandlerScope<'_> {
     }
 }
 
-/// What a handler may do.
+/// The interface of a handler to the core.
 pub struct Context<'a> {
     pub(crate) hub: &'a mut Tracked<Hub<Encodings>>,
-    /// Answers to the client whose message is being handled, framed.
+    /// Framed answers to the client whose message is being handled.
     pub out: &'a mut Vec<u8>,
     pub(crate) scope: HandlerScope<'a>,
     pub(crate) prefix: Option<&'a str>,
@@ -156,11 +156,11 @@ pub struct Context<'a> {
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
     pub(crate) budget: &'a mut Budget,
-    /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
+    /// Approximate number of bytes that the handler has published. Its connection may have to wait for other cores.
     pub published_bytes: usize,
 }
 
-/// About how many bytes a message takes besides its data, where it is counted before it is encoded.
+/// Approximate size of a message besides its data, if it is counted before it is encoded.
 pub const ENVELOPE_BYTES: usize = 64;
 
 impl<'a> Context<'a> {
@@ -175,42 +175,43 @@ impl<'a> Context<'a> {
         self.core.pressure == Pressure::Full
     }
 
-    /// How publications are written for the session that this call is about.
+    /// The form in which publications are written for the session of this call.
     pub fn envelope(&self) -> Envelope {
         self.scope.encoding.envelope()
     }
 
-    /// The Socket.IO namespace of the session that the call is about.
+    /// The Socket.IO namespace of the session of this call.
     pub fn namespace(&self) -> Option<&str> {
         self.scope.namespace
     }
 
-    /// The request that carried what is being dealt with, where one did: a handshake, or a POST of a polling client.
+    /// The request that carried the current input, if one did: a handshake, or a POST of a polling client.
     pub fn request(&self) -> Option<&Request<'_>> {
         self.scope.request
     }
 
-    /// The public id of a session of this core, by which its client and the admin API know it.
+    /// The public id of a session of this core, for its client and the admin API.
     pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
         public_id(self.hub, self.recovery, self.core, session)
     }
 
-    /// The id of the Engine.IO session that the call is about.
+    /// The id of the Engine.IO session of this call.
     pub fn client(&self) -> Option<&str> {
         self.scope.client
     }
 
-    /// The SockJS prefix ([`crate::options::SockJs::prefix`]) by which the session that the call is about came in.
+    /// The SockJS prefix ([`crate::options::SockJs::prefix`]) through which the client of this call connected.
     pub fn prefix(&self) -> Option<&str> {
         self.prefix
     }
 
-    /// Names the request that [`Application::connect`](crate::app::Application::connect) is called for, for a later [`Context::admit`].
+    /// Names the request for which [`Application::connect`](crate::app::Application::connect) is called, for a later
+    /// [`Context::admit`].
     pub fn request_id(&self) -> Option<RequestId> {
         self.scope.pending
     }
 
-    /// Answers a request that was [`Connect::Pending`]. Does nothing where its client has gone.
+    /// Answers a request that was [`Connect::Pending`]. No effect if its client has disconnected.
     pub fn admit(&mut self, request: RequestId, answer: Connect) {
         self.effects.push(Effect::Connection(request.0, ToConnection::Admit(answer)));
     }
@@ -218,7 +219,7 @@ impl<'a> Context<'a> {
     /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive it as
     /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
-        // The session of a WebSocket without more is none that can be recovered.
+        // A plain session on a WebSocket can't be recovered.
         if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
             return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
         }
@@ -257,7 +258,7 @@ impl<'a> Context<'a> {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
         };
-        // After answers to it that have to wait until this handler has returned.
+        // The event must follow answers to this session that wait until the handler has returned.
         if self.scope.session != Some(session) && self.effects.sends_to(session) {
             return self.emit_numbered(session, name, arguments, None);
         }
@@ -272,13 +273,13 @@ impl<'a> Context<'a> {
         let data = arguments.to_data();
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.hub.handle_send(self.core.now, &[session], room, Some(name.into()), data, false);
-        // With the answers, so that what follows doesn't overtake it.
+        // The event is sent with the answers, so that later answers don't overtake it.
         if self.scope.session == Some(session) && behind <= AT_ONCE_BYTES_MAX {
             take_at_once(self.hub, session, self.out);
         }
     }
 
-    /// In which namespace a socket is that can be recovered, as a room of it.
+    /// A room of the namespace of a session that can be recovered.
     fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
         match Owner::of_tag(self.hub.tag(session)?) {
             Owner::Socket(slot) => self.recovery.room_of(slot),
@@ -302,8 +303,8 @@ impl<'a> Context<'a> {
         self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
-    /// The same, and [`Application::acked`](crate::app::Application::acked) is called with `token` when the client has answered, or with nothing when
-    /// it has not within `timeout`.
+    /// As [`Self::emit`], and calls [`Application::acked`](crate::app::Application::acked) with `token` when the client has
+    /// acknowledged the event, or without arguments if the client hasn't within `timeout`.
     pub fn emit_with_ack(
         &mut self,
         session: SessionId,
@@ -319,7 +320,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Answers an event.
+    /// Acknowledges an event.
     pub fn ack(&mut self, session: SessionId, ack: Ack, arguments: Arguments<'_>) {
         if self.scope.session == Some(session) {
             return self.scope.encoding.ack(self.scope.namespace.unwrap_or("/"), self.out, ack.0, arguments);
@@ -329,30 +330,30 @@ impl<'a> Context<'a> {
         self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
-    /// Ends a session after this handler. Nothing more of it is handled.
+    /// Ends a session after this handler. Its further input is dropped.
     pub fn close(&mut self, session: SessionId, why: Disconnect) {
         self.effects.push(Effect::Session(session, ToSession::Close(why)));
     }
 
-    /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
-    /// session's protocol has a place for them: WebSocket and SockJS.
+    /// As [`Self::close`], with a close code of the application (3000–4999) and a reason for people (at most 123 bytes), if the
+    /// session's protocol has them: WebSocket and SockJS.
     pub fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
         self.effects.push(Effect::Session(session, ToSession::CloseWith(code, reason.to_owned())));
     }
 
-    /// Makes a session of this core a member of a room, because the application wants it so: the
+    /// Makes a session of this core a member of a room, on behalf of the application: the
     /// [`Authorizer`](crate::ports::Authorizer) isn't asked.
     ///
     /// # Errors
-    /// If a limit is reached.
+    /// A limit is reached.
     pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
         self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
     }
 
-    /// Subscribes a session of this core, as its client requests; `since` is what the client has.
+    /// Subscribes a session of this core at the request of its client. `since` is the position that the client names.
     ///
     /// # Errors
-    /// If it may not, or a limit is reached.
+    /// The client isn't allowed to subscribe, or a limit is reached.
     pub fn subscribe(
         &mut self,
         session: SessionId,
@@ -367,10 +368,10 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Asks whether a session's client may do something that isn't a function here, as [`Access::Presence`].
+    /// Authorizes an action of a session's client that has no function of its own here, such as [`Access::Presence`].
     ///
     /// # Errors
-    /// If it may not, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    /// The action is refused, or the decision is pending: the message waits, and is handled again ([`Self::awaits_decision`]).
     pub fn check(&mut self, session: SessionId, access: Access<'_>) -> Result<(), NotSubscribed> {
         Ok(self.authorize(session, access)?)
     }
@@ -381,21 +382,21 @@ impl<'a> Context<'a> {
         self.questions.authorize(core.now, session, client, access, self.scope.waits)
     }
 
-    /// Whether the authorizers of clients' identities decide who may publish, in place of `rooms.publish`.
+    /// Whether the authorizers of clients' identities decide about publishing, in place of `rooms.publish`.
     pub(crate) fn has_permissions(&self) -> bool {
         self.questions.identities.decides_publishing()
     }
 
-    /// Whether clients have identities, whose authorizers decide everything ([`crate::options::Options::authenticator`]).
+    /// Whether clients have identities, whose authorizers decide about all actions ([`crate::options::Options::authenticator`]).
     pub fn has_identities(&self) -> bool {
         self.questions.identities.is_on()
     }
 
-    /// The client of the session that the call is about presents a newer token. It must be the same user's, unless the
-    /// session is anonymous. Its subscriptions are authorized again.
+    /// Renews the token of the session of this call. The newer token must be of the same user, unless the session is anonymous.
+    /// The session's subscriptions are authorized again.
     ///
     /// # Errors
-    /// The token is refused, or it isn't known yet: the message waits, and is handled again ([`Self::awaits_decision`]).
+    /// The token is refused, or the decision is pending: the message waits, and is handled again ([`Self::awaits_decision`]).
     pub fn renew_token(&mut self, session: SessionId, token: &str) -> Result<(), NotSubscribed> {
         let client =
             ClientFacts { protocol: "message", namespace: self.scope.namespace, ..ClientFacts::default() };
@@ -414,24 +415,24 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called
-    /// again with the message.
+    /// `true` while the current message waits for a decision. The message isn't answered now; the handler runs again when the
+    /// decision arrives.
     pub fn awaits_decision(&self) -> bool {
         self.scope.waits && self.questions.is_asked_again()
     }
 
-    /// Whether the application behind the server takes events of this name. `is_known`: the server would handle it itself
-    /// otherwise.
+    /// Whether the application behind the server handles events with this name. `is_known`: the server would handle the event
+    /// itself otherwise.
     pub(crate) fn hands_over(&self, name: &str, is_known: bool) -> bool {
         let namespace = self.namespace().unwrap_or("/");
         self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))
     }
 
-    /// Hands an event of the session that the call is about to the application behind the server, and does what it replies.
-    /// `acknowledge` gets the arguments of its acknowledgement.
+    /// Passes an event of this call's session to the application behind the server, and carries out its reply. `acknowledge`
+    /// receives the arguments of the acknowledgement.
     ///
     /// # Errors
-    /// The application refuses the event, can't be asked, or lets the session join more rooms than it may.
+    /// The application refuses the event, can't be reached, or lets the session join too many rooms.
     pub fn hand_over(
         &mut self,
         session: SessionId,
@@ -492,7 +493,7 @@ impl<'a> Context<'a> {
         Ok(())
     }
 
-    /// Sends a message to the session that the call is about, after the answers that it has by now.
+    /// Sends a message to the session of this call, after the answers written so far.
     fn emit_data(&mut self, session: SessionId, namespace: &str, event: Option<Arc<str>>, data: Data) {
         let arguments = match &data {
             Data::Json(json) => Some((json, &[][..])),
@@ -513,27 +514,27 @@ impl<'a> Context<'a> {
         take_at_once(self.hub, session, self.out);
     }
 
-    /// Ends a subscription and says whether there was one. The session still receives what was published to a room before.
+    /// Ends a subscription. Returns whether there was one. The session still receives earlier messages of a room.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
 
-    /// Ends a subscription at the request of the client, which is answered next. What was published to a room before is sent
-    /// before the answer, unless it is much. Nothing of the topic is sent after it.
+    /// Ends a subscription at the request of the client, which is answered next. Earlier messages of a room are sent before the
+    /// answer, unless they are large. No message of the topic is sent after it.
     pub(crate) fn end_subscription(&mut self, session: SessionId, topic: &Topic) {
         self.send_pending_of(session, topic);
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_unsubscribe(session, topic);
     }
 
-    /// Sends what waits for the session that is handled now, in front of the answer to its client, if some of it is of this room,
-    /// and it isn't much.
+    /// Sends the pending deliveries of the current session before the answer to its client, if one of them is of this room, and
+    /// they are small.
     pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
         take_before_leave(self.hub, session, topic, self.out);
     }
 
-    /// Leaves `session` out of what is published with the result.
+    /// Options for a publication that leave `session` out.
     pub fn except(&self, session: SessionId) -> Emit {
         Emit::default().except_session(self.core.core, session)
     }

@@ -1,5 +1,5 @@
-//! Effects: requests of handlers and machines that concern a connection, a client, a session or a later time. Answers to the input
-//! that is being handled aren't effects, because they are written into its buffer.
+//! Effects: actions of handlers and machines on a connection, a client, a session or at a later time. Answers to the current
+//! input aren't effects, because they are written into its buffer.
 
 use super::{Connect, PresenceReply, Sent};
 use crate::identity::{ClientId, End, Service};
@@ -18,15 +18,15 @@ pub enum Effect {
     Client(ClientId, ToClient),
     /// An effect on a session.
     Session(SessionId, ToSession),
-    /// Something is due at this time.
+    /// An alarm at this time.
     Alarm(Instant, Alarm),
 }
 
 /// An effect on a connection.
 pub enum ToConnection {
-    /// Writes to the response that waits.
+    /// Writes to the waiting response.
     Answer(PollAnswer),
-    /// Sends what waits.
+    /// Sends pending data.
     Flush,
     /// Writes bytes of the protocol.
     Write(Vec<u8>),
@@ -34,23 +34,23 @@ pub enum ToConnection {
     Close(u16, &'static str),
     /// Ends a WebSocket without a Close frame.
     End,
-    /// Ends the connection at once: nothing that waits is sent.
+    /// Ends the connection at once, without sending pending data.
     Abort,
-    /// Closes a connection that holds more memory than is allowed now.
+    /// Closes a connection that holds more memory than is currently allowed.
     RefuseInput,
-    /// The application has decided about the request that waits.
+    /// Answers the waiting request with the application's decision.
     Admit(Connect),
 }
 
 /// An answer for the client that a response carries.
 pub enum PollAnswer {
-    /// Messages that wait for the client, or the reason of its end.
+    /// Pending messages of the client, or the reason of its end.
     Pending,
-    /// A sign of life (SockJS).
+    /// A heartbeat (SockJS).
     Heartbeat,
     /// At least one record (see [`crate::encode`]), for Engine.IO.
     Records(Vec<u8>),
-    /// 503: the client has ended and should reconnect (Engine.IO).
+    /// Status 503: the client has ended and should reconnect (Engine.IO).
     Unavailable,
 }
 
@@ -60,11 +60,11 @@ pub enum ToClient {
     End(End),
     /// Removes a client that has ended.
     Remove,
-    /// Sends what waits, if a connection is there for it.
+    /// Sends the client's pending messages, if it has a connection.
     Flush,
     /// Sets the timer again.
     Arm,
-    /// Moves the client to another core, which keeps what it missed.
+    /// Moves the client to another core, which has its missed messages.
     Migrate(CoreId),
 }
 
@@ -75,7 +75,7 @@ pub enum ToSession {
     Send(Sent),
     /// Ends the session.
     Close(Disconnect),
-    /// Ends the session with a code and words of the application's.
+    /// Ends the session with a code and a reason of the application.
     CloseWith(u16, String),
     /// Lists members of a room for the client.
     ListMembers { query: MembersQuery, for_watcher: bool, reply: PresenceReply },
@@ -87,20 +87,20 @@ pub enum ToSession {
     Withdrawn(Topic, Denial),
 }
 
-/// Something that is due at a time.
+/// An action at a later time.
 pub enum Alarm {
-    /// The application has asked to be called, with this token.
+    /// Calls the application with this token.
     App(Service, u64),
-    /// An acknowledgement that the application waits for.
+    /// Ends the application's wait for an acknowledgement.
     Ack(u64),
-    /// Acknowledgements that a command waits for.
+    /// Ends a command's wait for acknowledgements.
     Acks(Vec<u64>),
-    /// Something that is written to a client.
+    /// Writes bytes to a client.
     Write(ClientId, Vec<u8>),
 }
 
-/// The effects of a core that haven't been carried out. Effects on connections and clients come before the others: what a handler has
-/// written leaves before its session ends.
+/// The pending effects of a core. Effects on connections and clients come before the others, so the messages of a handler are
+/// sent before its session ends.
 #[derive(Default)]
 pub struct Effects {
     near: VecDeque<Effect>,
@@ -142,7 +142,7 @@ impl Effects {
         self.far.len()
     }
 
-    /// Whether a session is to be closed since a [`Self::mark`].
+    /// Whether an effect closes the session, since a [`Self::mark`].
     #[inline]
     pub(crate) fn closes_since(&self, mark: usize, session: SessionId) -> bool {
         self.far[mark..].iter().any(|effect| {
@@ -150,7 +150,7 @@ impl Effects {
         })
     }
 
-    /// Whether something is to be sent to a session.
+    /// Whether an effect sends a message to the session.
     pub(crate) fn sends_to(&self, session: SessionId) -> bool {
         self.far
             .iter()

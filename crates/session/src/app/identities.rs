@@ -1,11 +1,12 @@
-//! Identities: who the sessions and clients of a core are, as the authenticator has said, and when that ends.
+//! Identities of a core's sessions and clients, verified by the authenticator, and their expiry.
 //!
-//! They are beside the sessions, so that a node without an authenticator pays nothing for them. A session gets its identity
-//! when it opens, another one of the same principal when its client renews the token, and loses it when it closes.
+//! Identities are stored beside the sessions, so that a node without an authenticator needs no memory for them. A session
+//! receives its identity when it opens, and another one of the same principal when its client renews the token. It loses it when
+//! it closes.
 //!
-//! **Bounds.** One entry per session, and per client that has one; topics in an entry are at most the session's
-//! subscriptions (`limits.subscriptions_max`), rooms at most [`PUBLISHES_MAX`]. Entries are charged to the ledger, and so are
-//! the names of topics.
+//! **Bounds.** One entry per session, and per client with an identity. An entry has at most as many topics as the session may
+//! have subscriptions (`limits.subscriptions_max`), and at most [`PUBLISHES_MAX`] rooms. Entries and names of topics are charged
+//! to the ledger.
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
@@ -22,15 +23,15 @@ use stentor_hub::{Room, SessionId, Topic};
 const ENTRY_BYTES: usize = 512;
 /// Approximate size of a topic in an entry, besides its name.
 const TOPIC_BYTES: usize = 64;
-/// Rooms that a session is remembered to be allowed to publish to.
+/// Maximum number of rooms per session for which the permission to publish is cached.
 const PUBLISHES_MAX: usize = 8;
 
-/// What is due of a session's token.
+/// A step that is due for a session's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The client is asked for a new one: the current one expires in so many milliseconds.
+    /// Asks the client for a new token. The current one expires in this number of milliseconds.
     Renewal(SessionId, u64),
-    /// It has expired.
+    /// The token has expired.
     End(SessionId),
 }
 
@@ -38,24 +39,25 @@ pub enum Due {
 struct Entry {
     session: SessionId,
     identity: Arc<Identity>,
-    /// When something is due next, in Unix milliseconds, and when the session ends.
+    /// The time of the next step, and the end of the session, in Unix milliseconds.
     due_at: Option<u64>,
     ends_at: Option<u64>,
-    /// What the client asked for and may be subscribed to. Rooms that the application or a backend put it into aren't here.
+    /// Topics that the client requested and may subscribe to. Rooms to which the application or a backend added the session
+    /// aren't here.
     granted: HashSet<Topic>,
-    /// Rooms that it may publish to, as of `generation`.
+    /// Rooms to which the client may publish, according to the rules of `generation`.
     publishes: Vec<Room>,
     generation: u64,
 }
 
-/// What is known of a client that outlives its connections.
+/// The identity of a client that outlives its connections.
 #[derive(Clone)]
 pub struct ClientIdentity {
-    /// Who it was in its handshake. Socket.IO's clients may say so later, for each namespace.
+    /// The identity in its handshake. A Socket.IO client may present another one later, for each namespace.
     pub identity: Option<Arc<Identity>>,
-    /// The token of its handshake, which a client of Socket.IO presents to each namespace.
+    /// The token of its handshake, which a Socket.IO client presents to each namespace.
     pub token: Option<Box<str>>,
-    /// The digest of the last token in one of its requests, which needn't be verified again.
+    /// Digest of the last verified token of one of its requests, which needn't be verified again.
     pub(crate) request_token: Option<u64>,
     pub(crate) address: IpAddr,
 }
@@ -70,13 +72,13 @@ impl ClientIdentity {
 pub struct Identities {
     authenticator: Option<Arc<dyn Authenticator>>,
     seed: [u64; 2],
-    /// By the index of the session.
+    /// Entries by the index of the session.
     slots: Vec<Option<Box<Entry>>>,
     clients: HashMap<ClientId, ClientIdentity>,
-    /// What is due, earliest first. Some entries are out of date.
+    /// Times of the next steps, earliest first. Some entries are out of date.
     due: BinaryHeap<Reverse<(u64, u64)>>,
     count: usize,
-    /// Tokens that were refused.
+    /// Number of refused tokens.
     pub refused: u64,
     charge: Charge,
 }
@@ -94,15 +96,15 @@ fn topic_bytes(topic: &Topic) -> usize {
     TOPIC_BYTES + name.len()
 }
 
-/// Whether two identities are the same user's, of the same issuer.
+/// Whether two identities belong to the same user of the same issuer.
 pub(crate) fn is_same_principal(one: &Identity, other: &Identity) -> bool {
     one.principal == other.principal
 }
 
-/// Whether `new` takes the place of `old`: its token is newer, and the same user's.
+/// Whether `new` replaces `old`: its token is newer and belongs to the same user.
 ///
 /// # Errors
-/// It is another user's.
+/// `new` belongs to another user.
 pub(crate) fn renews(old: &Identity, new: &Identity) -> Result<bool, Denial> {
     if !is_same_principal(old, new) {
         return Err(Denial::new("not_allowed", "the token is another user's"));
@@ -133,7 +135,7 @@ impl Identities {
         self.authenticator.as_ref()
     }
 
-    /// Whether the authenticator's identities decide who may publish.
+    /// Whether the authenticator's identities decide about publishing.
     pub(crate) fn decides_publishing(&self) -> bool {
         self.authenticator.as_ref().is_some_and(|authenticator| authenticator.decides_publishing())
     }
@@ -144,7 +146,7 @@ impl Identities {
         self.authenticator.is_some()
     }
 
-    /// Names a token without keeping it. Nobody can find another one with the same digest who doesn't know the seed.
+    /// Returns a digest that stands for a token. Without the seed, a second token with the same digest can't be found.
     pub(crate) fn digest(&self, token: &str, namespace: Option<&str>) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.seed[0]);
@@ -168,8 +170,8 @@ impl Identities {
         self.entry(session).map(|entry| &entry.identity)
     }
 
-    /// Gives a session its identity, or a newer one. `now` is the Unix time in milliseconds. The client is asked for a new token
-    /// `lead` before this one expires.
+    /// Sets the identity of a session, or replaces it by a newer one. `now` is the Unix time in milliseconds. The client is asked
+    /// for a new token `lead` before this one expires.
     pub fn set(&mut self, session: SessionId, identity: Arc<Identity>, now: u64, lead: Duration) {
         let ends_at = identity.expires_at.map(|at| at.saturating_mul(1_000));
         let due_at = ends_at.map(|at| {
@@ -199,7 +201,7 @@ impl Identities {
         self.schedule(session, due_at);
     }
 
-    /// The client is asked for a new token now, and the session ends after `lead`, unless it ends earlier.
+    /// Makes the step of asking for a new token due now. The session ends after `lead`, unless it ends earlier.
     pub fn shorten(&mut self, session: SessionId, now: u64, lead: Duration) {
         let Some(entry) = self.entry_mut(session) else { return };
         let ends_at = entry.ends_at.unwrap_or(u64::MAX).min(now + lead.as_millis() as u64);
@@ -222,13 +224,13 @@ impl Identities {
         self.entry(session).is_some_and(|entry| entry.due_at == Some(at))
     }
 
-    /// When [`Self::poll_due`] has something, in Unix milliseconds, perhaps of a session that has ended.
+    /// The time at which [`Self::poll_due`] returns a step, in Unix milliseconds. The session may have ended by then.
     #[inline]
     pub fn next_due(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next thing that is due.
+    /// The next step that is due.
     pub fn poll_due(&mut self, now: u64) -> Option<Due> {
         while let Some(Reverse((at, bits))) = self.due.peek().copied()
             && at <= now
@@ -251,7 +253,7 @@ impl Identities {
         None
     }
 
-    /// A session has closed.
+    /// Removes the identity of a closed session.
     #[inline]
     pub fn remove(&mut self, session: SessionId) {
         if self.count > 0 {
@@ -271,7 +273,7 @@ impl Identities {
         self.charge.subtract(ENTRY_BYTES + entry.granted.iter().map(topic_bytes).sum::<usize>());
     }
 
-    /// A client was allowed to do something, and the answer may be kept.
+    /// Caches the permission for an action, if it may be cached.
     pub(crate) fn allow(&mut self, session: SessionId, access: Access<'_>) {
         let Access::Publish(room) = access else { return };
         let generation = self.generation();
@@ -283,7 +285,7 @@ impl Identities {
         entry.publishes.push(room.clone());
     }
 
-    /// A client was allowed to subscribe, and is subscribed.
+    /// Notes that a client was allowed to subscribe, and is subscribed.
     pub(crate) fn grant(&mut self, session: SessionId, topic: &Topic) {
         let Some(entry) = self.entry_mut(session) else { return };
         if entry.granted.insert(topic.clone()) {
@@ -299,38 +301,38 @@ impl Identities {
         self.authenticator.as_ref().map_or(0, |authenticator| authenticator.generation())
     }
 
-    /// Whether a session is known to be allowed to do something.
+    /// Whether the permission for an action is cached.
     pub(crate) fn is_allowed(&self, session: SessionId, access: Access<'_>) -> bool {
         let Access::Publish(room) = access else { return false };
         let Some(entry) = self.entry(session) else { return false };
         entry.publishes.contains(room) && entry.generation == self.generation()
     }
 
-    /// Whether the client asked for this subscription, and was allowed.
+    /// Whether the client requested this subscription and was allowed to subscribe.
     pub(crate) fn is_granted(&self, session: SessionId, topic: &Topic) -> bool {
         self.entry(session).is_some_and(|entry| entry.granted.contains(topic))
     }
 
-    /// A subscription has ended, or isn't the client's.
+    /// Notes that a subscription has ended, or was not requested by the client.
     pub(crate) fn revoke_grant(&mut self, session: SessionId, topic: &Topic) {
         if self.entry_mut(session).is_some_and(|entry| entry.granted.remove(topic)) {
             self.charge.subtract(topic_bytes(topic));
         }
     }
 
-    /// Forgets what a session may publish to.
+    /// Removes a session's cached permissions to publish.
     pub(crate) fn forget_decisions(&mut self, session: SessionId) {
         if let Some(entry) = self.entry_mut(session) {
             entry.publishes.clear();
         }
     }
 
-    /// The session with an identity at an index, if there is one. `None` after the last index.
+    /// The session with an identity at this index, if there is one. `None` after the last index.
     pub fn at(&self, index: usize) -> Option<Option<SessionId>> {
         self.slots.get(index).map(|entry| entry.as_ref().map(|entry| entry.session))
     }
 
-    /// How many sessions there are.
+    /// The number of sessions with an identity.
     pub fn count(&self) -> usize {
         self.count
     }

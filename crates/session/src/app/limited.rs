@@ -1,6 +1,6 @@
-//! An application whose sessions may send so much: what is above `[session_limits]` doesn't reach it.
+//! An application in front of another one, which drops messages above the limits of `[session_limits]`.
 //!
-//! It stands before an application only if a limit is on, so a message costs nothing more without one.
+//! It exists only if a limit is on, so a message costs nothing more without limits.
 
 use super::{Admission, Application, Arguments, Connect, Context, Envelope, Event, Hello, Message, Page};
 use crate::limits::rates::{Counted, Undo};
@@ -10,10 +10,11 @@ use crate::rule::Rooms;
 use stentor_hub::{Disconnect, Notice, SessionId};
 use stentor_wire::http1::Request;
 
-/// The application behind the limits.
+/// An application whose sessions have limits.
 pub struct Limited(pub Box<dyn Application>);
 
-/// Counts what a session has sent. `None`: it is above a limit, and has been dealt with, if need be by `refuse`.
+/// Counts an input of a session. `None` if it exceeds a limit. In this case it has been handled, by `refuse` if the client
+/// receives an error.
 fn count(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -29,7 +30,7 @@ fn count(
     None
 }
 
-/// A message that waits for a permission is handled, and counted, again.
+/// Undoes the count of a message that waits for a decision, because it will be handled and counted again.
 fn uncount(ctx: &Context<'_>, session: SessionId, undo: Option<Undo>) {
     if ctx.awaits_decision() {
         ctx.core.undo_sent(session, undo);
@@ -60,7 +61,7 @@ impl Application for Limited {
         }
     }
 
-    // All others are passed on; `tests` compares the list with the trait's.
+    // All other calls are passed on. `tests` compares the list with the trait.
 
     fn envelope(&self) -> Envelope {
         self.0.envelope()
@@ -139,7 +140,7 @@ impl Application for Limited {
 
 #[cfg(test)]
 mod tests {
-    /// The functions that a text declares, four spaces in.
+    /// The functions that a text declares with an indentation of four spaces.
     fn functions(text: &str) -> Vec<&str> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("    fn "));
         let mut names: Vec<_> = lines.filter_map(|line| line.split(['(', '<']).next()).collect();

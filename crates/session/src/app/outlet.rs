@@ -1,4 +1,4 @@
-//! Where messages to rooms leave the core: to the members on this node, and to other nodes through the broker.
+//! Sends messages to rooms out of a core: to the members on this node, and through the broker to other nodes.
 
 use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
@@ -8,28 +8,29 @@ use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
 
-/// How a message is handed to the broker.
+/// The way in which a message is passed to the broker.
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
-    /// To a room that the engine orders. The publisher waits for the answer to the ticket, if there is one. With the source of the client's
-    /// session, if a client published it.
+    /// To a room that the engine orders. If there is a ticket, the publisher waits for its answer. If a client published the
+    /// message, the source of the client's session follows.
     Ordered(Option<Ticket>, Option<u64>),
 }
 
-/// Publishes for one core. Messages for which the broker has no room wait here, in order, charged to the ledger. While
-/// there are any, the core doesn't read from connections that publish, so each adds at most what it had sent before.
+/// Publishes messages of one core. Messages for which the broker has no room wait here, in order, and are charged to the ledger.
+/// While any wait, the core doesn't read from publishing connections, so each connection adds at most the messages that it had
+/// already sent.
 pub struct Outlet {
-    /// `None`: there are no other nodes.
+    /// `None` if the node is alone.
     broker: Option<Arc<dyn Broker>>,
     waiting: VecDeque<(Broadcast, Kind)>,
     /// Takes the engine's answers for publishers.
     answers: Arc<dyn Answers>,
-    /// The engine orders rooms with history.
+    /// `true` if the engine orders rooms with history.
     orders_history: bool,
-    /// Of the ids of this node's sessions.
+    /// The seed of the ids of this node's sessions.
     seed: [u64; 2],
-    /// Whether any waited after the last call of [`Self::retry`].
+    /// `true` if messages waited after the last call of [`Self::retry`].
     waited: bool,
     /// Messages for the broker since the start.
     count: u64,
@@ -73,7 +74,7 @@ impl Outlet {
         self.emit(hub, now, &room.clone().into(), (event, data), how, &[]);
     }
 
-    /// Publishes a message of this node to rooms. `except`: sessions of other nodes that are left out.
+    /// Publishes a message of this node to rooms. `except` are sessions of other nodes that are left out.
     pub fn emit(
         &mut self,
         hub: &mut Hub<Encodings>,
@@ -97,14 +98,14 @@ impl Outlet {
         self.pass_on(message, Kind::Plain);
     }
 
-    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
+    /// Whether the engine assigns the message's position. The message is then delivered here when the engine returns it.
     #[inline]
     pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Encodings>, room: &Room, how: &Emit) -> bool {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
-    /// Hands the broker a message to a room that the engine orders. `except`: sessions of other nodes that are left out. `publisher`: the ticket
-    /// of a client that waits, and the source of a client's session.
+    /// Passes a message to a room that the engine orders to the broker. `except` are sessions of other nodes that are left out.
+    /// `publisher` is the ticket of a waiting client, and the source of a client's session.
     pub fn submit(
         &mut self,
         room: &Room,
@@ -113,9 +114,9 @@ impl Outlet {
         except: &[PublicId],
         publisher: (Option<Ticket>, Option<u64>),
     ) {
-        // It gets the id of its position.
+        // The position determines the message's id.
         let mut message = message(0, room.clone().into(), event, data, how);
-        // This node leaves its sessions out when the message comes back.
+        // The message lists this node's sessions as well, because this node delivers it when the engine returns it.
         let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
         message.except_sessions = own.chain(except.iter().copied()).collect();
         self.pass_on(message, Kind::Ordered(publisher.0, publisher.1));
@@ -140,8 +141,8 @@ impl Outlet {
         }
     }
 
-    /// Passes on what waits for the broker, as far as it has room. Returns whether messages have begun or ceased to wait
-    /// since the last call.
+    /// Passes waiting messages to the broker, as far as it has room. Returns whether messages have begun or ceased to wait since
+    /// the last call.
     pub fn retry(&mut self) -> bool {
         while let Some((message, kind)) = self.waiting.front()
             && self.hand_over(message, *kind).is_ok()
@@ -153,12 +154,12 @@ impl Outlet {
         std::mem::replace(&mut self.waited, waits) != waits
     }
 
-    /// Messages that wait for the broker.
+    /// The number of messages that wait for the broker.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Messages for the broker since the start. It shows whether handling an input produced any.
+    /// The number of messages for the broker since the start. It shows whether handling an input produced any.
     #[inline]
     pub fn count(&self) -> u64 {
         self.count

@@ -1,4 +1,4 @@
-//! Who is in a room, as clients are told: docs/protocol.md and docs/socketio.md are the definition.
+//! Presence for clients. docs/protocol.md and docs/socketio.md are the definition.
 
 use super::actions::Sent;
 use super::effect::{Effect, ToSession};
@@ -10,24 +10,24 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use stentor_hub::{MEMBERS_LISTED_MAX, Policy, PresenceNotice, Room, RoomMember, SessionId, Topic};
 
-/// Longest `id` that is repeated in an answer, in bytes of JSON.
+/// Maximum size of an `id` that is repeated in an answer, in bytes of JSON.
 const ID_BYTES_MAX: usize = 256;
-/// Members in a page, unless the client asks for another number.
+/// Number of members in a page, unless the client requests another number.
 const PAGE: usize = 100;
 
-/// How a client is answered later.
+/// The form of a later answer to a client.
 #[derive(Clone, Debug)]
 pub enum PresenceReply {
-    /// By a message of `stentor.v1` with this `id`, as JSON.
+    /// A message of `stentor.v1` with this `id`, as JSON.
     Message(Option<String>),
-    /// By the acknowledgement of an event.
+    /// The acknowledgement of an event.
     Ack(u64),
 }
 
 /// A request for the members of a room.
 pub(crate) struct PresenceQuery<'a> {
     pub(crate) room: &'a Room,
-    /// Whether it wants the members, not only their number.
+    /// `true` if the client requests the members, not only their number.
     pub(crate) members: bool,
     pub(crate) after: Option<&'a str>,
     pub(crate) limit: Option<u64>,
@@ -38,7 +38,7 @@ fn refused(code: &'static str, message: impl Into<Cow<'static, str>>) -> Denial 
 }
 
 impl Context<'_> {
-    /// Lists the members of a room. `reply` says how the client is answered, later.
+    /// Lists the members of a room. `reply` is the form of the later answer.
     pub(super) fn list_members(
         &mut self,
         session: SessionId,
@@ -56,7 +56,7 @@ impl Context<'_> {
             None => None,
         };
         let topic = Topic::Room(room.clone());
-        // A member may know how many there are.
+        // A member may learn the number without a permission.
         if members || !self.hub.has_joined(session, room) {
             self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)?;
         }
@@ -71,7 +71,7 @@ impl Context<'_> {
         Ok(())
     }
 
-    /// Checks whether a session may be notified of who joins and leaves a room, as its client asks.
+    /// Checks whether a session may receive notices of joins and leaves of a room, at its client's request.
     pub(super) fn may_watch(&mut self, session: SessionId, room: &Room) -> Result<(), Denial> {
         if !self.hub.has_presence(room) {
             return Err(refused("no_presence", "this room has no presence; the setting is rooms.presence"));
@@ -80,7 +80,7 @@ impl Context<'_> {
         self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)
     }
 
-    /// Notifies a session of who joins and leaves a room, or does so no more. [`Self::may_watch`] has been asked.
+    /// Starts or stops notices of joins and leaves of a room for a session. [`Self::may_watch`] was called before.
     pub(super) fn watch(&mut self, session: SessionId, room: &Room, watches: bool) -> Result<(), Denial> {
         let topic = Topic::Presence(room.clone());
         if !watches {
@@ -148,7 +148,7 @@ fn push_json(out: &mut String, text: &str) {
     out.push_str(&String::from_utf8(json_string(text)).unwrap_or_default());
 }
 
-/// `"session":…` and what else is known of a member, without braces.
+/// Writes `"session":…` and the public information about a member, without braces.
 fn write_member(out: &mut String, member: &RoomMember) {
     // An id has no character that JSON escapes. Writing to a string can't fail.
     let _ = write!(out, r#""session":"{}""#, PublicId::from(member.id));
@@ -166,7 +166,7 @@ fn write_whole_member(out: &mut String, member: &RoomMember) {
     let _ = write!(out, r#","since":{}"#, member.since_ms);
 }
 
-/// A list of members, with what else `each` writes of one.
+/// Writes a list of members. `each` writes further fields of a member.
 fn write_members<'a, T: 'a>(
     out: &mut String,
     all: impl IntoIterator<Item = &'a T>,
@@ -181,7 +181,7 @@ fn write_members<'a, T: 'a>(
     out.push(']');
 }
 
-/// A notice as a message of `stentor.v1`, which is the argument of the event of Socket.IO as well.
+/// Returns a notice as a message of `stentor.v1`, which is also the argument of the event of Socket.IO.
 pub(crate) fn write_notice(notice: &PresenceNotice) -> String {
     let PresenceNotice { room, version, joined, replaced, left, more, count } = notice;
     let mut out = String::from(r#"{"type":"presence","room":"#);
@@ -204,7 +204,7 @@ pub(crate) fn write_notice(notice: &PresenceNotice) -> String {
     out
 }
 
-/// The members of a room, for a client.
+/// The answer to a client with the members of a room.
 pub(crate) fn members_reply(
     reply: &PresenceReply,
     room: &Room,
@@ -236,7 +236,7 @@ pub(crate) fn members_reply(
     }
 }
 
-/// The members aren't known in time.
+/// The answer to a client if the list of members didn't arrive in time.
 pub(crate) fn error_reply(reply: &PresenceReply) -> Sent {
     let denial = Denial::UNAVAILABLE;
     match reply {
@@ -251,7 +251,7 @@ pub(crate) fn error_reply(reply: &PresenceReply) -> Sent {
     }
 }
 
-/// `{"type":TYPE[,"id":ID]` and then what follows. The id is JSON.
+/// Returns `{"type":TYPE[,"id":ID]` followed by `rest`. The id is JSON.
 pub(super) fn answer_text(kind: &str, id: Option<&str>, rest: &str) -> String {
     match id.filter(|id| id.len() <= ID_BYTES_MAX) {
         Some(id) => format!(r#"{{"type":"{kind}","id":{id}{rest}}}"#),

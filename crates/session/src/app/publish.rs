@@ -1,5 +1,5 @@
-//! Publications of clients. A message to a room that the engine orders is published when the engine has taken it. The handler has returned by
-//! then: what answers the client is kept, and runs once.
+//! Publications of clients. A message to a room that the engine orders is published when the engine has stored it. The handler
+//! has returned by then, so the continuation that answers the client is kept, and runs once.
 
 use super::{Context, ENVELOPE_BYTES, NotPublished};
 use crate::identity::Owner;
@@ -9,13 +9,13 @@ use crate::ports::{Access, Denial};
 use std::sync::Arc;
 use stentor_hub::{Data, Disconnect, Emit, Room, SessionId};
 
-/// Answers a client when it is known whether its message was published.
+/// Answers a client when the outcome of its publication is known.
 pub type Answer = Box<dyn FnOnce(&mut Context<'_>, SessionId, Result<(), Denial>)>;
 
 impl Context<'_> {
     /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
-    /// overload, and whether the session that the call is about may publish. A room that the engine of a cluster orders receives the
-    /// message later, or not at all. A message that a limit of its session drops counts as published.
+    /// overload, and whether the session of this call may publish. If the engine of a cluster orders the room, the message is
+    /// published later, or not at all. A message that a limit of its session drops counts as published.
     ///
     /// # Errors
     /// No client receives the message.
@@ -29,8 +29,8 @@ impl Context<'_> {
         self.publish_then(room, event, data, how, || Box::new(|_, _, _| {})).map(|_| ())
     }
 
-    /// The same. Returns `false` if the client isn't answered now: the message is dropped, or it is published later, and `answer` gives the
-    /// answer that is made then.
+    /// Publishes like [`Self::publish`]. Returns `false` if the client isn't answered now: the message is dropped, or it is
+    /// published later, and `answer` gives the answer to make then.
     pub(crate) fn publish_then(
         &mut self,
         room: &Room,
@@ -61,7 +61,7 @@ impl Context<'_> {
             waits.map(|session| self.questions.expect(self.core.now, session, bytes, answer)).transpose()?;
         self.outlet.submit(room, (event, data), &how, &[], (ticket.flatten(), source));
         let Some(session) = waits.filter(|_| ticket.flatten().is_some()) else { return Ok(true) };
-        // Other connections of the client wait, too.
+        // Other connections of the client wait as well.
         let owner = self.hub.tag(session).and_then(|tag| self.recovery.owner(tag));
         owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(client));
         Ok(false)

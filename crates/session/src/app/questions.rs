@@ -1,16 +1,16 @@
-//! Permissions: the questions to the authorizer, and those of them whose answers aren't known yet.
+//! Permissions: questions to the authorizer, and the connections that wait for answers.
 //!
-//! The connection on which a client asked waits: the message or request that needs the answer is kept with its input, nothing
-//! that follows is read, and it is handled again when all of its answers are there. The answers are known until then, so the
-//! authorizer isn't asked twice. What waits for one of several connections of a client makes the others wait as well.
+//! A connection whose client caused a question waits. The message or request that needs the answer is kept with its input,
+//! further input isn't read, and the message is handled again when all answers have arrived. The answers are kept until then, so
+//! the authorizer isn't asked twice. If one of several connections of a client waits, the others wait as well.
 //!
 //! ```text
 //!  handled ── Pending ──► waits ── decided, or the deadline ──► handled again ──► answers forgotten
 //!                           └──── the connection ends ──► cancelled and forgotten
 //! ```
 //!
-//! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. Beyond them, the
-//! answer is [`Denial::UNAVAILABLE`], for the last question of the address with the most.
+//! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. When exceeded, the last
+//! question of the address with the most is answered with [`Denial::UNAVAILABLE`].
 
 mod cancel;
 mod identify;
@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
 use stentor_hub::{Key, Room, SessionId, SubscribeOptions, Topic};
 
-/// The engine hasn't said in time whether it has a message.
+/// The engine didn't report in time whether it has stored a message.
 const OUTCOME_UNKNOWN: Denial = Denial {
     code: Cow::Borrowed("unavailable"),
     message: Cow::Borrowed("it isn't known whether this was published; try again later"),
@@ -51,22 +51,22 @@ const OUTCOME_UNKNOWN: Denial = Denial {
 /// Approximate size of an open question.
 const QUESTION_BYTES: usize = 512;
 
-/// Feeds that a client asks for in its first request.
+/// Feeds that a client requests in its first request.
 pub(crate) struct Feeds {
     pub(crate) keys: Vec<Key>,
     pub(crate) options: SubscribeOptions,
 }
 
-/// Why a client may not do something now.
+/// The reason why a client's action isn't carried out now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It is refused.
     Denied(Denial),
-    /// It isn't known yet. Its message or request waits.
+    /// The decision is pending. The client's message or request waits.
     Pending,
 }
 
-/// An [`Access`] that outlives its call.
+/// The subject of a question, which outlives the call.
 #[derive(PartialEq, Eq)]
 enum Asked {
     Connect(Box<str>),
@@ -74,15 +74,15 @@ enum Asked {
     Publish(Room),
     Presence(Topic),
     History(Topic),
-    /// Whether the engine takes a message to a room that it orders.
+    /// Whether the engine stores a message to a room that it orders.
     Submit,
-    /// Whether the engine has said where the history of a room ends.
+    /// Whether the end of a room's history is known.
     Position(Room),
     /// A socket that another node has.
     Socket(Box<SocketName>),
-    /// What the application behind the server does for an event.
+    /// The reply of the application behind the server to an event.
     Event,
-    /// Who the client is that presented the token with this digest.
+    /// The identity of the client that presented the token with this digest.
     Identity(u64),
 }
 
@@ -109,34 +109,34 @@ impl Asked {
     }
 }
 
-/// A question that wasn't answered at once.
+/// A question that waits for its answer.
 struct Deferred {
     asked: Asked,
-    /// The number of its ticket.
+    /// The number of the question's ticket.
     number: u64,
-    /// The rules by which it is decided.
+    /// The generation of the rules for the decision.
     generation: u64,
     answer: Option<Result<(), Denial>>,
-    /// The reply to an event, if the answer is good.
+    /// The reply to an event, if the application handled it.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
-    /// The answer to a client whose message has been handled, and the bytes that it holds.
+    /// The continuation that answers a client whose message has been handled, and the bytes that it holds.
     then: Option<(SessionId, Answer, usize)>,
-    /// The authorizer that decides it. `None`: another port does.
+    /// The authorizer that decides. `None` if another port does.
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
-/// What a connection waits for, or has been answered.
+/// The questions of a connection, open or answered.
 #[derive(Default)]
 struct Waiting {
     questions: Vec<Deferred>,
-    /// Feeds that a session is subscribed to when it is known whether it may.
+    /// Feeds to which a session is subscribed when all decisions have arrived.
     feeds: Option<(SessionId, Feeds)>,
     /// The client whose messages wait.
     client: Option<ClientId>,
-    /// Other connections with messages of this client.
+    /// Other connections with messages of this client, which wait for this one.
     others: Vec<ConnId>,
-    /// It is one of those others.
+    /// `true` if this connection waits for another one of its client.
     follows: bool,
 }
 
@@ -145,7 +145,7 @@ impl Waiting {
         self.follows || self.questions.iter().any(|question| question.answer.is_none())
     }
 
-    /// Whether the message or request that waits is handled again.
+    /// Whether the waiting message or request is handled again.
     fn is_handled_again(&self) -> bool {
         let is_again = |question: &Deferred| question.answer.is_none() && question.then.is_none();
         self.follows || self.questions.iter().any(is_again)
@@ -154,13 +154,13 @@ impl Waiting {
 
 /// One core's questions.
 pub struct Questions {
-    /// `None`: clients may do everything, unless they have identities.
+    /// `None` if all actions are allowed, except to clients with identities.
     authorizer: Option<Arc<dyn Authorizer>>,
-    /// `None`: there is no application behind the server.
+    /// `None` if there is no application behind the server.
     events: Option<Arc<dyn EventSink>>,
     /// The identities of sessions.
     pub identities: Identities,
-    /// Whether there is anybody to ask.
+    /// `true` if there is an authorizer, an authenticator or an application to ask.
     is_on: bool,
     tickets: Tickets,
     /// The connection whose input is being handled.
@@ -170,9 +170,9 @@ pub struct Questions {
     /// Deadlines of questions, answered or not, earliest first.
     deadlines: VecDeque<(Instant, u64)>,
     waiting: HashMap<ConnId, Waiting>,
-    /// Where the messages of clients wait.
+    /// The connections on which messages of clients wait.
     clients: HashMap<ClientId, ConnId>,
-    /// Connections that needn't wait any more.
+    /// Connections whose questions have all been answered.
     decided: VecDeque<ConnId>,
     /// Connections whose tokens are verified in later turns.
     unverified: SignatureQueue,
@@ -181,7 +181,7 @@ pub struct Questions {
     preparations: Preparations,
     open_max: usize,
     timeout: Duration,
-    /// Questions that weren't answered in time or had no place.
+    /// Number of questions that were not answered in time or were refused because too many were open.
     pub unanswered: u64,
     charge: Charge,
 }
@@ -224,13 +224,13 @@ impl Questions {
         (self.open_max, self.timeout) = (open_max, timeout);
     }
 
-    /// The input of this connection is handled from now on; of none, if it is `None`.
+    /// Sets the connection whose input is handled from now on. `None` if there is none.
     #[inline]
     pub(crate) fn set_asker(&mut self, conn: Option<ConnId>) {
         self.asker = conn;
     }
 
-    /// Asks whether a session's client may do something: every permission of clients is decided here, or in
+    /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
     /// [`Self::authorize_connect`]. `waits`: the client's message or request can wait for the answer.
     #[inline]
     pub(crate) fn authorize(
@@ -253,7 +253,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Asks whether a client may connect to a namespace.
+    /// Decides whether a client may connect to a namespace.
     pub(crate) fn authorize_connect(
         &mut self,
         now: Instant,
@@ -301,7 +301,7 @@ impl Questions {
         authorizer.map_or(Decision::Allow, |authorizer| authorizer.authorize(question))
     }
 
-    /// A connection waits for an answer, if it can.
+    /// Makes a connection wait for an answer, if it can.
     fn wait<T>(
         &mut self,
         now: Instant,
@@ -325,13 +325,13 @@ impl Questions {
         self.open.len() + self.reviews.open.len() < self.open_max
     }
 
-    /// What takes events for the application behind the server.
+    /// The port to the application behind the server.
     pub fn events(&self) -> Option<&Arc<dyn EventSink>> {
         self.events.as_ref()
     }
 
-    /// Hands the event that is being handled to the application behind the server, by `hand_over`, and returns its reply when it
-    /// is there. The next call hands the event over again.
+    /// Passes the current event to the application behind the server, by `hand_over`, and returns the reply when it has arrived.
+    /// The next call passes the event on again.
     pub(crate) fn ask_application(
         &mut self,
         now: Instant,
@@ -363,7 +363,7 @@ impl Questions {
         Err(Refused::Pending)
     }
 
-    /// The application has replied to an event. Gives the reply back if nobody waits for it.
+    /// Handles the application's reply to an event. Returns the reply if no client waits for it.
     pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) -> Option<EventReply> {
         let reply = match reply {
             Err(denial) => {
@@ -381,12 +381,12 @@ impl Questions {
         None
     }
 
-    /// Whether a question isn't forgotten, answered or not.
+    /// Whether a question exists, open or answered.
     pub(crate) fn knows(&self, number: u64) -> bool {
         self.waiting.values().flat_map(|waiting| &waiting.questions).any(|question| question.number == number)
     }
 
-    /// A connection waits for the answer to a question.
+    /// Makes a connection wait for the answer to a question.
     fn defer(
         &mut self,
         now: Instant,
@@ -412,7 +412,7 @@ impl Questions {
         self.waiting.entry(conn).or_default().questions.push(question);
     }
 
-    /// Open questions.
+    /// The number of open questions.
     pub fn open(&self) -> usize {
         self.open.len() + self.reviews.open.len()
     }
@@ -423,7 +423,7 @@ impl Questions {
         !self.waiting.is_empty() && self.asker.is_some_and(|conn| self.is_waiting(conn))
     }
 
-    /// Whether the message that is being handled will be handled again.
+    /// Whether the current message will be handled again.
     pub(crate) fn is_asked_again(&self) -> bool {
         let waiting = || self.asker.and_then(|conn| self.waiting.get(&conn));
         !self.waiting.is_empty() && waiting().is_some_and(Waiting::is_handled_again)
@@ -435,8 +435,8 @@ impl Questions {
         !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
-    /// A message or request has been handled: if its answers were there, they are forgotten. Returns whether it waits, and
-    /// is to be handled again.
+    /// Ends the handling of a message or request. If its answers had arrived, they are removed. Returns whether the message
+    /// waits, and will be handled again.
     #[inline]
     pub(crate) fn settle(&mut self) -> bool {
         if self.waiting.is_empty() {
@@ -449,7 +449,8 @@ impl Questions {
         self.waiting.get(&conn).is_some_and(Waiting::is_handled_again)
     }
 
-    /// The feeds of a session are subscribed to when all answers are there. Other connections of `client` wait until then.
+    /// Keeps the feeds to which a session is subscribed when all answers have arrived. Other connections of `client` wait until
+    /// then.
     pub(crate) fn keep_feeds(&mut self, session: SessionId, feeds: Feeds, client: Option<ClientId>) {
         if let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) {
             waiting.feeds = Some((session, feeds));
@@ -457,12 +458,12 @@ impl Questions {
         client.into_iter().for_each(|client| self.hold_client(client));
     }
 
-    /// The feeds that wait on a connection.
+    /// Takes the feeds that wait on a connection.
     pub(crate) fn take_feeds(&mut self, conn: ConnId) -> Option<(SessionId, Feeds)> {
         self.waiting.get_mut(&conn)?.feeds.take()
     }
 
-    /// Messages of a client wait on the connection that asks.
+    /// Notes that messages of a client wait on the current connection.
     pub(crate) fn hold_client(&mut self, client: ClientId) {
         let Some(conn) = self.asker else { return };
         if let Some(waiting) = self.waiting.get_mut(&conn) {
@@ -471,7 +472,7 @@ impl Questions {
         }
     }
 
-    /// Whether earlier messages of a client wait on another connection. Then this one waits for them.
+    /// Whether earlier messages of a client wait on another connection. If so, the current connection waits for them.
     #[inline]
     pub(crate) fn waits_for_earlier(&mut self, client: ClientId) -> bool {
         !self.clients.is_empty() && self.follow(client)
@@ -493,7 +494,7 @@ impl Questions {
         true
     }
 
-    /// The answer to a question has come. Those to other questions, to none, and second ones have no effect.
+    /// Handles the answer to a question. Answers without a question, and second answers, have no effect.
     pub fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
         if self.reviewed(number, &answer) {
             return;
@@ -511,12 +512,12 @@ impl Questions {
         }
     }
 
-    /// When [`Self::expire`] is due, perhaps for a question that is answered already.
+    /// The time at which [`Self::expire`] is due. The question may already be answered.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
-    /// Refuses what has waited for too long.
+    /// Refuses questions whose time is over.
     pub fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
             let is_open = self.open.contains_key(&number) || self.reviews.open.contains_key(&number);
@@ -537,7 +538,7 @@ impl Questions {
         self.decide(number, Err(if is_submit { OUTCOME_UNKNOWN } else { Denial::UNAVAILABLE }));
     }
 
-    /// A connection has ended, or what it asked for has been done.
+    /// Removes the questions of a connection, which has ended or whose message has been handled.
     pub fn forget(&mut self, conn: ConnId) {
         if self.waiting.is_empty() {
             return;
@@ -568,12 +569,13 @@ impl Questions {
         }
     }
 
-    /// The next connection that needn't wait any more.
+    /// The next connection whose questions have all been answered.
     pub fn poll_decided(&mut self) -> Option<ConnId> {
         self.decided.pop_front()
     }
 
-    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] have nothing.
+    /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] would
+    /// return nothing.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.decided.is_empty()

@@ -1,17 +1,17 @@
-//! Why a client's request isn't carried out.
+//! Reasons why a client's request isn't carried out.
 
 use super::Refused;
 use crate::ports::Denial;
 use stentor_hub::SubscribeError;
 
-/// Why a message isn't published.
+/// The reason why a message isn't published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotPublished {
     /// The process is above its memory budget (`limits.memory_bytes_max`). A retry may succeed.
     Overloaded,
     /// The client may not publish to this room.
     Denied(Denial),
-    /// It isn't known yet: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
+    /// The decision is pending: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
     Pending,
 }
 
@@ -29,14 +29,14 @@ impl NotPublished {
     }
 }
 
-/// Why a session isn't subscribed.
+/// The reason why a session isn't subscribed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSubscribed {
     /// A limit is reached.
     Limit(SubscribeError),
     /// The client may not subscribe to this topic.
     Denied(Denial),
-    /// It isn't known yet: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
+    /// The decision is pending: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
     Pending,
 }
 

@@ -15,7 +15,7 @@ impl Protocols {
         self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
     }
 
-    /// Leaves out members of rooms, and sessions of this node.
+    /// Excludes members of rooms, and sessions of this node, from a message.
     fn leave_out(&self, how: Emit, rooms: Vec<Room>, sessions: Vec<PublicId>) -> Emit {
         let how = rooms.into_iter().fold(how, Emit::except_room);
         let sessions = sessions.into_iter().filter_map(|id| self.ex.shared.session_of(id));
@@ -42,7 +42,7 @@ impl Protocols {
     pub fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
         match update {
             FeedUpdate::Document(document) => {
-                // Some sessions may have the policy `queue`, and then receive more than the newest version.
+                // Counts the whole document. Sessions with the policy `queue` receive more than the newest version.
                 self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
                 self.ex.hub.handle_document(key, FeedState::Live, document, None);
             }

@@ -1,6 +1,6 @@
 //! State of the protocols on a core: the executor with the hub, client sessions, and the state that all WebSockets share.
 //!
-//! **Invariant.** The functions of [`Protocols`] see no connection: what they cause on one is an effect or a delivery.
+//! **Invariant.** The functions of [`Protocols`] see no connection. They act on one by an effect or a delivery.
 
 mod commands;
 mod notices;
@@ -26,10 +26,10 @@ use std::time::Instant;
 use stentor_hub::{CoreId, Topic};
 use stentor_wire::ws;
 
-/// Subscriptions that are asked about again in a turn with answers, or with a tick.
+/// Maximum number of subscriptions that are authorized again in a turn with answers, or with a tick.
 const REVIEWS_PER_TURN: usize = 512;
 
-/// See the module's documentation.
+/// State of the protocols on a core.
 pub struct Protocols {
     /// The executor.
     pub ex: Executor,
@@ -57,7 +57,7 @@ impl Protocols {
         }
     }
 
-    /// Takes the settings that apply from now on.
+    /// Sets the settings that apply from now on.
     pub fn set_settings(&mut self, settings: Arc<Settings>) {
         self.ws.set_limits(ws_limits(&settings.options.limits));
         self.ex.set_settings(settings);
@@ -76,14 +76,14 @@ impl Protocols {
         }
     }
 
-    /// The client isn't moved: it can't get what it missed.
+    /// Keeps the client on this core. It can't receive its missed messages.
     pub fn stay(&mut self, id: ClientId) {
         if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
             io.stays = true;
         }
     }
 
-    /// Continues with sessions whose subscriptions have to be asked about again.
+    /// Continues with sessions whose subscriptions must be authorized again.
     pub fn review_sessions(&mut self) {
         let mut reviews = 0;
         while reviews < REVIEWS_PER_TURN
@@ -93,8 +93,8 @@ impl Protocols {
         }
     }
 
-    /// Reports feeds with subscribers and their requesters to the control plane. Reports topics with subscribers and histories that
-    /// are behind to the broker.
+    /// Reports feeds with subscribers and their requesters to the control plane. Reports topics with subscribers, and histories
+    /// that are behind, to the broker.
     pub fn tell_wanted(&mut self) {
         while let Some(topic) = self.ex.hub.poll_unconfirmed() {
             match (self.ex.outlet.broker(), topic) {
@@ -135,7 +135,7 @@ fn ws_limits(limits: &Limits) -> ws::Limits {
     ws::Limits { message_bytes_max: limits.message_bytes_max, fragments_max: limits.fragments_max }
 }
 
-/// Where clients are that began on this core and were moved: no more than may be suspended.
+/// The current cores of clients that began on this core and were moved, up to the maximum number of suspended sockets.
 #[derive(Default)]
 pub struct Departed(HashMap<Sid, CoreId, BuildHasherDefault<SidHasher>>);
 
@@ -145,7 +145,7 @@ impl Departed {
         self.0.len()
     }
 
-    /// A client moves to another core.
+    /// Records the core to which a client moves.
     pub fn insert(&mut self, sid: Sid, core: CoreId) {
         self.0.insert(sid, core);
     }

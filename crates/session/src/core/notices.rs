@@ -8,7 +8,7 @@ use crate::subscribe_options::TOO_MANY_COLD_KEYS;
 use stentor_hub::{Key, SessionId};
 
 impl Protocols {
-    /// The timer of an alarm has fired.
+    /// Handles the timer of an alarm.
     pub fn alarm_due(&mut self, slot: usize) {
         match self.alarms.try_remove(slot) {
             Some(Alarm::App(service, token)) => {
@@ -16,7 +16,7 @@ impl Protocols {
                 self.ex.notify_app(scope, |app, ctx| app.timer(ctx, token));
             }
             Some(Alarm::Ack(number)) => {
-                // Unless it has come.
+                // The acknowledgement may have arrived already.
                 if let Some((session, Waiter::App(token))) = self.ex.acks.take(number, None) {
                     self.notify_app_about(session, |app, ctx| app.acked(ctx, session, token, None));
                 }
@@ -35,7 +35,7 @@ impl Protocols {
         }
     }
 
-    /// Calls the application about a session, not in answer to its client.
+    /// Calls the application about a session outside of a message of its client.
     pub fn notify_app_about(
         &mut self,
         session: SessionId,

@@ -1,4 +1,4 @@
-//! Who is in a room: between the sessions of this core, the hub, other nodes, and those who ask.
+//! Presence on one core: exchanges members of rooms between its sessions, the hub, other nodes and the clients that list members.
 
 use super::Protocols;
 use crate::app::{PresenceReply, Sent, error_reply, members_reply, write_notice};
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_hub::{MemberId, PresenceChange, RoomMember, SessionId, User};
 
-/// Maximum number of clients' questions for members per core that aren't answered.
+/// Maximum number of unanswered requests of clients for members, per core.
 const QUERIES_MAX: usize = 1_024;
 
 /// A core's part in presence.
 pub(crate) struct PresenceState {
     charge: Charge,
-    /// The ids of sessions that came from other nodes, until nobody has to learn any more that they have left.
+    /// Ids of sessions that came from other nodes, kept until their leaving has been reported.
     moved: HashMap<SessionId, PublicId>,
-    /// Those that have ended are to be forgotten.
+    /// `true` if ids of ended sessions should be removed.
     is_old: bool,
     queries: Arc<AtomicUsize>,
 }
@@ -31,12 +31,12 @@ impl PresenceState {
         Self { charge, moved: HashMap::new(), is_old: false, queries: Arc::default() }
     }
 
-    /// Forgets the ids of sessions that have ended, if it is time to and no change waits that may be one of theirs.
+    /// Removes the ids of ended sessions, if it is time and no waiting change may concern one of them.
     fn forget_ended(&mut self, changes_wait: bool, is_open: impl Fn(SessionId) -> bool) {
         if self.is_old && !changes_wait {
             self.is_old = false;
             self.moved.retain(|session, _| is_open(*session));
-            // The table shrinks after most sessions are gone, not with each one.
+            // The table shrinks after most sessions have ended, not with each one.
             if self.moved.len() < self.moved.capacity() / 8 {
                 self.moved.shrink_to(self.moved.len() * 2);
             }
@@ -49,7 +49,7 @@ impl PresenceState {
     }
 }
 
-/// A question counts until it is dropped.
+/// Counts a request until it is dropped.
 struct Permit(Arc<AtomicUsize>);
 
 impl Permit {
@@ -67,7 +67,7 @@ impl Drop for Permit {
 }
 
 impl Protocols {
-    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there was anything.
+    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there were any.
     pub fn mind_presence(&mut self) -> bool {
         if !self.ex.shared.has_presence() {
             return false;
@@ -100,7 +100,7 @@ impl Protocols {
         has_changed
     }
 
-    /// What others may know of a session.
+    /// The public description of a session.
     fn member(&mut self, session: SessionId) -> RoomMember {
         let id = self.ex.public_id(session);
         if id != PublicId::of(self.ex.shared.seed, self.ex.context.core, session) {
@@ -121,13 +121,13 @@ impl Protocols {
         moved.unwrap_or_else(|| PublicId::of(self.ex.shared.seed, self.ex.context.core, session)).into()
     }
 
-    /// Charges what presence holds now.
+    /// Charges the memory that presence holds.
     pub fn charge_presence(&mut self) {
         let bytes = self.ex.hub.presence_bytes() + self.presence.moved_bytes();
         self.presence.charge.set(bytes);
     }
 
-    /// Updates what is read from outside.
+    /// Updates the values that other threads read.
     pub fn report_presence(&mut self) {
         if !self.ex.shared.has_presence() {
             return;
@@ -142,7 +142,7 @@ impl Protocols {
         metrics.presence_truncated.set(stats.truncated);
     }
 
-    /// Lists members of a room with its home here, or counts those of this core. Also returns how many were looked at.
+    /// Lists members of a room whose home is this core, or counts those on this core. Also returns the number of visited members.
     pub fn list_own_members(&mut self, task: &MembersTask) -> (MemberList, usize) {
         let MembersTask { query, for_watcher, .. } = task;
         let (now, core) = (self.ex.context.now, self.ex.context.core);
@@ -166,7 +166,7 @@ impl Protocols {
         (list, page.visited)
     }
 
-    /// Lists members of a room for a client. The answer follows, unless the result is one: too many lists are open.
+    /// Lists members of a room for a client. The answer follows, unless the function returns one: too many requests are open.
     pub fn list_members(
         &mut self,
         session: SessionId,
@@ -184,7 +184,7 @@ impl Protocols {
                 Err(_) => error_reply(&reply),
             };
             drop(permit);
-            // If the inbox is full, the client isn't answered.
+            // If the inbox is full, the client receives no answer.
             let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
         };
         self.ex.shared.list_members_for_client(query, for_watcher, answer);

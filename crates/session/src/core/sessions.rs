@@ -1,4 +1,4 @@
-//! Finds what a session of the hub is to the protocols: its namespace, its format, the id that its client knows.
+//! Looks up properties of the hub's sessions in the protocols: namespace, encoding, public id.
 
 use super::Protocols;
 use crate::identity::{Owner, Sid};
@@ -29,14 +29,14 @@ impl Protocols {
         }
     }
 
-    /// The id that a session's client knows it by.
+    /// The public id of a session.
     pub fn id_of(&self, session: SessionId) -> String {
         let client = self.ex.owner_of(session).and_then(Owner::client).and_then(|id| self.clients.get(id));
         let own = client.and_then(|client| client.id_of(session));
         own.unwrap_or_else(|| self.ex.public_id(session).to_string())
     }
 
-    /// An entry of a list, with names of at most about `bytes_max`.
+    /// A session's entry in a list, with at most about `bytes_max` bytes of names.
     pub fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
         let mut bytes = 0;
         let rooms = self.ex.hub.rooms_of(session).filter(|room| !room.is_all_members());
@@ -58,7 +58,7 @@ impl Protocols {
         }
     }
 
-    /// Reports to the application behind the server what has happened in this turn.
+    /// Reports this turn's events of sessions and topics to the application behind the server.
     pub fn mind_notices(&mut self) {
         for session in self.ex.take_opened() {
             if let Some(protocol) = self.protocol_of(session) {

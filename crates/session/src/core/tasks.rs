@@ -5,7 +5,7 @@ use crate::ports::Concerned;
 use crate::shared::tasks::{RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, Topic};
 
-/// Steps of a session that joins or leaves a room, or of a room in a list.
+/// Steps of work for a session that joins or leaves a room, or for a room in a list.
 pub const ROOM_STEPS: usize = 8;
 
 /// Maximum number of members visited at once.

@@ -1,6 +1,6 @@
-//! Encodings: how the messages and publications of a session are written.
+//! Encodings: the formats of a session's messages and publications.
 //!
-//! The hub knows an encoding by its number. The table of this file is the only place that knows the numbers.
+//! The hub knows an encoding by its number. Only the table of this file assigns numbers.
 
 use super::frame::SharedFrames;
 use crate::message::{Envelope, Message};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use stentor_frame::Frame;
 use stentor_hub::{Body, FormatId};
 
-/// Protocols of the embedder's own that there may be.
+/// Maximum number of custom protocols.
 pub const CUSTOM_PROTOCOLS_MAX: usize = 8;
 
 /// Framing of Engine.IO packets.
@@ -18,7 +18,7 @@ pub enum EngineFraming {
     V4,
     /// WebSocket messages of version 3.
     V3,
-    /// Records that wait for a poll: the same in both versions.
+    /// Records that wait for a poll. They are the same in both versions.
     Record,
 }
 
@@ -52,7 +52,7 @@ pub(crate) trait OwnWire: Sync {
 /// Frames or packets that carry messages and publications.
 #[derive(Clone, Copy)]
 pub(crate) enum Wire {
-    /// A document's body alone, for responses over HTTP. Other publications are empty.
+    /// A document's body, for HTTP responses. Other publications are empty.
     Document,
     /// Server-Sent Events, each in a chunk.
     Events,
@@ -64,11 +64,11 @@ pub(crate) enum Wire {
     Own(&'static dyn OwnWire),
     /// WebSocket messages. With `deflated`, a publication is compressed if that makes it shorter.
     WebSocket { deflated: bool },
-    /// WebSocket messages of a protocol of [`Options::protocols`](crate::options::Options::protocols), by its place.
+    /// WebSocket messages of a protocol of [`Options::protocols`](crate::options::Options::protocols), by its index.
     Custom(u8),
 }
 
-/// How messages and publications of a session are written: a place in [`WIRES`], and a flag whose meaning depends on it.
+/// The format of a session's messages and publications: an index in `WIRES`, and a flag whose meaning depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding(u8);
 
@@ -111,7 +111,7 @@ macro_rules! define_wires {
 
 own_wires!(define_wires);
 
-/// Places in [`WIRES`] of the first entry of each kind.
+/// Indexes in `WIRES` of the first entry of each kind.
 const EVENTS: u8 = 1;
 const ENGINE_IO: u8 = 2;
 const SOCKET_IO: u8 = 5;
@@ -129,9 +129,9 @@ impl Encoding {
     pub(crate) const DOCUMENT: Self = Self::at(0, false);
     /// Server-Sent Events of one feed, with their ids.
     pub(crate) const EVENTS_OF_ONE: Self = Self::at(EVENTS, false);
-    /// Server-Sent Events of several feeds. The id differs per client and is sent before.
+    /// Server-Sent Events of several feeds. The id differs per client and is sent before the event.
     pub(crate) const EVENTS_OF_SEVERAL: Self = Self::at(EVENTS, true);
-    /// WebSocket messages that carry bodies alone.
+    /// WebSocket messages with bodies only (raw mode).
     pub(crate) const RAW: Self = Self::at(WEBSOCKET, true);
     /// Socket.IO events for a socket that has no connection yet.
     pub(crate) const MOVED_SOCKET: Self = Self::at(SOCKET_IO, true);
@@ -140,22 +140,23 @@ impl Encoding {
         Self(place << 1 | flag as u8)
     }
 
-    /// An entry for a plain session. No application sends it Socket.IO events.
+    /// The encoding of a plain session. No application sends Socket.IO events to it.
     const fn plain(place: u8, envelope: Envelope) -> Self {
         Self::at(place, !matches!(envelope, Envelope::V1))
     }
 
-    /// A plain session on a WebSocket.
+    /// The encoding of a plain session on a WebSocket.
     pub fn websocket(envelope: Envelope, deflated: bool) -> Self {
         Self::plain(WEBSOCKET + u8::from(deflated), envelope)
     }
 
-    /// A session of a custom protocol, by its place.
+    /// The encoding of a session of a custom protocol, by the protocol's index.
     pub(crate) fn custom(place: usize, envelope: Envelope) -> Self {
         Self::plain(CUSTOM + place as u8, envelope)
     }
 
-    /// A session of Engine.IO or Socket.IO. If a Socket.IO session `recovers`, its publications end with their offset.
+    /// The encoding of an Engine.IO or Socket.IO session. If a Socket.IO session `recovers`, its publications end with their
+    /// offset.
     #[inline]
     pub(crate) fn engine_io(framing: EngineFraming, envelope: Envelope, recovers: bool) -> Self {
         match envelope {
@@ -179,18 +180,18 @@ impl Encoding {
         self.0 & 1 == 1
     }
 
-    /// Whether a message is a WebSocket message as it is.
+    /// Whether a message becomes a WebSocket message without a change.
     #[inline]
     pub(crate) fn is_websocket(self) -> bool {
         self.0 >= WEBSOCKET << 1
     }
 
-    /// Whether a request over HTTP waits for the publications: the session has no messages of its own.
+    /// Whether an HTTP response consists of the publications. The session has no messages of its own.
     pub fn is_response(self) -> bool {
         self.0 < ENGINE_IO << 1
     }
 
-    /// Whether the events of a stream have their ids.
+    /// Whether the events of a stream contain their ids.
     pub(super) fn has_ids(self) -> bool {
         self == Self::EVENTS_OF_ONE
     }

@@ -1,17 +1,17 @@
 //! WebSocket frames, chunks of HTTP/1.1, and records.
 //!
-//! What waits for a poll is kept as *records*, because a response to a poll is assembled when the poll arrives: `kind` (1
-//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a
-//! message as the application wrote it.
+//! Data that waits for a poll is kept as *records*, because the response is assembled when the poll arrives. A record is: `kind`
+//! (1 byte), length (4 bytes, little endian), then an Engine.IO packet as in a WebSocket message, or a SockJS message as the
+//! application wrote it.
 
 use stentor_frame::{Frame, Meter};
 use stentor_wire::ws::{self, Opcode};
 
-/// A record's first byte: a packet that is text.
+/// A record's kind: a text packet.
 pub(crate) const TEXT: u8 = 0;
-/// A record's first byte: a message that is bytes.
+/// A record's kind: a binary message.
 pub(crate) const BINARY: u8 = 1;
-/// Bytes of a record before its packet.
+/// Size of a record before its packet.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
 
 /// Makes the frames that all sessions of an encoding share.
@@ -35,8 +35,8 @@ impl SharedFrames {
     }
 }
 
-/// A WebSocket frame around what `write` appends. Its header is written first, for a payload of about `estimate`
-/// bytes, and the payload moved where that was wrong.
+/// Appends a WebSocket frame with the payload that `write` appends. The header is written first, for a payload of about
+/// `estimate` bytes. If the estimate is wrong, the payload is moved.
 pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     let guess = ws::server_header(opcode, estimate, false);
@@ -51,7 +51,7 @@ pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: i
     }
 }
 
-/// A record around what `write` appends.
+/// Appends a record with the packet that `write` appends.
 pub(crate) fn record(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(kind);
     let at = out.len();
@@ -61,7 +61,7 @@ pub(crate) fn record(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8
     out[at..at + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// The records in `bytes`: kind and packet. Ends at what isn't one.
+/// Iterates over the records in `bytes`: kind and packet. Ends at invalid bytes.
 pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
@@ -78,8 +78,7 @@ pub(crate) fn unchunked(chunk: &[u8]) -> &[u8] {
     chunk[head..].strip_suffix(b"\r\n").unwrap_or_default()
 }
 
-/// Bytes of the data of one chunk that is so long as a whole: what is left without size, line ends and trailing line
-/// end.
+/// Size of the data of a chunk whose total size is given: without size line and line ends.
 pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
     (1..=16)
         .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))

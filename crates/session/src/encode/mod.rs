@@ -1,16 +1,16 @@
-//! What Stentor writes to clients: publications, encoded once per format and node, and messages to one session.
+//! Encodes data for clients: publications, once per format and node, and messages to one session.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `encoding` | encodings and their numbers |
 //! | `publication` | encodes a publication |
-//! | `content` | what a publication says to plain sessions, before it is framed |
+//! | `content` | the content of publications for plain sessions, before framing |
 //! | `events` | publications as Server-Sent Events |
 //! | `session` | messages, events and acknowledgements to one session |
 //! | `frame` | WebSocket frames, chunks, and records that wait for a poll |
 //! | `json` | JSON strings and values |
 //!
-//! Nothing here knows a connection, a core or the driver's sockets.
+//! This module knows neither connections nor cores nor the driver's sockets.
 
 mod content;
 mod encoding;

@@ -1,4 +1,4 @@
-//! Publications, encoded once per format and node.
+//! Publications. Each is encoded once per format and node.
 
 use super::content::{Plain, content, v1};
 use super::encoding::{Encoding, EngineFraming, Wire};
@@ -13,16 +13,16 @@ use stentor_hub::{Body, Data, Encoder, FormatId, Publication};
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::ws::{self, Deflater};
 
-/// Window that shared deflated frames are made with (RFC 7692, 7.1.2.1). A client that asks for a smaller
-/// one is sent plain frames, so that one deflated frame serves all.
+/// Window size of shared compressed frames (RFC 7692, 7.1.2.1). A client that requests a smaller window receives uncompressed
+/// frames, so that one compressed frame serves all others.
 pub(crate) const WINDOW_BITS: u8 = 15;
 
-/// How feeds and presence reach Socket.IO clients.
+/// The events with which Socket.IO clients receive feeds and presence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedEvents {
     /// The event's name.
     pub name: String,
-    /// The document alone, as one string, instead of an object with its position.
+    /// `true` if the event has the document as one string, instead of an object with its position.
     pub(crate) as_string: bool,
     /// The name of the event of presence.
     pub presence: String,
@@ -40,11 +40,11 @@ pub struct Encodings {
     custom: Vec<Encode>,
 }
 
-/// Socket.IO's mark for the first attachment.
+/// Socket.IO's placeholder for the first attachment.
 const PLACEHOLDER: &[u8] = br#"{"_placeholder":true,"num":0}"#;
 
 impl Encodings {
-    /// `custom`: those of [`Wire::Custom`].
+    /// Makes encoders. `custom` are those of [`Wire::Custom`].
     pub fn new(
         meter: Meter,
         deflate_level: u8,
@@ -56,7 +56,7 @@ impl Encodings {
         Self { frames: SharedFrames::new(meter), deflater, deflate_bytes_min, feeds, custom }
     }
 
-    /// One WebSocket message in one frame.
+    /// Returns a frame with one WebSocket message.
     fn frame(&self, plain: &Plain<'_>, deflate: bool) -> Frame {
         let (Plain { opcode, head, data, tail }, len) = (plain, plain.len());
         if deflate && len >= self.deflate_bytes_min {
@@ -72,14 +72,14 @@ impl Encodings {
         self.frames.of(&[&header, head, data, tail])
     }
 
-    /// Engine.IO packets, as `write` appends them.
+    /// Returns a frame with the Engine.IO packets that `write` appends.
     fn packets(&self, write: impl FnOnce(&mut Vec<u8>)) -> Frame {
         let mut bytes = Vec::new();
         write(&mut bytes);
         self.frames.of(&[&bytes])
     }
 
-    /// A Socket.IO event. Feeds live in the main namespace.
+    /// Returns a Socket.IO event. Feeds are in the main namespace.
     fn socketio(&self, framing: EngineFraming, publication: &Publication<Frame>, recovers: bool) -> Frame {
         let (mut namespace, mut name) = ("/", &*self.feeds.name);
         let mut attachments: &[Bytes] = &[];
@@ -122,13 +122,13 @@ impl Encodings {
                 Cow::Owned(head)
             }
         };
-        // A client that can be recovered takes a string at the end of any event for the offset.
+        // A client that can be recovered takes a string at the end of any event for the offset, so every event has one.
         let offset = match (recovers, publication.is_recoverable()) {
             (true, true) => write_offset(publication.id()),
             (true, false) if json.ends_with(b"\"") => "null".to_owned(),
             _ => String::new(),
         };
-        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        // The server's own text is UTF-8, and published text was checked when it arrived.
         let json = std::str::from_utf8(&json).unwrap_or_default();
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
@@ -139,12 +139,12 @@ impl Encodings {
     }
 }
 
-/// A publication's id as Socket.IO clients send it back: a JSON string. 0 stands for none.
+/// Returns a publication's id in the form that Socket.IO clients send back: a JSON string. 0 stands for none.
 pub(crate) fn write_offset(id: u64) -> String {
     format!("\"{id:016x}\"")
 }
 
-/// Reads the offset that a client sends back; 0 is none.
+/// Reads the offset that a client sends back. 0 stands for none.
 pub(crate) fn parse_offset(text: &str) -> Option<u64> {
     (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }
@@ -173,7 +173,7 @@ impl Encoder for Encodings {
                 Some(self.packets(|out| framing.message(out, &plain)))
             }
             Wire::SocketIo(framing) => {
-                // A client that expects documents expects nothing else of them.
+                // A client that expects documents as strings expects no other events.
                 let only_documents = self.feeds.as_string;
                 if only_documents && matches!(body, Body::State { .. } | Body::Delta { .. }) {
                     return None;

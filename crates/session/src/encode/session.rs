@@ -1,4 +1,4 @@
-//! Messages, events and acknowledgements to one session, in the frames and packets of its protocol.
+//! Messages, events and acknowledgements for one session, in the frames and packets of its protocol.
 
 use super::content::Plain;
 use super::encoding::{Encoding, EngineFraming, Wire};
@@ -18,8 +18,8 @@ fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
 }
 
 impl Encoding {
-    /// Writes a message of a plain session; for Socket.IO the event `message` with one string, or with bytes. Only Socket.IO has
-    /// namespaces.
+    /// Writes a message of a plain session. For Socket.IO, this is the event `message` with one string, or with bytes. Only
+    /// Socket.IO uses the namespace.
     #[inline]
     pub fn message(self, namespace: &str, out: &mut Vec<u8>, message: Message<'_>) {
         if self.is_websocket() {
@@ -49,8 +49,9 @@ impl Encoding {
         }
     }
 
-    /// Writes a Socket.IO event. With `ack`, the client acknowledges it by this number. Plain sessions get `["name", …]`. Events that
-    /// need an offset for recovery go through the hub instead.
+    /// Writes a Socket.IO event. With `ack`, the client acknowledges it by this number. Plain sessions receive `["name", …]`.
+    /// Events that need an offset for recovery go through the hub instead: a Socket.IO client takes any string at the end of an
+    /// event for its position, so an event to a recoverable socket always has one.
     pub fn event(
         self,
         namespace: &str,
@@ -92,7 +93,7 @@ impl Encoding {
 }
 
 impl EngineFraming {
-    /// A packet that is text, about `estimate` bytes long.
+    /// Writes a text packet of about `estimate` bytes.
     pub(crate) fn packet(self, out: &mut Vec<u8>, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
         match self {
             Self::V4 | Self::V3 => frame(out, Opcode::Text, estimate, write),
@@ -100,17 +101,17 @@ impl EngineFraming {
         }
     }
 
-    /// A packet given whole.
+    /// Writes a complete text packet.
     pub fn text(self, out: &mut Vec<u8>, packet: &str) {
         self.packet(out, packet.len(), |out| out.extend_from_slice(packet.as_bytes()));
     }
 
-    /// A message that is bytes.
+    /// Writes a binary message.
     pub(crate) fn binary(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
             Self::V4 => frame(out, Opcode::Binary, bytes.len(), |out| out.extend_from_slice(bytes)),
             Self::V3 => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
-                // Version 3 says in each binary message what it is (its number for a message is 4).
+                // In version 3, each binary message begins with its packet type (4 for a message).
                 out.push(4);
                 out.extend_from_slice(bytes);
             }),
@@ -118,7 +119,7 @@ impl EngineFraming {
         }
     }
 
-    /// The message of a plain session.
+    /// Writes the message of a plain session.
     pub(super) fn message(self, out: &mut Vec<u8>, plain: &Plain<'_>) {
         if plain.opcode == Opcode::Text {
             self.packet(out, plain.len() + 1, |out| {
@@ -132,7 +133,7 @@ impl EngineFraming {
         }
     }
 
-    /// A Socket.IO packet, whose text is about `estimate` bytes long, and its attachments.
+    /// Writes a Socket.IO packet, whose text has about `estimate` bytes, and its attachments.
     pub fn socketio(
         self,
         out: &mut Vec<u8>,

@@ -1,8 +1,8 @@
-//! Sockets of other nodes whose clients have reconnected to this one, until they are here.
+//! Sockets of other nodes whose clients have reconnected to this one, until the sockets arrive.
 //!
-//! A socket joins its rooms before the other node is asked for what it missed, so that messages published in between are in the
-//! log of this core. **Bounds.** There are no more than questions (`limits.decisions_max`), and they end with their
-//! question, at the latest at the next tick.
+//! A socket joins its rooms before the other node is asked for its missed messages, so the log of this core has all messages
+//! published in between. **Bounds.** There are at most as many sockets as questions (`limits.decisions_max`), and each ends with
+//! its question, at the latest at the next tick.
 
 use super::Executor;
 use crate::app::{HandlerScope, Refused};
@@ -17,15 +17,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
 
-/// A socket on its way.
+/// A socket that is moving here.
 struct Arrival {
     slot: usize,
     session: SessionId,
-    /// What it missed, when it has come.
+    /// The socket with its missed messages, once it has arrived.
     socket: Option<MovingSocket>,
 }
 
-/// The sockets on their way to a core, by the number of their question.
+/// The sockets that are moving to a core, by the number of their question.
 pub(super) struct Arrivals {
     by_question: HashMap<u64, Arrival>,
     charge: Charge,
@@ -43,7 +43,7 @@ impl Arrivals {
     }
 }
 
-/// The id of the last message that a client has received, as it says.
+/// The id of the last message that a client has received, according to the client.
 pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
     match offset.map(parse_offset) {
         None | Some(Some(0)) => Some(None),
@@ -53,10 +53,10 @@ pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
 }
 
 impl Executor {
-    /// Looks for a socket on other nodes that this core doesn't have. Returns the number under which it has come.
+    /// Looks on other nodes for a socket that this core doesn't have. Returns the number under which it has arrived.
     ///
     /// # Errors
-    /// It isn't known yet.
+    /// The answer is pending.
     pub(crate) fn find_socket(
         &mut self,
         pid: Sid,
@@ -70,8 +70,8 @@ impl Executor {
         questions.find_socket(context.now, name, |question| broker.find_socket(question))
     }
 
-    /// A socket that a connection waits for is about to come: it joins its rooms, for nobody yet. Returns whether it is
-    /// still waited for.
+    /// Announces a socket that a connection waits for: the socket joins its rooms with a session of its own. Returns whether the
+    /// connection still waits.
     pub fn expect_socket(&mut self, number: u64, socket: &MovingSocket) -> bool {
         let Some(SocketName { pid, namespace, .. }) = self.questions.awaited_socket(number) else {
             return false;
@@ -89,7 +89,7 @@ impl Executor {
         {
             return false;
         }
-        // Its connection's is set when it has come.
+        // The connection's encoding is set when the socket has arrived.
         let session = self.hub.handle_open(Encoding::MOVED_SOCKET.into(), 0);
         let slot = self.recovery.expect(session, room, pid, socket.id);
         self.hub.set_tag(session, Owner::Socket(slot).to_tag());
@@ -102,14 +102,14 @@ impl Executor {
         is_ready
     }
 
-    /// Subscribes a session to what its socket was subscribed to. Returns whether that is possible.
+    /// Subscribes a session to the topics of its socket. Returns whether that is possible.
     fn subscribe_moved(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
         socket.subscriptions.iter().all(|MovingSubscription { topic, options, .. }| {
             self.hub.handle_subscribe(session, topic, *options, None).is_ok()
         })
     }
 
-    /// A socket that a connection waits for has come; or it doesn't come.
+    /// Delivers a socket that a connection waits for, or `None` if it can't be found.
     pub fn deliver_socket(&mut self, number: u64, socket: Option<MovingSocket>) {
         if self.questions.awaited_socket(number).is_none() {
             return;
@@ -126,8 +126,8 @@ impl Executor {
         self.questions.decide(number, if has_come { Ok(()) } else { Err(Denial::UNAVAILABLE) });
     }
 
-    /// Gives a client the socket that has come for it, and schedules what it missed after `offset`, in `encoding`. Returns its
-    /// slot and session.
+    /// Gives a client the socket that has arrived for it, and schedules the messages that it missed after `offset`, in
+    /// `encoding`. Returns its slot and session.
     pub fn adopt(
         &mut self,
         client: ClientId,
@@ -166,7 +166,8 @@ impl Executor {
         None
     }
 
-    /// Joins and leaves what the socket has joined and left on the other node meanwhile. Returns whether that is possible.
+    /// Joins and leaves the topics that the socket joined and left on the other node in the meantime. Returns whether that is
+    /// possible.
     fn resubscribe(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
         for (topic, _) in self.hub.subscriptions_of(session) {
             if !socket.subscriptions.iter().any(|kept| kept.topic == topic) {
@@ -181,7 +182,7 @@ impl Executor {
         self.close_session(session);
     }
 
-    /// Ends sockets that came for clients that have gone, or too late.
+    /// Ends sockets that arrived too late, or whose clients have disconnected.
     pub fn end_unclaimed_arrivals(&mut self) {
         let questions = &self.questions;
         let unclaimed = self.arrivals.by_question.keys().copied().filter(|number| !questions.knows(*number));
@@ -192,7 +193,7 @@ impl Executor {
         }
     }
 
-    /// Another node asks for a socket of this core: its client has reconnected there.
+    /// Answers another node's request for a socket of this core, whose client has reconnected there.
     pub fn release_socket(
         &mut self,
         SocketName { pid, namespace, last }: &SocketName,
@@ -204,7 +205,7 @@ impl Executor {
         let identities = &self.questions.identities;
         let positions: HashMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
         let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
-            // A node without identities doesn't know what its clients asked for.
+            // Without identities, subscriptions that clients requested aren't recorded.
             let is_granted = match &topic {
                 Topic::Room(room) if room.is_all_members() => false,
                 topic => !identities.is_on() || identities.is_granted(session, topic),
@@ -234,7 +235,7 @@ impl Executor {
                     }
                 }
             }
-            // Its client may have come back since.
+            // The client may have reconnected here since.
             SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
             SocketRequest::Take => {
                 let departure = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX);

@@ -21,7 +21,7 @@ impl Executor {
         self.push(Effect::Connection(conn, ToConnection::Close(1000, "")));
     }
 
-    /// Sends what waits for a client, after the current handler.
+    /// Sends a client's pending messages, after the current handler.
     pub fn flush_client(&mut self, id: ClientId) {
         self.push(Effect::Client(id, ToClient::Flush));
     }

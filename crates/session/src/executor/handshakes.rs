@@ -1,7 +1,7 @@
-//! How clients of Socket.IO have connected, in the words of the package `socket.io`, for other servers that ask. Kept only where such
-//! servers may be.
+//! Handshakes of Socket.IO clients, in the form of the package `socket.io`, for other servers that request them. Kept only if
+//! such servers may exist.
 //!
-//! Nothing of it is a secret: of the headers those in [`HEADERS`], of the query what Engine.IO needs, and no `auth`.
+//! A handshake contains no secret: it has only the headers in [`HEADERS`], the query parameters of Engine.IO, and no `auth`.
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
@@ -12,12 +12,12 @@ use stentor_json::write_string;
 use stentor_wire::engineio::{Request as Query, Transport, Version};
 use stentor_wire::http1::Request;
 
-/// The headers that are kept,
+/// The headers that are kept.
 const HEADERS: [&str; 3] = ["host", "origin", "user-agent"];
-/// and how much of each.
+/// Maximum number of bytes of a header that are kept.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Those of the clients of a core.
+/// The handshakes of a core's clients.
 pub struct Handshakes {
     clients: HashMap<ClientId, Box<str>>,
     charge: Charge,
@@ -50,7 +50,7 @@ impl Handshakes {
     }
 }
 
-/// A handshake as JSON. `at` is the Unix time in milliseconds.
+/// Returns a handshake as JSON. `at` is the Unix time in milliseconds.
 pub(crate) fn describe(
     request: &Request<'_>,
     query: &Query<'_>,
@@ -87,7 +87,7 @@ pub(crate) fn describe(
     .into()
 }
 
-/// A Unix time in milliseconds as ISO 8601 has it.
+/// Returns a Unix time in milliseconds in the form of ISO 8601.
 fn date(at: u64) -> String {
     let (days, ms) = (at / 86_400_000, at % 86_400_000);
     // Years that begin in March, in eras of 400 years (Hinnant, chrono-compatible low-level date algorithms).

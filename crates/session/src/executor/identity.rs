@@ -1,4 +1,4 @@
-//! Who sessions are, and what follows when that changes.
+//! Identities of sessions, and the effects of their changes.
 
 use super::Executor;
 use crate::app::{Effect, Refused, ToSession, asking, is_same_principal};
@@ -20,10 +20,10 @@ impl Executor {
         self.date.at(self.context.now, self.context.unix_millis)
     }
 
-    /// Asks who a client is. `None`: clients have no identities.
+    /// Verifies the identity of a client. `None` if clients have no identities.
     ///
     /// # Errors
-    /// Its token is refused, or it isn't known yet.
+    /// The token is refused, or the decision is pending.
     pub(crate) fn identify(
         &mut self,
         credentials: &Credentials<'_>,
@@ -31,7 +31,7 @@ impl Executor {
         self.questions.identify(self.context.now, credentials, &mut self.budget)
     }
 
-    /// Gives a session its identity, or a newer one.
+    /// Sets the identity of a session, or replaces it by a newer one.
     pub(crate) fn set_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) {
         let Some(identity) = identity else { return };
         let (now, lead) = (self.unix_millis(), self.options().tokens.renewal_lead);
@@ -41,7 +41,7 @@ impl Executor {
         self.questions.identities.set(session, identity, now, lead);
     }
 
-    /// The user of a session, and what others may know of it.
+    /// The user of a session, and the public information about it.
     pub(crate) fn who_is(&self, session: SessionId) -> (Option<Principal>, Option<Arc<str>>) {
         match self.questions.identities.get(session) {
             Some(identity) => (identity.principal.clone(), identity.info.clone()),
@@ -49,20 +49,20 @@ impl Executor {
         }
     }
 
-    /// Whether one more session of a user may begin.
+    /// Checks whether one more session of a user may begin.
     ///
     /// # Errors
-    /// It may not.
+    /// A limit is reached.
     pub(crate) fn check_user(&self, identity: Option<&Identity>) -> Result<(), LimitReached> {
         let user = identity.and_then(|identity| identity.principal.as_ref());
         let (Some(users), Some(user)) = (&self.shared.limits.users, user) else { return Ok(()) };
         self.count_limited(users.check_count(key_of(user)))
     }
 
-    /// Whether a client may connect to one more namespace: a session that no request counts.
+    /// Checks whether a client may connect to one more namespace, with a session that no request counts.
     ///
     /// # Errors
-    /// Its address, or user, has as many sessions as it may.
+    /// The client's address or user has the maximum number of sessions.
     pub(crate) fn check_socket(&self, source: u64, identity: Option<&Identity>) -> Result<(), LimitReached> {
         let sessions = self.shared.limits.sessions.as_ref();
         self.count_limited(sessions.map_or(Ok(()), |sessions| sessions.check_count(source)))?;
@@ -74,7 +74,7 @@ impl Executor {
         self.questions.identities.is_revoked(identity)
     }
 
-    /// Whether an identity that was confirmed before still is.
+    /// Checks whether an identity that was verified before is still valid.
     pub(crate) fn check_identity(&self, identity: &Identity) -> Result<(), Denial> {
         if self.is_revoked(identity) {
             return Err(Denial::TOKEN_REVOKED);
@@ -85,8 +85,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether a session may be recovered by a client with this identity: it must be the same user's. Its subscriptions are
-    /// authorized again, before it gets what it missed.
+    /// Whether a client with this identity may recover a session: it must be the same user. The session's subscriptions are
+    /// authorized again before the client receives missed messages.
     pub(crate) fn take_over_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) -> bool {
         let Some(identity) = identity else { return true };
         let current = self.questions.identities.get(session);
@@ -97,10 +97,10 @@ impl Executor {
         true
     }
 
-    /// Whether a session may go on with an identity. An anonymous one becomes one more of a user's.
+    /// Checks whether a session may continue with an identity. An anonymous session becomes an additional session of a user.
     ///
     /// # Errors
-    /// The user has as many sessions as it may.
+    /// The user has the maximum number of sessions.
     pub fn check_renewal(&self, session: SessionId, identity: &Identity) -> Result<(), LimitReached> {
         let current = self.questions.identities.get(session);
         if current.is_none_or(|current| is_same_principal(current, identity)) {
@@ -109,7 +109,7 @@ impl Executor {
         self.check_user(Some(identity))
     }
 
-    /// A client has renewed its token.
+    /// Replaces a session's identity after its client has renewed the token.
     pub fn renew(&mut self, session: SessionId, identity: Arc<Identity>) {
         // The session may have closed since.
         if self.hub.tag(session).is_none() {
@@ -123,16 +123,17 @@ impl Executor {
     pub(crate) fn join_rooms(&mut self, session: SessionId, namespace: &str) {
         let Some(identity) = self.questions.identities.get(session).cloned() else { return };
         for room in identity.join.iter().filter(|room| room.namespace() == namespace) {
-            // A session that is recovered may have it, with its own policy.
+            // A recovered session may be a member with its own policy.
             if self.hub.has_joined(session, room) {
                 continue;
             }
-            // At its limits, the session has as many rooms as it may.
+            // At its limits, the session joins as many rooms as it may.
             let _ = self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, None);
         }
     }
 
-    /// Asks about each subscription of a session again, and ends those that aren't allowed any more. Returns how many there were.
+    /// Authorizes each subscription of a session again, and ends those that aren't allowed any more. Returns the number of
+    /// subscriptions.
     pub fn reauthorize(&mut self, session: SessionId) -> usize {
         if self.questions.identities.get(session).is_none() {
             return 0;
@@ -142,7 +143,7 @@ impl Executor {
         let subscriptions = self.hub.subscriptions_of(session);
         let count = subscriptions.len();
         for (topic, _) in subscriptions {
-            // Only clients themselves ask to be notified of who joins and leaves.
+            // Only clients themselves subscribe to presence.
             let is_presence = matches!(topic, Topic::Presence(_));
             if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
@@ -155,8 +156,8 @@ impl Executor {
         count
     }
 
-    /// Gives a session that comes from another node its identity, and authorizes again what its client asked for there. Returns
-    /// whether all of it is still allowed: what the session missed doesn't tell of which rooms it is.
+    /// Sets the identity of a session from another node, and authorizes the subscriptions again that its client requested there.
+    /// Returns whether all of them are still allowed. The missed messages don't name their rooms, so they can't be filtered.
     pub(crate) fn identify_moved(
         &mut self,
         session: SessionId,
@@ -176,19 +177,19 @@ impl Executor {
         )
     }
 
-    /// Ends a subscription and says whether there was one.
+    /// Ends a subscription. Returns whether there was one.
     pub(crate) fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_unsubscribe(session, topic)
     }
 
-    /// Takes a session out of a room. It still receives what was published before.
+    /// Removes a session from a room. The session still receives earlier messages.
     pub fn leave(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
 
-    /// The next notice of the hub. A subscription that has ended isn't the client's any more.
+    /// The next notice of the hub. If a subscription has ended, the client's grant for it ends, too.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.hub.poll_notice()?;
         let ended = match &notice {

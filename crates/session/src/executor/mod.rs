@@ -1,12 +1,12 @@
-//! Carries out what protocol machines ask for.
+//! Carries out the requests of protocol machines.
 //!
-//! A machine gets the [`Executor`] with each input. What needs an answer at once is a call: subscribe, publish through
-//! the application, take the deliveries of a session. What concerns another machine or a connection is an [`Effect`]:
-//! a value in a queue that the core works off when the machine has returned. So a machine can be run, and tested,
-//! without a core or a driver.
+//! A machine receives the [`Executor`] with each input. Requests that need an answer at once are calls: subscribe, publish
+//! through the application, take the deliveries of a session. An action on another machine or on a connection is an [`Effect`]: a
+//! value in a queue, which the core carries out after the machine has returned. So a machine runs, and is tested, without a core
+//! or a driver.
 //!
-//! **Invariants.** Every subscription and publication passes a function of this module or of [`crate::app::Context`].
-//! Nothing here waits, and nothing here knows a protocol.
+//! **Invariants.** Every subscription and publication passes through a function of this module or of [`crate::app::Context`]. No
+//! function here blocks or knows a protocol.
 
 mod arrivals;
 mod effects;
@@ -58,16 +58,16 @@ use std::time::{Duration, Instant};
 use stentor_frame::{ConnId, Frame};
 use stentor_hub::{CoreId, Disconnect, Emit, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
-/// Largest input that is accepted while memory is short.
+/// Maximum size of an input that is accepted while memory is short.
 pub const SMALL_INPUT_BYTES: usize = 16 * 1024;
-/// Bytes that one vectored send takes from an outbox, unless one frame is larger.
+/// Maximum number of bytes that one vectored send takes from an outbox, unless one frame is larger.
 pub const SEND_BYTES_MAX: usize = 256 * 1024;
-/// Frames that one vectored send takes from an outbox.
+/// Maximum number of frames that one vectored send takes from an outbox.
 pub const SEND_FRAMES_MAX: usize = 512;
-/// Time over which clients of event streams come back after it.
+/// Time after a restart over which clients of SSE streams reconnect.
 const RETURN_SPREAD: Duration = Duration::from_secs(1);
 
-/// The applications of a core: the node's, and those of services that have their own, by their place.
+/// The applications of a core: the node's, and those of services with an application of their own, by their index.
 pub struct Apps {
     /// The node's application.
     pub node: Box<dyn Application>,
@@ -81,7 +81,7 @@ pub struct Executor {
     pub shared: Arc<Shared>,
     pub(crate) settings: Arc<Settings>,
     metrics: Arc<CoreMetrics>,
-    /// Facts about the core and its turn, for handlers.
+    /// State of the core and its turn, for handlers.
     pub context: CoreContext,
     pub(crate) clock: Clock,
     date: DateClock,
@@ -96,7 +96,7 @@ pub struct Executor {
     /// Socket.IO sockets that can be recovered.
     pub recovery: RecoverableSockets,
     arrivals: Arrivals,
-    /// What sessions hold in the tables of the node, if anything is counted there.
+    /// Counts of sessions in the tables of the node, if a limit is on.
     holds: Option<SessionHolds>,
     /// Publications for the node and the broker.
     pub outlet: Outlet,
@@ -110,23 +110,23 @@ pub struct Executor {
     pub budget: Budget,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     pub published_bytes: usize,
-    /// Above this number, they are sent at once.
+    /// Number of published bytes above which deliveries are sent at once.
     pub published_bytes_max: usize,
-    /// The node drains: no session begins.
+    /// `true` while the node drains. No session begins.
     pub draining: bool,
-    /// When clients find another process in the place of this one, which drains.
+    /// The time at which another process takes the place of this one, which drains.
     pub replaced_at: Option<Instant>,
-    /// All sessions have ended: connections end with their response.
+    /// `true` when all sessions have ended. Connections end with their response.
     pub finishing: bool,
-    /// `None`: nobody is notified.
+    /// `None` if no application receives notices.
     notices: Option<Box<Notices>>,
-    /// Start of the core, also as Unix time in milliseconds. The times of sessions are counted from here.
+    /// Start of the core, also as Unix time in milliseconds. Times of sessions are relative to it.
     begun: Instant,
     begun_at_ms: u64,
 }
 
 impl Executor {
-    /// The executor of core number `core`.
+    /// Makes the executor of core number `core`.
     pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
         let settings = shared.initial.clone();
         let options = &settings.options;
@@ -200,7 +200,7 @@ impl Executor {
         }
     }
 
-    /// Takes the settings that apply from now on, and gives them to all who have copies.
+    /// Sets the settings that apply from now on, also where copies of them exist.
     pub fn set_settings(&mut self, settings: Arc<Settings>) {
         let options = &settings.options;
         let limits = &options.limits;
@@ -223,13 +223,13 @@ impl Executor {
         self.settings = settings;
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     #[inline]
     pub fn begin_turn(&mut self, now: Instant) {
         self.context.now = now;
         self.context.millis = self.clock.at(now);
         self.budget.begin_turn();
-        // In most turns there is nothing that time changes.
+        // In most turns, no deadline of the hub has passed.
         if self.hub.untracked().handle_time(now) {
             self.hub.note_change();
         }
@@ -253,20 +253,20 @@ impl Executor {
         &self.metrics
     }
 
-    /// Whether a refusal is logged now, and how.
+    /// Returns the log line of a refusal, if it is logged now.
     pub fn log_refusal(&self, refusal: Refusal, value: &str) -> Option<Logged> {
         self.shared.refusals.admit(self.context.now, refusal, value)
     }
 
-    /// How long a client of an event stream should wait that is sent away by a drain: until another process listens in the place
-    /// of this one. The same number gives the same result.
+    /// The reconnect delay of an SSE client that a drain disconnects: until another process listens in the place of this one. The
+    /// same number gives the same delay.
     pub fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
         let left = self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         left + part_of(RETURN_SPREAD, number)
     }
 
-    /// Whether more has been published than may gather before it leaves.
+    /// Whether so much has been published that deliveries must be sent.
     #[inline]
     pub fn published_much(&self) -> bool {
         self.published_bytes > self.published_bytes_max
@@ -277,10 +277,10 @@ impl Executor {
         self.metrics().disconnects[why as usize].add(1);
     }
 
-    /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted by request.
+    /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted per request.
     ///
     /// # Errors
-    /// It may not begin.
+    /// A limit is reached.
     pub fn count_connection(&mut self, ip: IpAddr) -> Result<Slot, LimitReached> {
         let (now, source) = (self.context.now, source_of(ip));
         let limits = &self.shared.limits;
@@ -299,10 +299,11 @@ impl Executor {
         table.map_or(Slot::NONE, |connections| connections.hold(source_of(ip), self.context.now))
     }
 
-    /// Counts a connection while it serves a request that a proxy passes on. It isn't a new connection of its client.
+    /// Counts a connection of a trusted proxy for the address of a client, while it serves the client's request. It isn't a new
+    /// connection of the client.
     ///
     /// # Errors
-    /// The client's address has as many as it may.
+    /// The client's address has the maximum number of connections.
     pub(crate) fn hold_forwarded(&mut self, source: u64, slot: &mut Slot) -> Result<(), LimitReached> {
         let Some(connections) = &self.shared.limits.connections else { return Ok(()) };
         if let Err(reached) = connections.check_count(source) {
@@ -313,23 +314,23 @@ impl Executor {
         Ok(())
     }
 
-    /// A connection counts for its address no more.
+    /// Ends the count of a connection for its address.
     pub fn release_connection(&self, slot: &mut Slot) {
         if let Some(connections) = &self.shared.limits.connections {
             connections.release(std::mem::take(slot));
         }
     }
 
-    /// Whether one more session may begin at an address. If so, it counts for the address's rate.
+    /// Checks whether one more session of an address may begin. If so, it counts for the address's rate.
     ///
     /// # Errors
-    /// It may not.
+    /// A limit is reached.
     pub(crate) fn check_address(&self, source: u64) -> Result<(), LimitReached> {
         let Some(sessions) = &self.shared.limits.sessions else { return Ok(()) };
         self.count_limited(sessions.check(source, self.context.now))
     }
 
-    /// Counts a session that is refused at a limit.
+    /// Counts a session that a limit refuses.
     fn count_limited(&self, checked: Result<(), LimitReached>) -> Result<(), LimitReached> {
         if checked.is_err() {
             self.metrics.sessions_limited.add(1);
@@ -337,7 +338,7 @@ impl Executor {
         checked
     }
 
-    /// Bytes beside the sessions, for their limits.
+    /// The size of the limits' state beside the sessions, in bytes.
     pub fn limit_bytes(&self) -> usize {
         let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
         rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
@@ -348,15 +349,15 @@ impl Executor {
         public_id(&self.hub, &self.recovery, &self.context, session)
     }
 
-    /// Changes how publications for a session are written.
+    /// Changes the encoding of a session.
     pub(crate) fn set_encoding(&mut self, session: SessionId, encoding: Encoding) {
         self.hub.set_format(session, encoding.into());
     }
 
-    /// Subscribes a session of this core, as its client asks, if it may.
+    /// Subscribes a session of this core at its client's request, if the client may subscribe.
     ///
     /// # Errors
-    /// If it may not, or a limit is reached.
+    /// The client isn't allowed to subscribe, or a limit is reached.
     pub(crate) fn subscribe(
         &mut self,
         session: SessionId,
@@ -372,10 +373,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Asks whether a client may connect to a namespace, and prepares the rooms that it joins then.
+    /// Decides whether a client may connect to a namespace, and prepares the rooms that it joins then.
     ///
     /// # Errors
-    /// Why not, or that it isn't known yet.
+    /// The connection is refused, or the decision is pending.
     pub(crate) fn authorize_connect(
         &mut self,
         identity: Option<&Identity>,
@@ -386,12 +387,12 @@ impl Executor {
         let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
         let prepared = rooms.filter(|room| room.namespace() == namespace);
         let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));
-        // All of them are prepared at a time.
+        // All rooms are prepared at the same time.
         prepared.fold(Ok(()), Result::and)
     }
 
-    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. Where it isn't known
-    /// yet whether it may, it is subscribed later, and what its client sends waits.
+    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. If the decision is pending,
+    /// the session is subscribed later, and its client's messages wait.
     pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { mut keys, options }: Feeds) {
         let mut refused = None;
         keys.retain(|key| {
@@ -415,7 +416,7 @@ impl Executor {
         }
     }
 
-    /// Continues with what has waited for a decision on a connection: answers to handled messages, and feeds of a first request.
+    /// Continues after a decision on a connection: answers to handled messages, and feeds of a first request.
     pub fn resume_kept(&mut self, conn: ConnId) {
         let answers = self.questions.take_answers(conn);
         if !answers.is_empty() {
@@ -434,7 +435,7 @@ impl Executor {
         }
     }
 
-    /// Hands the deliveries of a session to `each`, in order, up to these limits. They are in flight then, until
+    /// Passes deliveries of a session to `each`, in order, up to these limits. They are then in flight until
     /// [`Hub::handle_sent`].
     #[inline]
     pub fn take(
@@ -464,12 +465,12 @@ impl Executor {
         self.hub.has_pending(session)
     }
 
-    /// Appends all pending deliveries of a session to what leaves for it now.
+    /// Appends all pending deliveries of a session to the bytes that are sent to it now.
     pub(crate) fn take_at_once(&mut self, session: SessionId, out: &mut Vec<u8>) {
         take_at_once(&mut self.hub, session, out);
     }
 
-    /// Takes all pending deliveries of a session, unless they are more than [`AT_ONCE_BYTES_MAX`].
+    /// Takes all pending deliveries of a session, unless they are more than `AT_ONCE_BYTES_MAX`.
     pub fn take_if_few(&mut self, session: SessionId) -> Vec<u8> {
         let mut out = Vec::new();
         if self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX {
@@ -478,7 +479,7 @@ impl Executor {
         out
     }
 
-    /// Sends an event to a socket that can be recovered. Returns whether it is one.
+    /// Sends an event to a socket that can be recovered. Returns `false` for other sessions.
     pub fn send_recoverable(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) -> bool {
         let Some(Owner::Socket(slot)) = self.hub.tag(session).map(Owner::of_tag) else { return false };
         let Some(room) = self.recovery.room_of(slot) else { return false };
@@ -492,7 +493,7 @@ impl Executor {
         self.sids.draw(self.context.core, self.shared.cores, self.shared.initial.options.node_tag)
     }
 
-    /// Reports to the core, from any thread, where the session is that a request on `conn` names.
+    /// Returns a callback that reports the node of a session, which a request on `conn` names, to the core from any thread.
     pub(crate) fn when_located(&self, conn: ConnId) -> Done<Location> {
         let (shared, core) = (self.shared.clone(), self.context.core);
         Done::new(move |location| {
@@ -502,7 +503,8 @@ impl Executor {
         })
     }
 
-    /// The application behind the server has replied to an event. If its client has gone, others still receive what is for them.
+    /// Handles a reply of the application behind the server. If the event's client has disconnected, others still receive their
+    /// messages.
     pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
         let Some(reply) = self.questions.reply(number, reply) else { return };
         for EventEmit { rooms, event, data, .. } in reply.emit {
@@ -513,7 +515,7 @@ impl Executor {
         }
     }
 
-    /// Whether another node of the cluster has drawn an id.
+    /// Whether another node of the cluster has drawn this id.
     pub(crate) fn is_of_other_node(&self, sid: Sid) -> bool {
         self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
     }
@@ -535,7 +537,7 @@ impl Executor {
         &**other.unwrap_or(&self.apps.node)
     }
 
-    /// Calls the application where nobody can be answered at once.
+    /// Calls the application outside of an input, so no client is answered at once.
     pub fn notify_app<R>(
         &mut self,
         scope: HandlerScope<'_>,
@@ -578,7 +580,7 @@ impl Executor {
     }
 }
 
-/// Bytes published after which sessions are sent what they are owed.
+/// The number of published bytes after which pending deliveries are sent.
 fn published_bytes_max(limits: &Limits) -> usize {
     limits.send_buffer_bytes_max / 4
 }
@@ -590,7 +592,7 @@ fn disconnect_for(error: &NotSubscribed) -> Disconnect {
         NotSubscribed::Limit(SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys) => {
             Disconnect::Overloaded
         }
-        // It may be allowed soon: the client reconnects.
+        // The subscription may be allowed soon, so the client reconnects.
         NotSubscribed::Pending => Disconnect::Overloaded,
         NotSubscribed::Denied(denial) if denial.retry => Disconnect::Overloaded,
         NotSubscribed::Denied(_) => Disconnect::NotAllowed,

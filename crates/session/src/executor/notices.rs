@@ -1,7 +1,7 @@
-//! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it began, when its
-//! identity is known; one that ends within that turn isn't reported at all.
+//! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it began,
+//! when its identity is known. A session that ends within that turn isn't reported.
 //!
-//! **Bounds.** One entry per session. What waits is from one turn.
+//! **Bounds.** One entry per session. Sessions wait for at most one turn.
 
 use super::Executor;
 use crate::ports::network_of;
@@ -15,7 +15,7 @@ pub(crate) struct Notices {
     sink: Arc<dyn NoticeSink>,
     /// Sessions that have begun in this turn.
     opened: Vec<SessionId>,
-    /// Sessions that were reported.
+    /// Sessions whose beginning was reported.
     known: HashMap<SessionId, (PublicId, Box<str>)>,
 }
 
@@ -28,14 +28,14 @@ impl Notices {
         self.sink.wants_topics()
     }
 
-    /// A session has begun.
+    /// Notes that a session has begun.
     pub(super) fn opened(&mut self, session: SessionId) {
         self.opened.push(session);
     }
 }
 
 impl Executor {
-    /// A session ends. Its identity is still known.
+    /// Reports the end of a session, whose identity is still known.
     pub(crate) fn report_end(&mut self, session: SessionId) {
         let Some(notices) = &mut self.notices else { return };
         notices.opened.retain(|opened| *opened != session);
@@ -45,19 +45,19 @@ impl Executor {
         }
     }
 
-    /// A session goes on elsewhere: it doesn't end.
+    /// Notes that a session continues on another core or node. Its end isn't reported.
     pub(crate) fn report_departure(&mut self, session: SessionId) {
         if let Some(notices) = &mut self.notices {
             notices.known.remove(&session);
         }
     }
 
-    /// Sessions that have begun and weren't reported yet.
+    /// Takes the sessions whose beginning hasn't been reported.
     pub(crate) fn take_opened(&mut self) -> Vec<SessionId> {
         self.notices.as_mut().map(|notices| std::mem::take(&mut notices.opened)).unwrap_or_default()
     }
 
-    /// Reports a session that has begun, in a namespace.
+    /// Reports the beginning of a session in a namespace.
     pub(crate) fn report_begin(&mut self, session: SessionId, protocol: &'static str, namespace: &str) {
         let id = self.public_id(session);
         let address = self.hub.source(session).map(|(source, _)| network_of(source));

@@ -1,4 +1,4 @@
-//! What operators see.
+//! Information for operators.
 
 use super::Executor;
 use crate::ports::SessionDetails;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use stentor_hub::SessionId;
 
 impl Executor {
-    /// What is known of a session, for operators.
+    /// Details of a session, for operators.
     pub(crate) fn details(&self, session: SessionId) -> SessionDetails {
         let (user, info) = self.who_is(session);
         let source = self.hub.source(session);
@@ -20,7 +20,7 @@ impl Executor {
         }
     }
 
-    /// Records how long the sampled deliveries took that are with the kernel now. `clock` returns the time.
+    /// Records the latencies of sampled deliveries that the kernel has accepted.
     #[inline]
     pub fn record_latencies(&mut self, clock: fn() -> Instant) {
         if self.hub.has_sampled() {
@@ -30,7 +30,7 @@ impl Executor {
 
     #[inline(never)]
     fn record_sampled(&mut self, now: Instant) {
-        // A virtual clock may be ahead.
+        // A virtual clock may be ahead of the real one.
         let now = self.context.now.max(now);
         for taken_at in self.hub.untracked().drain_sampled() {
             self.metrics.record_delivery(now.saturating_duration_since(taken_at));

@@ -1,9 +1,9 @@
-//! Socket.IO sockets that can be recovered: those of connected clients, and those whose client is disconnected, for a
-//! while.
+//! Socket.IO sockets that can be recovered: sockets of connected clients, and for a limited time suspended sockets, whose clients
+//! are disconnected.
 //!
-//! The hub keeps the rooms of a suspended session, and its log has what is published meanwhile. **Bounds:**
-//! `sessions_max` and `age_max` of [`Recovery`](crate::options::Recovery). Above them, a socket ends at once. While memory is short, suspended
-//! sockets end before any other holder.
+//! The hub keeps the rooms of a suspended session, and its log has the messages published in the meantime. **Bounds:**
+//! `sessions_max` and `age_max` of [`Recovery`](crate::options::Recovery). Above them, a socket ends at once. While memory is
+//! short, suspended sockets end before any other holder.
 //!
 //! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
 //! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
@@ -31,8 +31,8 @@ impl Executor {
         self.recovery.remove(slot);
     }
 
-    /// Keeps the socket of a disconnected client for a while. Returns whether it is kept; if not, its session is to be
-    /// closed.
+    /// Keeps the socket of a disconnected client for a limited time. Returns `false` if it isn't kept, and the caller must close
+    /// its session.
     pub(crate) fn suspend(&mut self, slot: usize, session: SessionId) -> bool {
         let Some(limits) = self.options().engine.recovery else { return false };
         let has_room = self.recovery.suspended() < limits.sessions_max;
@@ -44,8 +44,8 @@ impl Executor {
         false
     }
 
-    /// Takes over a socket that is still another client's: the application sees that its session has ended, and the
-    /// other client ends after this.
+    /// Takes over a socket that still belongs to another client. The application is notified that its session has ended, and the
+    /// other client ends afterwards.
     fn take_over(&mut self, slot: usize, client: ClientId) {
         let Some(before) = self.recovery.client_of(slot).filter(|before| *before != client) else { return };
         let Some((session, pid)) = self.recovery.get(slot).map(|socket| (socket.session, socket.pid)) else {
@@ -61,8 +61,8 @@ impl Executor {
         self.end_client(before, End::TakenOver(pid));
     }
 
-    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `encoding`. It must be
-    /// the same user's. Returns its slot and session.
+    /// Finds the socket whose `pid` the client presents, and schedules the messages that it missed after `offset`, in `encoding`.
+    /// The socket must belong to the same user. Returns its slot and session.
     pub(crate) fn recover(
         &mut self,
         client: ClientId,

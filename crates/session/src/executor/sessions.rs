@@ -1,4 +1,4 @@
-//! How sessions begin and end.
+//! Opens and closes sessions.
 
 use super::Executor;
 use crate::encode::Encoding;
@@ -14,7 +14,7 @@ impl Executor {
         session
     }
 
-    /// How the messages of a session are written.
+    /// The encoding of a session.
     #[inline]
     pub fn encoding_of(&self, session: SessionId) -> Option<Encoding> {
         self.hub.format(session).map(Encoding::from)
@@ -26,7 +26,7 @@ impl Executor {
         self.recovery.owner(self.hub.tag(session)?)
     }
 
-    /// Runs `handle`, which handles input of a connection. The connection waits for the questions that come up meanwhile.
+    /// Runs `handle`, which handles input of a connection. The connection waits for the questions that `handle` causes.
     #[inline]
     pub fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
         self.questions.set_asker(Some(conn));
@@ -35,9 +35,9 @@ impl Executor {
         result
     }
 
-    /// Counts a session of an address, which has begun.
+    /// Counts a new session for its address.
     pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
-        // Full seconds of the clock, not of the core's life, so that the sum in `details` is the second that it was.
+        // Full seconds of the clock, not of the core's age, so that the sum in `details` is the exact second.
         let alive_ms = self.context.now.saturating_duration_since(self.begun).as_millis();
         let opened_at = (u128::from(self.begun_at_ms % 1_000) + alive_ms) / 1_000;
         self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));

@@ -1,13 +1,13 @@
-//! What addresses, or users, hold: a table of fixed size that all cores share.
+//! Counts of connections and sessions by address or user: a table of fixed size that all cores share.
 //!
-//! An entry counts what one key holds, and has the bucket of its rate. A key has one of the eight entries of its bucket. An entry is
-//! free as soon as its key holds nothing and its rate has recovered, so the table is full only for those whose bucket has
-//! eight other keys that hold something. Such a key isn't counted (`stentor_limit_table_full_total`): it takes connections from very
-//! many addresses to get there, and those have no limit by address anyway; `limits.connections_max` bounds them.
-//! Which keys share a bucket depends on the node's seed, so nobody can choose to.
+//! An entry has the count of one key, and the token bucket of its rate. A key can use one of the eight entries of its bucket. An
+//! entry is free as soon as its count is 0 and its rate has recovered. So the table is full only for keys whose bucket has eight
+//! other keys in use. Such a key isn't counted (`stentor_limit_table_full_total`): this takes connections from very many
+//! addresses, against which limits by address don't help anyway; `limits.connections_max` bounds them. The node's seed determines
+//! which keys share a bucket, so clients can't choose to.
 //!
-//! Cores change entries by compare-and-swap: once when a connection or session begins, and once when it ends. No lock, and
-//! nothing for a message. Two cores that count the same key at the same moment can exceed its maximum by one each.
+//! Cores change entries by compare-and-swap: once when a connection or session begins, and once when it ends. There is no lock,
+//! and no cost per message. Two cores that count the same key at the same moment can exceed its maximum by one each.
 
 use super::{LimitReached, Rate};
 use crate::ledger::{Charge, Class, Ledger};
@@ -22,7 +22,7 @@ const WAYS: usize = 8;
 /// Time to retry after when a count, not a rate, has reached its maximum.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A key that holds one more: to be given back to [`Counts::release`] of the same table.
+/// A counted connection or session, to be returned to `Counts::release` of the same table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(Option<NonZeroU32>);
 
@@ -31,42 +31,42 @@ impl Slot {
     pub const NONE: Self = Self(None);
 }
 
-/// What a table's keys may hold, and how the limits are called.
+/// The limits of a table's keys, and their names in the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Maximum {
-    /// How many, and the key in the configuration. Zero: any number.
+    /// Maximum count, and its key in the configuration. With zero, there is no limit.
     pub count: (u32, &'static str),
-    /// How many a second. Zero: any number.
+    /// Maximum rate per second, and its key in the configuration. With zero, there is no limit.
     pub(crate) per_second: (u32, &'static str),
 }
 
 #[derive(Default)]
 struct Entry {
-    /// The key's tag above, how many it holds below. No tag: never used.
+    /// The key's tag in the high bits, its count in the low bits. An entry without a tag was never used.
     state: AtomicU64,
-    /// When the bucket of its rate is full, in nanoseconds since the table was first used.
+    /// The time at which the token bucket of the rate is full, in nanoseconds since the first use of the table.
     full_at: AtomicU64,
 }
 
 const COUNT: u64 = u32::MAX as u64;
 
-/// The table.
+/// A table of counts.
 pub struct Counts {
     entries: Box<[Entry]>,
     seed: [u64; 2],
-    /// When it was first used.
+    /// The time of the first use.
     begun: OnceLock<Instant>,
-    /// A reload changes them.
+    /// Maximum count of a key. A reload changes it, and the rate.
     count_max: AtomicU32,
     per_second: AtomicU32,
-    /// The keys of both in the configuration.
+    /// The keys of both limits in the configuration.
     names: [&'static str; 2],
     overflows: AtomicU64,
     _charge: Charge,
 }
 
 impl Counts {
-    /// For about so many keys.
+    /// Makes a table for about `keys_max` keys.
     pub fn new(keys_max: usize, maximum: Maximum, seed: [u64; 2], ledger: Arc<Ledger>) -> Self {
         let entries = keys_max.next_multiple_of(WAYS).max(WAYS);
         let charge = Charge::of(ledger, Class::Connections, entries * size_of::<Entry>());
@@ -82,13 +82,13 @@ impl Counts {
         }
     }
 
-    /// Changes what keys may hold, and how many may come. What they hold already stays.
+    /// Changes the maximum count and rate. Existing counts stay.
     pub(crate) fn configure(&self, count_max: u32, per_second: u32) {
         self.count_max.store(count_max, Ordering::Relaxed);
         self.per_second.store(per_second, Ordering::Relaxed);
     }
 
-    /// How often there was no entry for a key.
+    /// The number of times that a key found no free entry.
     pub(crate) fn overflows(&self) -> u64 {
         self.overflows.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl Counts {
         u64::try_from(now.saturating_duration_since(begun).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The key's bucket, as the index of its first entry, and its tag.
+    /// The index of the first entry of the key's bucket, and the key's tag.
     fn place(&self, key: impl Hash) -> (usize, u64) {
         let mut hasher = DefaultHasher::new();
         (self.seed, key).hash(&mut hasher);
@@ -111,7 +111,7 @@ impl Counts {
         (first..first + WAYS).find(|at| self.entries[*at].state.load(Ordering::Relaxed) & !COUNT == tag)
     }
 
-    /// The key's entry, with `more` added to what it holds. `None`: there is none, and none is free.
+    /// Adds `more` to the key's count, and returns the index of its entry. `None` if the key has no entry and none is free.
     fn enter(&self, (first, tag): (usize, u64), more: u64, now: u64) -> Option<usize> {
         // Each failure means that another core has changed the entry.
         for _ in 0..WAYS * 4 {
@@ -136,10 +136,10 @@ impl Counts {
         None
     }
 
-    /// Whether a key may hold one more.
+    /// Checks whether the count of a key is below the maximum.
     ///
     /// # Errors
-    /// It may not.
+    /// The key has reached a limit.
     pub(crate) fn check_count(&self, key: impl Hash) -> Result<(), LimitReached> {
         let max = self.count_max.load(Ordering::Relaxed);
         if max == 0 {
@@ -153,10 +153,10 @@ impl Counts {
         Err(LimitReached { key: self.names[0], retry_after: RETRY_AFTER })
     }
 
-    /// Whether a key may have one more now. If so, it counts for its rate; it isn't held yet.
+    /// Checks whether a key may add one now. If so, the rate counts it; the count doesn't change yet.
     ///
     /// # Errors
-    /// It may not.
+    /// The key has reached a limit.
     pub fn check(&self, key: impl Hash + Copy, now: Instant) -> Result<(), LimitReached> {
         self.check_count(key)?;
         let rate = Rate::new(self.per_second.load(Ordering::Relaxed), Duration::from_secs(1));
@@ -166,7 +166,7 @@ impl Counts {
             .map_err(|retry_after| LimitReached { key: self.names[1], retry_after })
     }
 
-    /// A key holds one more.
+    /// Adds one to a key's count.
     pub fn hold(&self, key: impl Hash, now: Instant) -> Slot {
         let entered = self.enter(self.place(key), 1, self.nanoseconds(now));
         if entered.is_none() {
@@ -175,7 +175,7 @@ impl Counts {
         Slot(entered.and_then(|at| NonZeroU32::new(at as u32 + 1)))
     }
 
-    /// A key holds one less.
+    /// Subtracts one from a key's count.
     pub fn release(&self, slot: Slot) {
         if let Slot(Some(slot)) = slot {
             self.entries[slot.get() as usize - 1].state.fetch_sub(1, Ordering::Relaxed);
@@ -183,10 +183,10 @@ impl Counts {
     }
 }
 
-/// Takes one out of a bucket that cores share.
+/// Takes one token out of a bucket that cores share.
 ///
 /// # Errors
-/// After how long one may be taken.
+/// The time after which a token is available.
 pub(crate) fn take(rate: Rate, full_at: &AtomicU64, now: u64) -> Result<(), Duration> {
     loop {
         let before = full_at.load(Ordering::Relaxed);
@@ -255,7 +255,7 @@ mod tests {
     fn many_addresses_leave_no_trace_and_those_that_stay_are_counted() {
         let (counts, now) = counts(8_192, 2, 1_000);
         let held: Vec<_> = (0..200_u64).map(|key| counts.hold(key, now)).collect();
-        // Many more than there are entries, in ten seconds.
+        // Many more keys than there are entries, in ten seconds.
         for key in 1_000..101_000_u64 {
             let at = now + Duration::from_micros(100 * (key - 1_000));
             let _ = counts.check(key, at);

@@ -1,10 +1,10 @@
-//! Limits of what one address, user or session may take, so that one doesn't take it from others. Off by default: a proxy in
-//! front that isn't trusted makes all of its clients one address.
+//! Limits of one address, user or session, which protect the others. They are off by default, because all clients behind a proxy
+//! that isn't trusted have one address.
 //!
-//! - [`counts`]: what addresses and users hold, for all cores together: [`crate::shared::limits`] has the tables, and
-//!   [`crate::executor::holds`] what each session holds in them.
-//! - [`rates`]: what the sessions of a core send.
-//! - [`rate`]: how a rate is measured.
+//! - `counts`: connections and sessions of addresses and users, for all cores together. `shared::limits` has the
+//!   tables, and `executor::holds` the entries of each session.
+//! - `rates`: messages of a core's sessions.
+//! - `rate`: measures a rate.
 
 pub(crate) mod counts;
 mod options;
@@ -21,17 +21,17 @@ use std::time::Duration;
 /// The code of a [`Denial`] for a limit.
 pub(crate) const TOO_MANY_REQUESTS: &str = "too_many_requests";
 
-/// The error for a client that sends more than it may.
+/// The error for a client that exceeds a rate.
 pub(crate) fn rate_reached(key: &str) -> Denial {
     Denial { retry: true, ..Denial::new(TOO_MANY_REQUESTS, format!("too many requests ({key})")) }
 }
 
-/// A limit is reached.
+/// A limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReached {
-    /// Which one: its key in the configuration.
+    /// The limit's key in the configuration.
     pub key: &'static str,
-    /// After this time, it may not be reached any more.
+    /// Time after which a retry may succeed.
     pub(crate) retry_after: Duration,
 }
 

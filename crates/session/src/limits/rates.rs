@@ -1,4 +1,4 @@
-//! What the sessions of a core send: eight bytes beside a session for each limit that is on.
+//! Rates of a core's sessions: eight bytes per session for each limit that is on.
 
 use super::{LimitPolicy, Rate, SessionLimits};
 use crate::model::SessionId;
@@ -14,10 +14,10 @@ pub struct SessionRates {
     bytes: Option<Buckets>,
 }
 
-/// What is counted.
+/// An input that counts towards limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// A message or event of so many bytes.
+    /// A message or event with this number of bytes.
     Message(usize),
     /// A publication.
     Publication,
@@ -25,7 +25,7 @@ pub enum Counted {
 
 struct Buckets {
     rate: Rate,
-    /// When the bucket of a session is full, by the session's index.
+    /// The time at which the bucket of a session is full, by the session's index.
     full_at: Chunks<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Buckets {
         self.full_at.get_mut(index_of(session))
     }
 
-    /// A bucket after so much more.
+    /// The bucket of a session after taking `amount`. `None` if the amount isn't available.
     fn after(&mut self, session: SessionId, now: u64, amount: usize) -> Option<u64> {
         let rate = self.rate;
         rate.take(*self.get(session)?, now, amount as u64).ok()
@@ -62,7 +62,7 @@ impl SessionRates {
         })
     }
 
-    /// Changes the limits. A session keeps what it has sent of each that there was before.
+    /// Changes the limits. The buckets of limits that existed before stay.
     pub(crate) fn configure(&mut self, limits: &SessionLimits) {
         self.policy = limits.policy;
         let all = [&self.messages, &self.publications, &self.bytes];
@@ -83,7 +83,7 @@ impl SessionRates {
         }
     }
 
-    /// A session begins: its buckets are full.
+    /// Fills the buckets of a new session.
     pub fn open(&mut self, session: SessionId) {
         let index = index_of(session);
         for buckets in [&mut self.messages, &mut self.publications, &mut self.bytes].into_iter().flatten() {
@@ -100,8 +100,8 @@ impl SessionRates {
         all.into_iter().flatten().map(|buckets| buckets.full_at.len() * size_of::<u64>()).sum()
     }
 
-    /// The key of the limit that a session has reached with this, which doesn't count then; else it does. Returns what
-    /// [`SessionRates::undo`] needs.
+    /// Counts an input of a session. If it exceeds a limit, it isn't counted, and the limit's key is returned; otherwise the
+    /// state that [`SessionRates::undo`] needs.
     pub fn count(
         &mut self,
         session: SessionId,
@@ -135,7 +135,7 @@ impl SessionRates {
         Ok(undo)
     }
 
-    /// The message that was counted last will be handled, and counted, again.
+    /// Undoes the last count, because the message will be handled and counted again.
     pub(crate) fn undo(&mut self, session: SessionId, undo: Undo) {
         let [first, second] = undo.before;
         for (buckets, before) in [(&mut self.messages, first), (&mut self.bytes, second)] {
@@ -146,7 +146,7 @@ impl SessionRates {
     }
 }
 
-/// The buckets before something was counted.
+/// The buckets before a count.
 #[derive(Clone, Copy, Debug)]
 pub struct Undo {
     before: [u64; 2],
@@ -179,7 +179,7 @@ mod tests {
         for _ in 0..9 {
             rates.count(one, Counted::Message(50), now).unwrap();
         }
-        // Refused for its size, it doesn't count as a message.
+        // A message refused for its size doesn't count as a message.
         let key = reached(rates.count(one, Counted::Message(551), now));
         assert_eq!(key, "session_limits.bytes_per_second");
         let undo = rates.count(one, Counted::Message(550), now).unwrap();
@@ -189,7 +189,7 @@ mod tests {
         rates.count(one, Counted::Message(550), now).unwrap();
         let key = reached(rates.count(one, Counted::Message(0), now));
         assert_eq!(key, "session_limits.messages_per_second");
-        // Another session, and the next one in the same place.
+        // Another session, and the next one with the same index.
         rates.count(other, Counted::Message(1_000), now).unwrap();
         rates.open(one);
         rates.count(one, Counted::Message(1_000), now).unwrap();
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(sent(&mut rates, Counted::Message(1)), 2);
         let more = SessionLimits { messages_per_second: 4, publications_per_second: 3, ..limits };
         rates.configure(&more);
-        // One second's worth was sent.
+        // The amount of one second was sent.
         assert_eq!(sent(&mut rates, Counted::Message(1)), 0);
         assert_eq!(sent(&mut rates, Counted::Publication), 3);
         rates.configure(&SessionLimits { burst: Duration::from_secs(2), policy: LimitPolicy::Close, ..more });

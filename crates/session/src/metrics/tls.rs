@@ -1,4 +1,4 @@
-//! Figures of TLS.
+//! Metrics of TLS.
 
 use super::{CoreMetrics, Figure, Seconds};
 use crate::ports::{Histogram, HistogramSample, Metric, MetricKind};
@@ -9,16 +9,16 @@ use std::time::Duration;
 const HANDSHAKE_SECONDS: [f64; Seconds::BOUNDS] =
     [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 
-/// Why a handshake was not completed.
+/// The reason why a handshake was not completed.
 #[derive(Clone, Copy, Debug)]
 pub enum HandshakeFailure {
     /// The client broke the protocol, or offers nothing that the server accepts.
     Protocol,
-    /// It took longer than `limits.tls_handshake_timeout`.
+    /// The handshake took longer than `limits.tls_handshake_timeout`.
     Timeout,
     /// The client spoke HTTP without TLS.
     PlainHttp,
-    /// It was the oldest one when `limits.tls_handshakes_max` was reached.
+    /// The handshake was the oldest one when `limits.tls_handshakes_max` was reached.
     Evicted,
     /// The connection ended.
     Disconnected,
@@ -37,7 +37,7 @@ impl HandshakeFailure {
 /// Handshakes of one core.
 #[derive(Default)]
 pub struct Handshakes {
-    /// By version 1.3, and by whether the session was resumed.
+    /// Completed handshakes: first index 1 for TLS 1.3, second index 1 for resumed sessions.
     completed: [[Figure; 2]; 2],
     failed: [Figure; HandshakeFailure::ALL.len()],
     seconds: Seconds,
@@ -88,7 +88,7 @@ pub(super) fn collect(cores: &[Arc<CoreMetrics>]) -> [Metric; 2] {
     ]
 }
 
-/// How long handshakes took, by core.
+/// Durations of handshakes, by core.
 pub(super) fn histogram(cores: &[Arc<CoreMetrics>]) -> Histogram {
     let samples = cores.iter().enumerate().map(|(core, figures)| {
         let seconds = &figures.tls.seconds;

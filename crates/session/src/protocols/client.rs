@@ -6,9 +6,9 @@
 //!                                               └─► a WebSocket
 //! ```
 //!
-//! **Invariants.** A client ends once: its sessions at once, then the connection that carries it is told; a client
-//! that comes later is told for a while. `queue` holds records only until the next flush while a WebSocket carries the
-//! client.
+//! **Invariants.** A client ends once: its sessions end at once, and then the connection that carries it is notified. A client
+//! that returns later is notified for a limited time. While a WebSocket carries the client, `queue` holds records only until the
+//! next flush.
 
 use crate::app::{Message, Sent};
 use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
@@ -17,19 +17,19 @@ use crate::ledger::{Held, Holding};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, Disconnect, Frame, SessionId, TimerId};
 
-/// Bytes of publications in one answer to a poll, unless one is larger by itself.
+/// Maximum number of bytes of publications in one answer to a poll, unless a single one is larger.
 pub(crate) const POLL_BYTES_MAX: usize = 1 << 20;
-/// Publications in one answer to a poll.
+/// Maximum number of publications in one answer to a poll.
 pub(crate) const POLL_FRAMES_MAX: usize = 1_024;
 
 /// The connection that carries a client's packets now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveTransport {
-    /// None: a poll is awaited.
+    /// No connection. The next poll is awaited.
     None,
-    /// The answer to a request that waits.
+    /// The answer to a waiting request.
     Poll(ConnId),
-    /// An answer that goes on.
+    /// A streaming answer.
     Stream(ConnId),
     /// A WebSocket.
     WebSocket(ConnId),
@@ -46,18 +46,18 @@ impl ActiveTransport {
     }
 }
 
-/// How an input continues after a message or packet, or after all that was handled of it.
+/// The continuation of an input after a message or packet, or after all that was handled of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The next message is handled.
+    /// Handles the next message.
     Continue,
-    /// Nothing that follows is handled.
+    /// Drops the rest of the input.
     Stop,
     /// The client moves to another core, where this packet is handled again.
     Migrate(CoreId),
-    /// The rest waits; the packet is handled again when it is known whether the client may do what it asks for.
+    /// Keeps the rest. The packet is handled again when the decision about it arrives.
     Wait,
-    /// The rest waits for the next turn.
+    /// Keeps the rest for the next turn.
     Yield,
 }
 
@@ -67,19 +67,20 @@ impl Flow {
     }
 }
 
-/// What the core knows of the connection that carries a client, when a timeout is handled.
+/// The status of the connection that carries a client, for a timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransportStatus {
-    /// The kernel has taken bytes since the last look.
+    /// `true` if the kernel has accepted bytes since the last check.
     pub progressed: bool,
-    /// Something is in flight.
+    /// `true` while bytes are in flight.
     pub in_flight: bool,
-    /// The server has paused reading, so it can't see what the client sends.
+    /// `true` if the server has paused reading, so it can't see the client's input.
     pub paused_by_server: bool,
 }
 
 impl TransportStatus {
-    /// When a response that is sent must have ended or made progress; `None`: it has made none until now. Slow is not dead.
+    /// The deadline for the end or the next progress of a response. `None` if it hasn't made progress until now. A slow client
+    /// isn't closed.
     pub fn idle_deadline(self, ex: &Executor) -> Option<Millis> {
         let is_alive = !self.in_flight || self.progressed;
         is_alive.then(|| ex.millis().after(ex.options().limits.idle_timeout))
@@ -95,29 +96,29 @@ pub struct ClientTimer {
     pub at: Millis,
 }
 
-/// The state that all clients have.
+/// The common state of clients.
 pub struct ClientState {
     /// The id that the client knows.
     pub sid: Sid,
-    /// Set by the table.
+    /// The handle, which the table sets.
     pub id: ClientId,
     /// The connection that carries the client.
     pub transport: ActiveTransport,
     /// Packets or messages that wait to be sent, as the encoding of the client's sessions writes them.
     pub queue: Vec<u8>,
-    /// A number for the address of its first connection.
+    /// A number for the address of the client's first connection.
     pub source: u64,
-    /// When something was last received.
+    /// The time of the last input.
     pub(crate) alive_at: Millis,
-    /// When the next heartbeat, the answer to the last one, or the next request is due.
+    /// The deadline for the next heartbeat, the answer to the last one, or the next request.
     pub(crate) due_at: Millis,
-    /// It has ended, but for the next request, which is answered with the end.
+    /// `true` if the client has ended. The next request is answered with the end.
     pub ended: bool,
-    /// It has ended, and nobody finds it any more.
+    /// `true` if the client has ended and was removed from the index.
     pub removed: bool,
-    /// The client has ended and may reconnect at once.
+    /// `true` if the client has ended and may reconnect at once.
     pub(crate) may_reconnect: bool,
-    /// Memory held besides the client itself.
+    /// Charge for the memory that the client holds besides its fixed size.
     pub holding: Holding,
     /// The timer that is set.
     pub timer: Option<ClientTimer>,
@@ -147,7 +148,7 @@ impl ClientState {
         }
     }
 
-    /// The client ends, for this reason. Returns whether it hadn't ended before.
+    /// Marks the client as ended, for this reason. Returns `false` if it had ended before.
     pub(crate) fn begin_end(&mut self, ex: &Executor, end: End) -> bool {
         if self.ended {
             return false;
@@ -160,7 +161,7 @@ impl ClientState {
         true
     }
 
-    /// Bytes held besides the client, by [`crate::ledger::HOLDING_CLASSES`].
+    /// Bytes that the client holds besides its fixed size, by [`crate::ledger::HOLDING_CLASSES`].
     pub fn held(&self, attachments: usize) -> Held {
         [0, 0, 0, attachments, 0, self.queue.capacity()]
     }
@@ -170,9 +171,9 @@ impl ClientState {
 pub trait Client {
     /// The part of the state that all clients have.
     fn state(&self) -> &ClientState;
-    /// The same, to change it.
+    /// The common state, to be changed.
     fn state_mut(&mut self) -> &mut ClientState;
-    /// The same, of a client that is removed.
+    /// The common state of a client that is removed.
     fn into_state(self) -> ClientState
     where
         Self: Sized;
@@ -188,7 +189,7 @@ pub trait Client {
     /// Calls `each` with each session of the client.
     fn each_session(&self, each: &mut dyn FnMut(SessionId));
 
-    /// The service by which the client came in.
+    /// The service through which the client connected.
     fn service(&self) -> Service {
         Service::default()
     }
@@ -201,12 +202,12 @@ pub trait Client {
         Some("/")
     }
 
-    /// The id by which the client knows a session, if that isn't its public id.
+    /// The id that the client uses for a session, if it differs from the public id.
     fn id_of(&self, _session: SessionId) -> Option<String> {
         None
     }
 
-    /// Bytes of a packet with missing attachments.
+    /// Size of a packet with missing attachments.
     fn attachment_bytes(&self) -> usize {
         0
     }
@@ -216,10 +217,10 @@ pub trait Client {
         None
     }
 
-    /// Sets the close code and the reason, if the client's protocol has a place for them.
+    /// Sets the close code and the reason, if the client's protocol has them.
     fn set_closed(&mut self, _code: u16, _reason: &str) {}
 
-    /// Handles a message on a WebSocket that carries the client, or wants to. Answers are appended to `out`.
+    /// Handles a message on a WebSocket that carries the client, or will carry it. Answers are appended to `out`.
     fn handle_frame(
         &mut self,
         ex: &mut Executor,
@@ -228,21 +229,21 @@ pub trait Client {
         out: &mut Vec<u8>,
     ) -> Flow;
 
-    /// The time at which something is due.
+    /// The time of the next timeout.
     fn poll_timeout(&self) -> Millis;
 
-    /// Whether something is due before the timer fires.
+    /// Whether a timeout is due before the timer fires.
     fn is_due_earlier(&self) -> bool {
         self.state().timer.is_none_or(|timer| self.poll_timeout().is_before(timer.at))
     }
 
-    /// Handles everything that is due.
+    /// Handles all timeouts that are due.
     fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus);
 
-    /// Drops the state that the client has for a connection that has ended and doesn't carry it.
+    /// Drops the client's state for a connection that has ended and doesn't carry it.
     fn forget_connection(&mut self, _conn: ConnId) {}
 
-    /// A connection that names the client has ended; `unsent`: with something that the kernel hasn't taken.
+    /// Handles the end of a connection that names the client. `unsent`: the kernel hasn't accepted all bytes.
     fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, unsent: bool) {
         self.forget_connection(conn);
         let is_carrier = self.state().transport.conn() == Some(conn);
@@ -254,7 +255,7 @@ pub trait Client {
         }
     }
 
-    /// The response that carried the client is whole.
+    /// Handles the end of the response that carried the client.
     fn handle_response_end(&mut self, _ex: &mut Executor) {
         self.state_mut().transport = ActiveTransport::None;
     }
@@ -265,17 +266,17 @@ pub trait Client {
     /// Keeps encoded messages until they can be sent.
     fn keep(&mut self, ex: &mut Executor, encoded: &[u8]);
 
-    /// Ends the client if too much waits for it after a flush. `is_in_flight`: its connection sends.
+    /// Ends the client if its queue is too large after a flush. `is_in_flight`: a send is in flight on its connection.
     fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool);
 
-    /// Handles that the kernel has taken all that was sent. Returns whether more waits.
+    /// Handles that the kernel has accepted all sent bytes. Returns whether more bytes wait.
     fn handle_sent(&mut self, ex: &mut Executor) -> bool {
         let mut has_more = !self.state().queue.is_empty();
         self.each_session(&mut |session| has_more |= ex.hub.handle_sent(session));
         has_more
     }
 
-    /// Moves what waits for the client, and the deliveries of its sessions, into `frames`.
+    /// Moves the client's queue, and the deliveries of its sessions, into `frames`.
     fn take_frames(&mut self, ex: &mut Executor, frames: &mut Vec<Frame>) {
         if !self.state().queue.is_empty() {
             frames.push(Frame::owned(self.take_queue()));
@@ -299,12 +300,12 @@ pub trait Client {
     /// Ends the client: first its sessions, then the connection that carries it.
     fn end(&mut self, ex: &mut Executor, end: End);
 
-    /// Ends one session for a reason of ours.
+    /// Ends one session for one of the server's reasons.
     fn end_session(&mut self, ex: &mut Executor, _session: SessionId, why: Disconnect) {
         self.end(ex, End::Because(why));
     }
 
-    /// Ends the client and its connection because the application wants it so.
+    /// Ends the client and its connection for the application.
     fn close(&mut self, ex: &mut Executor) {
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
     }
@@ -323,8 +324,8 @@ pub trait Client {
         self.state_mut().holding.set(&ex.shared.ledger, held)
     }
 
-    /// Charges the memory that the client holds now, after its own input. Ends it if it grows to more than a small input
-    /// while memory is short.
+    /// Charges the memory that the client holds now, after its own input. Ends the client if its memory grows to more than a
+    /// small input while memory is short.
     fn weigh(&mut self, ex: &mut Executor) {
         let grown = self.charge(ex);
         let state = self.state();

@@ -23,7 +23,7 @@ impl<C: Client> ClientTable<C> {
         Self { slots: slab::Slab::new(), by_sid: HashMap::default(), serial: 0, kind }
     }
 
-    /// Adds a client, which gets its handle.
+    /// Adds a client and sets its handle.
     pub fn insert(&mut self, mut client: C) -> &mut C {
         self.serial = self.serial.wrapping_add(1);
         let entry = self.slots.vacant_entry();
@@ -74,7 +74,7 @@ impl<C: Client> ClientTable<C> {
         self.slots.len()
     }
 
-    /// The size of all clients, each with `more` bytes besides.
+    /// The total size of the clients, each with `more` additional bytes.
     pub fn bytes(&self, more: usize) -> usize {
         self.slots.capacity() * (size_of::<Slot<C>>() + more)
             + self.by_sid.capacity() * size_of::<(Sid, ClientId)>()

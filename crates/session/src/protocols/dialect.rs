@@ -95,7 +95,7 @@ pub(crate) trait Dialect {
     }
 }
 
-/// The application's messages as they are.
+/// The application's messages without framing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain;
 
@@ -186,16 +186,16 @@ dialects!(define_dialects);
 #[derive(Clone, Copy, Debug)]
 pub struct SocketProfile {
     pub(crate) dialect: AnyDialect,
-    /// The server accepts no message.
+    /// `true` if the client may send no messages.
     pub push_only: bool,
     /// The service by which the client connected.
     pub service: Service,
 }
 
-/// What a connection carries that has become a WebSocket.
+/// The content of a connection after its upgrade to a WebSocket.
 #[derive(Debug)]
 pub struct Upgraded {
-    /// The client whose packets it carries, or wants to; otherwise it has a session of its own.
+    /// The client whose packets the connection carries, or will carry. `None` if it has a session of its own.
     pub(crate) client: Option<ClientId>,
     pub(crate) profile: SocketProfile,
     /// How the messages of its own session are written.

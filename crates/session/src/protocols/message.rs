@@ -1,4 +1,4 @@
-//! What the application is told of a plain session, and its messages on their way there.
+//! Calls the application for plain sessions, and passes their messages to it.
 
 use super::client::Flow;
 use crate::app::{HandlerScope, Message};
@@ -8,7 +8,7 @@ use crate::identity::Service;
 use crate::model::SessionId;
 use stentor_wire::http1::Request;
 
-/// The scope of what concerns a plain session.
+/// The scope of a call about a plain session.
 #[inline]
 pub(crate) fn scope_of<'a>(
     session: SessionId,
@@ -19,7 +19,7 @@ pub(crate) fn scope_of<'a>(
     HandlerScope { session: Some(session), encoding, service, request, ..HandlerScope::default() }
 }
 
-/// The session has begun.
+/// Notifies the application that the session has begun.
 pub(super) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>) {
     if let Some(session) = scope.session {
         ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, scope.encoding.envelope()));
@@ -41,7 +41,7 @@ pub(crate) fn deliver(
     after_handler(ex, asked, session)
 }
 
-/// What happens after the application has handled a message of a session; `asked`: how many actions there were before.
+/// The continuation after the application has handled a message of a session. `asked` is the number of earlier effects.
 #[inline]
 pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Flow {
     if ex.questions.settle() {

@@ -1,9 +1,9 @@
 //! The protocols, one machine each. A machine owns the state of one connection or client and is driven from outside:
 //!
-//! - `handle_*` takes what has happened: bytes, a request, a message, a command, or that `poll_timeout` is over.
-//! - Answers to the input are appended to `out`. What needs an answer at once is a call to the
-//!   [`Executor`](crate::executor::Executor), and what concerns others is an [`Effect`](crate::executor::Effect).
-//! - `poll_timeout` says when `handle_timeout` is due, if nothing else happens.
+//! - `handle_*` receives an event: bytes, a request, a message, a command, or the end of `poll_timeout`.
+//! - Answers to the input are appended to `out`. Requests that need an answer at once are calls of the
+//!   [`Executor`](crate::executor::Executor); an action on another machine is an [`Effect`](crate::executor::Effect).
+//! - `poll_timeout` is the time at which `handle_timeout` is due, if no other event occurs before.
 //!
 //! No file here names the core, the driver or the hub, so that each protocol is tested on a virtual clock without a
 //! socket. Modules use only those above them in this list:

@@ -1,17 +1,17 @@
-//! What a client asks for in the query of its first request: feeds, their options, and the form of messages.
+//! The query of a client's first request: feeds, their options, and the form of messages.
 
 use crate::executor::Feeds;
 use crate::model::{Key, KeyRule};
 use crate::subscribe_options::{OptionsError, RequestedOptions};
 use stentor_wire::http1;
 
-/// What a query asks for.
+/// The options in a query.
 #[derive(Default)]
 pub(crate) struct ConnectQuery {
     keys: Vec<Key>,
-    /// Bodies only.
+    /// `true` for raw mode.
     pub(crate) raw: bool,
-    /// What stands for `Last-Event-ID` where a client can't send that.
+    /// The replacement for `Last-Event-ID` of clients that can't send this header.
     pub(crate) last_event_id: Option<String>,
     policy: Option<String>,
     delta: Option<bool>,
@@ -19,11 +19,12 @@ pub(crate) struct ConnectQuery {
 }
 
 impl ConnectQuery {
-    /// Reads `feed`, `resourceId`, `format`, `delta`, `policy`, `rate` and `lastEventId`; others are somebody else's. In a
-    /// query `%2F` is how clients' libraries write a slash, so it is one. `keys`: the keys that are accepted.
+    /// Reads `feed`, `resourceId`, `format`, `delta`, `policy`, `rate` and `lastEventId`, and ignores other parameters. Client
+    /// libraries write a slash as `%2F` in a query (`encodeURIComponent`), so it stands for a slash here. `keys`: the keys that
+    /// are accepted.
     ///
     /// # Errors
-    /// For people: what is wrong with it.
+    /// The mistake, for people.
     pub(super) fn parse(text: &str, keys: &KeyRule) -> Result<Self, String> {
         let mut query = Self::default();
         for (name, value) in http1::query_pairs(text) {
@@ -50,7 +51,7 @@ impl ConnectQuery {
         Ok(query)
     }
 
-    /// The feeds, and those of `more`; `deltas`: whether they come as deltas where nothing is said of them.
+    /// The feeds, including `more`. `deltas`: whether deltas are sent by default.
     pub(crate) fn feeds(&mut self, more: Option<Key>, deltas: bool) -> Result<Feeds, String> {
         let asked = RequestedOptions { policy: self.policy.as_deref(), delta: self.delta, rate: self.rate };
         let options = asked.of_feed(deltas).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! What becomes of an HTTP request, and the answers that HTTP clients get.
+//! The outcomes of HTTP requests, and the answers to HTTP clients.
 
 use super::dialect::Upgraded;
 use super::response::Response;
@@ -15,63 +15,64 @@ use stentor_wire::http1::{self, Request, Version};
 
 /// The outcome of a request.
 pub enum RequestOutcome {
-    /// Answered in full.
+    /// The response is complete.
     Answered { keep_alive: bool },
-    /// The connection speaks WebSocket now.
+    /// The connection is upgraded to a WebSocket.
     Upgraded(Upgraded),
-    /// The rest of its response waits for something.
+    /// The rest of the response follows later.
     Waiting(Box<dyn Response>),
-    /// It waits for [`crate::app::Context::admit`] or for a permission, and is handled again then. If the application decides,
-    /// the client will have this id.
+    /// The request waits for [`crate::app::Context::admit`] or for a decision, and is handled again then. If the application
+    /// admits the client, the client will have this id.
     Admission(Option<Sid>),
-    /// A stream of events waits for permissions, and is handled again then.
+    /// The request for an SSE stream waits for decisions, and is handled again then.
     StreamAdmission,
-    /// Its body is needed, up to so many bytes.
+    /// The request needs its body, of at most this size.
     Body { bytes_max: usize },
-    /// The rest of its body is handled later: after what it has published has left, or when a permission is there.
+    /// The rest of the body is handled later: after the publications of its first part have been sent, or when a decision
+    /// arrives.
     Rest,
-    /// It belongs to another core.
+    /// The request belongs to another core.
     Move(CoreId),
-    /// It belongs to another node.
+    /// The request belongs to another node.
     Relay(NodeTag),
-    /// It waits for the answer which node has its session, and is handled again then.
+    /// The request waits until the node of its session is known, and is handled again then.
     Location,
 }
 
 impl RequestOutcome {
-    /// Answered, and the connection ends.
+    /// The response is complete, and the connection ends.
     pub(crate) const LAST: Self = Self::Answered { keep_alive: false };
 }
 
-/// A request that is being answered, and what may be done about it.
+/// A request that is being answered, with the functions that answer, refuse or move it.
 pub struct RequestContext<'a> {
     pub(crate) ex: &'a mut Executor,
     pub(crate) request: &'a Request<'a>,
-    /// How it is answered.
+    /// Properties of the response.
     pub options: ResponseOptions,
     /// Responses are appended to this.
     pub out: &'a mut Vec<u8>,
     pub(crate) conn: ConnId,
     /// The session of the connection.
     pub session: &'a mut Option<SessionId>,
-    /// Who sent it.
+    /// The client that sent the request.
     pub client: ClientAddress,
     /// A number for the client's address.
     pub source: u64,
-    /// Clients of this core.
+    /// Number of clients of this core.
     pub clients: usize,
-    /// The connection can't be moved: another core had no room for it.
+    /// `true` if the connection can't be moved, because another core had no room for it.
     pub stays: bool,
-    /// How the connection came, if not from its client: then it isn't passed through to another node.
+    /// The origin of the connection, if it doesn't come directly from its client. It isn't relayed to another node then.
     pub handover: Option<Handover>,
-    /// Which node has the session that the request names, if that was asked before.
+    /// The node of the session that the request names, if it was looked up before.
     pub location: Option<Location>,
     /// The application's decision about this request, if it was asked before.
     pub admission: Option<Box<(Connect, Option<Sid>)>>,
 }
 
 impl<'a> RequestContext<'a> {
-    /// Whether the client asks for a WebSocket. If it gets none, what follows may be frames, which must not be read as
+    /// Whether the client requests a WebSocket. If it is refused, its further input may be frames, which must not be parsed as
     /// requests.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.request.upgrade_has_websocket()
@@ -101,7 +102,7 @@ impl<'a> RequestContext<'a> {
         RequestOutcome::Answered { keep_alive: self.options.keep_alive }
     }
 
-    /// Answers with a body that is there already.
+    /// Answers with a complete body.
     pub(crate) fn answer(
         &mut self,
         status: u16,
@@ -120,7 +121,7 @@ impl<'a> RequestContext<'a> {
         cors_of_error(self.ex, origin, authority, is_secure)
     }
 
-    /// Answers with an error. A page of an allowed origin may read it; `extra` may say more about that.
+    /// Answers with an error. A page of an allowed origin may read it. `extra` are further headers.
     pub(crate) fn refuse(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
         self.count_error();
         let extra = with_cors(self.cors_of_error(), extra);
@@ -128,7 +129,7 @@ impl<'a> RequestContext<'a> {
         self.answered()
     }
 
-    /// Answers a client that isn't let in, or may not do what it asks for.
+    /// Answers a client that is refused, or whose action is refused.
     pub(crate) fn refuse_denied(&mut self, denial: &Denial, extra: &[(&str, &str)]) -> RequestOutcome {
         let challenge = challenge(denial);
         let challenge = challenge.as_ref().map(|(name, value)| (*name, &**value));
@@ -150,7 +151,7 @@ impl<'a> RequestContext<'a> {
         self.refuse(405, &extra, "only GET and HEAD are answered here")
     }
 
-    /// Answers that the client should try again, after so many seconds. The connection ends.
+    /// Answers that the client should retry after this number of seconds. The connection ends.
     pub(crate) fn unavailable(
         &mut self,
         retry_after: &str,
@@ -173,7 +174,7 @@ impl<'a> RequestContext<'a> {
         self.ex.draining.then(|| self.unavailable("1", extra, "the server is shutting down"))
     }
 
-    /// Answers where no other client can be served.
+    /// Answers that the server has no room for another client.
     pub(crate) fn unavailable_to_new_clients(&mut self) -> Option<RequestOutcome> {
         let is_full = self.clients >= self.ex.options().limits.connections_max;
         let outcome = self.unavailable_while_draining(&[]);
@@ -190,7 +191,7 @@ impl<'a> RequestContext<'a> {
         RequestOutcome::Move(core)
     }
 
-    /// Passes the connection through to the node that an id names, when that node is known. `None`: as for [`Self::relay_to`].
+    /// Relays the connection to the node that an id names, if the node is known. `None`: as for [`Self::relay_to`].
     pub(crate) fn relay_to_node_of(&mut self, id: Sid) -> Option<RequestOutcome> {
         let node = id.node();
         let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
@@ -201,8 +202,8 @@ impl<'a> RequestContext<'a> {
         self.relay_to(node)
     }
 
-    /// Passes the connection through to the node of its client, or answers that this isn't possible now. `None`: the node can't
-    /// be reached, or the request has been passed through already.
+    /// Relays the connection to the node of its client, or answers that this isn't possible now. `None` if the node can't be
+    /// reached, or the request has already been relayed.
     pub(crate) fn relay_to(&mut self, node: NodeTag) -> Option<RequestOutcome> {
         let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
         if !relay.reaches(node) {
@@ -214,8 +215,8 @@ impl<'a> RequestContext<'a> {
         Some(RequestOutcome::Relay(node))
     }
 
-    /// Whether a client may connect: the authorizer's and the application's decision, now or in answer to an earlier
-    /// question.
+    /// Decides whether a client may connect: the decision of the authorizer and of the application, now or in answer to an
+    /// earlier question.
     pub(crate) fn ask_to_connect(
         &mut self,
         identity: Option<&Identity>,
@@ -237,7 +238,7 @@ impl<'a> RequestContext<'a> {
         self.ask_app_to_connect(envelope, service, client)
     }
 
-    /// Whether a client may connect that is authorized later: the application's decision.
+    /// Decides whether a client that is authorized later may connect: the decision of the application.
     pub(crate) fn ask_app_to_connect(
         &mut self,
         envelope: Envelope,
@@ -276,7 +277,7 @@ pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
     let value = match &*denial.code {
         "token_missing" => "Bearer".to_owned(),
         code if code.starts_with("token_") => {
-            // A header has no room for quotes and control characters.
+            // A header can't contain quotes and control characters.
             let code: String =
                 code.chars().filter(|char| char.is_ascii_alphanumeric() || *char == '_').collect();
             format!("Bearer error=\"invalid_token\", error_description=\"{code}\"")
@@ -286,16 +287,16 @@ pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
     Some(("WWW-Authenticate", value))
 }
 
-/// A request with its body, so far.
+/// A request with the received part of its body.
 #[derive(Default)]
 pub struct BufferedRequest {
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
-    /// Handled bytes of the body (decoded, if it is a form).
+    /// Number of handled bytes of the body (decoded, if it is a form).
     pub done: usize,
-    /// Partly handled: `body` is decoded, and this many SockJS messages remain.
+    /// Number of remaining SockJS messages, if the body is partly handled. `body` is then decoded.
     pub begun: Option<usize>,
-    /// Its client moves to another core with what is left.
+    /// The client that moves to another core with the rest of the request.
     pub migrates: Option<ClientId>,
 }
 
@@ -305,18 +306,18 @@ impl BufferedRequest {
     }
 }
 
-/// How a request is to be answered.
+/// Properties of a response.
 #[derive(Clone, Copy)]
 pub struct ResponseOptions {
-    /// The connection is kept for the next request.
+    /// `true` if the connection is kept for the next request.
     pub keep_alive: bool,
-    /// Only the head is sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
+    /// `true` if only the headers are sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
     pub(crate) head_only: bool,
     pub(crate) date: HttpDate,
 }
 
 impl ResponseOptions {
-    /// The last response of a connection, to a request that may not have been understood.
+    /// Properties of the last response of a connection, to a request that may be invalid.
     pub(crate) fn last(ex: &Executor) -> Self {
         Self { keep_alive: false, head_only: false, date: ex.date() }
     }
@@ -343,7 +344,7 @@ pub(crate) fn text(
     answer(out, options, status, "text/plain; charset=utf-8", extra, body.as_bytes());
 }
 
-/// A response whose body is there already.
+/// Appends a response with a complete body.
 pub(crate) fn answer(
     out: &mut Vec<u8>,
     options: ResponseOptions,
@@ -380,13 +381,13 @@ pub(crate) fn write_head(
     http1::write_response_head(out, status, &headers);
 }
 
-/// Headers as they are written.
+/// Borrows headers in the form in which they are written.
 pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
-/// Writes the head of a response that is sent in pieces, with how its end is known. Returns whether they are chunks
-/// (HTTP/1.1); else the connection ends with it.
+/// Writes the headers of a response that is sent in pieces, including the one that determines its end. Returns `true` if the
+/// pieces are chunks (HTTP/1.1). Otherwise, the connection ends with the response.
 pub(crate) fn write_stream_head(
     out: &mut Vec<u8>,
     request: &Request<'_>,
@@ -421,8 +422,8 @@ pub(crate) fn write_piece(out: &mut Vec<u8>, chunked: bool, piece: &[u8]) {
     }
 }
 
-/// The headers by which a page of another origin may read the response, with the entity tag of a document and the
-/// time to retry after, and may send cookies if it is listed.
+/// The headers with which a page of another origin may read the response, the entity tag of a document and the time to retry
+/// after. A page of a listed origin may also send cookies.
 pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     let mut headers = cors_without_credentials(origin);
     push_credentials(&mut headers, origin);
@@ -456,14 +457,14 @@ pub(crate) fn cors_of_error<'r>(
     }
 }
 
-/// Headers with those of `cors` that they don't have.
+/// Adds those headers of `cors` that `extra` doesn't have.
 fn with_cors<'h>(cors: Vec<(&'h str, &'h str)>, extra: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
     let has = |name: &str| extra.iter().any(|(other, _)| *other == name);
     let missing = cors.into_iter().filter(|(name, _)| !has(name)).collect();
     [missing, extra.to_vec()].concat()
 }
 
-/// Lets a page send cookies if its origin is listed. For `*`, this would let every page act as the user.
+/// Allows a page to send cookies if its origin is listed. With `*`, this would allow every page to act as the user.
 pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
     if origin.is_some_and(|origin| origin != "*") {
         headers.push(("Access-Control-Allow-Credentials", "true"));
@@ -474,7 +475,7 @@ pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&
 /// header, browsers ask again after 5 s (Fetch, 4.9). The requests themselves are checked as before.
 const PREFLIGHT_SECONDS: &str = "7200";
 
-/// The headers of the answer to what a browser asks before a request that it finds unusual (Fetch, 3.2.2).
+/// The headers of the answer to a preflight request (Fetch, 3.2.2).
 pub(crate) fn push_preflight<'r>(
     headers: &mut Vec<(&'r str, &'r str)>,
     request: &Request<'r>,
@@ -487,7 +488,7 @@ pub(crate) fn push_preflight<'r>(
     }
 }
 
-/// A key in a path: decoded once. An encoded slash or backslash is refused, because proxies disagree on what it means.
+/// Decodes a key in a path. An encoded slash or backslash is refused, because proxies interpret it differently.
 pub(crate) fn key_of_path(encoded: &str, keys: &KeyRule) -> Result<Key, KeyError> {
     let lower = encoded.to_ascii_lowercase();
     if let Some(at) = ["%2f", "%5c"].iter().filter_map(|slash| lower.find(slash)).min() {

@@ -1,4 +1,4 @@
-//! HTTP responses that aren't whole when their request has been handled: documents, polls, receivers, event streams, pages.
+//! HTTP responses that aren't complete when their request has been handled: documents, polls, receivers, SSE streams, pages.
 
 use super::client::{Client, TransportStatus};
 use crate::executor::{Executor, PollAnswer};
@@ -7,12 +7,12 @@ use crate::millis::Millis;
 use crate::model::{ConnId, Frame, SessionId};
 use std::time::Duration;
 
-/// State that all such responses have.
+/// The common state of such responses.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseState {
-    /// The connection lives on after the response.
+    /// `true` if the connection is kept after the response.
     pub keep_alive: bool,
-    /// The end of the response has been handed to the driver, or is about to be.
+    /// `true` if the end of the response has been passed to the driver, or is about to be.
     pub is_whole: bool,
 }
 
@@ -34,11 +34,11 @@ pub struct ResponseContext<'a> {
     pub client: Option<&'a mut (dyn Client + 'static)>,
 }
 
-/// A response that isn't whole.
+/// An incomplete response.
 pub trait Response {
     /// The part of the state that all responses have.
     fn state(&self) -> &ResponseState;
-    /// The same, to change it.
+    /// The common state, to be changed.
     fn state_mut(&mut self) -> &mut ResponseState;
 
     /// Whether the response is complete.
@@ -51,17 +51,17 @@ pub trait Response {
         None
     }
 
-    /// Bytes held besides the response itself, except those counted elsewhere.
+    /// Bytes held besides the response itself, without bytes that are counted elsewhere.
     fn held_bytes(&self) -> usize {
         0
     }
 
-    /// Whether the response is an event stream, which lasts as long as its session.
+    /// Whether the response is an SSE stream, which lasts as long as its session.
     fn is_stream(&self) -> bool {
         false
     }
 
-    /// Whether the connection ends when its client finishes sending: a client that doesn't read doesn't poll.
+    /// Whether the connection ends when its client finishes sending. A client that doesn't read doesn't poll.
     fn ends_with_input(&self) -> bool {
         !self.is_whole()
     }
@@ -71,7 +71,7 @@ pub trait Response {
         ex.options().limits.request_timeout
     }
 
-    /// Handles a timeout of a response that isn't whole. Returns when the next one is due; `None`: the connection ends at once.
+    /// Handles a timeout. Returns the time of the next one. `None`: the connection ends at once.
     fn handle_timeout(
         &mut self,
         ex: &Executor,
@@ -81,7 +81,7 @@ pub trait Response {
         status.idle_deadline(ex)
     }
 
-    /// Moves all that can be sent now into `frames`.
+    /// Moves data that can be sent now into `frames`.
     fn take_frames(&mut self, _cx: &mut ResponseContext<'_>, _frames: &mut Vec<Frame>) {}
 
     /// Writes an answer for the client that the response carries.
@@ -90,6 +90,6 @@ pub trait Response {
     /// Completes the response with an error, if it hasn't begun.
     fn fail(&mut self, _ex: &Executor, _status: u16, _why: &str, _out: &mut Vec<u8>) {}
 
-    /// Ends an event stream, so that its client reconnects: after this time if one is given.
+    /// Ends an SSE stream, so that its client reconnects, after this time if one is given.
     fn send_away(&mut self, _after: Option<Duration>, _out: &mut Vec<u8>) {}
 }

@@ -1,8 +1,9 @@
 //! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
 //!
-//! A stream of one feed has the position in the shared event. In a stream of several the id differs per client: it is
-//! written right before the shared event, names the event's own feed first, and then where the client is in the others.
-//! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
+//! In a stream of one feed, the shared event has the position. In a stream of several feeds, the id differs per client. It is
+//! written right before the shared event. It names the event's own feed first, and then the client's positions in the other
+//! feeds. A client that reconnects with `Last-Event-ID` receives the versions that it missed: documents, or with `delta=1`
+//! deltas.
 //!
 //! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send it, which keep a position per
 //! feed, so its events are the shared ones, however many feeds there are.
@@ -13,19 +14,18 @@
 //!                                                                             └──► others: cut, no last chunk
 //! ```
 //!
-//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a
-//! block without data. If its client should reconnect, a stream ends without its last chunk, because some clients
-//! take a clean end as final (r3labs/sse). Browsers reconnect after both, and proxies in front of them (http-proxy, Vite) pass
-//! only a clean end on.
+//! `retry` is a line of the first event's block, and heartbeats are lines without a block, because some clients deliver a block
+//! without data. A stream whose client should reconnect ends without its last chunk, because some clients take a clean end as
+//! final (r3labs/sse). Browsers reconnect after both. Proxies in front of them (http-proxy, Vite) forward only a clean end.
 //!
-//! While the node drains, a browser's `EventSource` gets a stream that only says when to come back: after any status but 200 it
-//! would never come back (WHATWG HTML, 9.2.3).
+//! While the node drains, a browser's `EventSource` receives a stream that only sets the reconnect delay. After any status but
+//! 200, it would never reconnect (WHATWG HTML, 9.2.3).
 //!
-//! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
-//! another time ([`jitter`]).
+//! A browser waits for exactly the time of `retry`, so all browsers would reconnect at the same time after a restart. Therefore
+//! each stream receives a different time ([`jitter`]).
 //!
-//! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
-//! nothing of what is sent is taken for the time between two heartbeats.
+//! A client sends no data after its request, so only TCP shows that it has disconnected: by a reset, by its end, or because the
+//! kernel accepts no byte for the time between two heartbeats.
 
 mod body;
 
@@ -57,21 +57,21 @@ fn position_of(id: Positions<'_>, key: &Key) -> Option<Position> {
     Some(Position { epoch: Epoch(seen.epoch), offset: seen.offset })
 }
 
-/// A stream of events.
+/// An SSE stream.
 pub(crate) struct Events {
-    /// Each event is a chunk (HTTP/1.1).
+    /// `true` if each event is a chunk (HTTP/1.1).
     chunked: bool,
     is_browser: bool,
     state: ResponseState,
-    /// Feeds that are not lost.
+    /// Number of feeds that still exist.
     feeds_left: usize,
-    /// Where the client is in each of several feeds, if it needs one id for all of them.
+    /// The client's position in each of several feeds if the stream has one id for all of them. Empty for a single feed.
     seen: Box<[StreamFeed]>,
-    /// How long clients wait that come back for feeds that aren't there.
+    /// Reconnect delay of clients whose feeds all don't exist.
     retry_lost: Duration,
 }
 
-/// Between half of `delay` and one and a half times as much, evenly. The same number gives the same result.
+/// A time between 0.5 and 1.5 times `delay`, evenly distributed. The same number gives the same result.
 fn jitter(delay: Duration, number: u64) -> Duration {
     delay / 2 + part_of(delay, number)
 }
@@ -93,7 +93,7 @@ impl Response for Events {
         ex.options().heartbeat.interval
     }
 
-    /// Appends a comment as a sign of life.
+    /// Appends a comment as a heartbeat.
     fn handle_timeout(
         &mut self,
         ex: &Executor,
@@ -113,7 +113,7 @@ impl Response for Events {
         }
     }
 
-    /// Only a browser gets the last chunk, which some clients take for the end of the feeds.
+    /// Only a browser gets the last chunk, because some clients take it for the end of the feeds.
     fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
         if let Some(after) = after {
             self.write(out, |out| sse::write_retry(out, after));
@@ -139,7 +139,7 @@ impl Events {
         self.state.is_whole = true;
     }
 
-    /// Moves the pending deliveries of the session into `frames`, as much as one send takes.
+    /// Moves pending deliveries of the session into `frames`, up to the size of one send.
     fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
         if self.state.is_whole {
             return;
@@ -180,7 +180,7 @@ impl Events {
         }
     }
 
-    /// The line with the id of what comes next, an event of `key`.
+    /// Writes the line with the id of the next event, which is of `key`.
     fn write_id(&self, out: &mut Vec<u8>, key: &Key) {
         let (own, others): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(other, _)| other == key);
         let positions = own.into_iter().chain(others).filter_map(|(key, seen)| {
@@ -197,7 +197,7 @@ impl Events {
     }
 }
 
-/// Whether a browser sent a request, as far as it says so itself.
+/// Whether a browser sent a request, according to its headers.
 fn is_browser(request: &Request<'_>) -> bool {
     request.header_str("user-agent").is_some_and(|name| name.starts_with("Mozilla/"))
 }
@@ -207,7 +207,7 @@ fn is_event_source(request: &Request<'_>) -> bool {
     is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
 }
 
-/// Whether a request is for a stream: not a preflight, nor a page's question whether it may connect.
+/// Returns `true` if a request is for a stream, and not a preflight or a page's probe.
 pub(crate) fn opens(request: &Request<'_>) -> bool {
     match request.method() {
         "GET" => true,
@@ -359,27 +359,27 @@ fn open(
         retry_lost: settings.retry_lost,
     };
     cx.out.append(&mut head);
-    // Session ids aren't reused soon, so that each stream waits for another time.
+    // Session ids aren't reused soon, so each stream waits for a different time.
     let retry = jitter(settings.retry, session.to_bits());
     events.write(cx.out, |out| sse::write_retry(out, retry));
     cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
     RequestOutcome::Waiting(Box::new(events))
 }
 
-/// Writes the head of a stream. Returns whether its events are chunks.
+/// Writes the headers of a stream. Returns whether its events are chunks.
 fn write_events_head(
     out: &mut Vec<u8>,
     request: &Request<'_>,
     options: &mut ResponseOptions,
     extra: &[(&str, &str)],
 ) -> bool {
-    // Proxies that compress (express, webpack-dev-server) collect what they compress, and nginx what it passes on.
+    // Compressing proxies (express, webpack-dev-server) buffer data before they compress it, and nginx before it forwards it.
     let own = [("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")];
     let headers = [&own, extra].concat();
     write_stream_head(out, request, options, 200, sse::CONTENT_TYPE, &headers)
 }
 
-/// Answers with a stream that says when to come back, and ends.
+/// Answers with a stream that only sets the reconnect delay, and ends.
 fn send_back(cx: &mut RequestContext<'_>, extra: &[(&str, &str)]) -> RequestOutcome {
     let mut options = ResponseOptions::last(cx.ex);
     let chunked = write_events_head(cx.out, cx.request, &mut options, extra);
@@ -402,7 +402,7 @@ mod tests {
             (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
         told.sort_unstable();
         assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
-        // In any tenth of the time about a tenth of them.
+        // Each tenth of the time has about a tenth of the streams.
         for tenth in 0..10 {
             let from = 1500 + 300 * tenth;
             let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();

@@ -1,4 +1,4 @@
-//! What the control plane asks of a core.
+//! A command of the control plane to a core.
 
 use super::moving::Barrier;
 use super::tasks::Task;
@@ -13,31 +13,31 @@ use std::sync::Arc;
 use stentor_frame::ConnId;
 use stentor_hub::{Key, PresenceMessage, Room, SessionId};
 
-/// What the control plane asks of a core.
+/// A command of the control plane to a core.
 pub enum ControlCommand {
     /// Publishes a message of this node.
     Publish(Publish),
-    /// From another node.
+    /// A message from another node.
     Receive(Broadcast),
     /// A room's news from the engine.
     Room(Room, RoomUpdate),
-    /// From another node.
+    /// A message from another node.
     Presence(Room, u64, PresenceMessage),
     /// Another node is dead.
     LostNode(u64),
-    /// What a session asked for.
+    /// The answer to a session's request.
     Answer(SessionId, Box<Sent>),
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
     /// The reply to an event, by the number of its ticket.
     Reply(u64, Box<Result<EventReply, Denial>>),
-    /// Who a client is, by the number of the ticket.
+    /// The identity of a client, by the number of the ticket.
     Identify(u64, Box<Result<Arc<Identity>, Denial>>),
     /// A feed's news.
     Feed(Key, FeedUpdate),
     /// A connection from outside of the data plane.
     Adopt(Box<ClientConnection>, Handover),
-    /// Where the session is that a waiting request names.
+    /// The node of the session that a waiting request names.
     Located(ConnId, Location),
     /// Work that takes more than a turn.
     Task(Box<Task>),
@@ -87,7 +87,7 @@ impl ControlCommand {
 pub enum SocketCommand {
     /// Another node asks for a socket.
     Request(SocketName, SocketRequest, Done<Option<MovingSocket>>),
-    /// For the question of this number.
+    /// Announces a socket, for the question with this number.
     Expect(u64, MovingSocket, Done<bool>),
     /// The socket for a question has come, or there is none.
     Deliver(u64, Option<MovingSocket>),

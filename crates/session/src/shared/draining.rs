@@ -1,4 +1,4 @@
-//! How far the cores are with a drain.
+//! The state of a drain on all cores.
 
 use super::command::ControlCommand;
 use super::{Inbox, Shared, locked};
@@ -7,13 +7,13 @@ use crate::ports::{Done, Readiness};
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// How often the node was told to drain.
+    /// The number of drains that were requested.
     #[inline]
     pub fn drains(&self) -> usize {
         self.drains.load(Ordering::Acquire)
     }
 
-    /// Whether load balancers should choose the node for new clients, and why not.
+    /// The readiness of the node for new clients.
     pub(crate) fn readiness(&self) -> Readiness {
         let broker = self.initial.options.broker.as_ref();
         Readiness {
@@ -22,14 +22,14 @@ impl Shared {
         }
     }
 
-    /// Tells all cores to drain.
+    /// Makes all cores drain.
     pub(super) fn begin_drain(&self, drain: Drain) {
         *locked(&self.drain) = drain;
         self.drains.fetch_add(1, Ordering::Release);
         self.inboxes.iter().for_each(Inbox::wake);
     }
 
-    /// Tells all cores to accept no connections, or to accept them again, and answers when they do.
+    /// Makes all cores stop or resume accepting connections, and answers when all have.
     pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
         let barrier = self.barrier(move |_| done.answer(Ok(())));
         for inbox in &self.inboxes {
@@ -37,12 +37,12 @@ impl Shared {
         }
     }
 
-    /// How it was told to drain the last time.
+    /// The times of the newest drain.
     pub fn last_drain(&self) -> Drain {
         *locked(&self.drain)
     }
 
-    /// A core that drains has nothing left, or something again.
+    /// Records whether a draining core has no work left.
     pub fn set_idle(&self, is_idle: bool) {
         if !is_idle {
             self.idle.fetch_sub(1, Ordering::AcqRel);
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Whether all cores have drained and have nothing left.
+    /// Whether all cores have drained and have no work left.
     pub fn is_idle(&self) -> bool {
         self.idle.load(Ordering::Acquire) == self.cores
     }

@@ -1,4 +1,4 @@
-//! The limits that all cores of a node count together.
+//! Limits that count for all cores of a node together.
 
 use crate::ledger::Ledger;
 use crate::limits::counts::{Counts, Maximum, take};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The tables of a node: each only if one of its limits is on.
+/// The tables of a node. A table exists only if one of its limits is on.
 pub struct SharedLimits {
     /// Connections by address.
     pub connections: Option<Counts>,
@@ -18,13 +18,13 @@ pub struct SharedLimits {
     pub sessions: Option<Counts>,
     /// Sessions by user.
     pub(crate) users: Option<Counts>,
-    /// New connections of all addresses.
+    /// The rate of new connections of all addresses.
     accepts: Option<Accepts>,
 }
 
 struct Accepts {
     per_second: AtomicU32,
-    /// When it was first used, and when the bucket is full, in nanoseconds since then.
+    /// The time of the first use, and the time at which the bucket is full, in nanoseconds since then.
     begun: OnceLock<Instant>,
     full_at: AtomicU64,
 }
@@ -63,7 +63,7 @@ impl SharedLimits {
         }
     }
 
-    /// Changes the limits whose tables there are.
+    /// Changes the limits whose tables exist.
     pub(crate) fn configure(&self, options: &Options) {
         let Options { address_limits: address, user_limits: user, .. } = options;
         for (table, count_max, per_second) in [
@@ -80,10 +80,10 @@ impl SharedLimits {
         }
     }
 
-    /// Whether the node may accept one more connection now.
+    /// Checks whether the node may accept one more connection now.
     ///
     /// # Errors
-    /// It may not.
+    /// The limit is reached.
     pub(crate) fn check_accept(&self, now: Instant) -> Result<(), LimitReached> {
         let Some(Accepts { per_second, begun, full_at }) = &self.accepts else { return Ok(()) };
         let rate = Rate::new(per_second.load(Ordering::Relaxed), Duration::from_secs(1));
@@ -93,7 +93,7 @@ impl SharedLimits {
             .map_err(|retry_after| LimitReached { key: "limits.connections_per_second", retry_after })
     }
 
-    /// How often a table had no entry for an address or user.
+    /// The metric of the number of times that a table had no entry for an address or user.
     pub(crate) fn metric(&self) -> Metric {
         let tables = [&self.connections, &self.sessions, &self.users];
         let overflows = tables.into_iter().flatten().map(Counts::overflows).sum();
@@ -108,7 +108,7 @@ impl SharedLimits {
 }
 
 impl super::Shared {
-    /// A permit to pass one more connection through to another node.
+    /// A permit to relay one more connection to another node.
     pub fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
         RelayPermit::new(&self.ledger, &self.relayed, connections_max)
     }

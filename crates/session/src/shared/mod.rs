@@ -1,4 +1,4 @@
-//! What the cores of a node share, and what the control plane reaches them by.
+//! State that the cores of a node share, and the interface to the control plane.
 
 mod command;
 mod draining;
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 use stentor_hub::{CoreId, Key, Requester};
 
-/// A core hands over new connections when it holds so many more than the least loaded one.
+/// A core moves new connections to the least loaded core if it has this many more.
 const IMBALANCE_MIN: usize = 32;
 
 type Queue = Vec<ControlCommand>;
@@ -36,9 +36,9 @@ const TASKS_MAX: usize = 1_024;
 pub struct Inbox {
     queue: Mutex<Queue>,
     waiting: AtomicUsize,
-    /// Tasks that aren't finished, whether the core has taken them or not.
+    /// Number of unfinished tasks, including those that the core has taken.
     tasks: AtomicUsize,
-    /// Bytes of the commands that aren't carried out, whether the core has taken them or not.
+    /// Bytes of the unfinished commands, including those that the core has taken.
     charge: Charge,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     messages_max: usize,
@@ -46,7 +46,7 @@ pub struct Inbox {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds one of these locks; if something did, the data is still whole.
+    // No code panics while it holds one of these locks, and if it did, the data would still be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +65,7 @@ impl Inbox {
 
     /// Sets the function that wakes the core.
     pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // A second core at the same inbox would be a bug of the node's start.
+        // A second core with the same inbox would be a bug of the node's start.
         assert!(self.wake.set(Box::new(wake)).is_ok());
     }
 
@@ -74,7 +74,7 @@ impl Inbox {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether it has room for a command. One of any size fits into an empty inbox.
+    /// Whether the inbox has room for a command. A command of any size fits into an empty inbox.
     fn has_room(&self, queue: &Queue, command: &ControlCommand, bytes: usize) -> bool {
         let tasks = self.tasks.load(Ordering::Relaxed);
         if let ControlCommand::Task(_) = command
@@ -96,7 +96,7 @@ impl Inbox {
         self.waiting.store(queue.len(), Ordering::SeqCst);
     }
 
-    /// Puts a command in.
+    /// Adds a command.
     ///
     /// # Errors
     /// The inbox is full. The command is given back.
@@ -113,31 +113,31 @@ impl Inbox {
         Ok(())
     }
 
-    /// Puts a command in even if the inbox is full. The caller waits for it before the next one.
+    /// Adds a command even if the inbox is full. The caller waits for the command's end before the next one.
     pub(crate) fn put_always(&self, command: ControlCommand) {
         let bytes = command.bytes();
         self.push(&mut locked(&self.queue), command, bytes);
         self.wake();
     }
 
-    /// The core has carried out a command: its publications count themselves.
+    /// Ends the charge of a command that the core has carried out. Its publications count themselves.
     pub fn carried_out(&self, bytes: usize) {
         self.charge.subtract(bytes);
     }
 
-    /// The core has finished a task.
+    /// Ends the charge of a task that the core has finished.
     pub fn task_finished(&self, bytes: usize) {
         self.tasks.fetch_sub(1, Ordering::Relaxed);
         self.charge.subtract(bytes);
     }
 
-    /// All waiting commands, or `None`. They are charged until [`Inbox::carried_out`] or [`Inbox::task_finished`]. Never
-    /// blocks.
+    /// Takes all waiting commands, if there are any. They stay charged until [`Inbox::carried_out`] or [`Inbox::task_finished`].
+    /// Never blocks.
     pub fn take(&self) -> Option<Vec<ControlCommand>> {
         if self.is_empty() {
             return None;
         }
-        // If the control plane holds the lock, the next turn tries again: a core with waiting messages doesn't sleep.
+        // If the control plane holds the lock, the next turn tries again, because a core with waiting messages doesn't sleep.
         let mut queue = match self.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -174,7 +174,7 @@ impl Demands<'_> {
         }
     }
 
-    /// A session requests a key that has subscribers and no state yet.
+    /// Adds a session that requests a key without a state.
     pub(crate) fn add_requester(&mut self, key: Key, requester: Requester) {
         let demand = self.0.entry(key).or_default();
         demand.wanted = true;
@@ -184,24 +184,25 @@ impl Demands<'_> {
     }
 }
 
-/// What the cores of a node share.
+/// State that the cores of a node share.
 pub struct Shared {
-    /// The settings at the start. Only what can't change is read here; the rest is [`Executor::options`](crate::executor::Executor::options).
+    /// The settings at the start. Only options that can't change are read from it; the others are in
+    /// [`Executor::options`](crate::executor::Executor::options).
     pub initial: Arc<Settings>,
     /// Number of cores.
     pub cores: usize,
-    /// Drawn at random at the start.
+    /// A random seed, drawn at the start.
     pub seed: [u64; 2],
     /// The memory held for clients.
     pub ledger: Arc<Ledger>,
-    /// By core: the bytes of the largest suspended socket and of the largest other holder, while memory is short.
+    /// For each core, the bytes of the largest suspended socket and of the largest other holder, while memory is short.
     pub largest: Vec<[AtomicUsize; 2]>,
     /// The inbox of each core.
     pub inboxes: Vec<Inbox>,
     pub(crate) moved: Arc<MovedSockets>,
-    /// What addresses and users take.
+    /// Counts and limits of addresses and users.
     pub limits: SharedLimits,
-    /// Connections of each core.
+    /// Number of connections of each core.
     pub loads: Vec<AtomicUsize>,
     /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
     /// themselves in the ledger.
@@ -216,14 +217,14 @@ pub struct Shared {
     drain: Mutex<Drain>,
     /// How often [`Lifecycle::drain`](stentor_ports::Lifecycle::drain) was called.
     drains: AtomicUsize,
-    /// The cores that have drained and have nothing left.
+    /// Number of cores that have drained and have no work left.
     idle: AtomicUsize,
     pub(crate) refusals: RefusalLog,
-    /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
+    /// `true` if a publication was refused because memory was short, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
-    /// Cores where messages wait for the broker.
+    /// Number of cores with messages that wait for the broker.
     behind_broker: AtomicUsize,
-    /// Connections that are passed through to other nodes.
+    /// Number of connections that are relayed to other nodes.
     relayed: Arc<AtomicUsize>,
 }
 
@@ -307,7 +308,7 @@ impl Shared {
         self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
     }
 
-    /// The least loaded core, if it holds so much fewer connections than `core` that moving one pays.
+    /// The least loaded core, if it has so many fewer connections than `core` that moving one pays off.
     pub fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
         let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
         let least = (0..self.cores).min_by_key(|core| load(*core))?;
@@ -315,8 +316,8 @@ impl Shared {
             .then_some(least)
     }
 
-    /// Tells the control plane that there is memory again, if it was refused any. To be called from time to
-    /// time while the process is inside its budget.
+    /// Notifies the control plane that memory is available again, if a publication was refused. Called from time to time while
+    /// the process is within its budget.
     pub fn tell_space(&self) {
         if self.refused_for_memory.swap(false, Ordering::SeqCst) {
             self.control.space();
@@ -325,7 +326,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether publications are refused. Then [`ControlPlane::space`] follows when they are accepted again.
+    /// Whether publications are refused. If so, [`ControlPlane::space`] is called when they are accepted again.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let is_full = self.ledger.pressure() == Pressure::Full;
         if is_full {
@@ -339,7 +340,7 @@ impl Shared {
         self.behind_broker.load(Ordering::SeqCst) > 0
     }
 
-    /// Messages of a core have begun, or ceased, to wait for the broker.
+    /// Records that messages of a core wait for the broker, or no longer do.
     pub fn set_broker_behind(&self, is_behind: bool) {
         if is_behind {
             self.behind_broker.fetch_add(1, Ordering::SeqCst);
@@ -348,9 +349,9 @@ impl Shared {
         }
     }
 
-    /// Puts commands for several cores in, all or none.
+    /// Adds commands for several cores, all or none.
     pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
-        // In the order of the cores, so that two callers never wait for each other.
+        // Locks in the order of the cores, so that two callers never wait for each other.
         commands.sort_by_key(|(core, _)| *core);
         {
             let mut queues: Vec<(CoreId, MutexGuard<'_, Queue>)> = Vec::new();

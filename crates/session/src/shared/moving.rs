@@ -1,4 +1,4 @@
-//! Sockets that move between nodes, as all cores see them; and the barrier that orders their moves with messages to rooms.
+//! Sockets that move between nodes, for all cores; and the barrier that orders their moves with messages to rooms.
 
 use super::{ControlCommand, Shared, SocketCommand, locked};
 use crate::identity::Sid;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
 
-/// Calls something when each core has done something: passed on to the others what it had before, or taken settings.
+/// Calls a function when each core has passed: it has sent all earlier messages to the others, or has received new settings.
 pub struct Barrier {
     cores: AtomicUsize,
     then: Mutex<Option<Then>>,
@@ -16,7 +16,7 @@ pub struct Barrier {
 type Then = Box<dyn FnOnce(&Shared) + Send>;
 
 impl Barrier {
-    /// A core has passed it.
+    /// Notes that a core has passed.
     pub fn pass(&self, shared: &Shared) {
         let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
         let then = if is_last { locked(&self.then).take() } else { None };
@@ -32,18 +32,18 @@ impl Shared {
         self.moved.find(id).or_else(|| id.decode(self.seed))
     }
 
-    /// The core that has the socket of a `pid`, if one of this node may have it.
+    /// The core that has the socket with this `pid`, if this node may have it.
     pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
         let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
         self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
     }
 
-    /// Calls `then` when all cores have passed it.
+    /// Makes a barrier that calls `then` when all cores have passed.
     pub(super) fn barrier(&self, then: impl FnOnce(&Self) + Send + 'static) -> Arc<Barrier> {
         Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) })
     }
 
-    /// Calls `then` when all cores have passed on what is in their inboxes now.
+    /// Calls `then` when all cores have handled the current contents of their inboxes. If an inbox is full, `then` is dropped.
     ///
     /// # Errors
     /// An inbox is full. `then` is dropped.
@@ -61,12 +61,12 @@ impl Shared {
     pub(super) fn request(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
         let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
         let command = SocketCommand::Request(name, request, done);
-        // A command that is dropped is answered.
+        // A dropped command is answered.
         let _ = match request {
             SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
-            // What waits for the broker reaches the other node later, where it would be taken for new.
+            // Messages that still wait for the broker would reach the other node later and count as new.
             SocketRequest::Take if self.is_broker_behind() => Err(Busy),
-            // What this node received before is known to the socket's core then.
+            // The socket's core then knows all messages that this node received before.
             SocketRequest::Take => self.after_barrier(move |shared| {
                 let _ = shared.put_socket(core, command);
             }),
@@ -76,7 +76,7 @@ impl Shared {
     pub(super) fn deliver(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
         let Ticket { core, number } = ticket;
         let command = SocketCommand::Deliver(number, socket);
-        // What this node received before the socket is in the log of its core then.
+        // The log of the socket's core then has all messages that this node received before the socket.
         self.after_barrier(move |shared| {
             let _ = shared.put_socket(core, command);
         })

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use stentor_hub::{CoreId, Key, PresenceMessage, Room, Topic, core_of};
 
 impl Shared {
-    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the
-    /// `section!`s of the configuration say which these are. Wait for the answer before the next call.
+    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the `section!`s
+    /// of the configuration list them. Wait for the answer before the next call.
     pub fn configure(&self, options: Options, done: Done<()>) {
         self.ledger.set_bytes_max(options.limits.memory_bytes_max);
         let settings = Arc::new(self.initial.changed_to(options));
@@ -97,10 +97,10 @@ impl NodeInbox for Shared {
             return Err(Busy);
         }
         let room = match order {
-            // As for a publication of this node, so that both keep their order.
+            // The core that also takes publications of this node to the room, so that both keep their order.
             Order::Rooms => message.rooms.first().clone(),
             Order::Namespace => {
-                // The namespace is one of a room.
+                // The namespace comes from a room, so it is valid.
                 let Ok(room) = Room::all_members(message.rooms.first().namespace()) else { return Ok(()) };
                 room
             }
@@ -132,7 +132,7 @@ impl NodeInbox for Shared {
     }
 
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
-        // If the inbox is full, the command is dropped and answered.
+        // If the inbox is full, the command is dropped, and so answered.
         let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
     }
 
@@ -143,7 +143,7 @@ impl NodeInbox for Shared {
     fn adopt(&self, connection: ClientConnection, handover: Handover) {
         let load = |core: &CoreId| self.loads[*core].load(Ordering::Relaxed);
         if let Some(core) = (0..self.cores).min_by_key(load) {
-            // A client whose connection is closed connects again.
+            // If the inbox is full, the connection is closed, and the client reconnects.
             let _ = self.inboxes[core].put(ControlCommand::Adopt(Box::new(connection), handover));
         }
     }

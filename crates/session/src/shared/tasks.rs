@@ -1,8 +1,8 @@
-//! From commands to tasks of cores, and from the cores' results to one answer.
+//! Divides commands into tasks of cores, and merges the cores' results into one answer.
 //!
-//! A command becomes one task per core that it may concern: all cores for members of rooms, the core of each session that
-//! is named. A message to rooms is one task: the core that takes it publishes it, and the hubs spread it. The tasks enter
-//! their inboxes together or not at all.
+//! A command becomes one task per core that it may concern: all cores for members of rooms, and the core of each session that is
+//! named. A message to rooms is one task: the core that takes it publishes it, and the hubs distribute it. The tasks enter their
+//! inboxes together or not at all.
 //!
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
@@ -37,14 +37,14 @@ impl<T: Default> Gather<T> {
         Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
     }
 
-    /// Calls `add` with the sum.
+    /// Calls `add` with the result so far.
     fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
         let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut gathered.sum);
         gathered.tasks -= finished;
     }
 
-    /// A task is finished: `add` adds its result. The last one to drop its reference answers.
+    /// Finishes a task: `add` adds its result. The command is answered when the last reference is dropped.
     pub fn finish(&self, add: impl FnOnce(&mut T)) {
         self.add(add, 1);
     }
@@ -74,12 +74,12 @@ impl Tally for Gather<Concerned> {
     }
 }
 
-/// What a core has to do for a command.
+/// A core's part of a command.
 #[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
 pub enum Task {
-    /// Look up the ids that only this core can, then submit the command again.
+    /// Looks up ids that only this core can decode, and then submits the command again.
     Resolve(Target, Command),
-    /// Emit a message to rooms, on all cores.
+    /// Sends a message to rooms, on all cores.
     Emit {
         rooms: Rooms,
         event: Option<Arc<str>>,
@@ -103,29 +103,29 @@ pub enum Task {
 pub struct MembersTask {
     /// The query.
     pub query: Arc<MembersQuery>,
-    /// For a session that is notified: what it was notified of so far.
+    /// `true` if the list is for a session that receives notices. It then has the state of the session's last notice.
     pub for_watcher: bool,
     /// The sum of all cores.
     pub gather: Arc<Gather<MemberList>>,
 }
 
-/// Something to do with sessions of this core.
+/// An action on sessions of this core.
 pub struct SessionsTask {
     /// The room of all sockets of their namespace.
     pub everybody: Room,
-    /// Sessions that were named. They are perhaps of another namespace.
+    /// Sessions that the command names. They may be of another namespace.
     pub named: Vec<SessionId>,
     /// Rooms whose members are left out.
     pub except_rooms: Arc<[Room]>,
-    /// The members of rooms, until all of them are found.
+    /// The search for members of rooms, until all have been found.
     pub selection: Option<Selection>,
-    /// Sessions found and not acted upon yet.
+    /// Sessions that have been found but not handled.
     pub found: Vec<SessionId>,
     /// The work.
     pub work: SessionWork,
 }
 
-/// What to do with them, and the result so far.
+/// The action on the sessions, and the result so far.
 #[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
 pub enum SessionWork {
     /// Sends an event or message.
@@ -142,7 +142,7 @@ pub enum SessionWork {
     List { limit: usize, list: SessionList, gather: Arc<Gather<SessionList>> },
 }
 
-/// An event that is to be acknowledged.
+/// An event that clients acknowledge.
 pub struct Call {
     /// The name of the event.
     pub event: Arc<str>,
@@ -165,11 +165,11 @@ impl SessionWork {
     }
 }
 
-/// Looks at the identities of this core again.
+/// Checks the identities of this core again.
 pub struct RecheckTask {
     /// The identities that are meant.
     pub recheck: Arc<Recheck>,
-    /// The session that the filter names, if its id says so.
+    /// The session that the filter names, if the id names this core.
     pub session: Option<SessionId>,
     /// The next identity to visit.
     pub next: usize,
@@ -199,8 +199,8 @@ pub struct FoundRooms {
 }
 
 impl FoundRooms {
-    /// Adds members of a room. Beyond `limit` rooms, the last one goes: no core's members of the first `limit` rooms of
-    /// all are lost, because each core has less than `limit` rooms before one of them.
+    /// Adds members of a room. Above `limit` rooms, the last one is removed. The members of the first `limit` rooms of all cores
+    /// are complete nevertheless, because each core has less than `limit` rooms before one of them.
     pub fn add(&mut self, name: &str, members: usize, limit: usize) {
         if let Some(sum) = self.rooms.get_mut(name) {
             *sum += members;
@@ -246,14 +246,14 @@ impl Task {
     }
 }
 
-/// A target whose sessions are known.
+/// A target whose ids have been decoded.
 struct Resolved {
     everybody: Room,
     rooms: Arc<[Room]>,
     sessions: Vec<(CoreId, SessionId)>,
     except_rooms: Arc<[Room]>,
     except_sessions: Vec<(CoreId, SessionId)>,
-    /// Sessions of other nodes, if they exist.
+    /// Ids that no session of this node has. Other nodes may have them.
     except_unknown: Vec<PublicId>,
 }
 
@@ -280,7 +280,7 @@ impl Resolved {
         };
         let except_sessions = known(except_sessions);
         let mut sessions = known(sessions);
-        // There may be many of both, named by a stranger.
+        // A request may name many of both.
         sessions.retain(|session| except_sessions.binary_search_by_key(&place(session), place).is_err());
         let (rooms, except_rooms) = (rooms.into(), except_rooms.into());
         Self { everybody, rooms, sessions, except_rooms, except_sessions, except_unknown }
@@ -304,7 +304,7 @@ impl Resolved {
         sessions.iter().filter(move |(of, _)| *of == core).map(|(_, session)| *session)
     }
 
-    /// What `core` does with its sessions: those that are named, and with `members` those in rooms.
+    /// The task of `core` for the named sessions, and with `members` also for those in rooms.
     fn task(&self, core: CoreId, members: bool, work: SessionWork) -> ControlCommand {
         let named: Vec<SessionId> = Self::on(core, &self.sessions).collect();
         let selection = (members && !self.rooms.is_empty()).then(|| {
@@ -323,7 +323,7 @@ impl Resolved {
 }
 
 impl Shared {
-    /// Makes tasks of a command. Ids that only their core can look up are looked up first.
+    /// Divides a command into tasks. Ids that only their core can look up are looked up first.
     pub fn submit(&self, mut target: Target, command: Command) {
         if matches!(command, Command::Emit { .. } | Command::Call { .. })
             && (self.is_out_of_memory() || self.is_broker_behind())
@@ -386,14 +386,14 @@ impl Shared {
         }
     }
 
-    /// Decodes the ids of a target. Returns a core that has to look up others.
+    /// Decodes the ids of a target. Returns a core that must look up the rest.
     fn decode(&self, target: &mut Target) -> Option<CoreId> {
         let mut core = None;
         for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
             let Named::Id(id) = *named else { continue };
             match self.session_of(id) {
                 Some((of, session)) => *named = Named::Session(of, session),
-                // The `sid` of a client names its core by the first byte.
+                // The first byte of a client's `sid` names its core.
                 None => core = Some(usize::from(id.bytes()[0]) % self.cores),
             }
         }
@@ -432,10 +432,10 @@ impl Shared {
             })
             .collect();
         if let Some(rooms) = rooms {
-            // As for a publication to this room, so that both keep their order.
+            // The core that also takes publications to this room, so that both keep their order.
             let core = core_of(self.seed, self.cores, &Topic::Room(rooms.first().clone()));
             let mut how = if volatile { Emit::volatile() } else { Emit::default() };
-            // Those that are named get it by themselves.
+            // Named sessions receive the message individually.
             for (of, session) in target.except_sessions.iter().chain(&target.sessions) {
                 how = how.except_session(*of, *session);
             }
@@ -462,7 +462,7 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    /// Lists members of a room for a client: those that it was notified of, or those of all nodes.
+    /// Lists members of a room for a client: the members that it was notified of, or the members on all nodes.
     pub(crate) fn list_members_for_client(
         &self,
         query: MembersQuery,
@@ -497,8 +497,8 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    /// Looks at identities again: on the core of the session that is named, if its id says so; otherwise on all. What is no longer
-    /// allowed ends even if inboxes are full.
+    /// Checks identities again: on the core of the named session, if the id names it; otherwise on all cores. Subscriptions that
+    /// are no longer allowed end even if inboxes are full.
     pub(crate) fn submit_recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let named = recheck.filter.session.and_then(|id| self.session_of(id));
         let cores = named.map_or(0..self.cores, |(core, _)| core..core + 1);
@@ -533,7 +533,7 @@ fn topics(target: &Resolved, rooms: &Rooms) -> Arc<[Topic]> {
 mod tests {
     use super::*;
 
-    /// One by one, they would take minutes.
+    /// Comparing each with each would take minutes.
     #[test]
     fn many_sessions_are_left_out_at_once() -> Result<(), stentor_hub::RoomError> {
         const SESSIONS: u64 = 200_000;

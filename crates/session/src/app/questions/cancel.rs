@@ -1,4 +1,4 @@
-//! Questions whose clients have gone before the answer.
+//! Cancels questions whose clients have disconnected before the answer.
 //!
 //! Events aren't cancelled: the client has sent them, and the application behind the server receives them.
 
@@ -17,7 +17,7 @@ impl Deferred {
 }
 
 impl Questions {
-    /// Tells the port that decides a question that its client doesn't wait any more.
+    /// Notifies the port that decides a question that its client doesn't wait any more.
     pub(super) fn cancel(&self, number: u64, asked: &Asked, authorizer: Option<&Arc<dyn Authorizer>>) {
         let ticket = self.tickets.of(number);
         if let Some(authorizer) = authorizer {
@@ -37,12 +37,13 @@ impl Questions {
         self.decide(number, Err(Denial::UNAVAILABLE));
     }
 
-    /// The client of a connection has gone. Drops open questions whether its session may subscribe, so that what follows in its input
-    /// is handled. `may_refuse`: a message that subscribes does nothing else, and its session goes on if it is refused.
+    /// Handles that the client of a connection has disconnected. Drops its open questions about subscriptions, so that its
+    /// further input is handled. `may_refuse`: a message that subscribes has no other effect, and its session continues if it is
+    /// refused.
     pub fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
         let Some(waiting) = self.waiting.get(&conn) else { return };
         if waiting.feeds.is_some() {
-            // A refusal would end the session. Without one, it just isn't subscribed.
+            // A refusal would end the session. Without a refusal, the session just isn't subscribed.
             self.forget(conn);
             self.decided.push_back(conn);
         } else if may_refuse {
@@ -52,7 +53,7 @@ impl Questions {
         }
     }
 
-    /// A session has ended.
+    /// Cancels the questions of a session that has ended.
     pub fn close(&mut self, session: SessionId) {
         self.identities.remove(session);
         for (number, authorizer) in self.reviews.close(session) {

@@ -1,4 +1,4 @@
-//! Questions about who clients are; answers that have come later.
+//! Questions about the identities of clients, and late answers.
 
 use super::{Asked, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
 
 impl Questions {
-    /// What is known of a question that a connection has asked before. If the rules have changed since, it has to be asked again.
+    /// The state of a question that a connection has asked before. If the rules have changed since, the question must be asked
+    /// again.
     pub(super) fn answer_of(
         &mut self,
         asker: Option<ConnId>,
@@ -26,8 +27,8 @@ impl Questions {
         Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
     }
 
-    /// Asks who a client is. `None`: nobody asks. A refused token is work of the connection whose turn it is; signatures are work of
-    /// the core's turn.
+    /// Verifies the identity of a client. `None` if there is no authenticator. A refused token counts as work of the current
+    /// connection; signatures count as work of the core's turn.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
@@ -39,14 +40,14 @@ impl Questions {
         let asked = |identities: &Identities| {
             Asked::Identity(identities.digest(token.unwrap_or_default(), client.namespace))
         };
-        // Most tokens are answered at once, so their digests aren't needed.
+        // Most tokens are verified at once, so their digests aren't needed.
         let mut is_its_turn = self.unverified.is_empty();
         if !self.waiting.is_empty() {
             let asked = asked(&self.identities);
             if self.take_turn(&asked) {
                 is_its_turn = true;
             } else if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
-                // It may have been revoked while the answer was awaited: there was no session to end.
+                // The identity may have been revoked in the meantime, when it had no session to end.
                 let answer = answer.and_then(|identity| match identity {
                     Some(identity) if self.identities.is_revoked(&identity) => {
                         Err(Refused::Denied(Denial::TOKEN_REVOKED))
@@ -87,7 +88,7 @@ impl Questions {
         }
     }
 
-    /// Whether the token that the connection asks about was postponed, and its turn has come. It is asked about anew then.
+    /// Whether the current connection's token was postponed and its turn has come. If so, it is verified from the start.
     fn take_turn(&mut self, asked: &Asked) -> bool {
         let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) else { return false };
         let is_due = |question: &Deferred| {
@@ -97,7 +98,7 @@ impl Questions {
         at.map(|at| waiting.questions.remove(at)).is_some()
     }
 
-    /// The answer of [`Self::identify`] has come. Those to other questions, to none, and second ones have no effect.
+    /// Handles a late answer of [`Self::identify`]. Answers without a question, and second answers, have no effect.
     pub fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
         let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
         let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);

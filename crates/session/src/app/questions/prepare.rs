@@ -1,8 +1,7 @@
-//! Clients that are about to join a room with history that another node may order: they wait until this node knows where the
-//! history ends ([`Hub::handle_prepare`]). So the answer that a client gets is a position, and all that is published after it
-//! reaches the client.
+//! Clients that join a room with history that another node may order. They wait until this node knows the end of the history
+//! ([`Hub::handle_prepare`]). So the answer to the client has a position, and the client receives all messages after it.
 //!
-//! A client doesn't wait longer than for a permission (`limits.decision_timeout`), and not at all if too many wait.
+//! A client waits at most as long as for a permission (`limits.decision_timeout`), and not at all if too many clients wait.
 
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
@@ -16,9 +15,9 @@ use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic}
 /// The rooms of one core that clients wait for.
 #[derive(Default)]
 pub(super) struct Preparations {
-    /// The questions about each room that aren't answered or forgotten.
+    /// The questions about each room that exist.
     waiting: HashMap<Room, Vec<u64>>,
-    /// Rooms that the hub needn't keep for a question any more.
+    /// Rooms that the hub no longer needs to keep for a question.
     released: Vec<Room>,
 }
 
@@ -27,7 +26,7 @@ impl Preparations {
         self.released.is_empty()
     }
 
-    /// A client doesn't wait for a room any more, or has joined it.
+    /// Notes that a client doesn't wait for a room any more, or has joined it.
     pub(super) fn forget(&mut self, room: Room, number: u64) {
         if let Some(numbers) = self.waiting.get_mut(&room) {
             numbers.retain(|waiting| *waiting != number);
@@ -40,11 +39,11 @@ impl Preparations {
 }
 
 impl Questions {
-    /// A client of the connection that asks is about to join a room. Returns whether it will receive everything that is published after
-    /// its answer; `false`: the engine hasn't answered in time, or too many wait.
+    /// Prepares a room that a client of the current connection joins. Returns whether the client will receive all messages after
+    /// its answer. `false` if the engine hasn't answered in time, or too many clients wait.
     ///
     /// # Errors
-    /// The client waits.
+    /// The client must wait.
     pub fn prepare(&mut self, now: Instant, hub: &mut Hub<Encodings>, room: &Room) -> Result<bool, Refused> {
         let asked = Asked::Position(room.clone());
         if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
@@ -70,30 +69,29 @@ impl Questions {
         Err(Refused::Pending)
     }
 
-    /// The rooms that a session joins by the reply to the event that is being handled, if the reply is there.
+    /// The rooms that a session joins according to the reply to the current event, if the reply has arrived.
     fn rooms_of_reply(&self) -> Vec<Room> {
         let waiting = self.asker.and_then(|conn| self.waiting.get(&conn));
         let questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
         questions.filter_map(|known| known.reply.as_ref()).flat_map(|reply| reply.join.clone()).collect()
     }
 
-    /// Sessions can join a room now.
+    /// Notes that sessions can join a room now.
     pub fn prepared(&mut self, room: &Room) {
         for number in self.preparations.waiting.remove(room).unwrap_or_default() {
             self.decide(number, Ok(()));
         }
     }
 
-    /// The next room for which [`Hub::handle_release`] is to be called.
+    /// The next room for which the caller calls [`Hub::handle_release`].
     pub fn poll_released(&mut self) -> Option<Room> {
         self.preparations.released.pop()
     }
 }
 
 impl Context<'_> {
-    /// The position from which a client receives what is published in a topic. In a room, a client that has none waits until the node
-    /// knows one. If the engine doesn't answer in time, the client
-    /// receives a notice that messages may be missing.
+    /// The position from which a client receives the messages of a topic. In a room, a client without a position waits until the
+    /// node knows one. If the engine doesn't answer in time, the client receives a notice that messages may be missing.
     pub(in crate::app) fn position_for(
         &mut self,
         session: SessionId,
@@ -110,8 +108,8 @@ impl Context<'_> {
         }
     }
 
-    /// The position from which a client may receive what was published before. A client that may not read the history of a
-    /// room receives messages from now on, after a notice that messages may be missing.
+    /// The position from which a client may receive earlier messages. A client that may not read the history of a room receives
+    /// messages from now on, after a notice that messages may be missing.
     fn allowed_position(
         &mut self,
         session: SessionId,
@@ -131,15 +129,15 @@ impl Context<'_> {
         }
     }
 
-    /// As [`Questions::prepare`]; a message that can't wait doesn't.
+    /// As [`Questions::prepare`], but a message that can't wait isn't delayed.
     fn prepare(&mut self, room: &Room) -> Result<bool, Refused> {
         if self.scope.waits { self.questions.prepare(self.core.now, self.hub, room) } else { Ok(true) }
     }
 
-    /// Prepares the rooms that a session joins by the reply to the event that is being handled, all at a time.
+    /// Prepares all rooms that a session joins according to the reply to the current event at the same time.
     ///
     /// # Errors
-    /// The client waits.
+    /// The client must wait.
     pub(in crate::app) fn prepare_reply(&mut self) -> Result<(), Refused> {
         let rooms = self.questions.rooms_of_reply();
         rooms.iter().map(|room| self.prepare(room).map(|_| ())).fold(Ok(()), Result::and)

@@ -1,8 +1,8 @@
-//! Questions about subscriptions that clients have: whether they are still allowed.
+//! Questions whether existing subscriptions of clients are still allowed.
 //!
-//! A subscription ends when the answer is no. While the answer can't be had, it stays, and is asked about later: a backend that is down
-//! doesn't end what it has allowed before. **Bounds.** At most [`OPEN_MAX`] questions are open when a session is reviewed, so
-//! that those of clients have room; one entry per session waits.
+//! A subscription ends when the answer is no. Without an answer, it stays, and the question is asked again later, so that a
+//! backend that is down doesn't end subscriptions that it allowed before. **Bounds.** A session is reviewed only while at most
+//! [`OPEN_MAX`] questions are open, so that questions of clients have room. One entry per session waits.
 
 use super::{Identities, QUESTION_BYTES, Questions};
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
@@ -11,33 +11,33 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{SessionId, Topic};
 
-/// Open questions above which no further session is reviewed.
+/// Number of open questions above which no further session is reviewed.
 const OPEN_MAX: usize = 256;
-/// How long to wait before asking again.
+/// Interval after which a question without an answer is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Approximate size of a session that waits.
+/// Approximate size of a waiting session's entry.
 const WAITING_BYTES: usize = 64;
 
-/// Subscriptions that are asked about again.
+/// Subscriptions that are authorized again.
 #[derive(Default)]
 pub(super) struct Reviews {
-    /// By the number of the question, with the authorizer that decides it.
+    /// Subscriptions by the number of the question, with the authorizer that decides.
     pub(super) open: HashMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
     /// Open questions by session.
     by_session: BTreeSet<(u64, u64)>,
-    /// Those that aren't allowed any more.
+    /// Subscriptions that aren't allowed any more.
     pub(super) withdrawn: VecDeque<(SessionId, Topic, Denial)>,
     /// Sessions to review when there is room.
     due: VecDeque<SessionId>,
     /// Sessions to review again at `retry_at`.
     failed: VecDeque<SessionId>,
-    /// Those in `due` and `failed`.
+    /// The sessions in `due` and `failed`.
     waiting: HashSet<SessionId>,
     retry_at: Option<Instant>,
 }
 
 impl Reviews {
-    /// A session has ended. Takes its open questions out.
+    /// Removes and returns the open questions of a session that has ended.
     pub(super) fn close(&mut self, session: SessionId) -> Vec<(u64, Arc<dyn Authorizer>)> {
         let bits = session.to_bits();
         let of_session = self.by_session.extract_if((bits, 0)..=(bits, u64::MAX), |_| true);
@@ -54,13 +54,13 @@ impl Reviews {
 }
 
 impl Questions {
-    /// Whether a session may be reviewed now by questions whose answers come later.
+    /// Whether a session may be reviewed now with questions whose answers come later.
     pub(crate) fn has_room_for_review(&self) -> bool {
         self.reviews.open.len() < OPEN_MAX && self.has_room()
     }
 
-    /// Asks again about a subscription. If the answer comes later and is no, [`Self::poll_withdrawn`] returns it. If it can't be had,
-    /// or isn't known at once and `may_wait` is false, [`Self::poll_review`] returns the session later.
+    /// Authorizes a subscription again. If a later answer is no, [`Self::poll_withdrawn`] returns the subscription. If there is
+    /// no answer, or it isn't known at once and `may_wait` is false, [`Self::poll_review`] returns the session later.
     pub(crate) fn review(
         &mut self,
         now: Instant,
@@ -108,7 +108,7 @@ impl Questions {
         Ok(())
     }
 
-    /// The answer to a question of [`Self::review`] has come. Returns whether there was one.
+    /// Handles the answer to a question of [`Self::review`]. Returns whether there was such a question.
     pub(super) fn reviewed(&mut self, number: u64, answer: &Result<(), Denial>) -> bool {
         let Some((session, topic, _)) = self.reviews.open.remove(&number) else { return false };
         self.reviews.by_session.remove(&(session.to_bits(), number));
@@ -127,7 +127,7 @@ impl Questions {
             self.charge.add(WAITING_BYTES);
             if has_failed { reviews.failed.push_back(session) } else { reviews.due.push_back(session) }
         }
-        // Sessions that have closed leave entries behind.
+        // Closed sessions have left entries behind.
         let before = reviews.waiting.len();
         if before > 2 * identities.count() + 64 {
             reviews.forget_closed(identities);
@@ -135,7 +135,7 @@ impl Questions {
         }
     }
 
-    /// Makes sessions whose answers couldn't be had due again, now and then.
+    /// Makes sessions without answers due again, now and then.
     pub fn retry_reviews(&mut self, now: Instant) {
         let reviews = &mut self.reviews;
         if reviews.retry_at.is_none_or(|at| at <= now) {

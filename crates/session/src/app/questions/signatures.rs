@@ -1,6 +1,6 @@
 //! Connections whose tokens wait for a turn with time for their signatures.
 //!
-//! Addresses take turns: the nth waiting token of an address has the place of the nth one of any other.
+//! Addresses take turns: the nth waiting tokens of all addresses are verified before any n+1th one.
 
 use super::Questions;
 use crate::ports::SignatureWork;
@@ -15,7 +15,7 @@ pub(super) struct SignatureQueue {
     rounds: HashMap<u64, u64>,
     /// The last round and the number of waiting questions of each address that has some.
     sources: HashMap<u64, (u64, usize)>,
-    /// The round of the last question whose turn came.
+    /// The round of the last question that had its turn.
     round: u64,
 }
 
@@ -32,7 +32,7 @@ impl SignatureQueue {
         self.rounds.insert(number, *last);
     }
 
-    /// Takes a question out, if it waits.
+    /// Removes a question, if it waits.
     pub(super) fn remove(&mut self, number: u64) {
         let Some(round) = self.rounds.remove(&number) else { return };
         let Some(source) = self.order.remove(&(round, number)) else { return };
@@ -44,7 +44,7 @@ impl SignatureQueue {
         }
     }
 
-    /// The question whose turn it is. It waits until it is removed.
+    /// The question whose turn it is. It keeps waiting until it is removed.
     fn next(&mut self) -> Option<u64> {
         let (&(round, number), _) = self.order.first_key_value()?;
         self.round = round;
@@ -53,7 +53,7 @@ impl SignatureQueue {
 }
 
 impl Questions {
-    /// Lets the next token have its turn, if this turn has work left for it. Returns whether there was one.
+    /// Gives the next token its turn, if this turn has time left for it. Returns whether there was one.
     pub fn poll_unverified(&mut self, work: &SignatureWork) -> bool {
         let Some(number) = work.is_left().then(|| self.unverified.next()).flatten() else { return false };
         self.decide(number, Ok(()));
@@ -70,7 +70,7 @@ impl Questions {
 mod tests {
     use super::*;
 
-    /// Each line is what `take` returns, in order, when these have been pushed.
+    /// Each line is the expected order of questions after these pushes.
     #[test]
     fn addresses_take_turns() {
         let mut queue = SignatureQueue::default();
@@ -85,7 +85,7 @@ mod tests {
         queue.remove(5);
         queue.remove(5);
         assert_eq!([(); 3].map(|()| take(&mut queue)), [Some(1), Some(4), Some(6)]);
-        // An address that comes later waits for the current round only.
+        // An address that arrives later waits for the current round only.
         queue.push(4, 7);
         queue.push(4, 8);
         assert_eq!([(); 5].map(|()| take(&mut queue)), [Some(2), Some(7), Some(3), Some(8), None]);

@@ -1,4 +1,4 @@
-//! Messages to rooms that the engine orders: whether it takes them.
+//! Waits for the engine's answers about messages to rooms that it orders.
 
 use super::{Asked, OUTCOME_UNKNOWN, Questions, Refused};
 use crate::app::Answer;
@@ -8,11 +8,11 @@ use stentor_frame::ConnId;
 use stentor_hub::SessionId;
 
 impl Questions {
-    /// Expects the engine's answer about a message of a session, which has been handled. Returns the ticket of the question, if the connection
-    /// that is being handled can wait for it. `answer` answers the client then; it holds about `bytes`.
+    /// Expects the engine's answer about a message of a session, which has been handled. Returns the ticket of the question, if
+    /// the current connection can wait for it. `answer` then answers the client; it holds about `bytes`.
     ///
     /// # Errors
-    /// Too many wait.
+    /// Too many questions are open.
     pub fn expect(
         &mut self,
         now: Instant,
@@ -35,7 +35,7 @@ impl Questions {
         Ok(Some(self.tickets.of(number)))
     }
 
-    /// Takes the answers to clients on a connection that needn't wait any more, with the engine's.
+    /// Takes the continuations of a connection whose questions have been answered, with the engine's answers.
     pub(crate) fn take_answers(&mut self, conn: ConnId) -> Vec<(SessionId, Answer, Result<(), Denial>)> {
         let questions = self.waiting.get_mut(&conn).map(|waiting| &mut waiting.questions);
         let mut answers = Vec::new();

@@ -1,4 +1,4 @@
-//! Engine.IO, protocols 4 and 3: clients that poll, that a WebSocket carries, or that move from the one to the other.
+//! Engine.IO, protocols 4 and 3: clients that poll, clients on a WebSocket, and clients that upgrade from polling to a WebSocket.
 //!
 //! ```text
 //!  GET without sid ──► polling ─── WebSocket: 2probe, 3probe, 5 ───┐
@@ -8,9 +8,9 @@
 //!                        └──► ended: 1, 6, silence, a fault ◄──────┘
 //! ```
 //!
-//! [`requests`] handles requests, [`packets`] packets, [`client`] frames, timeouts and the end, and [`payload`] writes the
-//! bodies of polls. Socket.IO is in [`super::socketio`]. Behaviours that public suites expect follow engine.io 6: a
-//! second poll ends the client, an aborted poll too.
+//! `requests` handles requests, `packets` packets, `client` frames, timeouts and the end; `payload` writes the bodies of
+//! polls. Socket.IO is in `protocols::socketio`. Behaviours that public suites expect follow engine.io 6: a second poll ends the
+//! client, and so does an aborted poll.
 
 mod client;
 mod heartbeat;
@@ -31,22 +31,22 @@ use crate::millis::Millis;
 use crate::model::{ConnId, SessionId};
 use stentor_wire::engineio::Version;
 
-/// How a client moves from polling to a WebSocket.
+/// The upgrade of a client from polling to a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The WebSocket.
     pub conn: ConnId,
-    /// The client has sent its probe and been answered.
+    /// `true` if the client has sent its probe and was answered.
     pub answered: bool,
-    /// When polls are released again, so that the client can stop polling.
+    /// The time at which a poll is released again, so that the client can stop polling.
     pub release_at: Millis,
     /// The deadline for the upgrade.
     pub until: Millis,
 }
 
-/// What the messages of a client mean.
+/// The protocol of a client's messages.
 pub(crate) enum ApplicationProtocol {
-    /// Nothing yet, or nothing any more.
+    /// No session has begun, or the client has ended.
     None,
     /// Messages for the application.
     Plain {
@@ -67,18 +67,18 @@ impl ApplicationProtocol {
     }
 }
 
-/// A poll that waits for packets.
+/// A waiting poll.
 pub struct Poll {
     pub(crate) client: ClientId,
     version: Version,
     state: ResponseState,
-    /// The `Origin` to answer with.
+    /// The `Origin` for the answer.
     pub origin: Option<Box<str>>,
-    /// The number of the callback that a script is to call.
+    /// The number of the JSONP callback.
     pub(crate) jsonp: Option<u32>,
-    /// The client can't read bytes.
+    /// `true` if the client can't read bytes.
     pub(crate) base64: bool,
-    /// The client reads text as engine.io-client 1.x does.
+    /// `true` if the client reads text like engine.io-client 1.x.
     is_client_1: bool,
 }
 
@@ -95,7 +95,7 @@ impl Response for Poll {
         Some(self.client)
     }
 
-    /// Without the poll itself: a charge of its own would take more memory than that.
+    /// The poll itself isn't counted, because a charge would take more memory than the poll.
     fn held_bytes(&self) -> usize {
         self.origin.as_deref().map_or(0, str::len)
     }
@@ -133,16 +133,16 @@ pub struct Client {
     state: ClientState,
     pub(crate) version: Version,
     pub(crate) is_socketio: bool,
-    /// The client said in its handshake that it can't read bytes in answers to polls.
+    /// `true` if the client can't read bytes in answers to polls, according to its handshake.
     pub(crate) base64: bool,
     /// The WebSocket to which the client is about to move.
     pub probe: Option<Probe>,
-    /// A ping is out, and hasn't been answered (protocol 4).
+    /// The time of a ping that the client hasn't answered (protocol 4).
     pinged_at: Option<Millis>,
     pub(crate) application: ApplicationProtocol,
 }
 
-/// What a client takes with it to another core. Its sockets are still to come, and its timers begin anew.
+/// The state of a client that moves to another core. Its sockets follow, and its timers begin anew.
 pub struct MigratedClient {
     pub(crate) sid: Sid,
     source: u64,
@@ -157,7 +157,7 @@ impl Client {
         let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
         let due_at = match version {
             Version::V4 => now.after(heartbeat.interval),
-            // The client pings.
+            // In this version, the client sends pings.
             Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
         };
         Self {
@@ -184,7 +184,7 @@ impl Client {
         if let ApplicationProtocol::SocketIo(io) = &mut self.application { Some(io) } else { None }
     }
 
-    /// How publications and messages of plain sessions are written.
+    /// The form in which publications and messages of plain sessions are written.
     pub fn envelope(&self) -> Envelope {
         if let ApplicationProtocol::Plain { envelope, .. } = self.application {
             envelope
@@ -193,7 +193,7 @@ impl Client {
         }
     }
 
-    /// How packets are framed now.
+    /// The current framing of packets.
     pub(crate) fn framing(&self) -> EngineFraming {
         match (self.state.transport, self.version) {
             (ActiveTransport::WebSocket(_), Version::V4) => EngineFraming::V4,
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// The encoding of the sessions of this client. With `recovers`, disconnected clients get what they missed.
+    /// The encoding of the sessions of this client. `recovers`: disconnected clients receive missed messages.
     fn encoding(&self, recovers: bool) -> Encoding {
         Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
     }
@@ -214,7 +214,7 @@ impl Client {
         !matches!(self.state.transport, ActiveTransport::WebSocket(_)) && !self.state.ended
     }
 
-    /// Leaves for another core.
+    /// Converts the client for a move to another core.
     pub fn migrate(self) -> MigratedClient {
         let feeds = match self.application {
             ApplicationProtocol::SocketIo(io) => io.into_feeds(),
@@ -224,7 +224,7 @@ impl Client {
         MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds }
     }
 
-    /// Continues a client that comes from another core.
+    /// Continues a client from another core.
     pub fn arrived(ex: &Executor, migrated: MigratedClient) -> Self {
         let MigratedClient { sid, source, version, base64, queue, feeds } = migrated;
         let connect_until = ex.millis().after(ex.options().engine.connect_timeout);

@@ -1,18 +1,18 @@
-//! Responses to requests that can't be handled. The connection ends with them.
+//! Responses to invalid requests. The connection ends after them.
 
 use super::{END, Step};
 use crate::executor::Executor;
 use crate::protocols::request::{ResponseOptions, answer, cors, cors_of_error, text};
 use stentor_wire::http1;
 
-/// Answers with an error; the connection ends, because what follows can't be trusted.
+/// Answers with an error. The connection ends, because the rest of its input can't be trusted.
 pub(super) fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
     write_error(ex, received, out, status, &[], why);
     END
 }
 
-/// The headers with which a page may read an error, as far as its request has been received. A page of the server's own origin
-/// needs none. If only a part of a long address has been received, pages of all origins may read that it is too long.
+/// The headers with which a page may read an error, according to the received part of its request. A page of the server's own
+/// origin needs none. If only a part of a long URL has been received, pages of all origins may read that it is too long.
 fn cors_of_received<'r>(ex: &Executor, received: &'r [u8], status: u16) -> Vec<(&'r str, &'r str)> {
     if status == 414 && !received.contains(&b'\n') {
         return cors(Some("*"));
@@ -22,7 +22,7 @@ fn cors_of_received<'r>(ex: &Executor, received: &'r [u8], status: u16) -> Vec<(
     cors_of_error(ex, origin, "", false)
 }
 
-/// Appends the last response of a connection, an error. `received`: the head of the request, as far as it is there.
+/// Appends an error as the last response of a connection. `received` are the headers of the request, as far as they have arrived.
 pub(super) fn write_error(
     ex: &Executor,
     received: &[u8],
@@ -36,7 +36,7 @@ pub(super) fn write_error(
     text(out, ResponseOptions::last(ex), status, &extra, why);
 }
 
-/// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
+/// Answers a request whose body is too large: 413 without a body, as Engine.IO's clients expect.
 pub(super) fn too_large(ex: &Executor, head: &[u8], out: &mut Vec<u8>) -> Step {
     ex.metrics().request_errors.add(1);
     let extra = cors_of_received(ex, head, 413);

@@ -1,11 +1,11 @@
-//! HTTP/1.1 connections: requests in order, one at a time, until one becomes something else. What each request is
-//! answered with is in [`routes`].
+//! HTTP/1.1 connections: requests in order, one at a time, until the connection is upgraded. `routes` answers the requests.
 //!
-//! Input is handled where it lies; only the rest of it is kept, and an idle connection keeps nothing. Each request gets
-//! exactly one response, also where its body turns out to be too large or broken after that: then the connection ends.
+//! Input is handled in place. Only the rest is kept, and an idle connection keeps nothing. Each request gets exactly one
+//! response. If its body turns out to be too large or invalid after the response, the connection ends.
 //!
-//! Pipelined requests wait while an earlier one waits for something, or while responses aren't read: those that have
-//! been read in the buffer, which holds at most a head and what came with it in one read, the others in the kernel.
+//! Pipelined requests wait while an earlier one waits, or while responses aren't read. Requests that have been read are in the
+//! buffer, which holds at most the headers of a request and the bytes that arrived with them in one read. The others are in the
+//! kernel.
 
 mod errors;
 mod routes;
@@ -32,62 +32,62 @@ use crate::ports::{Handover, Location, NodeTag};
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner};
 
-/// What a connection needs to handle requests.
+/// The environment of a connection that handles requests.
 pub struct HttpContext<'a> {
     /// The executor.
     pub ex: &'a mut Executor,
     /// The clients of the core.
     pub clients: &'a mut Clients,
-    /// Where a client is that began on this core and was moved.
+    /// Returns the current core of a client that began on this core and was moved.
     pub departed: &'a dyn Fn(Sid) -> Option<CoreId>,
     /// The connection.
     pub conn: ConnId,
-    /// The session of a response that waits.
+    /// The session of a waiting response.
     pub session: &'a mut Option<SessionId>,
-    /// What the connection counts for its address.
+    /// The connection's entry in the count of its address.
     pub slot: &'a mut Slot,
 }
 
 /// Events of an input, besides answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// A request was completed.
+    /// `true` if a request was completed.
     pub requested: bool,
-    /// Messages of a body were passed to the application.
+    /// `true` if messages of a body were passed to the application.
     pub published: bool,
 }
 
-/// Handled bytes of the input, and how the rest of it continues.
+/// The number of handled bytes of the input, and the continuation with the rest.
 type Step = (usize, Flow);
 
-/// The connection ends; the rest of the input is dropped.
+/// The connection ends, and the rest of the input is dropped.
 const END: Step = (0, Flow::Stop);
 
 /// A body that is arriving.
 struct Receiving {
     decoder: BodyDecoder,
-    /// How many bytes of it there may still be.
+    /// Maximum number of bytes that may still follow.
     bytes_left: usize,
-    /// What is kept of it; nothing where its request has been answered already.
+    /// The received part. `None` if the request has already been answered.
     buffered: Option<Box<BufferedRequest>>,
 }
 
-/// What was read of a connection and not handled, when it begins on a core.
+/// Unhandled input of a connection that begins on a core.
 #[derive(Default)]
 pub struct MovedRequest {
     /// Bytes that were read and not handled.
     pub buffer: Vec<u8>,
-    /// The client has finished sending.
+    /// `true` if the client has finished sending.
     pub finished: bool,
-    /// A request whose body hasn't all been handled.
+    /// A request whose body is partly unhandled.
     pub buffered: Option<Box<BufferedRequest>>,
-    /// How the connection came, if not from its client.
+    /// The origin of the connection, if it doesn't come directly from its client.
     pub handover: Option<Handover>,
-    /// The client speaks TLS, with this server or another node.
+    /// `true` if the client speaks TLS, with this server or with another node.
     pub is_tls: bool,
 }
 
-/// Where a connection moves.
+/// The destination of a connection that moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Another core of this node.
@@ -101,37 +101,37 @@ pub struct Http {
     /// The address of the connection's other end.
     pub peer: SocketAddr,
     is_tls: bool,
-    /// What was read and not handled; owns no memory while it is empty.
+    /// Unhandled input. It owns no memory while it is empty.
     buffer: Vec<u8>,
     scanner: HeadScanner,
-    /// A request's body that is arriving.
+    /// A body that is arriving.
     body: Option<Receiving>,
-    /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
+    /// The deadline for the headers, the body, the next request, or the end of a wait.
     pub deadline: Millis,
-    /// The deadline is that of a head.
+    /// `true` if the deadline is for headers.
     begun: bool,
-    /// What a request waits for.
+    /// The reason why a request waits.
     pub waiting: Option<Waiting>,
     /// The application's decision about the request at the front of the buffer.
     admission: Option<Box<(Connect, Option<Sid>)>>,
-    /// Which node has the session that the request at the front of the buffer names.
+    /// The node of the session that the request at the front of the buffer names.
     location: Option<Location>,
-    /// The request at the front of the buffer belongs there; what is in flight is awaited.
+    /// The destination of the request at the front of the buffer. The connection moves when no bytes are in flight.
     pub moving: Option<Destination>,
-    /// How the connection came, if not from its client.
+    /// The origin of the connection, if it doesn't come directly from its client.
     handover: Option<Handover>,
-    /// The connection can't be moved: another core had no room for it.
+    /// `true` if the connection can't be moved, because another core had no room for it.
     stays: bool,
-    /// The connection is above a limit: its first request is answered with that.
+    /// The limit that the connection exceeds. Its first request is refused.
     refusal: Option<LimitReached>,
-    /// The request at the front of the buffer has been counted for the limits of its address.
+    /// `true` if the request at the front of the buffer has been counted for the limits of its address.
     is_counted: bool,
-    /// Requests wait in the buffer until the responses to earlier ones are read.
+    /// `true` if requests wait in the buffer until the responses to earlier ones are read.
     pub stalled: bool,
-    /// The client has finished sending: after the pending responses, the connection ends (RFC 9112, 9.6).
+    /// `true` if the client has finished sending. The connection ends after the pending responses (RFC 9112, 9.6).
     pub finished: bool,
     progress: Progress,
-    /// The WebSocket that the connection has become, with the rest of the input.
+    /// The WebSocket to which the connection was upgraded, with the rest of the input.
     upgraded: Option<Box<(WebSocket, Vec<u8>)>>,
 }
 
@@ -140,8 +140,7 @@ fn http_limits(limits: &Limits) -> http1::Limits {
 }
 
 impl Http {
-    /// A connection on which nothing has been handled yet, with what was read of it already. `stays`: it can't be moved
-    /// to another core.
+    /// A connection whose input hasn't been handled yet. `stays`: it can't be moved to another core.
     pub fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
         let MovedRequest { buffer, finished, buffered, handover, is_tls } = moved;
         Self {
@@ -167,34 +166,34 @@ impl Http {
         }
     }
 
-    /// The first request is refused: the connection is above a limit.
+    /// Makes the first request fail, because the connection exceeds a limit.
     pub fn refuse(&mut self, reached: LimitReached) {
         self.refusal = Some(reached);
     }
 
-    /// Whether something has to happen before the next request is handled.
+    /// Whether the next request must wait.
     pub fn is_busy(&self) -> bool {
         self.waiting.is_some() || self.moving.is_some() || self.stalled
     }
 
-    /// Whether nothing of a request has arrived.
+    /// Whether no part of a request has arrived.
     pub fn is_idle(&self) -> bool {
         !self.is_busy() && self.buffer.is_empty()
     }
 
-    /// Whether the connection ends now, since nothing is left to answer.
+    /// Whether the connection ends now, because no answer is left to send.
     pub fn is_finished(&self, finishing: bool) -> bool {
         !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
     }
 
-    /// Whether something can continue once nothing is in flight: the next request, or the move to another core.
+    /// Whether the connection can continue when no bytes are in flight: with the next request, or the move to another core.
     pub fn is_ready(&self) -> bool {
         let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
         let is_decided = self.admission.is_some() || self.location.is_some();
         answered || self.moving.is_some() || is_decided && self.waiting.is_none()
     }
 
-    /// The response that waits for something.
+    /// The waiting response.
     pub fn response(&self) -> Option<&dyn Response> {
         self.waiting.as_ref()?.response()
     }
@@ -204,7 +203,7 @@ impl Http {
         if let Some(Waiting::Response(response)) = &mut self.waiting { Some(&mut **response) } else { None }
     }
 
-    /// Takes what is needed to continue on another core.
+    /// Takes the state that another core needs to continue.
     pub fn take_moved(&mut self) -> MovedRequest {
         let buffered = match self.waiting.take() {
             Some(Waiting::Body(buffered)) => Some(buffered),
@@ -219,7 +218,7 @@ impl Http {
         }
     }
 
-    /// Bytes of received input, and of the body that is arriving or waiting with its request.
+    /// Sizes of the received input, and of the body that is arriving or waiting with its request.
     pub fn held_bytes(&self) -> (usize, usize) {
         let arriving = match &self.body {
             Some(Receiving { buffered: Some(buffered), .. }) => buffered.held_bytes(),
@@ -238,17 +237,17 @@ impl Http {
         write_memory_short(ex, head, out);
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// The time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Millis {
         self.deadline
     }
 
-    /// The server shuts down: a request that waits gets its response by then.
+    /// Handles a shutdown: a waiting request gets its response by then.
     pub fn handle_drain(&mut self, last_responses: Millis) {
         self.deadline = self.deadline.earlier(last_responses);
     }
 
-    /// The application has decided about a request that waited for it. Returns whether there was one.
+    /// Handles the application's decision about a waiting request. Returns whether there was one.
     pub fn handle_admission(&mut self, decision: Connect) -> bool {
         let Some(Waiting::Admission(sid)) = self.waiting else { return false };
         self.waiting = None;
@@ -256,7 +255,7 @@ impl Http {
         true
     }
 
-    /// It is known which node has the session that a request names. Returns whether one waited for it.
+    /// Handles the location of the session that a waiting request names. Returns whether a request waited for it.
     pub fn handle_location(&mut self, location: Location) -> bool {
         let waited = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Location)).is_some();
         if waited {
@@ -265,7 +264,7 @@ impl Http {
         waited
     }
 
-    /// The permission that something on this connection waited for is there.
+    /// Handles the decision that the connection waited for.
     pub fn handle_decision(&mut self) {
         self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_) | Waiting::StreamAdmission));
         self.stalled = true;
@@ -276,12 +275,12 @@ impl Http {
         std::mem::take(&mut self.progress)
     }
 
-    /// Takes the WebSocket that the connection has become, with what followed its handshake.
+    /// Takes the WebSocket to which the connection was upgraded, with the input that followed its handshake.
     pub fn take_upgraded(&mut self) -> Option<Box<(WebSocket, Vec<u8>)>> {
         self.upgraded.take()
     }
 
-    /// Nothing is in flight, and what the connection waited for has happened: it continues.
+    /// Continues the connection when no bytes are in flight and its wait is over.
     pub fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> Flow {
         self.stalled = false;
         if let Some(Waiting::Body(buffered)) =
@@ -305,8 +304,8 @@ impl Http {
         self.handle_input(cx, &mut [], out)
     }
 
-    /// Handles what has been read: what was kept, and `received`. Responses are appended to `out`. [`Flow::Stop`]: the connection
-    /// ends after them, or has become a WebSocket.
+    /// Handles buffered input, then `received`. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them,
+    /// or has been upgraded to a WebSocket.
     pub fn handle_input(&mut self, cx: &mut HttpContext<'_>, received: &mut [u8], out: &mut Vec<u8>) -> Flow {
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
         let mut kept = std::mem::take(&mut self.buffer);
@@ -328,7 +327,7 @@ impl Http {
             cx.ex.budget.count(bytes + REQUEST_BYTES);
         }
         if let Some(upgraded) = &mut self.upgraded {
-            // A frame glued to the handshake is not lost.
+            // A frame that arrived together with the handshake isn't lost.
             upgraded.1 = input[at..].to_vec();
         }
         if flow == Flow::Stop {
@@ -349,8 +348,8 @@ impl Http {
         }
     }
 
-    /// Keeps what can't be handled yet. Returns whether nothing more is read: no more is kept than a head and what came
-    /// with it.
+    /// Keeps input that can't be handled yet. Returns whether reading pauses: no more is kept than the headers of a request and
+    /// the bytes that arrived with them.
     fn keep(&mut self, ex: &Executor, rest: Vec<u8>) -> bool {
         let limits = &ex.options().limits;
         let is_busy = self.is_busy();
@@ -382,12 +381,12 @@ impl Http {
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let body = request.body();
-        // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
-        // connection can't be used again.
+        // A client that expects 100 and doesn't receive it sends no body (RFC 9110, 10.1.1), but may do so: the connection can't
+        // be used again.
         let expects_continue = request.expects_continue();
         let outcome = self.route(cx, &request, out);
         match outcome {
-            // It is looked at anew, there or then.
+            // The request is parsed again, on the other core or later.
             RequestOutcome::Move(core) => {
                 self.moving = Some(Destination::Core(core));
                 return (0, Flow::Wait);
@@ -457,8 +456,8 @@ impl Http {
         }
     }
 
-    /// Continues after a request of which `consumed` bytes of the input are handled. `last`: the connection can't take
-    /// another one.
+    /// Continues after a request of which `consumed` bytes of the input are handled. `last`: the connection can't handle another
+    /// request.
     fn conclude(
         &mut self,
         cx: &mut HttpContext<'_>,
@@ -486,7 +485,7 @@ impl Http {
         }
     }
 
-    /// Reads a body: keeps it for its request, or throws it away, up to a bound.
+    /// Reads a body. Keeps it for its request, or discards it, up to a limit.
     fn receive_body(&mut self, cx: &mut HttpContext<'_>, input: &[u8], out: &mut Vec<u8>) -> Step {
         let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else {
             return (0, Flow::Wait);
@@ -509,7 +508,7 @@ impl Http {
                         };
                     }
                 }
-                // Too large, or broken: what follows can't be told from it.
+                // The body is too large or invalid, so the start of the next request is unknown.
                 decoded => {
                     let Some(buffered) = buffered.take() else {
                         cx.ex.metrics().request_errors.add(1);
@@ -527,7 +526,7 @@ impl Http {
         (at, Flow::Wait)
     }
 
-    /// A request whose body was needed is there, or what is left of it has its turn again.
+    /// Handles a request whose body has arrived, or whose rest continues.
     fn handle_body(
         &mut self,
         cx: &mut HttpContext<'_>,

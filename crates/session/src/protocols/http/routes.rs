@@ -1,4 +1,4 @@
-//! What requests are answered with, by their routes.
+//! Answers requests by their routes.
 
 use super::{Http, HttpContext};
 use crate::access::{Entry, shown_path};
@@ -23,19 +23,19 @@ use stentor_wire::http1::{self, BodyKind, Request};
 
 type Outcome = RequestOutcome;
 
-/// What the built-in pages may do: run and style themselves, and talk to this server.
+/// The policy of built-in pages: they may run and style themselves, and connect to this server.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'; style-src 'unsafe-inline'; img-src data: 'self'; \
      connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// Where a request goes.
+/// The route of a request.
 enum Route {
     /// `/healthz`: whether the process runs.
     Health,
-    /// `/readyz`: whether it should get new clients.
+    /// `/readyz`: whether the node is ready for new clients.
     Ready,
-    /// A page, by its place in the options.
+    /// A page, by its index in the options.
     Static(usize),
-    /// A file for pages of all origins, by its place in the options.
+    /// A file for pages of all origins, by its index in the options.
     File(usize),
     /// A plain WebSocket. `/ws`: the application's; `/ws/KEY`: one feed, bodies only.
     Socket(Option<Key>),
@@ -49,15 +49,15 @@ enum Route {
     Events(Option<Key>),
     /// A path of a protocol of the table.
     Of(&'static dyn Protocol, RouteFacts),
-    /// A path that should have a key, and hasn't.
+    /// A path without a valid key.
     BadKey(KeyError),
-    /// `/socket.io/1/…`, where clients of Socket.IO before 1.0 begin.
+    /// `/socket.io/1/…`, the first request of clients of Socket.IO before 1.0.
     OldSocketIo,
     Unknown,
 }
 
 impl Route {
-    /// Whether a page must be allowed to connect.
+    /// Whether the route checks the page's origin.
     fn connects(&self) -> bool {
         matches!(
             self,
@@ -65,7 +65,7 @@ impl Route {
         )
     }
 
-    /// Whether a request's body is what it is about.
+    /// Whether the route handles the request's body.
     fn takes_body(&self) -> bool {
         match self {
             Self::Engine { .. } | Self::Events(_) => true,
@@ -138,7 +138,7 @@ impl Http {
         (context, cx.slot, cx.clients)
     }
 
-    /// Handles the head of a request.
+    /// Handles the headers of a request.
     pub(super) fn route(
         &mut self,
         cx: &mut HttpContext<'_>,
@@ -152,20 +152,20 @@ impl Http {
         if cx.ex.access.is_on {
             self.log(cx, request, &outcome, &out[before..]);
         }
-        // An answered request holds nothing any more.
+        // An answered request holds no count any more.
         if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_) | Outcome::Body { .. }) {
             self.release_slot(cx);
         }
         outcome
     }
 
-    /// A line of the access log begins.
+    /// Begins a line of the access log.
     fn log(&self, cx: &mut HttpContext<'_>, request: &Request<'_>, outcome: &Outcome, response: &[u8]) {
         let lasts = match outcome {
             Outcome::Answered { .. } => false,
             Outcome::Waiting(response) => !response.is_whole(),
             Outcome::Upgraded(_) | Outcome::Body { .. } => true,
-            // It is handled again, here or elsewhere.
+            // The request is handled again, here or on another core.
             _ => return,
         };
         let options = cx.ex.options();
@@ -183,7 +183,8 @@ impl Http {
         cx.ex.access.begin(cx.conn.index(), begun, entry, response, lasts);
     }
 
-    /// Behind a proxy, a connection counts for the address of its request, while this is answered.
+    /// Ends the count of a connection for the address of its request. Behind a proxy, it counts only while the request is
+    /// answered.
     pub(super) fn release_slot(&self, cx: &mut HttpContext<'_>) {
         if *cx.slot != Slot::NONE && cx.ex.options().proxies.trusted.contains(self.peer.ip()) {
             cx.ex.release_connection(cx.slot);
@@ -204,7 +205,7 @@ impl Http {
         if let Some(reached) = refusal {
             return cx.refuse_limit(reached);
         }
-        // Where clients of plain WebSocket servers come that are given no path.
+        // `/` is the usual path of clients of plain WebSocket servers.
         let target = match find(request.path(), cx.ex.options()) {
             Route::Static(_) | Route::Unknown if cx.is_upgrade() && request.path() == "/" => {
                 Route::Socket(None)
@@ -217,7 +218,7 @@ impl Http {
         if let Err(reached) = count(cx, &target, slot, is_counted) {
             return cx.refuse_limit(reached);
         }
-        // Sessions keep their connection while the node drains: for a new one, there may be another node.
+        // While the node drains, only requests of existing sessions keep their connection. New sessions may find another node.
         let outlives_drain = match &target {
             Route::Engine { .. } => true,
             Route::Of(_, facts) => facts.outlives_drain,
@@ -241,7 +242,7 @@ impl Http {
                 cx.answer(200, &page.content_type, &extra, &page.body)
             }
             Route::File(file) => file::handle_request(cx, file),
-            // With a token in `Authorization`, browsers ask first.
+            // Browsers send a preflight request if the header `Authorization` has a token.
             Route::Feed(_) if request.method() == "OPTIONS" => {
                 let mut extra = cors(cx.allow_origin());
                 push_preflight(&mut extra, request, "GET, HEAD");
@@ -270,7 +271,7 @@ impl Http {
         }
     }
 
-    /// Handles the body of a request, or what is left of it.
+    /// Handles the body of a request, or the rest of it.
     pub(super) fn route_body(
         &mut self,
         cx: &mut HttpContext<'_>,
@@ -297,15 +298,15 @@ impl Http {
     }
 }
 
-/// Counts a request for the limits of its address: its connection, if a proxy passes it on, and the session that it opens.
-/// A protocol counts sessions that not every one of its requests opens.
+/// Counts a request for the limits of its address: its connection, if a proxy forwards it, and the session that it opens. A
+/// SockJS session over HTTP is counted later, when it is known to be new.
 fn count(
     cx: &mut RequestContext<'_>,
     target: &Route,
     slot: &mut Slot,
     is_counted: bool,
 ) -> Result<(), LimitReached> {
-    // While the server drains, a stream of events opens no session.
+    // While the server drains, an SSE request opens no session.
     let is_told_to_return = matches!(target, Route::Events(_)) && cx.ex.draining;
     if !target.connects() || is_told_to_return {
         return Ok(());
@@ -326,11 +327,11 @@ fn count(
     if opens { cx.ex.check_address(cx.source) } else { Ok(()) }
 }
 
-/// Refuses requests that no route answers: for another host, from a page of another origin, with too large a body, for
-/// a WebSocket where there is none.
+/// Refuses requests for another host, from pages of other origins, with too large a body, or for a WebSocket on a route without
+/// one.
 fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     let (request, options) = (cx.request, cx.ex.options());
-    // Load balancers check the server's health by its address.
+    // Load balancers use the server's address in health checks.
     if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(request.authority()) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
@@ -371,14 +372,14 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
         };
         tracing::warn!("refused a request from origin \"{}\"; {advice}{others}", logged.value);
     }
-    // The JavaScript client sends a POST to find out why it can't connect, so its page may read the response. Transports can't
-    // read theirs, and retry.
+    // The JavaScript client sends a POST to learn why it can't connect, so its page may read the response. Transports can't read
+    // responses, and retry.
     let asks = cx.request.method() == "POST";
     let extra = cors_without_credentials(cx.request.header_str("origin").filter(|_| asks));
     cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")
 }
 
-/// Answers a request for a path that isn't the server's own: the application may have a page.
+/// Answers a request for a path that isn't the server's own, with the application's page if there is one.
 fn unknown(cx: &mut RequestContext<'_>) -> Outcome {
     let request = cx.request;
     if cx.is_upgrade() {

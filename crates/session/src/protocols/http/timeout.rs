@@ -1,4 +1,4 @@
-//! What is due on an HTTP connection.
+//! Timeouts of HTTP connections.
 
 use super::{Http, Waiting, write_error};
 use crate::executor::{Effect, Executor, ToConnection};
@@ -7,7 +7,7 @@ use crate::ports::Location;
 use crate::protocols::client::{Flow, TransportStatus};
 
 impl Http {
-    /// Handles what is due. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them.
+    /// Handles timeouts that are due. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them.
     pub fn handle_timeout(
         &mut self,
         ex: &mut Executor,
@@ -23,7 +23,7 @@ impl Http {
             Some(response) if !response.is_whole() => response.handle_timeout(ex, status, out),
             _ => status.idle_deadline(ex),
         };
-        // While a response leaves, its progress decides.
+        // While a response is sent, its progress decides.
         let Some(deadline) = deadline else {
             ex.push(Effect::Connection(conn, ToConnection::Abort));
             return Flow::Continue;
@@ -39,12 +39,12 @@ impl Http {
                 write_error(ex, &self.buffer, out, 504, &[], why);
                 return Flow::Stop;
             }
-            // Nobody says that it is elsewhere.
+            // No answer arrived, so the session counts as unknown.
             Some(Waiting::Location) => {
                 self.handle_location(Location::Unknown);
                 self.deadline = deadline;
             }
-            // A whole request is about to be handled.
+            // A complete request is about to be handled.
             Some(_) => self.deadline = deadline,
             None if is_busy => self.deadline = deadline,
             None if !self.begun || self.buffer.is_empty() => return Flow::Stop,
@@ -57,7 +57,7 @@ impl Http {
         Flow::Continue
     }
 
-    /// Answers a request that waits for a document with an error.
+    /// Answers a waiting request for a document with an error.
     pub fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
         let Some(response) = self.response_mut().filter(|response| !response.is_whole()) else { return };
         response.fail(ex, status, why, out);

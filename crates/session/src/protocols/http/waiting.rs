@@ -1,20 +1,20 @@
-//! What a request waits for.
+//! The reason why a request waits.
 
 use crate::identity::{ClientId, Sid};
 use crate::protocols::request::BufferedRequest;
 use crate::protocols::response::Response;
 
-/// What a request waits for.
+/// The reason why a request waits.
 pub enum Waiting {
-    /// The rest of its response.
+    /// The rest of its response isn't available yet.
     Response(Box<dyn Response>),
-    /// [`crate::app::Context::admit`], for a client that will have this id; or a permission.
+    /// The application's admission ([`crate::app::Context::admit`]) of a client that will have this id, or a decision.
     Admission(Option<Sid>),
-    /// Permissions for the feeds of a stream of events, which nobody receives who has finished sending.
+    /// Decisions about the feeds of an SSE stream. A client that has finished sending doesn't receive the stream.
     StreamAdmission,
-    /// The answer which node has the session that it names.
+    /// The node of the session that the request names.
     Location,
-    /// A turn for the rest of the body: what the first of it has published leaves first.
+    /// A later turn for the rest of the body, after the publications of the first part have been sent.
     Body(Box<BufferedRequest>),
 }
 
@@ -23,7 +23,7 @@ impl Waiting {
         if let Self::Response(response) = self { Some(&**response) } else { None }
     }
 
-    /// Bytes held besides this value, except those counted elsewhere.
+    /// Bytes held besides this value, without bytes that are counted elsewhere.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Response(response) => response.held_bytes(),
@@ -32,7 +32,7 @@ impl Waiting {
         }
     }
 
-    /// The response has been handed to the driver.
+    /// Whether the response has been passed to the driver.
     pub fn is_answered(&self) -> bool {
         self.response().is_some_and(Response::is_whole)
     }

@@ -1,13 +1,13 @@
 //! Socket.IO, protocols 5 and 4, on Engine.IO: namespaces, events, acknowledgements, and recovery.
 //!
-//! A client has a *socket* in each namespace that it is connected to. To the application and the hub each is a session
-//! of its own. What a client may not send ends its connection, as in socket.io 4: a second CONNECT, a packet for a
-//! namespace that isn't connected, anything that can't be parsed.
+//! A client has a *socket* in each namespace to which it is connected. For the application and the hub, each socket is a session
+//! of its own. As in socket.io 4, an invalid packet ends the client's connection: a second CONNECT, a packet for a namespace that
+//! isn't connected, or a packet that can't be parsed.
 //!
-//! **Recovery** (protocol 5). When a client is disconnected without leaving, its sockets are *suspended*: the hub keeps
-//! their rooms, and its log has what is published meanwhile. A client that reconnects shows the `pid` that it was given
-//! and the last offset that it has seen, and gets what it missed before the answer to its CONNECT
-//! ([`crate::executor`]). A client that reconnects to another core is moved to the core that keeps what it missed.
+//! **Recovery** (protocol 5). When a client is disconnected without leaving, its sockets are *suspended*: the hub keeps their
+//! rooms, and its log has the messages published in the meantime. A client that reconnects presents the `pid` that it was given
+//! and the last offset that it has received. It receives its missed messages before the answer to its CONNECT
+//! ([`crate::executor`]). A client that reconnects to another core is moved to the core that has its missed messages.
 
 mod connect;
 
@@ -28,27 +28,27 @@ use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
-/// What Socket.IO knows of a client.
+/// The Socket.IO state of a client.
 pub struct SocketIo {
     /// A packet with missing attachments, and the deadline for them.
     unfinished: Option<(Decoder, Millis)>,
     sockets: SmallVec<[Socket; 1]>,
-    /// When it has to be connected to some namespace.
+    /// The deadline for connecting to a namespace.
     connect_until: Millis,
     /// The feeds of the handshake's query, for the main namespace.
     feeds: Option<Box<Feeds>>,
-    /// The client can't move to another core.
+    /// `true` if the client can't move to another core.
     pub stays: bool,
-    /// CONNECTs that were refused for good.
+    /// Number of permanently refused CONNECTs.
     refused: u8,
 }
 
-/// A client in a namespace.
+/// A client's socket in a namespace.
 pub(crate) struct Socket {
     pub(crate) session: SessionId,
-    /// `None` for the main one.
+    /// The namespace. `None` for the main one.
     pub namespace: Option<Arc<str>>,
-    /// Its slot among the recoverable sockets.
+    /// The slot among the recoverable sockets.
     recovery: Option<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Carrier {
     }
 }
 
-/// Why a packet is handled.
+/// The circumstances under which a packet is handled.
 struct Input<'a> {
     carrier: Carrier,
     request: Option<&'a Request<'a>>,
@@ -114,12 +114,12 @@ impl SocketIo {
         self.feeds
     }
 
-    /// Bytes of a packet with missing attachments.
+    /// Size of a packet with missing attachments.
     pub fn held_bytes(&self) -> usize {
         self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
     }
 
-    /// When missing attachments, or the first namespace, are due.
+    /// The deadline for missing attachments or for the first namespace.
     pub fn poll_timeout(&self) -> Option<Millis> {
         let packet = self.unfinished.as_ref().map(|(_, until)| *until);
         let connect = self.sockets.is_empty().then_some(self.connect_until);
@@ -143,7 +143,7 @@ impl SocketIo {
         }
     }
 
-    /// Handles a message of the client. Its answers are appended to `out`.
+    /// Handles a message of the client. Answers are appended to `out`.
     pub(crate) fn handle_message(
         &mut self,
         ex: &mut Executor,
@@ -178,7 +178,7 @@ impl SocketIo {
         if next == Flow::Wait
             && let Some(whole) = assembled
         {
-            // Its last attachment comes again.
+            // The packet is handled again with its last attachment.
             decoder.put_back(whole);
         }
         if decoder.is_mid_packet() {
@@ -231,7 +231,7 @@ impl SocketIo {
                 ex.call_app(scope, out, |app, ctx| app.event(ctx, session, &event));
             }
             Body::Ack(ack) => {
-                // Late, made up, or another's: nobody waits for it.
+                // No receiver waits for this acknowledgement: it is late, invented, or another session's.
                 let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Flow::Continue };
                 let attachments = owned(ack.attachments);
                 let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
@@ -251,7 +251,7 @@ impl SocketIo {
         after_handler(ex, asked, session)
     }
 
-    /// The client leaves a namespace; its connection stays.
+    /// Removes the client from a namespace. Its connection stays.
     fn leave(&mut self, ex: &mut Executor, session: SessionId) {
         let left = self.sockets.iter().position(|socket| socket.session == session);
         if let Some(slot) = left.and_then(|at| self.sockets.remove(at).slot()) {
@@ -264,7 +264,7 @@ impl SocketIo {
         ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
     }
 
-    /// Ends one socket for a reason of the server's. Returns what was sent to it before, and its namespace.
+    /// Ends one socket for one of the server's reasons. Returns the bytes that were sent to it before, and its namespace.
     pub(crate) fn disconnect_socket(
         &mut self,
         ex: &mut Executor,
@@ -279,7 +279,7 @@ impl SocketIo {
         Some((before, namespace))
     }
 
-    /// Disconnects all sockets. Appends the packets that tell the client to `out`.
+    /// Disconnects all sockets. Appends the packets that notify the client to `out`.
     pub(crate) fn disconnect_all(&mut self, ex: &mut Executor, framing: EngineFraming, out: &mut Vec<u8>) {
         while let Some(socket) = self.sockets.first() {
             let (session, namespace) = (socket.session, socket.namespace().to_owned());
@@ -289,16 +289,16 @@ impl SocketIo {
         }
     }
 
-    /// The client has ended: its sockets that can be recovered are kept for a while. Returns the sessions that the
-    /// application is to be told of.
+    /// Handles the end of the client. Its sockets that can be recovered are kept for a limited time. Returns the sessions whose
+    /// end is reported to the application.
     pub fn end(self, ex: &mut Executor, client: ClientId, end: End) -> SmallVec<[SessionId; 2]> {
-        // A client that leaves its namespaces, or broke the protocol, doesn't return for what it missed.
+        // A client that left its namespaces, or broke the protocol, doesn't return for missed messages.
         let is_disconnected = end != End::Because(Disconnect::ProtocolError);
         let mut ended = SmallVec::new();
         for socket in self.sockets {
             let session = socket.session;
             match socket.slot() {
-                // It was taken over.
+                // Another client has taken the socket over.
                 Some(slot) if !ex.recovery.is_of(slot, session, client) => continue,
                 Some(slot) if is_disconnected && ex.suspend(slot, session) => {}
                 Some(slot) => {
@@ -313,7 +313,7 @@ impl SocketIo {
     }
 }
 
-/// Appends the packet that tells a client that its socket in a namespace is disconnected.
+/// Appends the packet that notifies a client that its socket in a namespace is disconnected.
 pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mut Vec<u8>) {
     framing.packet(out, namespace.len() + 3, |out| {
         out.push(b'4');
@@ -321,14 +321,14 @@ pub(crate) fn write_disconnect(framing: EngineFraming, namespace: &str, out: &mu
     });
 }
 
-/// The client has broken the protocol: its connection ends.
+/// Ends the connection of a client that has broken the protocol.
 fn fault(ex: &mut Executor, client: ClientId) -> Flow {
     ex.metrics().protocol_errors.add(1);
     ex.end_client(client, End::Because(Disconnect::ProtocolError));
     Flow::Stop
 }
 
-/// The deliveries that a recoverable socket has been sent already, which what is written to it now must not overtake.
+/// The pending deliveries of a recoverable socket, which answers must not overtake.
 pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8> {
     if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! SockJS, as the runnable specification has it (sockjs-protocol, `main`): clients over HTTP, and WebSockets.
+//! SockJS, according to its runnable specification (sockjs-protocol, `main`): clients over HTTP, and WebSockets.
 //!
 //! ```text
 //!  first receiver ──► open ◄──► attached (a poll, or a stream until it has carried enough)
@@ -8,10 +8,10 @@
 //!                      gone ◄── ended: later receivers are told how, for disconnect_delay
 //! ```
 //!
-//! Over WebSocket a session lives and ends with its connection, whatever its id: only the messages differ from those of
-//! a plain one ([`messages`]), and the heartbeats are WebSocket's. Over HTTP a session is a [`Client`], named by a digest
-//! under the node's seed of prefix, key and session id, all of which its client chose: so ids of any form cost the same,
-//! spread evenly, and name the core that owns the session. Requests that arrive elsewhere are handed over.
+//! Over WebSocket, a session ends with its connection, whatever its id. Only the messages differ from those of a plain session
+//! ([`messages`]); the heartbeats are WebSocket's. Over HTTP, a session is a [`Client`]. Its id is a digest, under the node's
+//! seed, of prefix, key and session id, which the client chose. So ids of any form cost the same, are evenly distributed, and
+//! name the core that owns the session. Requests that arrive on another core are moved.
 //!
 //! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the answers that carry frames; [`client`] handles messages,
 //! heartbeats and ends; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
@@ -63,10 +63,10 @@ use stentor_wire::ws::handshake;
 type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
 
-/// The answer to messages for a session that isn't there.
+/// The answer to messages for a session that doesn't exist.
 const NO_SESSION: &str = "there is no such session";
 
-/// A resource below a prefix, and what decides about the form of its answers.
+/// A resource below a prefix, and the properties that determine the form of its answers.
 struct Exchange<'a> {
     service: Service,
     settings: &'a options::SockJs,
@@ -75,14 +75,15 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// The headers of a good answer.
+    /// The headers of a successful answer.
     fn headers<'r>(&self, cx: &RequestContext<'r>) -> Vec<Header<'r>> {
         let mut headers = Vec::with_capacity(12);
         push_headers(&mut headers, &self.resource, &Cors::of(cx.request));
         headers
     }
 
-    /// `length` tells how the end of the answer is known, unless the connection does.
+    /// Writes the headers of an answer. `length` is the header that determines the end of the answer, unless the connection's end
+    /// does.
     fn write_head(
         &self,
         cx: &RequestContext<'_>,
@@ -107,7 +108,7 @@ impl Exchange<'_> {
         http1::write_response_head(out, status, &all);
     }
 
-    /// A whole answer.
+    /// Sends a complete answer.
     fn answer(
         &self,
         cx: &mut RequestContext<'_>,
@@ -124,7 +125,7 @@ impl Exchange<'_> {
         cx.answered()
     }
 
-    /// An error for people.
+    /// Answers with an error text for people.
     fn refuse(&self, cx: &mut RequestContext<'_>, status: u16, words: &str) -> Outcome {
         cx.count_error();
         let mut headers = Vec::new();
@@ -132,7 +133,7 @@ impl Exchange<'_> {
         self.answer(cx, status, &headers, format!("{words}\n").as_bytes())
     }
 
-    /// An error for a client that isn't let in.
+    /// Answers a client that is refused.
     fn refuse_denied(&self, cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
         cx.count_error();
         let challenge = challenge(denial);
@@ -142,12 +143,12 @@ impl Exchange<'_> {
         self.answer(cx, status_of(denial), &headers, format!("{}\n", denial.message).as_bytes())
     }
 
-    /// An error of the protocol.
+    /// Answers with an error of the protocol.
     fn fail(&self, cx: &mut RequestContext<'_>, error: Error) -> Outcome {
         self.refuse(cx, error.status(), error.body())
     }
 
-    /// The id of a client: a digest of what it chose, under the node's seed.
+    /// The id of a client: a digest, under the node's seed, of the names that the client chose.
     fn sid(&self, cx: &RequestContext<'_>, session: &str) -> Sid {
         let half = |half: u8| {
             let key = self.key.as_ref().map(Key::as_str);
@@ -158,12 +159,12 @@ impl Exchange<'_> {
         Sid::digest([half(0), half(1)])
     }
 
-    /// Looks for a session that isn't on this node on the others, of a cluster. `opens`: if it is on none, it will be opened
-    /// here. `None`: the request is answered here.
+    /// Looks on the other nodes of a cluster for a session that this node doesn't have. `opens`: if no node has it, it will be
+    /// opened here. `None` if the request is answered here.
     fn find_elsewhere(&self, cx: &mut RequestContext<'_>, session: &str, opens: bool) -> Option<Outcome> {
         let relay = cx.ex.options().relay.as_ref()?;
         match &cx.location {
-            // Its node couldn't be reached.
+            // The session's node couldn't be reached.
             None if cx.handover == Some(Handover::Returned) => None,
             None => {
                 let key = self.key.as_ref().map(Key::as_str);
@@ -176,7 +177,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Begins the answer that carries frames to a client.
+    /// Begins an answer that carries frames to a client.
     fn begin(
         &self,
         cx: &mut RequestContext<'_>,
@@ -200,7 +201,7 @@ impl Exchange<'_> {
         let mut headers: Vec<(&str, &str)> = self.headers(cx);
         headers.extend(borrowed(extra));
         if !is_poll {
-            // What nginx understands: frames aren't to wait for more.
+            // Disables buffering in nginx, which would delay frames.
             headers.push(("X-Accel-Buffering", "no"));
         }
         let mut head = Vec::with_capacity(384);
@@ -227,7 +228,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The settings of a service, with the key in the path of a resource.
+/// The exchange of a service's resource, with the key in its path.
 fn exchange<'a>(
     options: &'a Options,
     service: Service,
@@ -241,7 +242,7 @@ fn exchange<'a>(
     Some((Exchange { service, settings, resource: route.resource, key }, error))
 }
 
-/// Handles the head of a request to a path under a prefix.
+/// Handles the headers of a request to a path under a prefix.
 fn handle_request(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -253,7 +254,7 @@ fn handle_request(
         return Outcome::LAST;
     };
     let (resource, settings) = (exchange.resource, exchange.settings);
-    // What follows may be frames, which must not be read as requests (CVE-2020-7693).
+    // Further input may be frames, which must not be parsed as requests (CVE-2020-7693).
     cx.options.keep_alive &= !cx.is_upgrade();
     cx.options.head_only = false;
     if cx.is_upgrade() && !resource.is_websocket() {
@@ -341,7 +342,7 @@ fn handle_request(
     }
 }
 
-/// A client wants frames: the first time it does, its session begins.
+/// Handles a receiver, a request for frames. The first one of a client opens its session.
 fn receive(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -356,7 +357,7 @@ fn receive(
         None => match open(cx, clients, exchange, sid, transport) {
             Ok((id, headers)) => (id, Some(headers)),
             Err(NotOpened::Refused(why)) => {
-                // The status of a response tells pages nothing: the client would try other transports.
+                // Pages can't read the status of a response, so the client would try other transports.
                 let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, callback, &[]) else {
                     return Outcome::LAST;
                 };
@@ -406,14 +407,14 @@ fn receive(
     Outcome::Waiting(Box::new(receiver))
 }
 
-/// Why a session doesn't begin.
+/// The reason why a session isn't opened.
 enum NotOpened {
     Answered(Outcome),
-    /// Its client's token isn't accepted.
+    /// The client's token is refused.
     Refused(Disconnect),
 }
 
-/// Begins a session. Returns its client, with the headers that the application wants in the first answer.
+/// Opens a session. Returns its client, with the application's headers for the first answer.
 fn open(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -478,7 +479,7 @@ fn open(
     Ok((id, headers))
 }
 
-/// Handles the body of a client's messages, or what is left of it.
+/// Handles a body with messages, or the rest of it.
 fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -490,7 +491,7 @@ fn handle_body(
     let (current, request) = (cx.ex.settings.clone(), cx.request);
     let Some((exchange, _)) = exchange(&current.options, service, route) else { return Outcome::LAST };
     let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
-    // It may have ended while the body was on its way.
+    // The session may have ended while the body was arriving.
     let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));
     let Some(client) = client else { return exchange.refuse(cx, 404, NO_SESSION) };
     let payload = match transport {
@@ -501,7 +502,7 @@ fn handle_body(
     };
     let limits = Limits { messages_max: exchange.settings.messages_max };
     let messages = payload.as_ref().map_err(|error| *error).and_then(|payload| match begun {
-        // Checked when the request arrived.
+        // The token was checked when the request arrived.
         Some(left) => {
             let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
             Ok(Messages::resume(rest.unwrap_or_default(), *left))

@@ -1,5 +1,5 @@
-//! WebSocket connections (RFC 6455): messages to the application or to the client that the connection carries,
-//! heartbeats, and the end.
+//! WebSocket connections (RFC 6455): messages for the application or for the client that the connection carries, heartbeats, and
+//! the end.
 
 use super::client::{Flow, TransportStatus};
 use super::clients::Clients;
@@ -14,7 +14,7 @@ use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use stentor_wire::ws::{self, Event, Opcode};
 
-/// Data that was read from a WebSocket and waits.
+/// Buffered input of a WebSocket.
 #[derive(Default)]
 pub(crate) struct Unread {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Unread {
     }
 }
 
-/// What a connection needs to handle its input.
+/// The environment of a connection that handles input.
 pub struct SocketContext<'a> {
     /// The executor.
     pub ex: &'a mut Executor,
@@ -44,18 +44,18 @@ pub struct SocketContext<'a> {
 /// A WebSocket connection.
 pub struct WebSocket {
     ws: ws::Connection,
-    /// The client whose packets the connection carries, or wants to; otherwise its messages are the application's.
+    /// The client whose packets the connection carries, or will carry. `None` if messages are for the application.
     client: Option<ClientId>,
     profile: SocketProfile,
-    /// How the messages of its own session are written.
+    /// The encoding of its own session.
     encoding: Encoding,
-    /// When bytes were last received or the kernel last took some.
+    /// The time at which bytes were last received, or the kernel last accepted bytes.
     alive_at: Millis,
-    /// When a ping left that hasn't been followed by a sign of life.
+    /// The time of a ping without a later sign of life.
     pinged_at: Option<Millis>,
-    /// When a message began that hasn't ended.
+    /// The time at which an incomplete message began.
     message_since: Option<Millis>,
-    /// What was read and waits until earlier messages' answers and publications have left.
+    /// Input that waits until the answers and publications of earlier messages have been sent.
     unread: Option<Box<Unread>>,
 }
 
@@ -74,7 +74,7 @@ impl WebSocket {
         }
     }
 
-    /// The same connection on another core, where its client has another handle.
+    /// Moves the connection to another core, where its client has another handle.
     pub fn moved_to(mut self, now: Millis, client: ClientId) -> Self {
         self.client = Some(client);
         self.alive_at = now;
@@ -82,7 +82,7 @@ impl WebSocket {
         self
     }
 
-    /// The client whose packets the connection carries, or wants to.
+    /// The client whose packets the connection carries, or will carry.
     #[inline]
     pub fn client(&self) -> Option<ClientId> {
         self.client
@@ -106,34 +106,35 @@ impl WebSocket {
         self.unread.is_some()
     }
 
-    /// Whether a message has begun and not ended.
+    /// Whether a message is incomplete.
     #[inline]
     pub fn is_mid_message(&self) -> bool {
         self.ws.is_mid_message()
     }
 
-    /// Whether the connection waits until no other message is half inflated.
+    /// Whether the connection waits until no other message is partly decompressed.
     pub fn waits_for_step_slot(&self) -> bool {
         self.ws.waits_for_step_slot()
     }
 
-    /// Lets another connection inflate its message.
+    /// Allows another connection to decompress its message.
     pub fn leave_step_slot(&mut self) {
         self.ws.leave_step_slot();
     }
 
-    /// Whether it holds no memory besides itself.
+    /// Whether the connection holds no memory besides its fixed size.
     #[inline]
     pub fn holds_nothing(&self) -> bool {
         self.unread.is_none() && self.ws.holds_nothing()
     }
 
-    /// Bytes of input that waits, and of an incomplete message and the window of a client that keeps its compression context.
+    /// Sizes of buffered input, and of an incomplete message together with the window of a client that keeps its compression
+    /// context.
     pub fn held_bytes(&self) -> (usize, usize) {
         (self.unread.as_ref().map_or(0, |unread| unread.held_bytes()), self.ws.held_bytes())
     }
 
-    /// Bytes of the connection have been received or sent.
+    /// Notes that bytes of the connection have been received or sent.
     pub fn handle_sent(&mut self, now: Millis) {
         self.alive_at = now;
     }
@@ -143,8 +144,9 @@ impl WebSocket {
         scope_of(session, self.encoding, self.profile.service, None)
     }
 
-    /// Handles received bytes; what answers them is appended to `out`. The WebSockets of a core share `shared` to inflate messages. Input that would cause more answers or
-    /// publications than may gather waits. [`Flow::Stop`]: the connection ends after what is in `out`.
+    /// Handles received bytes. Answers are appended to `out`. The WebSockets of a core share `shared` to decompress messages.
+    /// Input that would cause too many answers or publications at once waits. [`Flow::Stop`]: the connection ends after `out` has
+    /// been sent.
     #[inline]
     pub fn handle_input(
         &mut self,
@@ -166,7 +168,7 @@ impl WebSocket {
         }
     }
 
-    /// Handles received bytes that are one short message, as most are: without this shorter way, an echo takes 10 % more
+    /// Handles received bytes that are one short message, as most are. Without this shortcut, an echo takes 10 % more
     /// instructions.
     #[inline]
     fn handle_lone_message(
@@ -256,7 +258,7 @@ impl WebSocket {
             match received.event {
                 Some(Event::Message(message)) => {
                     ended = true;
-                    // The window of a client that keeps its compression context is allocated with its first message.
+                    // The compression window of a client that keeps its context is allocated with its first message.
                     let grew = !held_context && self.ws.holds_context();
                     if cx.ex.is_too_large_now(message.bytes().len()) || grew && cx.ex.is_memory_short() {
                         cx.ex.push(Effect::Connection(cx.conn, ToConnection::RefuseInput));
@@ -303,7 +305,7 @@ impl WebSocket {
         }
     }
 
-    /// Continues with the input that waits.
+    /// Continues with buffered input.
     pub fn resume_input(
         &mut self,
         cx: &mut SocketContext<'_>,
@@ -342,7 +344,7 @@ impl WebSocket {
         self.ws.close(code, reason, out);
     }
 
-    /// Something was received: where pings are answered by anything, that was the answer.
+    /// Notes received bytes. If any input counts as the answer to a ping, they do.
     fn handle_sign_of_life(&mut self) {
         if self.profile.dialect.is_paced() {
             self.profile.dialect.get_mut().handle_sign_of_life();
@@ -351,12 +353,12 @@ impl WebSocket {
         }
     }
 
-    /// When a message must have ended.
+    /// The deadline for the end of a message.
     fn message_due(&self, ex: &Executor) -> Option<Millis> {
         self.message_since.map(|since| since.after(ex.options().limits.message_timeout))
     }
 
-    /// When the next ping, or the answer to the last one, is due.
+    /// The time of the next ping, or the deadline for the answer to the last one.
     fn heartbeat_due(&self, ex: &Executor) -> Millis {
         let heartbeat = ex.options().heartbeat;
         match (self.profile.dialect.get().heartbeat(ex.options()), self.pinged_at) {
@@ -369,7 +371,7 @@ impl WebSocket {
         }
     }
 
-    /// When something is due. A client has heartbeats of its own.
+    /// The time of the next timeout. A client has its own heartbeats.
     pub fn poll_timeout(&self, ex: &Executor) -> Option<Millis> {
         let message_due = self.message_due(ex);
         if self.client.is_some() {
@@ -377,13 +379,13 @@ impl WebSocket {
         }
         let mut due = self.heartbeat_due(ex);
         if self.pinged_at.is_some() && !self.profile.dialect.is_paced() {
-            // A client that answers, however late, is pinged again after the interval, also if the timeout is longer.
+            // A client that answers late is pinged again after the interval, even if the timeout is longer.
             due = due.earlier(ex.millis().after(ex.options().heartbeat.interval));
         }
         Some(message_due.map_or(due, |message| message.earlier(due)))
     }
 
-    /// Handles what is due: the end of a message, a ping, the answer to one. Pings are appended to `out`.
+    /// Handles timeouts that are due: the end of a message, a ping, the answer to a ping. Pings are appended to `out`.
     pub fn handle_timeout(
         &mut self,
         ex: &mut Executor,
@@ -393,7 +395,7 @@ impl WebSocket {
     ) {
         let now = ex.millis();
         if status.paused_by_server {
-            // What the client sends meanwhile can't be seen.
+            // The server doesn't read the client's input now.
             self.alive_at = now;
             self.message_since = self.message_since.map(|_| now);
         }
@@ -426,7 +428,7 @@ impl WebSocket {
                 let pinged_at = self.pinged_at;
                 pinged_at.filter(|pinged_at| !pinged_at.is_before(self.alive_at)).is_some_and(|pinged_at| {
                     let waited = pinged_at.from(self.alive_at);
-                    // A timer fires late by at most a 256th of its time.
+                    // A timer is late by at most a 256th of its time.
                     let pings = (waited - waited / 128).as_micros().div_ceil(interval.as_micros().max(1));
                     interval * (pings as u32).max(1) >= ex.options().heartbeat.timeout
                 })
@@ -441,7 +443,7 @@ impl WebSocket {
     }
 }
 
-/// A message that is handled again, in a frame as the client sent it, but for the mask.
+/// Returns a message in the form of the client's frame, without the mask, to handle it again.
 fn frame_again(message: Message<'_>) -> Vec<u8> {
     let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
     let bytes = message.bytes();
