@@ -20,7 +20,7 @@
 //! if that isn't all, the session ends: the client opens another one with its positions, and receives what it missed, or
 //! `history_expired`. So no line is missing silently.
 //!
-//! [`client`] handles messages, heartbeats and ends; [`stream`] writes the responses that carry lines; [`encode`] writes lines.
+//! [`client`] handles messages, heartbeats and ends; [`mod@stream`] writes the responses that carry lines; [`encode`] writes lines.
 
 mod client;
 mod encode;
