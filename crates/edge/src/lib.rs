@@ -26,21 +26,7 @@ use stentor_ports::{self as ports, ledger};
 pub use core::Core;
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, Simulated, StartError, Started, idle, simulated};
 pub use options::{LISTENERS_MAX, ListenerOptions, Options};
-pub use ports::{
-    Access, Acknowledged, Answer, Answers, Asking, Authentication, Authenticator, Authorizer, Broadcast,
-    Broker, Busy, CERTIFICATE_EXPIRY, Charge, Class, ClientConnection, ClientEvent, ClientFacts, Command,
-    CommandError, Commands, Concerned, ControlPlane, Credentials, Decision, Denial, Done, Drain, EngineAway,
-    EventEmit, EventReply, EventSink, FeedSource, FeedUpdate, Feeds, Handover, Histogram, HistogramSample,
-    Identity, IdentityFilter, IdentityReply, LIST_BYTES_MAX, Ledger, Lifecycle, LocalNode, Location,
-    MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MemberList, MembersQuery, Metric, MetricKind,
-    MetricSource, MovingSocket, MovingSubscription, NetworkError, Networks, NodeInbox, NodeInfo, NodeTag,
-    Notice, NoticeSink, Order, PermissionReply, Pid, Principal, PublicId, Publish, PushDenied, PushResult,
-    PushedFeed, PushedFeeds, Question, REQUESTERS_MAX, ROOMS_LISTED_MAX, ReadResult, Readiness, Recheck,
-    RecheckAction, Relay, RelayPermit, Reply, ReplyToEvent, RevocationList, RevocationsFull, Revoked,
-    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionClaim, SessionDetails, SessionInfo,
-    SessionList, SessionName, SignatureWork, SocketName, SocketQuestion, SocketRequest, Target, Ticket,
-    Wanted, expiries,
-};
+pub use ports::{Access, ControlPlane, Denial, PublicId};
 pub use stentor_session::access::ACCESS_LOG;
 pub use stentor_session::app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,

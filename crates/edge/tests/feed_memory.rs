@@ -12,8 +12,8 @@ use harness::{Server, Ws, until};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
-use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
+use stentor_ports::FeedUpdate;
 
 /// The server's allocator, counted.
 #[global_allocator]

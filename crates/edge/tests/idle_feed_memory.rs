@@ -8,8 +8,8 @@ mod harness;
 use bytes::Bytes;
 use cap::Cap;
 use harness::Server;
-use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
+use stentor_ports::FeedUpdate;
 
 /// The server's allocator, counted.
 #[global_allocator]

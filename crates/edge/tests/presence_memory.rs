@@ -10,7 +10,7 @@ use harness::{HOUR, Server, Ws, pass};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Identity, Principal, Question,
     SignatureWork,
 };

@@ -22,9 +22,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stentor_control::{Auth, ControlHandle, Reload};
-use stentor_edge::{
-    Commands, Done, IdentityFilter, NodeHandle, PreparedTls, Recheck, RecheckAction, TlsHandle,
-};
+use stentor_edge::{NodeHandle, PreparedTls, TlsHandle};
+use stentor_ports::{Commands, Done, IdentityFilter, Recheck, RecheckAction};
 use tokio::sync::oneshot;
 
 /// Reads the configuration again, with its warnings.

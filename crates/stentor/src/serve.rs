@@ -21,7 +21,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminListener, Secrets};
-use stentor_edge::{Done, Drain, Lifecycle, StaticRoute};
+use stentor_edge::StaticRoute;
+use stentor_ports::{Done, Drain, Lifecycle};
 use tokio::sync::mpsc;
 
 /// Time that a takeover waits for the cores to stop accepting. The new process waits 5 s.

@@ -19,8 +19,8 @@ use std::sync::{Arc, Weak};
 use stentor_control::{
     AdminTls, Control, HookAuthenticator, HookAuthorizer, HookKind, Hooks, ProcessCounter, Reload, Signals,
 };
-use stentor_edge::{CoreFailed, Ledger, Node, StartError, Started, StaticRoute, TlsHandle};
-use stentor_ports::DataPlane;
+use stentor_edge::{CoreFailed, Node, StartError, Started, StaticRoute, TlsHandle};
+use stentor_ports::{DataPlane, Ledger};
 
 /// A listening server.
 pub(crate) struct Launched {

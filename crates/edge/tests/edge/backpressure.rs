@@ -169,7 +169,7 @@ fn a_slow_subscriber_of_a_feed_gets_the_newest() {
         }
         drop((slow, fast));
         server.wait_wanted("k", false);
-        server.update("k", stentor_edge::FeedUpdate::Forget);
+        server.update("k", stentor_ports::FeedUpdate::Forget);
         server.check_empty();
         server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
     });

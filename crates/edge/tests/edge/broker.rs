@@ -8,12 +8,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-use stentor_edge::{
-    Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
-    EventSink, FeedUpdate, Options, Order, PermissionReply, PublicId, Publish, ReplyToEvent, RoomUpdate,
-    Target,
-};
+use stentor_edge::Options;
 use stentor_hub::{Data, Document, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
+use stentor_ports::{
+    Broadcast, Broker, Busy, ClientEvent, Command, CommandError, Concerned, Denial, Done, EventReply,
+    EventSink, FeedUpdate, Order, PermissionReply, PublicId, Publish, ReplyToEvent, RoomUpdate, Target,
+};
 
 /// A broker that records messages and interest.
 #[derive(Debug, Default)]

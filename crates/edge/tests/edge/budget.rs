@@ -5,8 +5,9 @@ use crate::harness::io::post;
 use crate::harness::ws::frame;
 use crate::harness::{HOUR, Http, Io, PATIENCE, Server, Stream, Way, Ws, now, pass, until};
 use std::time::Duration;
-use stentor_edge::{App, Busy, Options, Publish};
+use stentor_edge::{App, Options};
 use stentor_hub::{Data, Room};
+use stentor_ports::{Busy, Publish};
 use stentor_wire::ws::{Deflater, Opcode};
 
 const MIB: usize = 1 << 20;

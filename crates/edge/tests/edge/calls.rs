@@ -4,8 +4,8 @@ use crate::harness::{Io, PATIENCE, Server, Way, id_of, on_one_and_three, receive
 use serde_json::{Value, json};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use stentor_edge::{Command, Done, PublicId, Target};
 use stentor_hub::Data;
+use stentor_ports::{Command, Done, PublicId, Target};
 use stentor_wire::engineio::Version;
 
 /// Sends an event to sessions. Returns the number of expected acknowledgements, and a receiver for them.

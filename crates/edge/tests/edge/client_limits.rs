@@ -3,7 +3,8 @@
 use crate::harness::{Http, Io, Server, Stream, UPGRADE, Way, Ws, request};
 use serde_json::json;
 use std::time::Duration;
-use stentor_edge::{AddressLimits, App, LimitPolicy, Networks, Options, SessionLimits};
+use stentor_edge::{AddressLimits, App, LimitPolicy, Options, SessionLimits};
+use stentor_ports::Networks;
 use stentor_wire::engineio::Version;
 use stentor_wire::proxy;
 use stentor_wire::ws::Opcode;

@@ -6,11 +6,11 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::time::Duration;
-use stentor_edge::{
-    Command, CommandError, Concerned, Done, Options, PublicId, Publish, Recovery, RoomList, RoomsQuery,
-    SessionList, Target,
-};
+use stentor_edge::{Options, Recovery};
 use stentor_hub::{Data, Room, Rooms};
+use stentor_ports::{
+    Command, CommandError, Concerned, Done, PublicId, Publish, RoomList, RoomsQuery, SessionList, Target,
+};
 use stentor_wire::engineio::Version;
 
 impl Server {

@@ -8,8 +8,9 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use stentor_edge::{Access, Authorizer, CustomProtocol, Decision, Denial, DriverChoice, Node, Question};
+use stentor_edge::{CustomProtocol, DriverChoice, Node};
 use stentor_hub::Topic;
+use stentor_ports::{Access, Authorizer, Decision, Denial, Question};
 
 /// Maximum number of lines of the example, in all of its files.
 const LINES_MAX: usize = 150;

@@ -9,11 +9,12 @@ use crate::harness::{
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_edge::{
-    Access, Authorizer, Command, Decision, Denial, Done, Networks, Options, PermissionReply, PublicId,
-    Question, Rule, Target, Ticket,
-};
+use stentor_edge::{Options, Rule};
 use stentor_hub::Topic;
+use stentor_ports::{
+    Access, Authorizer, Command, Decision, Denial, Done, Networks, PermissionReply, PublicId, Question,
+    Target, Ticket,
+};
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
 

@@ -4,8 +4,9 @@ use crate::harness::io::post;
 use crate::harness::{HOUR, Http, Io, Server, Way, Ws, now, on_one_and_three};
 use serde_json::{Value, json};
 use stentor_delta::{ApplyLimits, apply};
-use stentor_edge::{FeedUpdate, Options, SockJs};
+use stentor_edge::{Options, SockJs};
 use stentor_hub::FeedState;
+use stentor_ports::FeedUpdate;
 use stentor_wire::engineio::Version;
 
 /// Disables all timeouts, so that only the subject of a test ends a session.

@@ -2,7 +2,8 @@
 
 use crate::harness::{HOUR, Http, Server, Stream, Ws, on_one_and_three, pass};
 use std::time::Duration;
-use stentor_edge::{App, Drain, StaticRoute};
+use stentor_edge::{App, StaticRoute};
+use stentor_ports::Drain;
 
 fn request(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -446,7 +446,7 @@ fn big_documents_reach_clients_that_poll() {
             }
             clients.into_iter().for_each(Io::leave);
         }
-        server.update("big", stentor_edge::FeedUpdate::Forget);
+        server.update("big", stentor_ports::FeedUpdate::Forget);
         server.check_empty();
     });
 }

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_edge::{ClientEvent, Denial, EventEmit, EventReply, EventSink, Options, ReplyToEvent, Rule};
+use stentor_edge::{Options, Rule};
 use stentor_hub::{Data, Room, Rooms};
+use stentor_ports::{ClientEvent, Denial, EventEmit, EventReply, EventSink, ReplyToEvent};
 
 /// An event in the form that the application receives.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use crate::harness::{Http, Server, now, on_one_and_three, until};
 use std::time::Duration;
-use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, FeedState, Requester};
+use stentor_ports::FeedUpdate;
 
 fn request(target: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")

@@ -3,7 +3,8 @@
 use crate::harness::ws::frame;
 use crate::harness::{HOUR, Http, Server, UPGRADE, Ws, now, on_one_and_three, pass, request};
 use std::time::Duration;
-use stentor_edge::{App, FeedUpdate, ListenerOptions, Options, StaticRoute};
+use stentor_edge::{App, ListenerOptions, Options, StaticRoute};
+use stentor_ports::FeedUpdate;
 use stentor_wire::ws::Opcode;
 
 fn get(target: &str) -> String {

@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use stentor_edge::{
-    Access, Asking, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial,
-    Identity, IdentityFilter, IdentityReply, Options, Origins, PermissionReply, Principal, Question, Recheck,
-    RecheckAction, SignatureWork, Ticket,
-};
+use stentor_edge::{Options, Origins};
 use stentor_hub::{Room, Topic};
+use stentor_ports::{
+    Access, Asking, Authentication, Authenticator, Authorizer, Concerned, Credentials, Decision, Denial,
+    Identity, IdentityFilter, IdentityReply, PermissionReply, Principal, Question, Recheck, RecheckAction,
+    SignatureWork, Ticket,
+};
 use stentor_wire::engineio::Version;
 
 /// An authenticator. The tokens `SUB`, `SUB.IAT` and `SUB.IAT.EXP` belong to the user SUB; `bad` and `expired` are refused; the

@@ -2,8 +2,9 @@
 
 use crate::harness::{HOUR, Http, Response, Server, now, on_one_and_three, pass};
 use std::time::{Duration, SystemTime};
-use stentor_edge::{Drain, Hosts, Options, Origins};
+use stentor_edge::{Hosts, Options, Origins};
 use stentor_hub::FeedState;
+use stentor_ports::Drain;
 
 const SECOND: Duration = Duration::from_secs(1);
 const GOOD: &str = "http://good.test";

@@ -3,8 +3,9 @@
 use crate::feed::requester;
 use crate::harness::{HOUR, Http, Io, Server, UPGRADE, Way, Ws, on_one_and_three, request};
 use serde_json::{Value, json};
-use stentor_edge::{FeedUpdate, Options};
+use stentor_edge::Options;
 use stentor_hub::KeyRule;
+use stentor_ports::FeedUpdate;
 use stentor_wire::engineio::Version;
 
 /// Keys of real APIs, with characters that URLs, JSON, headers and patterns escape.

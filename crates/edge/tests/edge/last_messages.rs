@@ -7,8 +7,8 @@ use crate::harness::{Http, Server, Way, on_one_and_three, pass, receive};
 use serde_json::{Value, json};
 use std::sync::mpsc;
 use std::time::Duration;
-use stentor_edge::{Command, Concerned, Done, PublicId, Publish};
 use stentor_hub::{Data, Room, Rooms};
+use stentor_ports::{Command, Concerned, Done, PublicId, Publish};
 use stentor_wire::engineio::Version;
 
 /// Number of rooms with which each core is the home core of some.

@@ -12,8 +12,9 @@
 use crate::harness::{Http, Server, Ws};
 use serde_json::json;
 use std::time::Duration;
-use stentor_edge::{App, Busy, FeedUpdate, Publish};
+use stentor_edge::App;
 use stentor_hub::{Data, Document, Key, Room};
+use stentor_ports::{Busy, FeedUpdate, Publish};
 
 #[test]
 fn message_bytes_max() {

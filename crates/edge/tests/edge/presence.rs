@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stentor_edge::{
-    Access, Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
-    IdentityFilter, Options, Principal, Question, Recheck, RecheckAction, SignatureWork,
-};
+use stentor_edge::Options;
 use stentor_hub::Topic;
+use stentor_ports::{
+    Access, Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Done, Identity,
+    IdentityFilter, Principal, Question, Recheck, RecheckAction, SignatureWork,
+};
 
 fn with_presence(options: &mut Options) {
     options.rooms.presence.rooms = vec!["chat".to_owned()];

@@ -4,8 +4,9 @@ use crate::harness::{Server, Ws, on_one_and_three, until};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
-use stentor_edge::{FeedUpdate, Heartbeat, Limits};
+use stentor_edge::{Heartbeat, Limits};
 use stentor_hub::{Disconnect, FeedState, HistoryLimits};
+use stentor_ports::FeedUpdate;
 
 fn document() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");

@@ -26,8 +26,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stentor_delta::{ApplyLimits, apply};
-use stentor_edge::{FeedUpdate, Limits, Options, SockJs};
+use stentor_edge::{Limits, Options, SockJs};
 use stentor_hub::FeedState;
+use stentor_ports::FeedUpdate;
 
 const CLIENTS: usize = 14;
 const OPERATIONS: usize = 400;

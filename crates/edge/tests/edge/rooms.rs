@@ -3,8 +3,9 @@
 use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::Duration;
-use stentor_edge::{FeedUpdate, Options, PublicId, Publish};
+use stentor_edge::Options;
 use stentor_hub::{Data, Document, FeedState, HistoryLimits, Room};
+use stentor_ports::{FeedUpdate, PublicId, Publish};
 
 fn may_publish(options: &mut Options) {
     options.rooms.publish = true;

@@ -5,8 +5,9 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use stentor_edge::{Done, Hosts, Options, Origins};
+use stentor_edge::{Hosts, Options, Origins};
 use stentor_hub::HistoryLimits;
+use stentor_ports::Done;
 
 /// Changes the options, and waits until all cores have them.
 fn configure(server: &Server, set: impl FnOnce(&mut Options)) {

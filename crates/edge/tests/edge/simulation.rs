@@ -21,8 +21,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use stentor_edge::{App, FeedUpdate, Limits, Options, Publish, Recovery, Rooms, Rule};
+use stentor_edge::{App, Limits, Options, Recovery, Rooms, Rule};
 use stentor_hub::{Data, Document, HistoryLimits, Room};
+use stentor_ports::{FeedUpdate, Publish};
 
 /// Rooms whose name begins with `h` keep history.
 const ROOMS: [&str; 4] = ["a", "b", "h1", "h2"];

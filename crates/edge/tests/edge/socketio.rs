@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Admission, App, AppFactory, Application, Arguments, Connect, Context, Event, Hello, Message, Options,
-    Publish, Recovery, Rule, Template,
+    Recovery, Rule, Template,
 };
 use stentor_hub::{Data, Disconnect, Room, SessionId};
+use stentor_ports::Publish;
 use stentor_wire::engineio::Version;
 use stentor_wire::http1::Request;
 

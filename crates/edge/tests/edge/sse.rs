@@ -2,8 +2,9 @@
 
 use crate::harness::{Http, Server, on_one_and_three, pass, request, takes};
 use std::time::Duration;
-use stentor_edge::{FeedUpdate, Origins};
+use stentor_edge::Origins;
 use stentor_hub::{Document, FeedState};
+use stentor_ports::FeedUpdate;
 
 /// Size of the first line of a stream, with four digits of milliseconds.
 const RETRY_BYTES: usize = "retry: 3000\n".len();

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_driver::sim::{self, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Frame, Sending};
-use stentor_edge::{Core, FeedUpdate, LocalNode, Options, Simulated, simulated};
+use stentor_edge::{Core, Options, Simulated, simulated};
 use stentor_hub::Key;
+use stentor_ports::{FeedUpdate, LocalNode};
 use stentor_wire::http1;
 use stentor_wire::ws::{self, Opcode, handshake::ClientHandshake};
 

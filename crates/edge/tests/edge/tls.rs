@@ -13,7 +13,8 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{App, ListenerOptions, Networks, Options, StaticRoute};
+use stentor_edge::{App, ListenerOptions, Options, StaticRoute};
+use stentor_ports::Networks;
 
 /// The records of TLS: type, version, length.
 const ALERT: u8 = 21;

@@ -6,8 +6,9 @@ use crate::harness::{
 };
 use serde_json::json;
 use std::time::Duration;
-use stentor_edge::{App, FeedUpdate, Options};
+use stentor_edge::{App, Options};
 use stentor_hub::{Document, FeedState};
+use stentor_ports::FeedUpdate;
 use stentor_wire::ws::{Deflater, Opcode};
 
 fn echo(options: &mut Options) {

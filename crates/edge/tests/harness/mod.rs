@@ -34,11 +34,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stentor_delta::{self as delta, Delta, Differ, Seed};
-use stentor_edge::{
-    App, AppFactory, CommandError, Commands, ControlPlane, CoreFailed, Done, Drain, DriverChoice, FeedUpdate,
-    Feeds, Lifecycle, LocalNode, MetricSource, Node, NodeHandle, Options, Publish, Wanted,
-};
+use stentor_edge::{App, AppFactory, CoreFailed, DriverChoice, Node, NodeHandle, Options};
 use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
+use stentor_ports::{
+    CommandError, Commands, ControlPlane, Done, Drain, FeedUpdate, Feeds, Lifecycle, LocalNode, MetricSource,
+    Publish, Wanted,
+};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

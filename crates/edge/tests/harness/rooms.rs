@@ -2,7 +2,8 @@
 
 use super::{Server, Ws};
 use serde_json::{Value, json};
-use stentor_edge::{PublicId, Rule, Template};
+use stentor_edge::{Rule, Template};
+use stentor_ports::PublicId;
 
 /// The rooms of a rule, as one template.
 pub(crate) fn template(text: &str) -> Vec<Template> {

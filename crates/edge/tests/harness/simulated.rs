@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::sim::{self, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Sending};
-use stentor_edge::{AppFactory, ControlPlane, Core, Options, Simulated, simulated};
+use stentor_edge::{AppFactory, Core, Options, Simulated, simulated};
+use stentor_ports::ControlPlane;
 
 /// How long the clock runs where no timer is set and nothing is on its way.
 const IDLE_STEP: Duration = Duration::from_secs(1);

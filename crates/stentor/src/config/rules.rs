@@ -119,7 +119,7 @@ fn hosts(sources: &mut Sources) {
 }
 
 fn proxies(sources: &mut Sources) {
-    if let Err(error) = stentor_edge::Networks::parse(&sources.config.proxies.trusted) {
+    if let Err(error) = stentor_ports::Networks::parse(&sources.config.proxies.trusted) {
         sources.problem(sources.location("proxies", "trusted"), format!("trusted in [proxies]: {error}"));
     }
     let Config { server, listeners, proxies, .. } = &sources.config;

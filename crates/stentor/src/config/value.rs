@@ -8,7 +8,8 @@ use stentor_cluster_settings::Address;
 use stentor_control::{
     HookSecret, Reference, Secrets, TOKEN_BYTES_MIN, literal, references, upstream_header,
 };
-use stentor_edge::{Hosts, Networks, Origins, Template};
+use stentor_edge::{Hosts, Origins, Template};
+use stentor_ports::Networks;
 use toml::de::DeValue;
 
 // The validity of texts and the ranges of numbers were checked when the configuration was loaded.

@@ -3,8 +3,8 @@
 use super::{Issuer, Node, join, subscribe};
 use crate::harness::on_one_and_three;
 use serde_json::json;
-use stentor_edge::Target;
 use stentor_hub::FeedState;
+use stentor_ports::Target;
 
 #[test]
 fn grants_end_with_their_subscriptions() {

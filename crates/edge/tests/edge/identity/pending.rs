@@ -5,7 +5,7 @@ use crate::harness::{Io, Way, Ws, id_of, on_one_and_three, until};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use stentor_edge::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target};
+use stentor_ports::{Command, Denial, Done, Identity, IdentityFilter, RecheckAction, Target};
 
 fn taken<T>(replies: &Mutex<Vec<T>>) -> T {
     let mut reply = None;

@@ -4,8 +4,8 @@ use super::{Issuer, Node, expect_withdrawn, subscribe};
 use crate::harness::receive;
 use serde_json::json;
 use std::sync::mpsc;
-use stentor_edge::{Busy, Done, IdentityFilter, Publish, Recheck, RecheckAction};
 use stentor_hub::{Data, Room};
+use stentor_ports::{Busy, Done, IdentityFilter, Publish, Recheck, RecheckAction};
 
 #[test]
 fn everything_is_authorized_again_although_the_inboxes_are_full() {

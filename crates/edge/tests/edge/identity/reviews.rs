@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Done, Identity, IdentityFilter,
     Question, Recheck, RecheckAction, SignatureWork,
 };

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     Asking, Authentication, Authenticator, Authorizer, Credentials, Decision, Denial, Identity, Question,
     SignatureWork,
 };

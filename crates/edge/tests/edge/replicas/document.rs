@@ -4,8 +4,8 @@ use bytes::Bytes;
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 use stentor_delta::{Delta, Differ, Options, Seed};
-use stentor_edge::FeedUpdate;
 use stentor_hub::{Document, Patch};
+use stentor_ports::FeedUpdate;
 
 /// A document of about 50 bytes to 6 kB. Each version contains its number.
 fn fresh(random: &mut Rng) -> Value {

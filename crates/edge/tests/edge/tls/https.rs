@@ -4,7 +4,7 @@ use super::{open, with_tls};
 use crate::harness::tls::client;
 use crate::harness::{Http, Server, on_one_and_three};
 use rustls::DEFAULT_VERSIONS;
-use stentor_edge::Networks;
+use stentor_ports::Networks;
 
 const HANDSHAKE: &str = "GET /socket.io/?EIO=4&transport=polling HTTP/1.1\r\nHost: a.test\r\n";
 

@@ -7,7 +7,7 @@ use rustls::DEFAULT_VERSIONS;
 use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-use stentor_edge::{
+use stentor_ports::{
     ClientConnection, Done, Drain, Handover, Location, NodeTag, Relay, RelayPermit, SessionName,
 };
 
