@@ -506,8 +506,8 @@ impl Cluster {
 }
 
 impl ControlPlane for Cluster {
-    fn wanted(&self) {
-        self.feeds.wanted();
+    fn interest_changed(&self) {
+        self.feeds.interest_changed();
     }
 
     fn space(&self) {

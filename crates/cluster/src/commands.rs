@@ -8,8 +8,8 @@ use std::sync::Arc;
 use stentor_hub::Key;
 use stentor_ports::{
     Broadcast, Busy, Command, CommandError, Commands, Concerned, Denial, Done, Drain, FeedUpdate, Feeds,
-    Lifecycle, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed, PushedFeeds, ReadResult,
-    Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target, Wanted,
+    KeyInterest, Lifecycle, LocalNode, MemberList, MembersQuery, Publish, PushResult, PushedFeed,
+    PushedFeeds, ReadResult, Readiness, Recheck, RecheckAction, RoomList, RoomsQuery, SessionList, Target,
 };
 
 /// Commands for a node, and for the sessions of the other nodes; and the node's feeds, in agreement with the other nodes.
@@ -163,7 +163,7 @@ impl PushedFeeds for ClusterCommands {
 }
 
 impl Feeds for ClusterCommands {
-    fn take_wanted(&self) -> Vec<Wanted> {
+    fn take_key_interest(&self) -> Vec<KeyInterest> {
         self.cluster.feeds().take_to_fetch()
     }
 

@@ -21,8 +21,8 @@ use stentor_cluster::frame::{Frame, Frames};
 use stentor_cluster::{Cluster, ClusterCommands, NodeId, Options};
 use stentor_hub::{Data, Epoch, FeedState, HistoryLimits, Key, Position, Room, Rooms, Topic};
 use stentor_ports::{
-    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, Ledger, Pid, SocketName,
-    SocketQuestion, Target, Ticket, Wanted, fake,
+    Broadcast, Broker, Command, Commands, ControlPlane, FeedUpdate, Feeds, KeyInterest, Ledger, Pid,
+    SocketName, SocketQuestion, Target, Ticket, fake,
 };
 use tokio::sync::watch;
 
@@ -71,7 +71,7 @@ struct Bench {
     id: NodeId,
     nodes: Arc<Mutex<Vec<(NodeId, Bytes)>>>,
     events: EventSender,
-    wanted: Arc<Mutex<Vec<Wanted>>>,
+    wanted: Arc<Mutex<Vec<KeyInterest>>>,
     cluster: Arc<Cluster>,
     all: ClusterCommands,
     /// Names so far.
@@ -95,8 +95,8 @@ fn pid(node: NodeId, n: usize) -> Pid {
 impl Bench {
     fn wants(&self, key: &Key, wanted: bool) {
         self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
-        self.wanted.lock().unwrap().push(Wanted { key: key.clone(), wanted, requesters: Vec::new() });
-        self.cluster.wanted();
+        self.wanted.lock().unwrap().push(KeyInterest { key: key.clone(), wanted, requesters: Vec::new() });
+        self.cluster.interest_changed();
     }
 
     /// Lets a client act with a name of its own, while another node is there.
@@ -125,7 +125,7 @@ impl Bench {
         let key = Key::parse(&format!("feed/{name}")).unwrap();
         self.wants(&key, true);
         pass(Duration::from_millis(1)).await;
-        assert!(self.all.take_wanted().iter().any(|wanted| wanted.key == key && wanted.wanted));
+        assert!(self.all.take_key_interest().iter().any(|wanted| wanted.key == key && wanted.wanted));
         let update = FeedUpdate::State { state: FeedState::NotFound, reason: "none".into() };
         self.all.update_feed(&key, update).unwrap();
         self.cluster.set_interest(&topic, false);
@@ -157,7 +157,7 @@ impl Bench {
         self.nodes.lock().unwrap().truncate(1);
         // Until nothing is kept for anybody.
         pass(Duration::from_mins(5)).await;
-        self.all.take_wanted();
+        self.all.take_key_interest();
     }
 }
 
@@ -168,10 +168,10 @@ async fn clients_with_ever_new_names_leave_nothing_behind() {
     let (sender, receiver) = events(&Limits::default(), &ledger);
     let options = Options { history: vec![("kept/".into(), KEEP)], ledger: ledger.clone(), ..options() };
     let cluster = Cluster::new(id, options, Arc::new(Sink(nodes.clone())), &receiver, 0);
-    let wanted = Arc::<Mutex<Vec<Wanted>>>::default();
+    let wanted = Arc::<Mutex<Vec<KeyInterest>>>::default();
     let mut plane = fake::Node::new(|_| Ok(()));
     let taken = wanted.clone();
-    plane.take_wanted = Box::new(move || std::mem::take(&mut *taken.lock().unwrap()));
+    plane.take_key_interest = Box::new(move || std::mem::take(&mut *taken.lock().unwrap()));
     let plane = Arc::new(plane);
     let (_stop, stopped) = watch::channel(false);
     tokio::spawn(cluster.clone().run(receiver, plane.clone(), stopped));

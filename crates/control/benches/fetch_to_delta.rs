@@ -22,7 +22,7 @@ use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, Ups
 use stentor_delta::{self as delta, Differ, Seed};
 use stentor_hub::Key;
 use stentor_ports::fake::{self, Call};
-use stentor_ports::{ControlPlane, DataPlane, FeedUpdate, Wanted};
+use stentor_ports::{ControlPlane, DataPlane, FeedUpdate, KeyInterest};
 use tokio::sync::Notify;
 
 /// Number of versions of a synthetic document.
@@ -237,7 +237,7 @@ fn alone(versions: &[Vec<u8>]) -> (Duration, Duration, usize) {
 /// A data plane that counts versions.
 struct Counting {
     signals: Arc<Signals>,
-    wanted: Mutex<Vec<Wanted>>,
+    wanted: Mutex<Vec<KeyInterest>>,
     versions: AtomicU64,
     changed: Notify,
 }
@@ -256,7 +256,7 @@ impl Counting {
             }
             Ok(())
         });
-        node.take_wanted = Box::new(move || std::mem::take(&mut asked.wanted.lock().unwrap()));
+        node.take_key_interest = Box::new(move || std::mem::take(&mut asked.wanted.lock().unwrap()));
         DataPlane::new(Arc::new(node))
     }
 
@@ -281,7 +281,7 @@ fn through_the_control_plane(case: &str) -> Duration {
     let warm_up = WARM_UP + 3 * (keys as u64 - 1);
     let wanted = |n| {
         let key = Key::parse(&format!("k/{n}")).unwrap();
-        Wanted { key, wanted: true, requesters: Vec::new() }
+        KeyInterest { key, wanted: true, requesters: Vec::new() }
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let spent = runtime.block_on(async {
@@ -305,7 +305,7 @@ fn through_the_control_plane(case: &str) -> Duration {
         };
         let handle = tokio::runtime::Handle::current();
         let control = Control::start(&handle, options, plane.data_plane(), plane.signals.clone()).unwrap();
-        plane.signals.wanted();
+        plane.signals.interest_changed();
         plane.until(warm_up).await;
         let (before, first) = (cpu_time(), plane.versions.load(Ordering::SeqCst));
         plane.until(first + measured).await;

@@ -183,7 +183,7 @@ impl Feeds {
             }
             let now = Instant::now().into_std();
             if std::mem::take(&mut self.has_wanted) {
-                for change in self.data_plane.take_wanted() {
+                for change in self.data_plane.take_key_interest() {
                     // Pushed documents are kept whether or not they have subscribers.
                     if !self.pushed_documents.handle_wanted(&change.key, change.wanted) {
                         self.scheduler.handle_wanted(now, &change.key, change.wanted, &change.requesters);

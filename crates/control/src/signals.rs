@@ -53,7 +53,7 @@ impl Signals {
 }
 
 impl ControlPlane for Signals {
-    fn wanted(&self) {
+    fn interest_changed(&self) {
         self.wanted.notify_one();
     }
 
@@ -128,8 +128,8 @@ mod tests {
     #[tokio::test]
     async fn a_signal_sent_early_is_not_lost() {
         let signals = Signals::new();
-        signals.wanted();
-        signals.wanted();
+        signals.interest_changed();
+        signals.interest_changed();
         signals.when_wanted().await;
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
-    FeedUpdate, Feeds, Handover, Histogram, Lifecycle, MemberList, MembersQuery, Metric, MetricSource,
-    MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate,
-    RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted,
+    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, MemberList, MembersQuery, Metric,
+    MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
+    RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
 };
 use std::sync::Arc;
 use stentor_hub::{Key, PresenceMessage, Room};
@@ -39,7 +39,7 @@ type Closure<T> = Box<dyn Fn() -> T + Send + Sync>;
 #[expect(missing_docs, reason = "named after the methods")]
 pub struct Node {
     call: Box<dyn Fn(Call) -> Result<(), Busy> + Send + Sync>,
-    pub take_wanted: Closure<Vec<Wanted>>,
+    pub take_key_interest: Closure<Vec<KeyInterest>>,
     pub readiness: Closure<Readiness>,
     pub connections: Closure<usize>,
     pub metrics: Closure<Vec<Metric>>,
@@ -51,7 +51,7 @@ impl Node {
     pub fn new(call: impl Fn(Call) -> Result<(), Busy> + Send + Sync + 'static) -> Self {
         Self {
             call: Box::new(call),
-            take_wanted: Box::new(Vec::new),
+            take_key_interest: Box::new(Vec::new),
             readiness: Box::new(Readiness::default),
             connections: Box::new(|| 0),
             metrics: Box::new(Vec::new),
@@ -98,8 +98,8 @@ impl Answers for Node {
 }
 
 impl Feeds for Node {
-    fn take_wanted(&self) -> Vec<Wanted> {
-        (self.take_wanted)()
+    fn take_key_interest(&self) -> Vec<KeyInterest> {
+        (self.take_key_interest)()
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

@@ -7,7 +7,7 @@ use stentor_hub::{Document, FeedState, Key, Patch, Position, Requester};
 
 /// Whether a key has subscribers now. The value is a level, not an event: only the newest report per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct KeyInterest {
     /// The key.
     pub key: Key,
     /// `true` from the first subscriber on, `false` after the last one.
@@ -60,7 +60,7 @@ pub enum FeedUpdate {
 /// The feeds of the data plane, for the control plane. No call blocks.
 pub trait Feeds: Send + Sync {
     /// Takes the changes of demand for keys since the last call.
-    fn take_wanted(&self) -> Vec<Wanted>;
+    fn take_key_interest(&self) -> Vec<KeyInterest>;
 
     /// Sends an update of a feed to its home core. Updates of one key keep their order.
     ///

@@ -44,7 +44,7 @@ pub use data_plane::{DataPlane, LocalNode};
 pub use done::{Busy, CommandError, Done};
 pub use events::{ClientEvent, EventEmit, EventReply, EventSink};
 pub use exposition::{CERTIFICATE_EXPIRY, Histogram, HistogramSample, Metric, MetricKind, expiries};
-pub use feeds::{FeedUpdate, Feeds, REQUESTERS_MAX, Wanted};
+pub use feeds::{FeedUpdate, Feeds, KeyInterest, REQUESTERS_MAX};
 pub use identity::{
     Authentication, Authenticator, ClientFacts, Credentials, Identity, IdentityFilter, Recheck,
     RecheckAction, RevocationList, RevocationsFull, Revoked, SignatureWork,

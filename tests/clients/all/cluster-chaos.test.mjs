@@ -12,8 +12,8 @@ const SECONDS = 15;
 const seed = Number(process.env.CHAOS_SEED ?? 1);
 
 const courses = [
-  ['rooms without history', { engine: 'redis', crowd: 50 }],
-  ['rooms with history', { engine: 'redis', history: true, crowd: 50 }],
+  ['rooms without history', { engine: 'redis', room_members: 50 }],
+  ['rooms with history', { engine: 'redis', history: true, room_members: 50 }],
   ['an engine that forgets', { engine: 'redis', history: true, loses: true }],
   ['a failover to a replica that lags', { engine: 'sentinel', history: true }],
   ['rooms with history on NATS', { engine: 'nats', history: true }],

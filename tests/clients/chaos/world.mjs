@@ -1,7 +1,7 @@
 // Three nodes on a real engine with faults from a seed, clients of all protocols that roam between them, and a checker of all that
 // they received.
 //
-//   node chaos/world.mjs [--seed N] [--seconds N] [--engine redis|sentinel|nats] [--history] [--loses] [--crowd N] [--logs FILE]
+//   node chaos/world.mjs [--seed N] [--seconds N] [--engine redis|sentinel|nats] [--history] [--loses] [--room_members N] [--logs FILE]
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { setTimeout as passed } from 'node:timers/promises';
@@ -101,9 +101,9 @@ function localLosses(publications, members) {
 
 /**
  * Runs for `seconds`, then heals everything and looks: { wrong, notes, counts }. `history`: rooms keep history. `loses`: the engine forgets
- * when it is killed. `crowd`: members of each room by `stentor.v1`. After `settle_ms` everything has to be current.
+ * when it is killed. `room_members`: members of each room by `stentor.v1`. After `settle_ms` everything has to be current.
  */
-export async function chaos({ seed, seconds, engine: kind = 'redis', history, loses, crowd = 4, settle_ms = SETTLE_MS }) {
+export async function chaos({ seed, seconds, engine: kind = 'redis', history, loses, room_members = 4, settle_ms = SETTLE_MS }) {
   const cleanup = [];
   const notes = [];
   const begun = Date.now();
@@ -118,7 +118,7 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
     let finish;
     const world = { engine, upstream, nodes, loses, deaths: [], isOver: false, isSettling: false, over: new Promise((resolve) => { finish = resolve; }) };
     const members = ROOMS.flatMap((room) => [
-      ...Array.from({ length: crowd }, (_, n) => member(world, own(), `member ${n} of ${room}`, room, ['/ws', '/sockjs/websocket'][n % 2])),
+      ...Array.from({ length: room_members }, (_, n) => member(world, own(), `member ${n} of ${room}`, room, ['/ws', '/sockjs/websocket'][n % 2])),
       ...['websocket', 'polling'].map((transport) => socketIoMember(world, own(), `${transport} of ${room}`, room, transport)),
     ]);
     world.hasMembers = () => members.every(({ log }) => log.some(({ stay }) => stay));
@@ -211,9 +211,9 @@ export async function chaos({ seed, seconds, engine: kind = 'redis', history, lo
 }
 
 if (process.argv[1] === new URL(import.meta.url).pathname) {
-  const { values } = parseArgs({ options: { seed: { type: 'string' }, seconds: { type: 'string' }, crowd: { type: 'string' }, engine: { type: 'string' }, history: { type: 'boolean' }, loses: { type: 'boolean' }, logs: { type: 'string' } } });
+  const { values } = parseArgs({ options: { seed: { type: 'string' }, seconds: { type: 'string' }, room_members: { type: 'string' }, engine: { type: 'string' }, history: { type: 'boolean' }, loses: { type: 'boolean' }, logs: { type: 'string' } } });
   const seed = Number(values.seed ?? Date.now() % 100_000);
-  const { wrong, notes, counts, logs } = await chaos({ ...values, seed, seconds: Number(values.seconds ?? 30), crowd: Number(values.crowd ?? 4) });
+  const { wrong, notes, counts, logs } = await chaos({ ...values, seed, seconds: Number(values.seconds ?? 30), room_members: Number(values.room_members ?? 4) });
   if (values.logs) writeFileSync(values.logs, logs);
   console.log(`seed ${seed}\n${notes.join('\n')}\n${JSON.stringify(counts)}\n${wrong.slice(0, 40).join('\n')}\n${wrong.length} wrong`);
   process.exit(wrong.length ? 1 : 0);

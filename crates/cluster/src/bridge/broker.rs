@@ -260,9 +260,9 @@ impl Broker for Bridges {
 }
 
 impl ControlPlane for Bridges {
-    fn wanted(&self) {
+    fn interest_changed(&self) {
         if let Some(control) = self.control.get() {
-            control.wanted();
+            control.interest_changed();
         }
     }
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use stentor_hub::{Document, Key, Position};
 use stentor_ports::{
-    Busy, Charge, Class, ControlPlane, Done, FeedUpdate, Ledger, LocalNode, PushDenied, PushResult,
-    PushedFeed, ReadResult, Wanted,
+    Busy, Charge, Class, ControlPlane, Done, FeedUpdate, KeyInterest, Ledger, LocalNode, PushDenied,
+    PushResult, PushedFeed, ReadResult,
 };
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -26,7 +26,7 @@ struct State {
     /// Memory of the machine.
     charge: Charge,
     /// Keys to fetch or no longer to fetch, which the control plane hasn't taken.
-    to_fetch: Vec<Wanted>,
+    to_fetch: Vec<KeyInterest>,
     pushed: u64,
     pushes: HashMap<u64, Done<PushResult>>,
     /// Feeds whose clients wait for the engine.
@@ -101,12 +101,12 @@ impl FeedDriver {
     }
 
     /// The data plane's subscribers have changed.
-    pub(crate) fn wanted(&self) {
+    pub(crate) fn interest_changed(&self) {
         self.changed.notify_one();
     }
 
     /// Takes the keys that the control plane fetches, or no longer fetches.
-    pub(crate) fn take_to_fetch(&self) -> Vec<Wanted> {
+    pub(crate) fn take_to_fetch(&self) -> Vec<KeyInterest> {
         std::mem::take(&mut self.state().to_fetch)
     }
 
@@ -190,7 +190,7 @@ impl FeedDriver {
                 let state = &mut *self.state();
                 // Taken first: the feeds of waiting clients have subscribers.
                 let to_confirm = std::mem::take(&mut state.to_confirm);
-                for wanted in with.plane.take_wanted() {
+                for wanted in with.plane.take_key_interest() {
                     state.feeds.handle_wanted(now(), wanted);
                 }
                 for key in to_confirm {
@@ -241,7 +241,7 @@ impl FeedDriver {
             Output::Control(wanted) => {
                 self.state().to_fetch.push(wanted);
                 if let Some(control) = with.control.get() {
-                    control.wanted();
+                    control.interest_changed();
                 }
             }
             Output::Plane(key, update) => {

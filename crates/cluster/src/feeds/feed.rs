@@ -16,7 +16,7 @@ pub(super) enum Cold {
     /// This node doesn't hold the lease, or the engine has a log of the feed.
     No,
     /// The feed has subscribers.
-    Wanted,
+    Subscribed,
     /// The feed has no subscribers: its lease is released at this time, or earlier.
     Idle(Instant),
 }
@@ -24,14 +24,14 @@ pub(super) enum Cold {
 /// The subscribers of a feed on this node.
 pub(super) enum Local {
     /// `until`: when the lease is released. `None`: the node didn't hold it when the last subscriber left.
-    Unwanted {
+    Unsubscribed {
         until: Option<Instant>,
     },
-    Wanted(Wanted),
+    Subscribed(Subscribers),
 }
 
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct Subscribers {
     /// Clients for which the control plane has yet to fetch.
     pub(super) requesters: Vec<Requester>,
     /// The position that the subscribers have.
@@ -92,29 +92,29 @@ pub(super) enum Step {
 
 impl Local {
     pub(super) fn is_wanted(&self) -> bool {
-        matches!(self, Self::Wanted(_))
+        matches!(self, Self::Subscribed(_))
     }
 
-    pub(super) fn wanted_mut(&mut self) -> Option<&mut Wanted> {
-        if let Self::Wanted(wanted) = self { Some(wanted) } else { None }
+    pub(super) fn subscribers_mut(&mut self) -> Option<&mut Subscribers> {
+        if let Self::Subscribed(wanted) = self { Some(wanted) } else { None }
     }
 
     pub(super) fn shown(&self) -> Option<Position> {
-        if let Self::Wanted(wanted) = self { wanted.shown } else { None }
+        if let Self::Subscribed(wanted) = self { wanted.shown } else { None }
     }
 
     /// When the lease of a feed without subscribers is released.
     pub(super) fn until(&self) -> Option<Instant> {
-        if let Self::Unwanted { until } = self { *until } else { None }
+        if let Self::Unsubscribed { until } = self { *until } else { None }
     }
 
     /// The feed has subscribers. Returns `true` if it had some before.
     pub(super) fn want(&mut self, requesters: Vec<Requester>) -> bool {
         let was_wanted = self.is_wanted();
         if !was_wanted {
-            *self = Self::Wanted(Wanted::default());
+            *self = Self::Subscribed(Subscribers::default());
         }
-        let Self::Wanted(wanted) = self else { return was_wanted };
+        let Self::Subscribed(wanted) = self else { return was_wanted };
         for requester in requesters {
             if wanted.requesters.len() < REQUESTERS_MAX && !wanted.requesters.contains(&requester) {
                 wanted.requesters.push(requester);
@@ -128,8 +128,8 @@ impl Feed {
     pub(super) fn new(now: Instant, incarnation: u64, source: FeedSource, is_wanted: bool) -> Self {
         let first = Phase::Loading(Read::Active { again: false });
         let (phase, local) = match is_wanted {
-            true => (first, Local::Wanted(Wanted::default())),
-            false => (Phase::Following { acquire_at: now, read: None }, Local::Unwanted { until: None }),
+            true => (first, Local::Subscribed(Subscribers::default())),
+            false => (Phase::Following { acquire_at: now, read: None }, Local::Unsubscribed { until: None }),
         };
         let (log, pushes, refresh) = (Log::default(), VecDeque::new(), Refresh::Never);
         let (waiting, lost_until, due) = (None, None, None);
@@ -163,7 +163,7 @@ impl Feed {
     /// Returns how the feed counts among the cold keys.
     pub(super) fn coldness(&self) -> Cold {
         match self.phase.holding() {
-            Some(_) if self.has_no_log() => self.local.until().map_or(Cold::Wanted, Cold::Idle),
+            Some(_) if self.has_no_log() => self.local.until().map_or(Cold::Subscribed, Cold::Idle),
             _ => Cold::No,
         }
     }

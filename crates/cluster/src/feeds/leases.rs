@@ -6,22 +6,22 @@ use super::request::Output;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY, RETRY_DELAY};
 use std::time::Instant;
 use stentor_hub::Key;
-use stentor_ports::{FeedUpdate, Wanted};
+use stentor_ports::{FeedUpdate, KeyInterest};
 
 impl Feeds {
     /// Lets the control plane fetch a key.
     pub(super) fn fetch(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| feed.is_fetched()) else { return };
-        let requesters = feed.local.wanted_mut().map(|wanted| std::mem::take(&mut wanted.requesters));
+        let requesters = feed.local.subscribers_mut().map(|wanted| std::mem::take(&mut wanted.requesters));
         let requesters = requesters.unwrap_or_default();
-        self.outputs.push_back(Output::Control(Wanted { key: key.clone(), wanted: true, requesters }));
+        self.outputs.push_back(Output::Control(KeyInterest { key: key.clone(), wanted: true, requesters }));
     }
 
     /// This node doesn't hold the lease any more, and doesn't fetch the key.
     pub(super) fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
         if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
-            let wanted = Wanted { key: key.clone(), wanted: false, requesters: Vec::new() };
+            let wanted = KeyInterest { key: key.clone(), wanted: false, requesters: Vec::new() };
             self.outputs.push_back(Output::Control(wanted));
         }
     }
@@ -93,7 +93,7 @@ impl Feeds {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let holds = feed.is_fetched() && feed.phase.holding().is_some();
         // Clients that subscribe and unsubscribe in a loop cause no additional requests.
-        feed.local = Local::Unwanted { until: holds.then(|| now + self.idle_ttl) };
+        feed.local = Local::Unsubscribed { until: holds.then(|| now + self.idle_ttl) };
         feed.waiting = None;
         if feed.refresh == Refresh::Due {
             feed.refresh = Refresh::Never;

@@ -55,7 +55,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Epoch, FeedState, Key, Position, ShrinkingMap, pop_front};
-use stentor_ports::{FeedSource, FeedUpdate, Wanted};
+use stentor_ports::{FeedSource, FeedUpdate, KeyInterest};
 
 /// How long a lease lasts without renewal.
 const LEASE_TTL: Duration = Duration::from_secs(6);
@@ -192,8 +192,8 @@ impl Feeds {
     }
 
     /// The node has subscribers of a key, or the last one has left.
-    pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: Wanted) {
-        let Wanted { key, wanted: is_wanted, requesters } = wanted;
+    pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: KeyInterest) {
+        let KeyInterest { key, wanted: is_wanted, requesters } = wanted;
         if !is_wanted {
             return self.handle_unwanted(now, &key);
         }

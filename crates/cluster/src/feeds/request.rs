@@ -7,7 +7,7 @@ use crate::frame::{Frame, LogEntry};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Patch, Position};
-use stentor_ports::{FeedUpdate, PushDenied, Wanted};
+use stentor_ports::{FeedUpdate, KeyInterest, PushDenied};
 
 /// An output of the machine.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Output {
     /// For other nodes.
     Publish(Channel, Frame),
     /// Whether the control plane is to fetch a key.
-    Control(Wanted),
+    Control(KeyInterest),
     /// News for the node's own subscribers.
     Plane(Key, FeedUpdate),
     /// The answer to a push.

@@ -29,7 +29,9 @@ impl Feeds {
 
     /// Sends the subscribers an update.
     pub(super) fn show(&mut self, key: &Key, update: FeedUpdate) {
-        let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.wanted_mut()) else { return };
+        let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.subscribers_mut()) else {
+            return;
+        };
         if let FeedUpdate::At { position, .. } = &update {
             wanted.shown = Some(*position);
         }
@@ -60,7 +62,7 @@ impl Feeds {
     /// Lets the core forget the version. It asks again when a client subscribes.
     fn forget_shown(&mut self, key: &Key) {
         self.show(key, FeedUpdate::Forget);
-        if let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.wanted_mut()) {
+        if let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.subscribers_mut()) {
             wanted.shown = None;
         }
     }

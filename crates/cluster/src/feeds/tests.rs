@@ -174,7 +174,7 @@ impl Cluster {
             node.resident(wanted);
         }
         self.bus.set_interest(node.id, Channel::from(key.clone()), wanted);
-        let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+        let wanted = KeyInterest { key: key.clone(), wanted, requesters: Vec::new() };
         let is_wanted = wanted.wanted;
         node.feeds.handle_wanted(self.now, wanted);
         self.collect(index);
@@ -518,7 +518,8 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
     dead.view.is_fetching = true;
     dead.feeds.handle_timeout(cluster.now);
     let outputs: Vec<_> = std::iter::from_fn(|| dead.feeds.poll_output()).collect();
-    let stops = outputs.iter().any(|output| matches!(output, Output::Control(Wanted { wanted: false, .. })));
+    let stops =
+        outputs.iter().any(|output| matches!(output, Output::Control(KeyInterest { wanted: false, .. })));
     assert!(stops, "{outputs:?}");
 }
 

@@ -85,7 +85,7 @@ pub(super) enum Reading {
 enum Confirm {
     No,
     /// They wait for the next read.
-    Wanted,
+    Requested,
     /// They wait for a read that has begun since.
     Asked,
 }
@@ -179,7 +179,7 @@ impl RoomState {
     /// Begins a read with the request of this number. Returns the position to read from.
     pub(super) fn ask(&mut self, number: u64) -> Position {
         self.reading = Reading::Asked(number);
-        if self.confirm == Confirm::Wanted {
+        if self.confirm == Confirm::Requested {
             self.confirm = Confirm::Asked;
         }
         // The answer contains the messages that have arrived until now.
@@ -196,7 +196,7 @@ impl RoomState {
 
     /// Handles a member that waits until the core has the engine's current messages.
     pub(super) fn handle_confirm(&mut self) -> Next {
-        self.confirm = Confirm::Wanted;
+        self.confirm = Confirm::Requested;
         if self.reading == Reading::No { Next::Read } else { Next::Idle }
     }
 
@@ -359,11 +359,11 @@ impl RoomState {
         }
         match self.confirm {
             Confirm::No => return Next::Idle,
-            Confirm::Wanted if self.confirm_reads < CONFIRM_READS_MAX => {
+            Confirm::Requested if self.confirm_reads < CONFIRM_READS_MAX => {
                 self.confirm_reads += 1;
                 return Next::Read;
             }
-            Confirm::Wanted | Confirm::Asked => {}
+            Confirm::Requested | Confirm::Asked => {}
         }
         (self.confirm, self.confirm_reads) = (Confirm::No, 0);
         news.updates.push(RoomUpdate::Confirmed);

@@ -15,9 +15,9 @@ use stentor_hub::{Data, Document, FeedState, HistoryLimits, Key, Patch, Room, Ro
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Broadcast, Broker, Busy, Charge, Class, Command, Commands, Concerned, ControlPlane, Done, Drain,
-    FeedSource, FeedUpdate, Feeds, IdentityFilter, Ledger, Lifecycle, MetricSource, PublicId, Publish,
-    PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked, RoomList,
-    RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology, Wanted,
+    FeedSource, FeedUpdate, Feeds, IdentityFilter, KeyInterest, Ledger, Lifecycle, MetricSource, PublicId,
+    Publish, PushDenied, PushedFeed, Recheck, RecheckAction, RevocationList, RevocationsFull, Revoked,
+    RoomList, RoomUpdate, RoomsQuery, SessionDetails, SessionInfo, SessionList, Target, Topology,
 };
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ struct Plane {
     /// How many calls of `receive` are refused.
     busy: Mutex<usize>,
     is_silent: Mutex<bool>,
-    wanted: Mutex<Vec<Wanted>>,
+    wanted: Mutex<Vec<KeyInterest>>,
     /// Versions or states that subscribers of feeds have.
     shown: Mutex<Vec<String>>,
     kept: Mutex<Vec<Command>>,
@@ -57,7 +57,7 @@ impl Plane {
                 Ok(())
             }
         });
-        node.take_wanted = Box::new(move || std::mem::take(&mut *asked.wanted.lock().unwrap()));
+        node.take_key_interest = Box::new(move || std::mem::take(&mut *asked.wanted.lock().unwrap()));
         node.connections = Box::new(move || sessions);
         Arc::new(node)
     }
@@ -221,9 +221,9 @@ impl Node {
     /// The node's clients subscribe to a feed, or no client does any more.
     async fn want(&self, key: &Key, wanted: bool) {
         self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
-        let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+        let wanted = KeyInterest { key: key.clone(), wanted, requesters: Vec::new() };
         self.plane.wanted.lock().unwrap().push(wanted);
-        self.cluster.wanted();
+        self.cluster.interest_changed();
         pass(MOMENT).await;
     }
 
@@ -560,7 +560,11 @@ async fn a_document_that_is_pushed_to_one_node_reaches_all() {
     assert_eq!(b.shown(), ["pushed/1 1 [1] []".to_owned(), r#"pushed/1 2 [1,2] [b"[op]"]"#.to_owned()]);
     assert_eq!((a.shown().len(), c.shown().len()), (0, 0), "without subscribers");
     for node in [&a, &b, &c] {
-        assert_eq!((node.all.take_wanted(), node.metric("cluster_leases")), (vec![], 0), "nobody fetches it");
+        assert_eq!(
+            (node.all.take_key_interest(), node.metric("cluster_leases")),
+            (vec![], 0),
+            "nobody fetches it"
+        );
     }
 }
 
@@ -571,8 +575,9 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     for node in [&a, &b, &c] {
         node.want(&key, true).await;
     }
-    let fetching =
-        |node: &Node| node.all.take_wanted().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>();
+    let fetching = |node: &Node| {
+        node.all.take_key_interest().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>()
+    };
     assert_eq!([&a, &b, &c].map(fetching), [vec![true], vec![], vec![]]);
     a.update(&key, FeedUpdate::Document(document("[1]"))).await;
     let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
@@ -618,8 +623,9 @@ async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
         let key = Key::parse("game/1").unwrap();
         a.want(&key, true).await;
         b.want(&key, true).await;
-        let fetching =
-            |node: &Node| node.all.take_wanted().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>();
+        let fetching = |node: &Node| {
+            node.all.take_key_interest().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>()
+        };
         assert_eq!([&a, &b].map(fetching), [vec![true], vec![]]);
         way(&a);
         pass(Duration::from_millis(500)).await;

@@ -24,7 +24,7 @@ const SECRET: &str = "known to all nodes";
 struct NoControl;
 
 impl ControlPlane for NoControl {
-    fn wanted(&self) {}
+    fn interest_changed(&self) {}
     fn space(&self) {}
 }
 

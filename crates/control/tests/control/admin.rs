@@ -46,7 +46,7 @@ async fn a_panic_ends_its_request_only_and_one_in_the_feeds_is_reported() {
     rig.until_metric("stentor_admin_connections", |connections| connections == 1.0).await;
     assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
     rig.plane.broken_wanted.store(true, Ordering::SeqCst);
-    rig.plane.signals.wanted();
+    rig.plane.signals.interest_changed();
     patiently("the end of the feeds' task", rig.control.failed()).await;
 }
 

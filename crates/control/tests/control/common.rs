@@ -18,8 +18,8 @@ use stentor_hub::{Key, KeyCharset};
 use stentor_ports::fake::{self, Call};
 use stentor_ports::{
     Busy, Command, CommandError, Concerned, ControlPlane, DataPlane, Done, FeedUpdate, Histogram,
-    HistogramSample, MemberList, Metric, MetricKind, Publish, Readiness, Recheck, RoomList, RoomsQuery,
-    SessionDetails, SessionInfo, SessionList, Target, Wanted,
+    HistogramSample, KeyInterest, MemberList, Metric, MetricKind, Publish, Readiness, Recheck, RoomList,
+    RoomsQuery, SessionDetails, SessionInfo, SessionList, Target,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,7 +41,7 @@ pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T
 #[derive(Default)]
 pub(crate) struct FakePlane {
     pub(crate) signals: Arc<Signals>,
-    wanted: Mutex<Vec<Wanted>>,
+    wanted: Mutex<Vec<KeyInterest>>,
     updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
     /// The last documents that a test has read.
     bases: Mutex<HashMap<Key, String>>,
@@ -63,12 +63,12 @@ pub(crate) struct FakePlane {
 impl FakePlane {
     pub(crate) fn want(&self, key: &str, wanted: bool) {
         let requesters = Vec::new();
-        self.wanted.lock().unwrap().push(Wanted {
+        self.wanted.lock().unwrap().push(KeyInterest {
             key: Key::parse_as(key, KeyCharset::Utf8).unwrap(),
             wanted,
             requesters,
         });
-        self.signals.wanted();
+        self.signals.interest_changed();
     }
 
     fn is_busy(&self) -> bool {
@@ -156,7 +156,7 @@ impl FakePlane {
         let this = self.clone();
         let mut node = fake::Node::new(move |call| this.handle(call));
         let this = self.clone();
-        node.take_wanted = Box::new(move || this.take_wanted());
+        node.take_key_interest = Box::new(move || this.take_key_interest());
         let this = self.clone();
         node.metrics = Box::new(move || this.metrics());
         node.histograms = Box::new(histograms);
@@ -245,7 +245,7 @@ impl FakePlane {
         }));
     }
 
-    fn take_wanted(&self) -> Vec<Wanted> {
+    fn take_key_interest(&self) -> Vec<KeyInterest> {
         assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
         let wanted = std::mem::take(&mut *self.wanted.lock().unwrap());
         self.changed.notify_waiters();

@@ -26,7 +26,7 @@ use stentor_edge::{
 struct NoControl;
 
 impl ControlPlane for NoControl {
-    fn wanted(&self) {}
+    fn interest_changed(&self) {}
     fn space(&self) {}
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::time::Duration;
-use stentor_edge::{Admission, Application, Arguments, Context, Event, Hello, Message};
+use stentor_edge::{Admission, Application, Arguments, Context, Event, Message, NamespaceRequest};
 use stentor_hub::SessionId;
 
 /// The suites await one event after the other, and miss an event that arrives in the same segment as the previous one. So the
@@ -21,13 +21,19 @@ impl Application for Protocol {
         ctx.send(session, message);
     }
 
-    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        if matches!(hello.namespace, "/" | "/custom") { Admission::Accept } else { Admission::Unknown }
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
+        if matches!(request.namespace, "/" | "/custom") { Admission::Accept } else { Admission::Unknown }
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
+    fn joined(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        request: &NamespaceRequest<'_>,
+        _id: &str,
+    ) {
         self.timers += 1;
-        self.greeted.insert(self.timers, (session, hello.auth.to_owned()));
+        self.greeted.insert(self.timers, (session, request.auth.to_owned()));
         ctx.after(PAUSE, self.timers);
     }
 

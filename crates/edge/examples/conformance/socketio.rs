@@ -5,7 +5,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use stentor_edge::{Ack, Admission, Application, Arguments, Connect, Context, Event, Hello, RequestId};
+use stentor_edge::{
+    Ack, Admission, Application, Arguments, Connect, Context, Event, NamespaceRequest, RequestId,
+};
 use stentor_hub::SessionId;
 use stentor_wire::http1::{Request, query_pairs};
 use stentor_wire::socketio::renumber_placeholders;
@@ -75,14 +77,14 @@ impl Application for Client {
 
     fn message(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _message: stentor_edge::Message<'_>) {}
 
-    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
         let fails = self
             .handshakes
-            .get(hello.client)
+            .get(request.client)
             .and_then(|handshake| handshake["query"].as_object())
             .is_some_and(|query| query.contains_key("fail"));
         let refuse = |message: &str| Admission::Refuse { message: message.to_owned(), data: None };
-        match hello.namespace {
+        match request.namespace {
             "/" if fails => refuse("Auth failed (main namespace)"),
             "/no" => refuse("Auth failed (custom namespace)"),
             namespace if NAMESPACES.contains(&namespace) => Admission::Accept,
@@ -90,17 +92,23 @@ impl Application for Client {
         }
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, id: &str) {
-        let mut handshake = self.handshakes.get(hello.client).cloned().unwrap_or_default();
+    fn joined(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        request: &NamespaceRequest<'_>,
+        id: &str,
+    ) {
+        let mut handshake = self.handshakes.get(request.client).cloned().unwrap_or_default();
         if let Some(query) = handshake["query"].as_object_mut() {
-            query.extend(object(hello.query));
+            query.extend(object(request.query));
         }
-        handshake["auth"] = serde_json::from_str(hello.auth).unwrap_or_default();
-        if hello.namespace == "/abc" {
+        handshake["auth"] = serde_json::from_str(request.auth).unwrap_or_default();
+        if request.namespace == "/abc" {
             let json = handshake.to_string();
             ctx.emit(session, "handshake", Arguments { json: &json, attachments: &[] });
         }
-        let known = Known { id: id.to_owned(), namespace: hello.namespace.to_owned(), handshake };
+        let known = Known { id: id.to_owned(), namespace: request.namespace.to_owned(), handshake };
         self.sockets.insert(session, known);
     }
 

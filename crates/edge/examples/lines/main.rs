@@ -15,7 +15,7 @@ use stentor_edge::{ControlPlane, DriverChoice, Node, Options};
 struct NoControl;
 
 impl ControlPlane for NoControl {
-    fn wanted(&self) {}
+    fn interest_changed(&self) {}
     fn space(&self) {}
 }
 

@@ -84,7 +84,7 @@ pub(super) fn admitted(
 
 impl Upkeep {
     /// Warns if most sessions come from one address, which is probably a proxy that isn't configured as one.
-    pub(super) fn mind_addresses(&mut self, ex: &mut Executor) {
+    pub(super) fn check_addresses(&mut self, ex: &mut Executor) {
         let is_many = ex.hub.sessions() >= SHARE_SESSIONS_MIN;
         let most = if is_many { ex.hub.majority_source(SHARE_SAMPLES_MAX) } else { None };
         ex.metrics().address_share.set(most.map_or(0, |(_, percent)| u64::from(percent)));

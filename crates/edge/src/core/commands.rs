@@ -113,7 +113,7 @@ fn pass_on_everything(
         }
         take_mail(conns, protocols, mail, work);
     }
-    protocols.tell_wanted();
+    protocols.report_interest();
     mail.send(&mut protocols.ex);
 }
 

@@ -139,8 +139,8 @@ impl<D: Driver> Connections<D> {
     pub(super) fn resume_deferred(&mut self, ex: &mut Executor, index: usize) {
         let Some(conn) = self.table.get(index) else { return };
         // A WebSocket that the core reads from has no deferred work.
-        let is_settled = conn.held.is_none() && matches!(conn.machine, Machine::WebSocket(_));
-        if !(is_settled || conn.in_flight || conn.replies.is_some()) {
+        let is_free = conn.held.is_none() && matches!(conn.machine, Machine::WebSocket(_));
+        if !(is_free || conn.in_flight || conn.replies.is_some()) {
             self.resume_what_waits(ex, index);
         }
     }

@@ -150,7 +150,7 @@ impl<D: Driver> Core<D> {
         let Self { conns, protocols, mail, work, upkeep } = self;
         let mut had_something = false;
         let mut timeout = timeout;
-        if !work.is_settled {
+        if !work.only_answered {
             had_something =
                 turn::is_busy(conns, protocols, mail, work) || upkeep.has_new_drain(&protocols.ex);
             // The reader of a full ring and a core that encodes a frame send no notification.
@@ -196,12 +196,12 @@ impl<D: Driver> Core<D> {
         has_changed |= turn::pump(conns, protocols, mail, work);
         // A turn that only answered messages skips this: it would be 6 % of an echo's instructions.
         if protocols.ex.hub.take_changed() | has_changed {
-            work.is_settled = false;
-            while protocols.mind_presence() {
+            work.only_answered = false;
+            while protocols.pump_presence() {
                 protocols.ex.hub.note_change();
                 turn::pump(conns, protocols, mail, work);
             }
-            protocols.mind_notices();
+            protocols.report_notices();
             upkeep.set_timers(conns, &mut protocols.ex);
             upkeep::report(conns, protocols);
         }

@@ -114,7 +114,7 @@ fn carry_out_all(
             break;
         }
     }
-    protocols.tell_wanted();
+    protocols.report_interest();
 }
 
 /// Sends pending deliveries before there are so many that sessions would count as slow consumers. Returns whether any were sent.

@@ -125,7 +125,7 @@ impl Upkeep {
         conns.driver.timer_set(now + TICK, Timer::Tick.token());
         ex.hub.handle_tick(now);
         ex.expire_suspended();
-        self.mind_addresses(ex);
+        self.check_addresses(ex);
         // Answered questions are removed as well, even before their deadline.
         ex.questions.expire(now);
         ex.questions.retry_reviews(now);
@@ -134,7 +134,7 @@ impl Upkeep {
         // The system's clock may have been changed.
         identities::check_due_identities(conns, protocols);
         if protocols.ex.context.core == 0 && protocols.ex.shared.ledger.pressure() < Pressure::Full {
-            protocols.ex.shared.tell_space();
+            protocols.ex.shared.notify_space();
         }
         #[cfg(debug_assertions)]
         holdings::check_holdings(conns, protocols);

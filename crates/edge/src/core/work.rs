@@ -21,13 +21,13 @@ use stentor_session::budget::MESSAGE_BYTES;
 
 /// Work that a core has begun and not finished.
 ///
-/// **Invariant.** A core whose work is settled has nothing to do before the next event.
+/// **Invariant.** While `only_answered` is set, the core has no work before the next event.
 pub(super) struct Work {
     pub(super) tasks: tasks::Tasks,
     /// `true` if messages or commands may wait: this core was woken, or left some for the next turn.
     pub(super) has_mail: bool,
     /// `true` if no work waited when the turn began, and only messages have been answered since then.
-    pub(super) is_settled: bool,
+    pub(super) only_answered: bool,
     /// Bytes published by connections that were revisited in this turn.
     pub(super) revisited_bytes: usize,
     pub(super) cpu: CpuSampler,
@@ -38,7 +38,7 @@ impl Work {
         Self {
             tasks: tasks::Tasks::default(),
             has_mail: true,
-            is_settled: false,
+            only_answered: false,
             revisited_bytes: 0,
             cpu: CpuSampler::default(),
         }
@@ -50,7 +50,7 @@ impl Work {
         self.cpu.begin_turn();
     }
 
-    /// The maximum time for which a turn may wait for events. The work is settled if nothing limits this time.
+    /// The maximum time for which a turn may wait for events. Sets `only_answered` if nothing limits this time.
     pub(super) fn limit_wait(
         &mut self,
         timeout: Option<Duration>,
@@ -63,7 +63,7 @@ impl Work {
         if checks_soon {
             return Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY));
         }
-        self.is_settled = true;
+        self.only_answered = true;
         timeout
     }
 }

@@ -6,7 +6,9 @@ use crate::harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three, re
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
-use stentor_edge::{Admission, App, Application, Arguments, Context, Hello, Message, Origins, SameSite};
+use stentor_edge::{
+    Admission, App, Application, Arguments, Context, Message, NamespaceRequest, Origins, SameSite,
+};
 use stentor_hub::SessionId;
 use stentor_wire::engineio::Version;
 
@@ -80,12 +82,12 @@ struct TellAuth;
 impl Application for TellAuth {
     fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
 
-    fn connect_namespace(&mut self, _: &mut Context<'_>, _: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _: &mut Context<'_>, _: &NamespaceRequest<'_>) -> Admission {
         Admission::Accept
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _: &str) {
-        ctx.emit(session, "auth", Arguments { json: hello.auth, attachments: &[] });
+    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, request: &NamespaceRequest<'_>, _: &str) {
+        ctx.emit(session, "auth", Arguments { json: request.auth, attachments: &[] });
     }
 }
 

@@ -380,9 +380,9 @@ fn answers_that_arent_polled_for_stay_in_their_budget() {
 }
 
 /// An application that sends messages of Engine.IO clients to all plain WebSockets.
-struct Crowd(Room);
+struct Broadcaster(Room);
 
-impl Application for Crowd {
+impl Application for Broadcaster {
     fn opened(&mut self, ctx: &mut Context<'_>, session: SessionId, _: Envelope) {
         if ctx.request().is_some_and(|request| request.path() == "/ws") {
             ctx.join(session, &self.0, Policy::Queue).unwrap();
@@ -399,8 +399,8 @@ impl Application for Crowd {
 #[test]
 fn a_long_body_does_not_close_clients_that_read() {
     for cores in [1, 3] {
-        let crowd: AppFactory = Arc::new(|_| Box::new(Crowd(Room::plain("all").unwrap())));
-        let server = Server::with_app(cores, crowd, |options| {
+        let broadcaster: AppFactory = Arc::new(|_| Box::new(Broadcaster(Room::plain("all").unwrap())));
+        let server = Server::with_app(cores, broadcaster, |options| {
             options.heartbeat.interval = HOUR;
             options.limits.send_buffer_bytes_max = 100_000;
             options.limits.mailbox_messages_max = 64;

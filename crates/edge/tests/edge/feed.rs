@@ -127,7 +127,7 @@ fn a_document_is_the_answer_also_when_its_feed_is_stale_or_complete() {
 pub(crate) fn requester(server: &Server, key: &str) -> Requester {
     let mut found = None;
     until("a requester", || {
-        let all = server.plane().take_wanted();
+        let all = server.plane().take_key_interest();
         let wanted = all.iter().find(|wanted| wanted.key.as_str() == key && wanted.wanted);
         found = wanted.and_then(|wanted| wanted.requesters.first().copied());
         found.is_some()
@@ -418,7 +418,7 @@ fn wanted_is_a_level_of_all_clients_together() {
     assert_eq!(socket.next_json()["data"], 1);
     // One is left.
     server.wait_wanted("shared", true);
-    assert!(server.plane().take_wanted().iter().all(|wanted| wanted.wanted));
+    assert!(server.plane().take_key_interest().iter().all(|wanted| wanted.wanted));
     socket.send_close(1000, "");
     server.wait_wanted("shared", false);
 }

@@ -217,7 +217,7 @@ fn without_the_setting_other_keys_are_refused_by_its_name() {
             );
         }
     }
-    assert!(server.plane().take_wanted().is_empty());
+    assert!(server.plane().take_key_interest().is_empty());
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn keys_never_leave_their_upstreams_path() {
                 assert_eq!(server.get(&format!("{way}{path}")).status, 400, "{way}{path}");
             }
         }
-        assert!(server.plane().take_wanted().is_empty(), "nothing is asked for what is no key");
+        assert!(server.plane().take_key_interest().is_empty(), "nothing is asked for what is no key");
         server.check_empty();
     }
 }

@@ -157,7 +157,8 @@ fn the_error_codes_are_those_of_the_code() {
     let ws = server.ws("/ws?feed=cold");
     let mut requesters = Vec::new();
     until("a requester", || {
-        requesters.extend(server.plane().take_wanted().into_iter().flat_map(|wanted| wanted.requesters));
+        requesters
+            .extend(server.plane().take_key_interest().into_iter().flat_map(|wanted| wanted.requesters));
         !requesters.is_empty()
     });
     server.update("cold", FeedUpdate::Refuse(requesters[0]));

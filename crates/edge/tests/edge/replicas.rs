@@ -100,25 +100,25 @@ impl Simulation {
         let first = self.stage.random.usize(..FEEDS.len());
         let count = if manner == Manner::Raw { 1 } else { 1 + self.stage.random.usize(..FEEDS.len()) };
         let feeds: Vec<&str> = (0..count).map(|n| FEEDS[(first + n) % FEEDS.len()]).collect();
-        let terms = self.some_terms();
-        Client::new(manner, &feeds, terms)
+        let options = self.some_options();
+        Client::new(manner, &feeds, options)
     }
 
-    fn some_terms(&mut self) -> Value {
-        let mut terms = json!({});
+    fn some_options(&mut self) -> Value {
+        let mut options = json!({});
         if self.stage.random.usize(..4) != 0 {
-            terms["delta"] = (self.stage.random.usize(..4) != 0).into();
+            options["delta"] = (self.stage.random.usize(..4) != 0).into();
         }
         match self.stage.random.usize(..6) {
-            0 => terms["policy"] = "queue".into(),
-            1 => terms["policy"] = "drop_oldest".into(),
+            0 => options["policy"] = "queue".into(),
+            1 => options["policy"] = "drop_oldest".into(),
             2 | 3 => {
-                terms["rate"] =
+                options["rate"] =
                     self.stage.random.choice([1.0 / INTERVAL_MAX.as_secs_f64(), 5.0, 60.0]).unwrap().into()
             }
             _ => {}
         }
-        terms
+        options
     }
 
     fn renew(&mut self) {
@@ -165,10 +165,10 @@ impl Simulation {
                 self.stage.cut(link, is_reset);
             }
             (57..63, Some(_)) if client.can_ask() => {
-                let terms = self.some_terms();
-                self.clients[n].agree(terms);
+                let options = self.some_options();
+                self.clients[n].set_options(options);
                 self.ask(n, true);
-                self.saw("other terms");
+                self.saw("other options");
             }
             (63..65, Some(_)) if client.can_ask() => {
                 self.ask(n, false);
@@ -231,7 +231,7 @@ impl Simulation {
             other => panic!("seed {seed}: {manner:?} was told {other}: {told}"),
         }
         let feed = told["feed"].as_str().unwrap();
-        let who = format!("seed {seed}: client {n}, {manner:?}, {feed}, {}", client.terms);
+        let who = format!("seed {seed}: client {n}, {manner:?}, {feed}, {}", client.options);
         let (feed, replica) = client.replicas.iter_mut().find(|(known, _)| **known == feed).expect(&who);
         let place: Option<Place> = told["epoch"].as_u64().zip(told["offset"].as_u64());
         let asked = match &*kind {
@@ -321,7 +321,7 @@ impl Simulation {
             self.connect_all();
             self.run_for(SETTLES);
             for client in &self.clients {
-                match client.terms["policy"].as_str() {
+                match client.options["policy"].as_str() {
                     // The newest version is dropped if older ones in flight fill the outbox.
                     Some("drop_oldest") => continue,
                     // The documents together may exceed the outbox.
@@ -330,7 +330,7 @@ impl Simulation {
                 }
                 for (feed, replica) in &client.replicas {
                     let newest = self.versions[feed].all.last();
-                    let who = (client.manner, feed, &client.terms);
+                    let who = (client.manner, feed, &client.options);
                     assert!(newest == Some(&replica.document), "seed {seed}: {who:?} hasn't the newest");
                 }
             }
@@ -366,7 +366,7 @@ fn options(random: &mut Rng) -> Options {
 fn seeds() {
     let Some(results) = run_seeds(32, |seed| Simulation::new(seed).run()) else { return };
     // The seeds must cover all situations.
-    let mut expected: Vec<String> = ["restart", "other terms", "a document again", "slow consumer"]
+    let mut expected: Vec<String> = ["restart", "other options", "a document again", "slow consumer"]
         .into_iter()
         .chain(FIGURES)
         .chain(["Raw: snapshot"])

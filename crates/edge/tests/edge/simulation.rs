@@ -391,7 +391,7 @@ impl Simulation {
             self.operate();
             self.stage.check_counters();
         }
-        // All wake up, and everything settles.
+        // All clients read again, until no delivery is pending.
         self.stage.resume_all();
         self.run_for(Duration::from_secs(2));
         // A client that subscribed late has the newest document, too.

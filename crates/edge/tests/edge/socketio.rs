@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Admission, App, AppFactory, Application, Arguments, Connect, Context, Event, Hello, Message, Options,
-    Recovery, Rule, Template,
+    Admission, App, AppFactory, Application, Arguments, Connect, Context, Event, Message, NamespaceRequest,
+    Options, Recovery, Rule, Template,
 };
 use stentor_hub::{Data, Disconnect, Room, SessionId};
 use stentor_ports::Publish;
@@ -51,9 +51,9 @@ impl Application for Puppet {
         }
     }
 
-    fn connect_namespace(&mut self, _: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        match hello.namespace {
-            "/secret" if !hello.auth.contains("token") => {
+    fn connect_namespace(&mut self, _: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
+        match request.namespace {
+            "/secret" if !request.auth.contains("token") => {
                 Admission::Refuse { message: "who are you?".into(), data: Some(r#"{"code":7}"#.into()) }
             }
             "/nowhere" => Admission::Unknown,
@@ -61,10 +61,10 @@ impl Application for Puppet {
         }
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _: &str) {
-        self.first.entry(hello.namespace.to_owned()).or_insert(session);
-        if hello.namespace == "/hello" {
-            ctx.emit(session, "welcome", Arguments { json: hello.auth, attachments: &[] });
+    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, request: &NamespaceRequest<'_>, _: &str) {
+        self.first.entry(request.namespace.to_owned()).or_insert(session);
+        if request.namespace == "/hello" {
+            ctx.emit(session, "welcome", Arguments { json: request.auth, attachments: &[] });
         }
     }
 
@@ -208,7 +208,7 @@ fn namespaces_that_are_not_there() {
             io.expect(&format!(r#"44/{long},{{"message":"Invalid namespace"}}"#));
             let sid = io.connect("/hello", json!({"me": true}));
             assert!(sid["sid"].is_string());
-            assert!(io.next_text().starts_with(r#"42/hello,["welcome",{"me":true}"#));
+            assert!(io.next_text().starts_with(r#"42/request,["welcome",{"me":true}"#));
             let mut old = open(&server, Version::V3, way);
             old.expect("40");
             old.send("40/nowhere");
@@ -236,10 +236,10 @@ fn acknowledgements_both_ways() {
             let number = asked(&mut io, 3_600_000);
             // Acknowledgements of another namespace of the same client, and of another client, are ignored.
             let mut other = Io::connected(&server, version, way);
-            other.send(&format!("43{number}[\"stolen\"]"));
+            other.send(&format!("43{number}[\"not mine\"]"));
             assert_eq!(other.ask("x", &[]), json!([]));
             io.connect("/other", json!(null));
-            io.send(&format!("43/other,{number}[\"stolen\"]"));
+            io.send(&format!("43/other,{number}[\"not mine\"]"));
             io.send("43123456789[\"made up\"]");
             io.send(&format!("43{number}[5,{{\"test\":true}}]"));
             let answered = plain(io.event(), recovers);

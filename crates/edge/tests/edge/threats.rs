@@ -271,7 +271,7 @@ fn keys_never_leave_their_upstreams_path() {
     for key in ["..", "..%2Fadmin", "a%2F..", "http:%2F%2Fevil.test", "a%0d%0ab", "", "a%3Fb"] {
         assert_eq!(upgrade(&server, &format!("/ws?feed={key}"), "").status, 400, "{key}");
     }
-    assert!(server.plane().take_wanted().is_empty(), "nobody is asked for what is no key");
+    assert!(server.plane().take_key_interest().is_empty(), "nobody is asked for what is no key");
     survives(&server);
 }
 
@@ -311,7 +311,7 @@ fn subscribing_and_leaving_in_a_loop_asks_once() {
     // Changes by the last messages are reported in the turn of their answers, and thus before this answer.
     ws.ask(json!({"type": "ping"}));
     // A level, not an event: at most one answer per key waits for the control plane, and it is the last one.
-    let wanted = server.plane().take_wanted();
+    let wanted = server.plane().take_key_interest();
     assert!(wanted.len() <= 1 && wanted.iter().all(|wanted| !wanted.wanted), "{wanted:?}");
 }
 

@@ -37,8 +37,8 @@ use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{App, AppFactory, CoreFailed, DriverChoice, Node, NodeHandle, Options};
 use stentor_hub::{Data, Document, FeedState, Key, KeyCharset, Patch, Room};
 use stentor_ports::{
-    CommandError, Commands, ControlPlane, Done, Drain, FeedUpdate, Feeds, Lifecycle, LocalNode, MetricSource,
-    Publish, Wanted,
+    CommandError, Commands, ControlPlane, Done, Drain, FeedUpdate, Feeds, KeyInterest, Lifecycle, LocalNode,
+    MetricSource, Publish,
 };
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
@@ -64,7 +64,7 @@ pub(crate) struct Control {
 }
 
 impl ControlPlane for Control {
-    fn wanted(&self) {}
+    fn interest_changed(&self) {}
 
     fn space(&self) {
         self.spaces.fetch_add(1, Ordering::SeqCst);
@@ -214,8 +214,12 @@ impl Server {
         let feed = Key::parse_as(key, KeyCharset::Utf8).unwrap();
         until(&format!("{key} to be wanted = {level}"), || {
             let mut levels = self.levels.lock().unwrap();
-            levels
-                .extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted, .. }| (key, wanted)));
+            levels.extend(
+                self.plane
+                    .take_key_interest()
+                    .into_iter()
+                    .map(|KeyInterest { key, wanted, .. }| (key, wanted)),
+            );
             levels.get(&feed).copied().unwrap_or(false) == level
         });
     }

@@ -2,7 +2,7 @@
 //! client goes to all sockets of its namespace; plain clients are in the main namespace. An event that can't be published isn't
 //! acknowledged.
 
-use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
+use super::{Application, Arguments, Context, Envelope, Event, Message, NamespaceRequest};
 use crate::ports::Denial;
 use bytes::Bytes;
 use stentor_hub::{Data, Disconnect, Emit, Policy, Room, SessionId};
@@ -43,11 +43,17 @@ impl Application for Chat {
         let _ = ctx.publish(&self.room, None, data, Emit::default());
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
-        if hello.recovered {
+    fn joined(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        request: &NamespaceRequest<'_>,
+        _id: &str,
+    ) {
+        if request.recovered {
             return;
         }
-        let room = self.room_of(hello.namespace);
+        let room = self.room_of(request.namespace);
         if room.is_none_or(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
             ctx.close(session, Disconnect::Overloaded);
         }

@@ -2,7 +2,9 @@
 //!
 //! It exists only if a limit is on, so a message costs nothing more without limits.
 
-use super::{Admission, Application, Arguments, Connect, Context, Envelope, Event, Hello, Message, Page};
+use super::{
+    Admission, Application, Arguments, Connect, Context, Envelope, Event, Message, NamespaceRequest, Page,
+};
 use crate::limits::rates::{Counted, Undo};
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::ports::Denial;
@@ -75,12 +77,18 @@ impl Application for Limited {
         self.0.connect(ctx, request)
     }
 
-    fn connect_namespace(&mut self, ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        self.0.connect_namespace(ctx, hello)
+    fn connect_namespace(&mut self, ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
+        self.0.connect_namespace(ctx, request)
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, id: &str) {
-        self.0.joined(ctx, session, hello, id);
+    fn joined(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        request: &NamespaceRequest<'_>,
+        id: &str,
+    ) {
+        self.0.joined(ctx, session, request, id);
     }
 
     fn acked(

@@ -72,7 +72,7 @@ pub struct Event<'a> {
 
 /// The request of a Socket.IO client to connect to a namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct Hello<'a> {
+pub struct NamespaceRequest<'a> {
     /// The id of the Engine.IO session, as in [`Context::client`] when its request was accepted.
     pub client: &'a str,
     /// The namespace: `/`, or a name that begins with it.
@@ -85,7 +85,7 @@ pub struct Hello<'a> {
     pub recovered: bool,
 }
 
-/// The answer to [`Hello`].
+/// The answer to [`NamespaceRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
     /// The client is accepted.
@@ -161,13 +161,20 @@ pub trait Application {
     /// several cores, a client that reconnects may be moved to this core after `connect` and [`Application::client_disconnected`]
     /// were called on another core. If a client reconnects before the loss of its previous connection was noticed, this is called
     /// before `closed` and `client_disconnected` for the previous connection.
-    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
+        if request.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
 
     /// A Socket.IO client has connected to a namespace and was notified. `id` is its socket's. A client that is `recovered` is
     /// still in its rooms, whatever its authentication data is now.
-    fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
+    fn joined(
+        &mut self,
+        _ctx: &mut Context<'_>,
+        _session: SessionId,
+        _request: &NamespaceRequest<'_>,
+        _id: &str,
+    ) {
+    }
 
     /// Handles an event of a Socket.IO client. It may be called again, like [`Self::message`].
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}

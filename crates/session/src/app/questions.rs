@@ -438,7 +438,7 @@ impl Questions {
     /// Ends the handling of a message or request. If its answers had arrived, they are removed. Returns whether the message
     /// waits, and will be handled again.
     #[inline]
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn finish_handling(&mut self) -> bool {
         if self.waiting.is_empty() {
             return false;
         }

@@ -9,8 +9,8 @@ use super::refused::limit_reached;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
 use super::{
-    Ack, Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished,
-    NotSubscribed, PresenceReply,
+    Ack, Admission, Application, Arguments, Context, Envelope, Event, Message, NamespaceRequest,
+    NotPublished, NotSubscribed, PresenceReply,
 };
 use crate::encode::json_error_text;
 use crate::ports::Denial;
@@ -251,7 +251,7 @@ fn subscribe_event(
     let topic = Topic::Feed(key);
     // A second argument that isn't an object belongs to the event itself, and has no options.
     let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
-    let options: Wishes<'_> = serde_json::from_str(options)
+    let options: SubscribeArguments<'_> = serde_json::from_str(options)
         .map_err(|error| refusal("bad_request", format!("the second argument: {error}")))?;
     let since = match (options.epoch, options.offset) {
         (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
@@ -286,7 +286,7 @@ fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, resu
 
 /// The subscription options of a Socket.IO client.
 #[derive(Deserialize)]
-struct Wishes<'a> {
+struct SubscribeArguments<'a> {
     #[serde(default, deserialize_with = "scalar")]
     epoch: Option<u64>,
     #[serde(default, deserialize_with = "scalar")]
@@ -407,18 +407,24 @@ impl Application for RoomsApp {
         ctx.send(session, Message::Text(&answer));
     }
 
-    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        let known =
-            hello.namespace == "/" || self.options.namespaces.iter().any(|known| known == hello.namespace);
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
+        let known = request.namespace == "/"
+            || self.options.namespaces.iter().any(|known| known == request.namespace);
         if known { Admission::Accept } else { Admission::Unknown }
     }
 
-    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
-        if hello.recovered {
+    fn joined(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        request: &NamespaceRequest<'_>,
+        _id: &str,
+    ) {
+        if request.recovered {
             return;
         }
         // Joins the room of all sockets, so that messages can be published to the whole namespace.
-        let everybody = Room::all_members(hello.namespace);
+        let everybody = Room::all_members(request.namespace);
         if everybody.is_ok_and(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
             ctx.close(session, Disconnect::Overloaded);
         }

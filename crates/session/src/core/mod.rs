@@ -95,7 +95,7 @@ impl Protocols {
 
     /// Reports feeds with subscribers and their requesters to the control plane. Reports topics with subscribers, and histories
     /// that are behind, to the broker.
-    pub fn tell_wanted(&mut self) {
+    pub fn report_interest(&mut self) {
         while let Some(topic) = self.ex.hub.poll_unconfirmed() {
             match (self.ex.outlet.broker(), topic) {
                 (Some(broker), Topic::Room(room)) => broker.confirm_history(&room),
@@ -127,7 +127,7 @@ impl Protocols {
             requester = self.ex.hub.poll_requester();
         }
         drop(demands);
-        self.ex.shared.control.wanted();
+        self.ex.shared.control.interest_changed();
     }
 }
 

@@ -68,7 +68,7 @@ impl Drop for Permit {
 
 impl Protocols {
     /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there were any.
-    pub fn mind_presence(&mut self) -> bool {
+    pub fn pump_presence(&mut self) -> bool {
         if !self.ex.shared.has_presence() {
             return false;
         }

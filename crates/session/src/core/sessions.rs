@@ -59,7 +59,7 @@ impl Protocols {
     }
 
     /// Reports this turn's events of sessions and topics to the application behind the server.
-    pub fn mind_notices(&mut self) {
+    pub fn report_notices(&mut self) {
         for session in self.ex.take_opened() {
             if let Some(protocol) = self.protocol_of(session) {
                 let namespace = self.namespace_of(session).unwrap_or("/").to_owned();

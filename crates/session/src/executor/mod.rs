@@ -430,7 +430,7 @@ impl Executor {
         if let Some((session, feeds)) = self.questions.take_feeds(conn) {
             self.asking(conn, |ex| {
                 ex.subscribe_feeds(session, feeds);
-                ex.questions.settle();
+                ex.questions.finish_handling();
             });
         }
     }

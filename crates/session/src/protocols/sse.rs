@@ -263,7 +263,7 @@ pub(crate) fn handle_body(
         // The body waits for the decision.
         RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => RequestOutcome::Rest,
         outcome => {
-            cx.ex.questions.settle();
+            cx.ex.questions.finish_handling();
             outcome
         }
     }

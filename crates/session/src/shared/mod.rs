@@ -318,7 +318,7 @@ impl Shared {
 
     /// Notifies the control plane that memory is available again, if a publication was refused. Called from time to time while
     /// the process is within its budget.
-    pub fn tell_space(&self) {
+    pub fn notify_space(&self) {
         if self.refused_for_memory.swap(false, Ordering::SeqCst) {
             self.control.space();
         }

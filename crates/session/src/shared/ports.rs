@@ -6,9 +6,10 @@ use crate::metrics::{collect, histograms};
 use crate::options::Options;
 use crate::ports::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, CommandError, Commands, Concerned, Denial,
-    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, Lifecycle, MemberList, MembersQuery, Metric,
-    MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness,
-    Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket, Wanted, expiries,
+    Done, Drain, FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, MemberList, MembersQuery,
+    Metric, MetricKind, MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds,
+    Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
+    expiries,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,10 +72,10 @@ impl Answers for Shared {
 }
 
 impl Feeds for Shared {
-    fn take_wanted(&self) -> Vec<Wanted> {
+    fn take_key_interest(&self) -> Vec<KeyInterest> {
         // Cores wait for this lock, so hold it only briefly.
         let demands = std::mem::take(&mut *locked(&self.wanted));
-        let wanted = |(key, Demand { wanted, requesters })| Wanted { key, wanted, requesters };
+        let wanted = |(key, Demand { wanted, requesters })| KeyInterest { key, wanted, requesters };
         demands.into_iter().map(wanted).collect()
     }
 

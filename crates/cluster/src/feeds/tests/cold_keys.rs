@@ -41,7 +41,7 @@ impl Bench {
     }
 
     fn want(&mut self, i: usize, wanted: bool) {
-        self.feeds.handle_wanted(self.now, Wanted { key: cold(i), wanted, requesters: Vec::new() });
+        self.feeds.handle_wanted(self.now, KeyInterest { key: cold(i), wanted, requesters: Vec::new() });
         self.settle();
     }
 
@@ -53,11 +53,11 @@ impl Bench {
                     let answer = self.answer(&request);
                     self.feeds.handle_reply(self.now, ticket, answer);
                 }
-                Output::Control(Wanted { key, wanted: true, .. }) => {
+                Output::Control(KeyInterest { key, wanted: true, .. }) => {
                     self.feeds.handle_update(self.now, &key, state(FeedState::NotFound));
                     self.fetched.insert(key);
                 }
-                Output::Control(Wanted { key, .. }) => {
+                Output::Control(KeyInterest { key, .. }) => {
                     self.fetched.remove(&key);
                 }
                 Output::Publish(..) | Output::Plane(..) | Output::Pushed(..) => {}

@@ -15,7 +15,7 @@ fn run_until_idle(cluster: &mut Cluster) {
                         let payload = cluster.nodes[index].frames.encode(&channel, &frame);
                         cluster.bus.publish(&channel, &payload);
                     }
-                    Output::Control(Wanted { key, wanted: true, .. }) => {
+                    Output::Control(KeyInterest { key, wanted: true, .. }) => {
                         let update = FeedUpdate::Document(document(1));
                         cluster.nodes[index].feeds.handle_update(cluster.now, &key, update);
                     }
@@ -59,7 +59,7 @@ fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
             let key = Key::parse(&format!("many/{n}")).expect("a key");
             let node = &mut cluster.nodes[index];
             cluster.bus.set_interest(node.id, Channel::from(key.clone()), true);
-            node.feeds.handle_wanted(cluster.now, Wanted { key, wanted: true, requesters: Vec::new() });
+            node.feeds.handle_wanted(cluster.now, KeyInterest { key, wanted: true, requesters: Vec::new() });
         }
         run_until_idle(&mut cluster);
     }

@@ -28,7 +28,7 @@ fn feeds_that_are_gone_leave_no_memory_behind() {
     let now = Instant::now();
     let keys = (0..FEEDS).map(|n| Key::parse(&format!("cold/{n}")).expect("a key"));
     let keys: Vec<Key> = keys.collect();
-    let wanted = |key: &Key, wanted| Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+    let wanted = |key: &Key, wanted| KeyInterest { key: key.clone(), wanted, requesters: Vec::new() };
     for key in &keys {
         feeds.handle_wanted(now, wanted(key, true));
     }

@@ -261,7 +261,7 @@ fn subscribers_of_undeclared_keys_without_a_document_are_notified() {
     cluster.run_until_idle();
     assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound));
     cluster.nodes[0].pushed.state = None;
-    let wanted = Wanted { key: pushed(), wanted: true, requesters: Vec::new() };
+    let wanted = KeyInterest { key: pushed(), wanted: true, requesters: Vec::new() };
     cluster.nodes[0].feeds.handle_wanted(cluster.now, wanted);
     cluster.collect(0);
     assert_eq!(cluster.nodes[0].pushed.state, Some(FeedState::NotFound), "later subscribers learn it too");

@@ -48,7 +48,7 @@ pub(crate) struct Replica {
     pub(crate) answered: Option<Place>,
     /// `true` if the client must be sent a reason when it receives a document from another position.
     pub(crate) is_promised: bool,
-    /// Deltas may come: by the terms that hold, and by those that it asked for.
+    /// `true` if deltas may arrive: by the options that apply, and by the requested ones.
     pub(crate) deltas: bool,
     pub(crate) deltas_next: bool,
     /// The open request.
@@ -64,7 +64,7 @@ struct Question {
 }
 
 impl Replica {
-    /// Whether it isn't clear which terms hold.
+    /// `true` if it is unknown which options apply.
     pub(crate) fn is_open(&self) -> bool {
         self.question.is_some()
     }
@@ -75,7 +75,7 @@ pub(crate) struct Client {
     pub(crate) manner: Manner,
     pub(crate) replicas: BTreeMap<&'static str, Replica>,
     /// Further options of its requests, as a JSON object.
-    pub(crate) terms: Value,
+    pub(crate) options: Value,
     /// The number of its connection.
     pub(crate) link: Option<usize>,
     /// `true` after `welcome`.
@@ -87,29 +87,29 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(manner: Manner, feeds: &[&'static str], terms: Value) -> Self {
+    pub(crate) fn new(manner: Manner, feeds: &[&'static str], options: Value) -> Self {
         let mut client = Self {
             manner,
             replicas: feeds.iter().map(|feed| (*feed, Replica::default())).collect(),
-            terms: Value::Null,
+            options: Value::Null,
             link: None,
             ready: false,
             last_event_id: String::new(),
             events: decoders(),
             next_id: 1,
         };
-        client.agree(terms);
+        client.set_options(options);
         client
     }
 
-    /// Takes other terms from now on.
-    pub(crate) fn agree(&mut self, terms: Value) {
+    /// Sets the options for later requests.
+    pub(crate) fn set_options(&mut self, options: Value) {
         let by_default = !matches!(self.manner, Manner::SocketIo | Manner::Events | Manner::Raw);
-        let deltas = terms["delta"].as_bool().unwrap_or(by_default) && self.manner != Manner::Raw;
+        let deltas = options["delta"].as_bool().unwrap_or(by_default) && self.manner != Manner::Raw;
         for replica in self.replicas.values_mut() {
-            replica.deltas_next = deltas && terms["policy"] != "drop_oldest";
+            replica.deltas_next = deltas && options["policy"] != "drop_oldest";
         }
-        self.terms = terms;
+        self.options = options;
     }
 
     /// Handles the loss of the connection.
@@ -142,7 +142,7 @@ impl Client {
     /// The path and query of its first request.
     pub(crate) fn target(&self) -> String {
         let mut query = Vec::new();
-        for (name, value) in self.terms.as_object().unwrap() {
+        for (name, value) in self.options.as_object().unwrap() {
             query.push(format!("{name}={}", value.to_string().trim_matches('"')));
         }
         match self.manner {
@@ -187,7 +187,7 @@ impl Client {
         let again = std::mem::replace(&mut self.ready, true);
         let mut messages = Vec::new();
         for (feed, replica) in &mut self.replicas {
-            let mut options = self.terms.clone();
+            let mut options = self.options.clone();
             let place = replica.place.filter(|_| resume);
             if let Some((epoch, offset)) = place {
                 options["epoch"] = epoch.into();

@@ -410,7 +410,7 @@ impl Http {
             }
             _ => cx.ex.metrics().requests.add(1),
         }
-        cx.ex.questions.settle();
+        cx.ex.questions.finish_handling();
         self.admission = None;
         self.location = None;
         self.begun = false;

@@ -1,7 +1,7 @@
 //! Connects clients to namespaces.
 
 use super::{Carrier, Flow, Input, Socket, SocketIo};
-use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused, renews};
+use crate::app::{Admission, Envelope, HandlerScope, NamespaceRequest, Refused, renews};
 use crate::encode::Encoding;
 use crate::executor::Executor;
 use crate::identity::{End, Owner, Sid};
@@ -97,8 +97,8 @@ impl SocketIo {
         }
         let encoding = Encoding::engine_io(framing, Envelope::SocketIo, recovers);
         let name = sid.to_string();
-        let mut hello =
-            Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
+        let mut request =
+            NamespaceRequest { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
         let scope =
             HandlerScope { client: Some(&name), encoding, request: input.request, ..HandlerScope::default() };
         let has_identities = ex.questions.identities.is_on();
@@ -126,7 +126,7 @@ impl SocketIo {
             Some(Ok(arrival)) => arrival,
             None => None,
         };
-        match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
+        match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &request)) {
             Admission::Accept => {}
             Admission::Unknown => return refuse(carrier, namespace, "Invalid namespace", None, out),
             Admission::Refuse { message, data } => {
@@ -142,7 +142,7 @@ impl SocketIo {
             }
             (None, None) => None,
         };
-        hello.recovered = recovered.is_some();
+        request.recovered = recovered.is_some();
         let (slot, session) = match recovered {
             Some((slot, session)) => (Some(slot), session),
             None => {
@@ -160,7 +160,7 @@ impl SocketIo {
             // A recovered session keeps its id.
             Version::V4 => ex.public_id(session).to_string(),
         };
-        if hello.recovered {
+        if request.recovered {
             // Missed messages precede the answer.
             ex.take_at_once(session, out);
         }
@@ -173,7 +173,7 @@ impl SocketIo {
         let feeds = if namespace == "/" { self.feeds.take() } else { None };
         let scope = HandlerScope { session: Some(session), namespace: Some(namespace), ..scope };
         let asked = ex.effects.mark();
-        ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
+        ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &request, &socket_id));
         ex.join_rooms(session, namespace);
         if let Some(feeds) = feeds {
             ex.subscribe_feeds(session, *feeds);

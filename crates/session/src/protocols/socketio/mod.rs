@@ -204,7 +204,7 @@ impl SocketIo {
                 let payload = payload.or(auth.as_deref());
                 let next = self.handle_connect(ex, input, namespace, payload, query, out);
                 if next != Flow::Wait {
-                    ex.questions.settle();
+                    ex.questions.finish_handling();
                 }
                 return next;
             }

@@ -200,8 +200,8 @@ fn sockets_of_others_are_not_delivered() {
     assert!(begins_anew(&rig.resume_decided(&mut conn).unwrap()));
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
     let (_conn, number) = waiting(&mut rig, &others, b"");
-    let stolen = MovingSocket { id: rig.ex.public_id(session), ..moving(vec![], vec![]) };
-    assert!(!rig.ex.expect_socket(number, &stolen));
+    let duplicate = MovingSocket { id: rig.ex.public_id(session), ..moving(vec![], vec![]) };
+    assert!(!rig.ex.expect_socket(number, &duplicate));
 }
 
 #[test]

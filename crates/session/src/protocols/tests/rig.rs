@@ -23,7 +23,7 @@ use stentor_wire::ws;
 struct NoControl;
 
 impl ControlPlane for NoControl {
-    fn wanted(&self) {}
+    fn interest_changed(&self) {}
     fn space(&self) {}
 }
 
