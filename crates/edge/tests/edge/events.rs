@@ -18,7 +18,7 @@ struct Seen {
     text: String,
 }
 
-/// An event sink for all events but those that begin with `_`. Of those that the server knows, it accepts only `unsubscribe`.
+/// Takes all events but those that begin with `_`. Of the events that the server knows, it takes only `unsubscribe`.
 #[derive(Debug, Default)]
 struct Application(Mutex<Vec<Seen>>);
 

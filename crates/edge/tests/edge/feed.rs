@@ -1,4 +1,4 @@
-//! `GET /feed/KEY`: held until there is an answer, on the core that is the key's home.
+//! `GET /feed/KEY`: waits for an answer, on the key's home core.
 
 use crate::harness::{Http, Server, now, on_one_and_three, until};
 use std::time::Duration;
@@ -22,12 +22,12 @@ fn a_cold_key_holds_the_answer_until_there_is_a_document() {
         assert_eq!(answer.header("content-type"), "application/json");
         assert_eq!(answer.header("cache-control"), "no-cache");
         assert_eq!(answer.header("vary"), "Origin");
-        // A page from an upstream is no page of this server: its scripts don't run, and its origin is its own.
+        // A page from an upstream isn't a page of this server: its scripts don't run, and its origin is separate.
         assert_eq!(answer.header("content-security-policy"), "sandbox");
         assert_eq!(answer.header("x-content-type-options"), "nosniff");
         assert!(!answer.header("etag").is_empty());
         server.wait_wanted("matches/8", false);
-        // Now it is known, until it is forgotten.
+        // The document is now known, until `Forget`.
         assert_eq!(http.get("/feed/matches/8").text(), r#"{"goals":1}"#);
         server.wait_wanted("matches/8", false);
         server.update("matches/8", FeedUpdate::Forget);
@@ -59,7 +59,7 @@ fn documents_that_are_not_json_are_served_unchanged() {
     assert_eq!(server.http().get("/feed/k").body, b"");
 }
 
-/// All who wait for a key without a document are answered when it has a state, and so is who comes later.
+/// All waiting requests for a key without a document are answered when the key has a state, and later ones at once.
 #[test]
 fn a_key_without_a_document_is_answered_by_its_state() {
     on_one_and_three(|cores| {
@@ -85,14 +85,14 @@ fn a_key_without_a_document_is_answered_by_its_state() {
             server.until_metric("http_request_errors", |errors| errors == 6);
             assert_eq!(waiting[0].get("/feed/k").status, status, "{state:?}");
             if state == FeedState::Stale {
-                // The cause is known until the next fetch, so no request waits for that fetch.
+                // The cause stays known until the next fetch, so no request waits for that fetch.
                 server.state("k", FeedState::Stale, "the upstream answered 401");
                 until_text(&mut waiting[1], "/feed/k", "the upstream answered 401\n");
                 server.document("k", "1");
                 until_text(&mut waiting[2], "/feed/k", "1");
                 continue;
             }
-            // Until the control plane forgets, it stays lost; then it is asked anew.
+            // The key stays not found until `Forget`. Then it is requested anew.
             server.wait_wanted("k", false);
             server.update("k", FeedUpdate::Forget);
             server.until_metric("topics", |topics| topics == 0);
@@ -156,26 +156,26 @@ fn a_key_can_be_refused_to_one_session_alone() {
         let answer = http.response();
         assert_eq!(answer.status, 429, "{}", answer.text());
         assert!(answer.text().contains("limits.cold_keys_max"), "{}", answer.text());
-        // A WebSocket learns it by an error without an id.
+        // A WebSocket receives an error without an id.
         server.update("cold", FeedUpdate::Refuse(requesters[1]));
         let mut refused = others.remove(0);
         assert_eq!(refused.next_json()["type"], "welcome");
         let error = refused.next_json();
         assert!(error["code"] == "too_many_cold_keys" && error["retry"] == true, "{error}");
-        // The others wait on.
+        // The other requests keep waiting.
         server.document("cold", "1");
         for ws in &mut others {
             assert_eq!(ws.next_json()["type"], "welcome");
             assert_eq!(ws.next_json()["type"], "snapshot");
         }
-        // A known key is refused to nobody.
+        // A key with a document isn't refused.
         server.update("cold", FeedUpdate::Refuse(requesters[2]));
         server.document("cold", "2");
         assert_eq!(others[0].next_json()["offset"], 2);
     });
 }
 
-/// Asks until the answer has this text: an update of the control plane takes a moment.
+/// Sends requests until the answer has this text, because an update of the control plane takes a moment.
 fn until_text(http: &mut Http, target: &str, text: &str) {
     until(&format!("{target} to be {text:?}"), || http.get(target).text() == text);
 }
@@ -271,7 +271,7 @@ fn an_aborted_poll_ends_at_once() {
     });
 }
 
-/// Keep-alive connections whose requests belong to different cores: nothing is lost or reordered.
+/// Keep-alive connections with requests for different cores: no request is lost or reordered.
 #[test]
 fn a_connection_moves_to_the_core_of_each_request() {
     moves(Server::start(3, |_| {}), 100);
@@ -297,7 +297,7 @@ fn moves(server: Server, moves_min: u64) {
         let answer = http.response();
         assert_eq!((answer.status, answer.text()), (200, &*format!("\"document of {key}\"")));
     };
-    // One after the other.
+    // Requests one after the other.
     let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
     for key in &keys {
         for http in &mut clients {
@@ -309,7 +309,7 @@ fn moves(server: Server, moves_min: u64) {
     }
     let moved = server.metric("connections_migrated");
     assert!(moved > moves_min, "{moved} moves for 6 connections, 40 keys and 3 cores");
-    // Pipelined, together with requests that any core answers.
+    // Pipelined requests, together with requests that any core answers.
     for http in &mut clients {
         for key in &keys {
             http.send(request(&format!("/feed/{key}"), "") + &request("/healthz", ""));
@@ -321,7 +321,7 @@ fn moves(server: Server, moves_min: u64) {
             assert_eq!(http.response().text(), "ok\n");
         }
     }
-    // In pieces.
+    // Requests in pieces.
     let all: String = keys.iter().map(|key| request(&format!("/feed/{key}"), "")).collect();
     let http = &mut clients[0];
     for byte in all.as_bytes().chunks(7) {
@@ -368,7 +368,7 @@ fn cold_keys_pipelined_over_one_connection_are_answered_in_order() {
     });
 }
 
-/// While a request waits, those behind it wait in a bounded buffer, then in the kernel.
+/// While a request waits, later ones wait in a bounded buffer, and then in the kernel.
 #[test]
 fn pipelining_behind_a_request_that_waits_is_bounded() {
     let server = Server::start(1, |options| options.limits.request_timeout = Duration::from_secs(3600));
@@ -379,7 +379,7 @@ fn pipelining_behind_a_request_that_waits_is_bounded() {
         assert!(sent < 2_000, "the server reads on");
         request("/healthz", "").repeat(1_000).into()
     });
-    // Some heads at most, and a read.
+    // At most some headers and one read are buffered.
     let received = server.metric("received_bytes");
     assert!(received < 200_000, "{received} bytes were read");
     server.document("cold", "1");
@@ -416,7 +416,7 @@ fn wanted_is_a_level_of_all_clients_together() {
         assert_eq!(http.response().text(), "1");
     }
     assert_eq!(socket.next_json()["data"], 1);
-    // One is left.
+    // One subscriber is left.
     server.wait_wanted("shared", true);
     assert!(server.plane().take_key_interest().iter().all(|wanted| wanted.wanted));
     socket.send_close(1000, "");

@@ -1,4 +1,4 @@
-//! Which pages may connect: the same list for all routes that have secrets.
+//! Origins of pages: one list applies to all routes that have secrets.
 
 use crate::harness::{Io, Response, Server, UPGRADE, Way};
 use stentor_edge::{Hosts, Origins};
@@ -22,7 +22,7 @@ fn with(origins: &[&str]) -> Server {
     server
 }
 
-/// The rules in detail are tested with `Origins`.
+/// The tests of `Origins` cover the rules in detail.
 #[test]
 fn origins() {
     let listed: &[&str] = &["https://*.example.com", "http://local.test:3000"];
@@ -37,7 +37,7 @@ fn origins() {
         (listed, "a.test", b"https://a.b.example.com", true),
         (listed, "a.test", b"https://example.com", false),
         (listed, "a.test", b"http://local.test:3001", false),
-        // The list adds to the server's own.
+        // The list is in addition to the server's own origin.
         (listed, "a.test", b"http://a.test", true),
     ] {
         let server = with(list);
@@ -46,7 +46,7 @@ fn origins() {
         let origin = String::from_utf8_lossy(origin);
         let name = format!("{list:?} {host} {origin}");
         assert_eq!([upgrade.status, feed.status], expect, "{name}");
-        // Without these headers a page couldn't read the answer, and say what it has.
+        // Without these headers, a page couldn't read the answer.
         let readable_by = if !allowed {
             ""
         } else if list == ["*"] {
@@ -135,7 +135,7 @@ fn every_route_refuses_foreign_origins() {
             server.check_empty();
         }
     }
-    // Its own pages may.
+    // Pages of the server's own origin may connect.
     let server = with(&[]);
     let own = "Origin: http://a.test\r\n";
     let open = server.request("GET", "/engine.io/?EIO=4&transport=polling", own);
@@ -160,11 +160,11 @@ fn a_host_that_is_not_listed_is_misdirected() {
         let answer = server.ask(format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n"));
         assert_eq!((answer.status, answer.header("connection")), (421, "close"), "{target}");
     }
-    // Requests may name the host in their first line, which counts more than Host.
+    // The host in the first line of a request takes precedence over `Host`.
     assert_eq!(server.get("http://evil.test/feed/k").status, 421);
-    // Without any name.
+    // The request has no host at all.
     assert_eq!(server.ask("GET /feed/k HTTP/1.0\r\n\r\n").status, 421);
-    // A load balancer knows the address only.
+    // A load balancer uses the address.
     assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").status, 200);
 }
 
@@ -209,7 +209,7 @@ fn only_pages_of_listed_origins_send_cookies() {
     }
 }
 
-/// JSONP, by its protocols; scripts are loaded without an Origin.
+/// JSONP of each protocol. Scripts are loaded without an Origin.
 #[test]
 fn scripts_for_pages_of_other_origins() {
     const PAGE: &str = "https://www.example.com/page?x=://evil.test/";

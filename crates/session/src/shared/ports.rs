@@ -179,7 +179,7 @@ impl MetricSource for Shared {
         };
         all.push(Metric {
             name: "memory_bytes",
-            help: "Memory held for clients, by class. What several clients share counts once.",
+            help: "Memory held for clients, by class. Memory that several clients share counts once.",
             kind: MetricKind::Gauge,
             samples: self
                 .ledger
