@@ -24,7 +24,7 @@ impl Signals {
         Arc::default()
     }
 
-    /// Waits until [`ControlPlane::wanted`] has been called since this function last returned.
+    /// Waits until [`ControlPlane::interest_changed`] has been called since this function last returned.
     pub(crate) async fn when_wanted(&self) {
         self.wanted.notified().await;
     }

@@ -75,7 +75,7 @@ pub(crate) enum ReferencePage {
 /// Arguments of `script-tag`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScriptTagArgs {
-    /// The server's address for pages, such as https://live.example.com. Without it, the tag is for pages of the same origin.
+    /// The server's address for pages, such as `https://live.example.com`. Without it, the tag is for pages of the same origin.
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
 }

@@ -205,7 +205,7 @@ pub(super) fn end_events(
 }
 
 /// Sends a session's pending deliveries before the application ends it. Deliveries that its connection can't take now are sent
-/// with the answers, up to [`stentor_session::app::AT_ONCE_BYTES_MAX`].
+/// with the answers, up to `AT_ONCE_BYTES_MAX` of them.
 pub(super) fn send_pending(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

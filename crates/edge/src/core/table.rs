@@ -99,7 +99,7 @@ impl Held {
     pub(super) const INPUT: Self = Self(4);
     /// The connection has used its share of a turn, and is queued for the next one.
     pub(super) const TURN: Self = Self(8);
-    /// A message or request waits for a decision ([`stentor_session::app::Questions`]).
+    /// A message or request waits for a decision (see `Questions` of the sessions).
     pub(super) const DECISION: Self = Self(16);
 
     #[inline]
