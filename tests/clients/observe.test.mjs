@@ -22,8 +22,8 @@ async function plain(t, server) {
 test('sessions are counted by protocol while they last', async (t) => {
   const server = await serve(t);
   const read = () => samples(server, 'sessions_by_protocol');
-  const counts = (own = {}) => Object.fromEntries(['websocket', 'primus', 'engineio', 'socketio', 'sockjs', 'sse']
-    .map((name) => [`protocol="${name}"`, own[name] ?? 0]));
+  const protocols = ['websocket', 'primus', 'engineio', 'socketio', 'sockjs', 'sse', 'ndjson'];
+  const counts = (own = {}) => Object.fromEntries(protocols.map((name) => [`protocol="${name}"`, own[name] ?? 0]));
   await untilEqual(read, counts());
   await push(server, 'game', 1);
   const sockets = [await plain(t, server), await plain(t, server)];

@@ -208,7 +208,7 @@ fn namespaces_that_are_not_there() {
             io.expect(&format!(r#"44/{long},{{"message":"Invalid namespace"}}"#));
             let sid = io.connect("/hello", json!({"me": true}));
             assert!(sid["sid"].is_string());
-            assert!(io.next_text().starts_with(r#"42/request,["welcome",{"me":true}"#));
+            assert!(io.next_text().starts_with(r#"42/hello,["welcome",{"me":true}"#));
             let mut old = open(&server, Version::V3, way);
             old.expect("40");
             old.send("40/nowhere");
