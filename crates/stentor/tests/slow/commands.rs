@@ -58,7 +58,7 @@ const SERVERS: [(&str, &str); 6] = [
 ];
 
 /// The output of a page's commands, in this order. Ports are those of the page.
-const PRINTED: [(&str, &[&str]); 7] = [
+const PRINTED: [(&str, &[&str]); 8] = [
     (
         "docs/permissions.md",
         &[
@@ -98,6 +98,7 @@ const PRINTED: [(&str, &[&str]); 7] = [
             "{\"changed\":true}",
         ],
     ),
+    ("docs/fallbacks.md", &["{\"type\":\"session\",\"sid\":\"", "{\"type\":\"welcome\","]),
     ("docs/from-socketio.md", &["stentor.toml is valid.", "Rules:", "broadcast = [\"{room}\"]"]),
     ("docs/operate.md", &["stentor.toml is valid", "ok", "\"uptime_seconds\":"]),
     (
