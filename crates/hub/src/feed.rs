@@ -59,10 +59,10 @@ impl<E: Encoder> Hub<E> {
     ) -> bool {
         let Some(index) = self.home_feed(key) else { return false };
         let Some(topic) = self.topics.at_mut(index) else { return false };
+        topic.forgotten = false;
         if topic.newest().is_some_and(|newest| newest.covers(position)) {
             return false;
         }
-        topic.forgotten = false;
         topic.set_newest(position);
         self.publish_document(index, position, state, document, patches);
         true
@@ -134,9 +134,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Handles that the control plane has dropped the feed. Call it on the key's home core only. If the feed
-    /// has subscribers, or gains some before the control plane is notified, its state is kept until they have
-    /// left. It is kept for longer if the control plane is notified that the key has subscribers, because it
-    /// then keeps the key again.
+    /// has subscribers, its state is kept until they have left, or until the control plane keeps the key again
+    /// and sends a document or a state.
     pub fn handle_forget(&mut self, key: &Key) {
         let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
         if let Some(topic) = self.topics.at_mut(index) {
@@ -163,9 +162,9 @@ impl<E: Encoder> Hub<E> {
             if std::mem::replace(&mut topic.reported, now) == now {
                 continue;
             }
-            if has_subscribers {
-                topic.forgotten = false;
-            } else {
+            // A report of subscribers leaves `forgotten` as it is: if they leave before the control plane reads
+            // the report, it keeps nothing for the key, and doesn't drop it a second time.
+            if !has_subscribers {
                 self.topics.forget_external(index);
                 self.topics.remove_if_idle(index);
             }

@@ -210,3 +210,24 @@ fn a_frame_is_made_once_for_all_sessions() {
     assert!(frames.windows(2).all(|pair| std::sync::Arc::ptr_eq(&pair[0].1, &pair[1].1)));
     assert_eq!(text(frames[0].1.as_bytes()), patch(1..4));
 }
+
+#[test]
+fn a_dropped_feed_goes_with_a_subscriber_of_whom_the_control_plane_heard_nothing() {
+    let (key, feed) = feed_at_0();
+    let mut node = Node::new(1);
+    let session = node.open(0);
+    let subscribed = |node: &mut Node| node.hubs[0].poll_subscribed().map(|(_, wanted)| wanted);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    assert_eq!(subscribed(&mut node), Some(true));
+    node.document(&key, "1", FeedState::Live);
+    node.hubs[0].handle_unsubscribe(session, &feed);
+    assert_eq!(subscribed(&mut node), Some(false));
+    // The control plane drops the feed while a subscriber comes and goes. It reads the newest report only, so it
+    // doesn't keep the feed again.
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.hubs[0].handle_forget(&key);
+    assert_eq!(subscribed(&mut node), Some(true));
+    node.hubs[0].handle_unsubscribe(session, &feed);
+    assert_eq!(subscribed(&mut node), Some(false));
+    assert_eq!(node.hubs[0].topics(), 0);
+}

@@ -1264,9 +1264,6 @@ impl Shadow {
         }
         assert_eq!(self.wanted(topic), wanted, "reported what isn't so");
         self.topics[topic].reported = wanted;
-        if wanted {
-            self.topics[topic].forgotten = false;
-        }
     }
 
     pub(crate) fn tick(&mut self, now: Instant, core: usize) {
