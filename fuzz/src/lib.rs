@@ -7,6 +7,7 @@ pub mod engineio;
 pub mod socketio;
 pub mod delta;
 mod json;
+pub mod link;
 mod proxy;
 pub mod redis_adapter;
 

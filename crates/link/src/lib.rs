@@ -1,0 +1,49 @@
+//! The application link: the protocol between Stentor and the workers of an application, without I/O.
+//!
+//! A worker runs an application's own Socket.IO server code. It has one connection to Stentor, the *link*, on which both
+//! sides exchange *frames*: binary WebSocket messages of the subprotocol `stentor.link.v1`. Stentor keeps the clients'
+//! sessions. A worker handles what they send.
+//!
+//! # Frames
+//!
+//! All numbers are little endian.
+//!
+//! ```text
+//! u32 number   from 1 in each direction; 0: the frame isn't numbered. 1 follows 4,294,967,295
+//! u32 ack      number of the last frame of the peer that has been handled
+//! entries      u8 type, then the fields of the type; up to the end of the frame
+//!
+//! str      u16 length, UTF-8                       msgs      u16 count, msg…
+//! json     u32 length, a JSON text                 strs      u16 count, str…
+//! msg      u32 (length << 1 | binary), bytes       handles   u32 count, u32…
+//! bool     u8, 0 or 1
+//! ```
+//!
+//! [`Received`] reads a frame, [`Writer`] writes one. [`WorkerEntry`] and [`ServerEntry`] list the entries of both directions.
+//!
+//! Decisions:
+//! * A reader refuses unknown types, unknown flags, texts that aren't UTF-8, and JSON that isn't valid: a worker's bug ends its
+//!   link, but it never reaches a client or another worker.
+//! * Messages share the memory of their frame, in both directions. A short message that is kept for long should be copied.
+//! * Names and JSON texts are copied, because tables keep them.
+//! * Entries have no length, so a side sends only types that the version of the link has.
+//!
+//! Deliberately absent: COPY (type 77), because no worker handles other workers' broadcasts.
+//!
+//! **Invariant.** No socket, clock, thread or random source. Lengths and counts that a peer declares allocate at most a fixed
+//! multiple of the bytes that it has sent.
+#![forbid(unsafe_code)]
+
+mod codec;
+mod entry;
+mod error;
+mod frame;
+mod limits;
+mod value;
+
+pub use codec::Entry;
+pub use entry::{Broadcast, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
+pub use error::{Fault, FrameError};
+pub use frame::{Frame, HEADER_BYTES, Received, SHARED_BYTES_MIN, Writer};
+pub use limits::FRAME_BYTES_MAX;
+pub use value::{Change, Handle, Json, Message, Messages, Name, Names, Namespace};
