@@ -46,7 +46,7 @@ impl Run {
         Some(run.trace)
     }
 
-    /// A run that fails as well, and none of whose steps can be left out.
+    /// Removes steps from this failing run as long as it still fails. Without any one of the remaining steps, it passes.
     fn shrunk(mut self, simulation: &mut impl FnMut(&mut Self)) -> Self {
         let mut attempts = 0;
         let mut still_fails = |run: &Self| {

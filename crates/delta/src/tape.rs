@@ -38,7 +38,7 @@ struct Node {
 }
 
 /// A document that is ready for a comparison. Costs `NODE_BYTES` per value, and a copy of the text if it has
-/// whitespace. Made for one comparison, not to be kept.
+/// whitespace, so drop it after the comparison.
 #[derive(Debug)]
 pub struct Parsed<'t> {
     text: Cow<'t, [u8]>,

@@ -304,8 +304,8 @@ impl<E: Encoder> Sessions<E> {
         out
     }
 
-    /// Changes the format of a session. Waiting publications are enqueued again, oldest first; those that the
-    /// new format doesn't support are dropped.
+    /// Changes the format of a session. Waiting publications are enqueued again, oldest first. Publications
+    /// that the new format doesn't support are dropped.
     pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };

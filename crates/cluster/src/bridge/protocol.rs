@@ -278,7 +278,7 @@ fn of_python(host: &Arc<str>, namespace: &Arc<str>, action: Action) -> Option<In
             return Some(Incoming::Broadcast { selection, volatile: false, event });
         }
         Action::Emit { selection, event, callback: Some(Callback { room, id, .. }) } => {
-            // The answer repeats both.
+            // The answer repeats the room and the callback's number.
             let id = Some(format!("{room}#{id}").into());
             let (namespace, flags) = (namespace.clone(), Flags::default());
             let body = RequestBody::Broadcast { namespace, selection, flags, event };

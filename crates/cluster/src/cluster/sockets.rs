@@ -324,7 +324,7 @@ impl Cluster {
             let (looked, found) = oneshot::channel();
             let done_looking = Done::new(move |socket| _ = looked.send(socket));
             plane.request_socket(name.clone(), SocketRequest::Look, done_looking);
-            // The node that asked waits no longer than this.
+            // The node that asked waits for the same time.
             let has_all = timeout(FIND_TIMEOUT, async {
                 let Ok(Ok(Some(socket))) = found.await else { return false };
                 this.rooms.catch_up(&rooms_of(&socket)).await;

@@ -64,7 +64,7 @@ pub enum WireError {
     /// The name of an event, a room, a server or a request is too long.
     #[error("a name in the message is longer than {NAME_BYTES_MAX} bytes")]
     NameTooLong,
-    /// It is a broadcast of two elements, as packages before 2015 sent it: without a sender.
+    /// The message is a broadcast of two elements, without a sender, as packages before 2015 sent it.
     #[error("the message has the format of socket.io-redis before version 1.0; update its sender")]
     Obsolete,
     /// It is Python's pickle.

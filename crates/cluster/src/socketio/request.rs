@@ -128,7 +128,7 @@ impl Request {
     /// Decodes a request.
     ///
     /// # Errors
-    /// It isn't a known request, or is beyond a limit.
+    /// The payload isn't a known request, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
         let request: RawRequest<'_> = payload::members(Some(payload.text()?))?;

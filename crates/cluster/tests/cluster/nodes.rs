@@ -753,7 +753,7 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
     };
     in_a.merge(vec![user("42")]).unwrap();
     let concerned = recheck(user("42").filter, RecheckAction::Disconnect).await;
-    // One has no room for the entry, and says so. Its sessions end nevertheless.
+    // Node d has no room for the entry, and reports it. Its sessions end nevertheless.
     assert_eq!((concerned.sessions, concerned.missing_nodes), (3, vec!["d".to_owned()]));
     for node in [&a, &b, &d] {
         assert_eq!(node.commands(), ["Disconnect 42"]);
@@ -762,7 +762,7 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
     // No identity becomes void.
     assert_eq!(recheck(user("43").filter, RecheckAction::Renew).await.sessions, 11);
     assert_eq!((b.commands(), in_b.digest()), (vec!["Renew 43".to_owned()], in_a.digest()));
-    // Permissions of other nodes are their own matter.
+    // Only the node that is asked authorizes its sessions again.
     assert_eq!(recheck(IdentityFilter::default(), RecheckAction::Authorize).await.sessions, 1);
     assert_eq!(b.commands(), [""; 0]);
 

@@ -28,7 +28,7 @@ impl ControlPlane for NoControl {
     fn space(&self) {}
 }
 
-/// An engine that doesn't answer who has a name.
+/// Answers as the engine does, but fails each request to claim a name.
 fn forgetful(engine: &MemoryEngine, request: Request) -> Answer {
     match request {
         Request::Claim { .. } => {

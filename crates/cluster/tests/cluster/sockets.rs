@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// The number of the next question, which is this one.
+    /// The number of the next question. It must be the expected one.
     async fn asked(&mut self, expected: SocketRequest) -> u64 {
         match self.next().await {
             Some(SocketFrame::Question { id, request, .. }) if request == expected => id,

@@ -8,7 +8,7 @@ const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
 /// A free port that no other test is given. Programs of the tests run side by side, and a server takes its port only later, so a file
-/// says whose it is meanwhile; `tests/clients/proxies.mjs` does the same. The kernel gives none of these ports to an outgoing connection: it
+/// reserves the port for a test; `tests/clients/proxies.mjs` does the same. The kernel gives none of these ports to an outgoing connection: it
 /// takes those from 32,768 on (ip(7)).
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -155,9 +155,9 @@ fn router(state: Arc<State>) -> Router {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listening {
     Yes,
-    /// Temporarily not.
+    /// The port accepts no new connections until it resumes.
     Paused,
-    /// Permanently not: the socket is closed.
+    /// The socket is closed, and stays closed.
     Closed,
 }
 

@@ -181,7 +181,7 @@ fn requests_to_sessions_of_several_cores_in_one_pipeline() {
 
 // ---- the upgrade ----
 
-/// The number of a packet of the chat, `None` for what isn't one.
+/// The number that a message packet carries as its text. `None` for other packets.
 fn number(packet: &Packet) -> Option<u32> {
     match packet {
         Packet::Text(text) => text.strip_prefix('4')?.parse().ok(),

@@ -270,7 +270,7 @@ fn cve_2020_36048_huge_bodies() {
             [("100001", 413), ("1000000000000", 413), ("18446744073709551615", 400), ("1e3", 400)]
         {
             let mut http = server.http();
-            // Before anything of it is there. A length that no machine can count to isn't one.
+            // The server answers before any of the body has arrived. A length above 64 bits isn't a number.
             assert_eq!(
                 http.ask(format!("{head}Content-Length: {length}\r\n\r\n")).status,
                 status,
@@ -278,7 +278,7 @@ fn cve_2020_36048_huge_bodies() {
             );
             http.expect_end();
         }
-        // Of one that doesn't say how long it is no more is read than may be.
+        // A chunked body is read up to the limit of its size.
         let mut http = server.http();
         http.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
         let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x10000));

@@ -195,7 +195,7 @@ impl Ws {
         }
     }
 
-    /// Reads what comes until so many messages have come or the stream ends, and says how many came.
+    /// Reads up to `messages` messages, until the stream ends. Returns how many there were.
     pub(crate) fn read_some(&mut self, messages: usize) -> usize {
         (0..messages).take_while(|_| !matches!(self.next(), Seen::Closed(..) | Seen::End)).count()
     }
@@ -205,7 +205,7 @@ impl Ws {
         self.stream.write_all(&frame(opcode, payload, true, false)).is_ok()
     }
 
-    /// The next thing that the server sent but pings, of which a slow machine may see some.
+    /// The next message or end. Skips pings, which a slow machine may receive.
     fn next_message(&mut self) -> Seen {
         let deadline = now() + PATIENCE;
         loop {

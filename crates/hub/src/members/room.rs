@@ -59,7 +59,7 @@ pub(super) struct Source {
     pub(super) version: u64,
     /// Number of the node's members, as it reports.
     count: usize,
-    /// Number of its members that are present and known here.
+    /// Number of the node's members that are present and known here.
     known: usize,
     pub(super) confirmed_at: Instant,
 }

@@ -16,7 +16,7 @@ pub struct Barrier {
 type Then = Box<dyn FnOnce(&Shared) + Send>;
 
 impl Barrier {
-    /// Notes that a core has passed.
+    /// Notes that a core has passed. The last core calls the function.
     pub fn pass(&self, shared: &Shared) {
         let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
         let then = if is_last { locked(&self.then).take() } else { None };

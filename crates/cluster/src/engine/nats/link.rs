@@ -10,9 +10,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// The oldest server that will do.
+/// The oldest supported version of the server.
 const VERSION_MIN: &[u32] = &[2, 9, 0];
-/// The oldest one in a cluster. Those before may store two messages that expect the same one before them
+/// The oldest supported version of the servers of a cluster. Earlier ones may store two messages that expect the same predecessor
 /// (<https://github.com/nats-io/nats-server/issues/4320>).
 const CLUSTER_VERSION_MIN: &[u32] = &[2, 9, 21];
 /// A server's description of itself.

@@ -126,7 +126,7 @@ fn a_room_counts_once_its_subscribers_have_left() {
         bench.subscribe(&random(i), false);
     }
     bench.check(MAX / 2);
-    // One that is occupied doesn't count, and keeps its time.
+    // A room that is occupied again isn't counted, and keeps its time.
     bench.subscribe(&random(0), true);
     assert_eq!(bench.rooms.stats().vacant, MAX / 2 - 1);
     bench.subscribe(&random(0), true);

@@ -129,7 +129,7 @@ fn the_longest_queue_is_refused_when_too_many_questions_wait() {
         let too_large = vec![0; LIMITS.waiting_bytes_max + 1];
         assert_eq!(batcher.ask(now, (2, 2), |_| too_large), Err(((2, 2), Cause::QueueFull)));
     }
-    // Of equally long queues, the new question is refused.
+    // If all queues are equally long, the new question is refused.
     let mut batcher = Batcher::<Peer>::new(LIMITS);
     ask(&mut batcher, now, (0..LIMITS.waiting_max as u64).map(|n| (n, n)));
     assert_eq!(batcher.ask(now, (100, 100), |_| vec![0]), Err(((100, 100), Cause::QueueFull)));

@@ -1,4 +1,4 @@
-//! Open questions by address. When too many are open, the address with the most makes room for others.
+//! Open questions by address. When too many are open, the address with the most open questions gives one up.
 
 use super::Questions;
 use std::collections::{BTreeSet, HashMap};
@@ -42,7 +42,7 @@ impl Shares {
         self.changed(source, before);
     }
 
-    /// The last question of the address with the most, if it has more than `len`.
+    /// The newest question of the address with the most open questions, if it has more than `len` of them.
     fn last_of_longest(&self, len: usize) -> Option<u64> {
         let (longest, source) = self.by_len.last()?;
         self.numbers.get(source)?.last().copied().filter(|_| *longest > len)
@@ -50,8 +50,8 @@ impl Shares {
 }
 
 impl Questions {
-    /// Whether there is room for a question of this address, or of an unknown one. If not, the last question of the address with the
-    /// most is refused, unless this one would have as many.
+    /// Whether there is room for a question of this address, or of an unknown one. If not, the newest question of the address with
+    /// the most open questions is refused, unless the address of the new question would have as many.
     pub(super) fn make_room(&mut self, source: Option<u64>) -> bool {
         if self.has_room() {
             return true;
