@@ -30,7 +30,7 @@ pub use ports::{Access, ControlPlane, Denial, PublicId};
 pub use stentor_session::access::ACCESS_LOG;
 pub use stentor_session::app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Message,
-    NamespaceRequest, NotPublished, NotSubscribed, Page, RequestId, RoomsApp,
+    NamespaceRequest, Page, RequestId, RoomsApp,
 };
 pub use stentor_session::encode::CUSTOM_PROTOCOLS_MAX;
 pub use stentor_session::hosts::{HostError, Hosts};

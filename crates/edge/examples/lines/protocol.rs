@@ -4,6 +4,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use stentor_edge::{Application, Context, CustomProtocol, Message};
 use stentor_hub::{Body, Data, Emit, Policy, Room, SessionId, Topic};
+use stentor_ports::Denial;
 
 /// The protocol, at `/lines`.
 pub(crate) fn protocol() -> CustomProtocol {
@@ -19,34 +20,47 @@ impl Application for Lines {
             Message::Text(line) => handle(ctx, session, line),
             Message::Binary(_) => Err("a line is text".into()),
         };
-        let answer = done.map_or_else(|why| format!("ERROR {why}"), |what| format!("OK {what}"));
-        ctx.send(session, Message::Text(&answer));
+        match done {
+            Ok(Some(what)) => ctx.send(session, Message::Text(&format!("OK {what}"))),
+            // The client is answered when the server knows whether it may join.
+            Ok(None) => {}
+            Err(why) => refuse(ctx, session, &why),
+        }
     }
 }
 
+fn refuse(ctx: &mut Context<'_>, session: SessionId, why: &str) {
+    ctx.send(session, Message::Text(&format!("ERROR {why}")));
+}
+
+/// Handles a line. Returns the command to confirm now.
 fn handle<'a>(
     ctx: &mut Context<'_>,
     session: SessionId,
     line: &'a str,
-) -> Result<&'a str, Cow<'static, str>> {
+) -> Result<Option<&'a str>, Cow<'static, str>> {
     let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
     let (name, text) = rest.split_once(' ').unwrap_or((rest, ""));
     let room = Room::plain(name).map_err(|error| error.to_string())?;
     match command {
         "JOIN" => {
-            ctx.subscribe(session, &Topic::Room(room), Policy::Queue, None)
-                .map_err(|error| error.into_denial().message)?;
+            let answer = |ctx: &mut Context<'_>, session, joined: Result<(), Denial>| match joined {
+                Ok(()) => ctx.send(session, Message::Text("OK JOIN")),
+                Err(denial) => refuse(ctx, session, &denial.message),
+            };
+            ctx.subscribe(session, &Topic::Room(room), Policy::Queue, None, answer);
+            return Ok(None);
         }
         "LEAVE" => {
             ctx.unsubscribe(session, &Topic::Room(room));
         }
         "SAY" => {
             let text = Data::Text(Bytes::copy_from_slice(text.as_bytes()));
-            ctx.publish(&room, None, text, Emit::default()).map_err(|error| error.into_denial().message)?;
+            ctx.publish(&room, None, text, Emit::default()).map_err(|denial| denial.message)?;
         }
         _ => return Err(format!("unknown command {command}").into()),
     }
-    Ok(command)
+    Ok(Some(command))
 }
 
 /// A publication as a line. Documents of feeds have no place in this protocol.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, Notice, SessionId, SubscribeError, Topic};
 use stentor_session::app::{Alarm, Arguments, Effect, Sent, ToClient, ToConnection, ToSession};
-use stentor_session::encode::json_error_text;
+use stentor_session::encode::{Encoding, json_error_text};
 use stentor_session::identity::Owner;
 use stentor_session::message::Envelope;
 use stentor_session::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
@@ -45,21 +45,53 @@ pub(super) fn send_to_session(
             }
         }
         Some(Owner::Connection(index, _)) => {
-            let bytes_max = protocols.ex.options().limits.send_buffer_bytes_max;
-            let Some(conn) = conns.table.get_mut(index) else { return };
-            let Machine::WebSocket(socket) = &conn.machine else { return };
-            let encoding = socket.encoding();
-            let replies = conn.replies.get_or_insert_default();
-            what.write(encoding, "/", replies);
-            let is_slow = replies.len() > bytes_max && conn.in_flight;
-            conn.weigh(&protocols.ex.shared.ledger);
-            if is_slow {
-                end::disconnect(conns, protocols, session, Disconnect::SlowConsumer);
-            } else {
-                send::flush(conns, protocols, index);
-            }
+            write_to_socket(conns, protocols, session, index, |encoding, out| what.write(encoding, "/", out));
         }
         Some(Owner::Socket(_)) | None => {}
+    }
+}
+
+/// Sends answers that are written in the session's encoding.
+fn write_to_session(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    bytes: &[u8],
+) {
+    match protocols.ex.owner_of(session) {
+        Some(Owner::Client(id)) => {
+            if let Some(client) = protocols.clients.get_mut(id) {
+                client.keep(&mut protocols.ex, bytes);
+                protocols.ex.flush_client(id);
+            }
+        }
+        Some(Owner::Connection(index, _)) => {
+            write_to_socket(conns, protocols, session, index, |_, out| out.extend_from_slice(bytes));
+        }
+        Some(Owner::Socket(_)) | None => {}
+    }
+}
+
+/// Writes to the WebSocket of a session.
+fn write_to_socket(
+    conns: &mut Connections<impl Driver>,
+    protocols: &mut Protocols,
+    session: SessionId,
+    index: usize,
+    write: impl FnOnce(Encoding, &mut Vec<u8>),
+) {
+    let bytes_max = protocols.ex.options().limits.send_buffer_bytes_max;
+    let Some(conn) = conns.table.get_mut(index) else { return };
+    let Machine::WebSocket(socket) = &conn.machine else { return };
+    let encoding = socket.encoding();
+    let replies = conn.replies.get_or_insert_default();
+    write(encoding, replies);
+    let is_slow = replies.len() > bytes_max && conn.in_flight;
+    conn.weigh(&protocols.ex.shared.ledger);
+    if is_slow {
+        end::disconnect(conns, protocols, session, Disconnect::SlowConsumer);
+    } else {
+        send::flush(conns, protocols, index);
     }
 }
 
@@ -197,6 +229,7 @@ fn act_on_session(
 ) {
     match effect {
         ToSession::Send(what) => send_to_session(conns, protocols, session, what),
+        ToSession::Write(bytes) => write_to_session(conns, protocols, session, &bytes),
         ToSession::Close(why) => end::disconnect(conns, protocols, session, why),
         ToSession::CloseWith(code, reason) => end::close_with(conns, protocols, session, code, &reason),
         ToSession::ListMembers { query, for_watcher, reply } => {

@@ -5,7 +5,7 @@ use super::{Connections, Incoming, Mail, Protocols, end, send};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver, Sending};
 use stentor_session::app::Connect;
-use stentor_session::executor::{Executor, SMALL_INPUT_BYTES};
+use stentor_session::executor::SMALL_INPUT_BYTES;
 use stentor_session::protocols::client::Flow;
 use stentor_session::protocols::http::{Http, HttpContext};
 use stentor_session::protocols::websocket::{SocketContext, WebSocket};
@@ -248,9 +248,11 @@ impl<D: Driver> Connections<D> {
     }
 
     /// Continues a connection whose pending decision has arrived.
-    pub(super) fn resume_decided(&mut self, ex: &mut Executor, conn: ConnId) {
+    pub(super) fn resume_decided(&mut self, protocols: &mut Protocols, conn: ConnId) {
         let Some(index) = self.table.index_of(conn) else { return };
-        ex.resume_kept(conn);
+        if !protocols.resume_decided(conn) {
+            return;
+        }
         self.release(index, Held::DECISION);
         if let Some(http) = self.table.get_mut(index).and_then(Conn::http) {
             http.handle_decision();

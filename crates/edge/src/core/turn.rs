@@ -82,7 +82,7 @@ fn carry_out_all(
         } else if let Some(room) = protocols.ex.questions.poll_released() {
             protocols.ex.hub.handle_release(&room);
         } else if let Some(conn) = protocols.ex.questions.poll_decided() {
-            conns.resume_decided(&mut protocols.ex, conn);
+            conns.resume_decided(protocols, conn);
         } else if let Some((session, topic, denial)) = protocols.ex.questions.poll_withdrawn() {
             protocols.ex.withdraw(session, topic, denial);
         } else if !protocols.ex.effects.is_empty() {

@@ -236,6 +236,8 @@ fn a_plain_message_delays_later_messages() {
         ws.expect_json(ok(6));
         node.server.publish("later/a", "3");
         ws.expect_json(json!({"type": "message", "room": "later/a", "data": 3}));
+        // Each message is handled once.
+        node.server.until_metric("messages_received", |count| count == messages.len() as u64);
         drop(ws);
         node.check_empty();
     });
@@ -308,6 +310,33 @@ fn sockjs_messages_over_http_wait() {
         let at = |id: u64| answers.find(&format!(r#"\"id\":{id}"#)).unwrap();
         assert!(at(1) < at(2) && at(2) < at(3) && answers.contains("not_allowed"), "{answers}");
         up.iter_mut().for_each(|http| assert_eq!(http.response().status, 204));
+        node.check_empty();
+    });
+}
+
+/// A response with `Connection: close` ends the connection on which a message waits.
+#[test]
+fn a_request_is_answered_after_its_last_message() {
+    on_one_and_three(|cores| {
+        let node = Node::start(cores, |_| {});
+        let poll = |http: &mut Http| {
+            http.send(post("/sockjs/0/x/xhr", "text/plain", b""));
+            http.response().text().to_owned()
+        };
+        let mut down = node.server.http();
+        assert_eq!(poll(&mut down), "o\n");
+        assert!(poll(&mut down).contains("welcome"));
+        let body = json!([json!({"type": "subscribe", "room": "later", "id": 1}).to_string()]).to_string();
+        let mut up = node.server.http();
+        up.send(format!(
+            "POST /sockjs/0/x/xhr_send HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        node.allow("later");
+        assert_eq!(up.response().status, 204);
+        up.expect_end();
+        assert!(poll(&mut down).contains(r#"\"ok\",\"id\":1"#));
         node.check_empty();
     });
 }

@@ -28,7 +28,7 @@ struct Gated;
 impl Application for Gated {
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, _: Message<'_>) {
         let feed = Topic::Feed(Key::parse("k").unwrap());
-        ctx.subscribe(session, &feed, Policy::Latest, None).unwrap();
+        ctx.subscribe(session, &feed, Policy::Latest, None, |_, _, subscribed| subscribed.unwrap());
     }
 }
 

@@ -24,7 +24,9 @@ impl Application for Obedient {
         match word {
             "where" => ctx.send(session, Message::Text(&self.core.to_string())),
             "done" => ctx.send(session, message),
-            "join" => ctx.subscribe(session, &topic(), Policy::Queue, None).unwrap(),
+            "join" => {
+                ctx.subscribe(session, &topic(), Policy::Queue, None, |_, _, joined| joined.unwrap());
+            }
             "leave" => {
                 ctx.unsubscribe(session, &topic());
             }

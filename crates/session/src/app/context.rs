@@ -2,27 +2,22 @@
 
 use super::actions::{Acks, Sent, Waiter};
 use super::effect::{Alarm, Effect, Effects, ToConnection, ToSession};
-use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, Refused, renews, take_at_once, take_before_leave};
-use super::{Ack, Arguments, Connect, Envelope, Event, Message, NotPublished, NotSubscribed, RequestId};
+use super::{AT_ONCE_BYTES_MAX, Outlet, Questions, take_at_once, take_before_leave};
+use super::{Ack, Arguments, Connect, Envelope, Message, RequestId};
 use crate::budget::Budget;
-use crate::encode::{Encoding, Encodings, Wire, json_string};
+use crate::encode::{Encoding, Encodings, json_string};
 use crate::identity::{Owner, Service};
 use crate::ledger::Pressure;
 use crate::limits::LimitPolicy;
-use crate::limits::rates::{Counted, SessionRates, Undo};
+use crate::limits::rates::{Counted, SessionRates};
 use crate::millis::Millis;
-use crate::ports::network_of;
-use crate::ports::{Access, ClientEvent, ClientFacts, Credentials, Denial, EventEmit, EventReply, PublicId};
+use crate::ports::PublicId;
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_hub::{
-    CoreId, Data, Disconnect, Emit, Hub, KeyRule, Policy, Position, Room, SessionId, SubscribeError,
-    SubscribeOptions, Topic,
-};
+use stentor_hub::{CoreId, Disconnect, Emit, Hub, KeyRule, Policy, Room, SessionId, SubscribeError, Topic};
 use stentor_wire::http1::Request;
 
 /// State of the core that handlers use.
@@ -85,24 +80,14 @@ impl CoreContext {
         &self,
         session: SessionId,
         counted: Counted,
-    ) -> Result<Option<Undo>, (LimitPolicy, &'static str)> {
-        let Some(rates) = &self.rates else { return Ok(None) };
+    ) -> Result<(), (LimitPolicy, &'static str)> {
+        let Some(rates) = &self.rates else { return Ok(()) };
         let mut rates = rates.borrow_mut();
         let policy = rates.policy;
-        match rates.count(session, counted, self.now) {
-            Ok(undo) => Ok(Some(undo)),
-            Err(key) => {
-                self.limited.set(self.limited.get() + 1);
-                Err((policy, key))
-            }
-        }
-    }
-
-    /// Undoes a count, because the message will be handled again.
-    pub(crate) fn undo_sent(&self, session: SessionId, undo: Option<Undo>) {
-        if let (Some(rates), Some(undo)) = (&self.rates, undo) {
-            rates.borrow_mut().undo(session, undo);
-        }
+        rates.count(session, counted, self.now).map_err(|key| {
+            self.limited.set(self.limited.get() + 1);
+            (policy, key)
+        })
     }
 }
 
@@ -123,7 +108,7 @@ pub struct HandlerScope<'a> {
     pub client: Option<&'a str>,
     /// The service by which the client connected.
     pub service: Service,
-    /// `true` if the client's message can wait for a decision. The handler is then called again.
+    /// `true` if the client's message can wait for a decision.
     pub waits: bool,
 }
 
@@ -350,38 +335,6 @@ impl<'a> Context<'a> {
         self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
     }
 
-    /// Subscribes a session of this core at the request of its client. `since` is the position that the client names.
-    ///
-    /// # Errors
-    /// The client isn't allowed to subscribe, or a limit is reached.
-    pub fn subscribe(
-        &mut self,
-        session: SessionId,
-        topic: &Topic,
-        options: impl Into<SubscribeOptions>,
-        since: Option<Position>,
-    ) -> Result<(), NotSubscribed> {
-        self.authorize(session, Access::Subscribe(topic))?;
-        let since = self.position_for(session, topic, since)?;
-        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)?;
-        self.questions.identities.grant(session, topic);
-        Ok(())
-    }
-
-    /// Authorizes an action of a session's client that has no function of its own here, such as [`Access::Presence`].
-    ///
-    /// # Errors
-    /// The action is refused, or the decision is pending: the message waits, and is handled again ([`Self::awaits_decision`]).
-    pub fn check(&mut self, session: SessionId, access: Access<'_>) -> Result<(), NotSubscribed> {
-        Ok(self.authorize(session, access)?)
-    }
-
-    pub(super) fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
-        let core = self.core;
-        let client = || asking(self.hub, self.recovery, core, session);
-        self.questions.authorize(core.now, session, client, access, self.scope.waits)
-    }
-
     /// Whether the authorizers of clients' identities decide about publishing, in place of `rooms.publish`.
     pub(crate) fn has_permissions(&self) -> bool {
         self.questions.identities.decides_publishing()
@@ -390,128 +343,6 @@ impl<'a> Context<'a> {
     /// Whether clients have identities, whose authorizers decide about all actions ([`crate::options::Options::authenticator`]).
     pub fn has_identities(&self) -> bool {
         self.questions.identities.is_on()
-    }
-
-    /// Renews the token of the session of this call. The newer token must be of the same user, unless the session is anonymous.
-    /// The session's subscriptions are authorized again.
-    ///
-    /// # Errors
-    /// The token is refused, or the decision is pending: the message waits, and is handled again ([`Self::awaits_decision`]).
-    pub fn renew_token(&mut self, session: SessionId, token: &str) -> Result<(), NotSubscribed> {
-        let client =
-            ClientFacts { protocol: "message", namespace: self.scope.namespace, ..ClientFacts::default() };
-        let credentials = Credentials { token: Some(token), client };
-        let Some(new) = self.questions.identify(self.core.now, &credentials, self.budget)? else {
-            return Ok(());
-        };
-        let current = self.questions.identities.get(session);
-        let is_newer = match current.filter(|current| current.principal.is_some()) {
-            Some(current) => renews(current, &new).map_err(NotSubscribed::Denied)?,
-            None => true,
-        };
-        if is_newer {
-            self.effects.push(Effect::Session(session, ToSession::Renew(new)));
-        }
-        Ok(())
-    }
-
-    /// `true` while the current message waits for a decision. The message isn't answered now; the handler runs again when the
-    /// decision arrives.
-    pub fn awaits_decision(&self) -> bool {
-        self.scope.waits && self.questions.is_asked_again()
-    }
-
-    /// Whether the application behind the server handles events with this name. `is_known`: the server would handle the event
-    /// itself otherwise.
-    pub(crate) fn hands_over(&self, name: &str, is_known: bool) -> bool {
-        let namespace = self.namespace().unwrap_or("/");
-        self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))
-    }
-
-    /// Passes an event of this call's session to the application behind the server, and carries out its reply. `acknowledge`
-    /// receives the arguments of the acknowledgement.
-    ///
-    /// # Errors
-    /// The application refuses the event, can't be reached, or lets the session join too many rooms.
-    pub fn hand_over(
-        &mut self,
-        session: SessionId,
-        event: &Event<'_>,
-        acknowledge: impl FnOnce(&mut Self, &str),
-    ) -> Result<(), Denial> {
-        if self.is_overloaded() {
-            self.core.count_refusal();
-            return Err(NotPublished::Overloaded.into_denial());
-        }
-        let namespace = self.namespace().unwrap_or("/").to_owned();
-        let (id, protocol) = (self.public_id(session), self.scope.encoding.protocol().unwrap_or_default());
-        self.prepare_reply().map_err(|_| Denial::UNAVAILABLE)?;
-        let Event { name, arguments, ack } = *event;
-        let wants_ack = ack.is_some();
-        let identity = self.questions.identities.get(session).cloned();
-        let source = self.hub.source(session).map(|(source, _)| source);
-        let address = source.map(network_of);
-        let reply = self.questions.ask_application(self.core.now, |events, asking| {
-            let namespace = &namespace;
-            events.handle(&ClientEvent {
-                asking,
-                session: id,
-                identity: identity.as_deref(),
-                protocol,
-                address: address.as_deref(),
-                source: source.unwrap_or(0),
-                namespace,
-                name,
-                arguments,
-                wants_ack,
-            })
-        });
-        let EventReply { leave, join, ack, emit, disconnect } = reply.map_err(|refused| match refused {
-            Refused::Denied(denial) => denial,
-            Refused::Pending => Denial::UNAVAILABLE,
-        })?;
-        for room in leave {
-            let room = room.into();
-            self.send_pending_of(session, &room);
-            self.unsubscribe(session, &room);
-        }
-        let joined = join.iter().try_for_each(|room| self.join_prepared(session, room));
-        if disconnect {
-            self.close(session, Disconnect::ClosedByApplication);
-        }
-        joined.map_err(|error| NotSubscribed::Limit(error).into_denial())?;
-        acknowledge(self, &ack);
-        for EventEmit { rooms, except_sender, event, data } in emit {
-            let Some(rooms) = rooms else {
-                self.emit_data(session, &namespace, event, data);
-                continue;
-            };
-            self.published_bytes += data.len() + ENVELOPE_BYTES;
-            let how = if except_sender { self.except(session) } else { Emit::default() };
-            self.outlet.emit(self.hub, self.core.now, &rooms, (event, data), how, &[]);
-        }
-        Ok(())
-    }
-
-    /// Sends a message to the session of this call, after the answers written so far.
-    fn emit_data(&mut self, session: SessionId, namespace: &str, event: Option<Arc<str>>, data: Data) {
-        let arguments = match &data {
-            Data::Json(json) => Some((json, &[][..])),
-            Data::Arguments { json, attachments } => Some((json, &attachments[..])),
-            Data::Text(_) | Data::Binary(_) => None,
-        };
-        if let (Wire::SocketIo(_), Some((json, attachments))) = (self.scope.encoding.wire(), arguments) {
-            let json = std::str::from_utf8(json).unwrap_or_default();
-            return self.emit(
-                session,
-                event.as_deref().unwrap_or("message"),
-                Arguments { json, attachments },
-            );
-        }
-        let Ok(room) = Room::all_members(namespace) else { return };
-        self.published_bytes += data.len() + ENVELOPE_BYTES;
-        self.hub.handle_send(self.core.now, &[session], &room, event, data, false);
-        take_at_once(self.hub, session, self.out);
     }
 
     /// Ends a subscription. Returns whether there was one. The session still receives earlier messages of a room.

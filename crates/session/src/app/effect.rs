@@ -73,6 +73,8 @@ pub enum ToClient {
 pub enum ToSession {
     /// Sends a message.
     Send(Sent),
+    /// Writes answers in the session's encoding.
+    Write(Vec<u8>),
     /// Ends the session.
     Close(Disconnect),
     /// Ends the session with a code and a reason of the application.
@@ -99,8 +101,8 @@ pub enum Alarm {
     Write(ClientId, Vec<u8>),
 }
 
-/// The pending effects of a core. Effects on connections and clients come before the others, so the messages of a handler are
-/// sent before its session ends.
+/// The pending effects of a core. Effects on connections and clients, and answers, come before the others, so the messages of a
+/// handler are sent before its session ends.
 #[derive(Default)]
 pub struct Effects {
     near: VecDeque<Effect>,
@@ -112,6 +114,7 @@ impl Effects {
     #[inline]
     pub fn push(&mut self, effect: Effect) {
         match effect {
+            Effect::Session(_, ToSession::Write(_)) => self.near.push_back(effect),
             Effect::Connection(_, ToConnection::Admit(_)) | Effect::Session(..) | Effect::Alarm(..) => {
                 self.far.push(effect);
             }
@@ -125,7 +128,7 @@ impl Effects {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// The next effect on a connection or client.
+    /// The next effect that comes before the others.
     #[inline]
     pub fn pop(&mut self) -> Option<Effect> {
         self.near.pop_front()
@@ -136,7 +139,7 @@ impl Effects {
         std::mem::take(&mut self.far)
     }
 
-    /// The number of effects that aren't on connections or clients.
+    /// The number of other effects.
     #[inline]
     pub(crate) fn mark(&self) -> usize {
         self.far.len()

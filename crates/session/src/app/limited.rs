@@ -5,7 +5,7 @@
 use super::{
     Admission, Application, Arguments, Connect, Context, Envelope, Event, Message, NamespaceRequest, Page,
 };
-use crate::limits::rates::{Counted, Undo};
+use crate::limits::rates::Counted;
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::ports::Denial;
 use crate::rule::Rooms;
@@ -15,28 +15,21 @@ use stentor_wire::http1::Request;
 /// An application whose sessions have limits.
 pub struct Limited(pub Box<dyn Application>);
 
-/// Counts an input of a session. `None` if it exceeds a limit. In this case it has been handled, by `refuse` if the client
-/// receives an error.
+/// Counts an input of a session. Returns `false` if it exceeds a limit. In this case it has been handled, by `refuse` if the
+/// client receives an error.
 fn count(
     ctx: &mut Context<'_>,
     session: SessionId,
     bytes: usize,
     refuse: impl FnOnce(&mut Context<'_>, &Denial),
-) -> Option<Option<Undo>> {
+) -> bool {
     match ctx.core.count_sent(session, Counted::Message(bytes)) {
-        Ok(undo) => return Some(undo),
+        Ok(()) => return true,
         Err((LimitPolicy::Drop, _)) => {}
         Err((LimitPolicy::Error, key)) => refuse(ctx, &rate_reached(key)),
         Err((LimitPolicy::Close, _)) => ctx.close(session, Disconnect::TooManyRequests),
     }
-    None
-}
-
-/// Undoes the count of a message that waits for a decision, because it will be handled and counted again.
-fn uncount(ctx: &Context<'_>, session: SessionId, undo: Option<Undo>) {
-    if ctx.awaits_decision() {
-        ctx.core.undo_sent(session, undo);
-    }
+    false
 }
 
 impl Application for Limited {
@@ -45,9 +38,8 @@ impl Application for Limited {
         let refuse = |ctx: &mut Context<'_>, denial: &Denial| {
             app.refuse_message(ctx, session, message, denial);
         };
-        if let Some(undo) = count(ctx, session, message.bytes().len(), refuse) {
+        if count(ctx, session, message.bytes().len(), refuse) {
             self.0.message(ctx, session, message);
-            uncount(ctx, session, undo);
         }
     }
 
@@ -57,9 +49,8 @@ impl Application for Limited {
             event.name.len() + json.len() + attachments.iter().map(|bytes| bytes.len()).sum::<usize>();
         let app = &mut self.0;
         let refuse = |ctx: &mut Context<'_>, denial: &Denial| app.refuse_event(ctx, session, event, denial);
-        if let Some(undo) = count(ctx, session, bytes, refuse) {
+        if count(ctx, session, bytes, refuse) {
             self.0.event(ctx, session, event);
-            uncount(ctx, session, undo);
         }
     }
 

@@ -12,6 +12,7 @@ mod chat;
 mod context;
 mod echo;
 mod effect;
+mod hand_over;
 mod identities;
 mod limited;
 mod outlet;
@@ -19,13 +20,16 @@ mod presence;
 mod publish;
 mod questions;
 mod refused;
+mod renew;
 mod rooms;
 mod rules;
 mod scalar;
+mod subscribe;
 
 pub use chat::Chat;
 pub use echo::Echo;
-pub use refused::{NotPublished, NotSubscribed};
+pub use refused::NotSubscribed;
+use refused::overloaded;
 pub use rooms::RoomsApp;
 
 pub use crate::message::{Arguments, Envelope, Message};
@@ -43,9 +47,8 @@ pub(crate) use identities::{is_same_principal, renews};
 pub use limited::Limited;
 pub(crate) use outlet::Outlet;
 pub(crate) use presence::{PresenceReply, error_reply, members_reply, write_notice};
-pub use publish::Answer;
 pub use questions::Refused;
-pub(crate) use questions::{Feeds, Questions, Tickets};
+pub(crate) use questions::{Answer, Decided, Feeds, Questions, Tickets};
 
 use crate::ports::Denial;
 use crate::rule::Rooms;
@@ -195,8 +198,8 @@ pub trait Application {
     /// A plain session has begun.
     fn opened(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _envelope: Envelope) {}
 
-    /// Handles a message of a client. If the message waits for a decision ([`Context::awaits_decision`]), this is called again
-    /// with the same message when the decision arrives. So ask before you act, and don't answer before the decision.
+    /// Handles a message of a client. If it causes a question that is answered later ([`Context::subscribe`],
+    /// [`Context::publish`]), the client's further messages wait.
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>);
 
     /// Notifies a client that its message exceeds a limit of its session (`[session_limits]`) and isn't handled.

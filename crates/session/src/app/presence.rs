@@ -2,7 +2,9 @@
 
 use super::actions::Sent;
 use super::effect::{Effect, ToSession};
-use super::{Arguments, Context, NotSubscribed};
+use super::questions::Steps;
+use super::refused::no_presence;
+use super::{Arguments, Context, Decided, NotSubscribed, Refused};
 use crate::encode::{json_error_text, json_string};
 use crate::ports::{Access, Denial, MemberList, MembersQuery, PublicId};
 use serde::Deserialize;
@@ -24,63 +26,86 @@ pub enum PresenceReply {
     Ack(u64),
 }
 
-/// A request for the members of a room.
-pub(crate) struct PresenceQuery<'a> {
-    pub(crate) room: &'a Room,
+/// A request of a client about the members of a room.
+pub(super) struct AboutMembers {
+    pub(super) room: Room,
+    /// Whether the client wants notices of joins and leaves from now on. `None` leaves them as they are.
+    pub(super) watches: Option<bool>,
+    /// The list that the client requests.
+    pub(super) list: Option<ListMembers>,
+}
+
+/// A list of members that a client requests.
+pub(super) struct ListMembers {
     /// `true` if the client requests the members, not only their number.
-    pub(crate) members: bool,
-    pub(crate) after: Option<&'a str>,
-    pub(crate) limit: Option<u64>,
+    with_members: bool,
+    query: MembersQuery,
+    /// The form of the later answer.
+    reply: PresenceReply,
 }
 
 fn refused(code: &'static str, message: impl Into<Cow<'static, str>>) -> Denial {
     Denial::new(code, message)
 }
 
-impl Context<'_> {
-    /// Lists the members of a room. `reply` is the form of the later answer.
-    pub(super) fn list_members(
-        &mut self,
-        session: SessionId,
-        query: &PresenceQuery<'_>,
+impl ListMembers {
+    /// A list of `room`'s members behind the member `after`.
+    pub(super) fn new(
+        room: Room,
+        members: Option<bool>,
+        after: Option<&str>,
+        limit: Option<u64>,
         reply: PresenceReply,
-    ) -> Result<(), Denial> {
-        let PresenceQuery { room, members, after, limit } = *query;
-        let after = match after {
-            Some(after) => {
-                let bad = || {
-                    refused("bad_request", "\"after\" is the session of a member, or \"next\" of an answer")
-                };
-                Some(PublicId::parse(after).ok_or_else(bad)?)
-            }
-            None => None,
-        };
-        let topic = Topic::Room(room.clone());
-        // A member may learn the number without a permission.
-        if members || !self.hub.has_joined(session, room) {
-            self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)?;
-        }
-        let limit = match (members, limit) {
+    ) -> Result<Self, Denial> {
+        let bad = || refused("bad_request", "\"after\" is the session of a member, or \"next\" of an answer");
+        let after = after.map(|after| PublicId::parse(after).ok_or_else(bad)).transpose()?;
+        let with_members = members.unwrap_or(true);
+        let limit = match (with_members, limit) {
             (false, _) => 0,
             (true, limit) => limit.map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(PAGE)),
         };
-        let query = MembersQuery { room: room.clone(), after, limit: limit.min(MEMBERS_LISTED_MAX) };
-        let for_watcher = self.hub.is_subscribed(session, &Topic::Presence(room.clone()));
-        let list = ToSession::ListMembers { query, for_watcher, reply };
-        self.effects.push(Effect::Session(session, list));
-        Ok(())
+        let query = MembersQuery { room, after, limit: limit.min(MEMBERS_LISTED_MAX) };
+        Ok(Self { with_members, query, reply })
+    }
+}
+
+impl Steps for AboutMembers {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
     }
 
-    /// Checks whether a session may receive notices of joins and leaves of a room, at its client's request.
-    pub(super) fn may_watch(&mut self, session: SessionId, room: &Room) -> Result<(), Denial> {
-        if !self.hub.has_presence(room) {
-            return Err(refused("no_presence", "this room has no presence; the setting is rooms.presence"));
+    fn proceed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        mut decided: Option<Decided>,
+    ) -> Result<bool, Refused> {
+        let topic = Topic::Room(self.room.clone());
+        if let Some(watches) = self.watches {
+            if watches {
+                if !ctx.hub.has_presence(&self.room) {
+                    return Err(Refused::Denied(no_presence()));
+                }
+                ctx.authorize(session, Access::Presence(&topic), decided.take())?;
+            }
+            ctx.watch(session, &self.room, watches).map_err(Refused::Denied)?;
+            self.watches = None;
         }
-        let topic = Topic::Room(room.clone());
-        self.check(session, Access::Presence(&topic)).map_err(NotSubscribed::into_denial)
+        let Some(list) = &self.list else { return Ok(true) };
+        // A member may learn the number without a permission.
+        if list.with_members || !ctx.hub.has_joined(session, &self.room) {
+            ctx.authorize(session, Access::Presence(&topic), decided.take())?;
+        }
+        let for_watcher = ctx.hub.is_subscribed(session, &Topic::Presence(self.room.clone()));
+        let (query, reply) = (list.query.clone(), list.reply.clone());
+        let list = ToSession::ListMembers { query, for_watcher, reply };
+        ctx.effects.push(Effect::Session(session, list));
+        Ok(false)
     }
+}
 
-    /// Starts or stops notices of joins and leaves of a room for a session. [`Self::may_watch`] was called before.
+impl Context<'_> {
+    /// Starts or stops notices of joins and leaves of a room for a session, which is allowed.
     pub(super) fn watch(&mut self, session: SessionId, room: &Room, watches: bool) -> Result<(), Denial> {
         let topic = Topic::Presence(room.clone());
         if !watches {
@@ -93,11 +118,11 @@ impl Context<'_> {
 
     /// `emit("stentor:presence", room[, {subscribe, members, after, limit}], ack)`.
     pub(super) fn presence_event(
-        &mut self,
+        &self,
         session: SessionId,
         arguments: Arguments<'_>,
         ack: Option<u64>,
-    ) -> Result<(), Denial> {
+    ) -> Result<AboutMembers, Denial> {
         let name = arguments.iter().next().and_then(stentor_json::string);
         let name =
             name.ok_or_else(|| refused("bad_request", "the first argument is the room's name, a string"))?;
@@ -106,28 +131,16 @@ impl Context<'_> {
         let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
         let options: EventOptions<'_> = serde_json::from_str(options)
             .map_err(|error| refused("bad_request", format!("the second argument: {error}")))?;
-        match options.subscribe {
-            Some(true) if !self.hub.has_joined(session, &room) => {
-                return Err(refused(
-                    "not_allowed",
-                    "only members of a room are notified of who joins and leaves it",
-                ));
-            }
-            Some(true) => {
-                self.may_watch(session, &room)?;
-                self.watch(session, &room, true)?;
-            }
-            Some(false) => self.watch(session, &room, false)?,
-            None => {}
+        let EventOptions { subscribe: watches, members, after, limit } = options;
+        if watches == Some(true) && !self.hub.has_joined(session, &room) {
+            let message = "only members of a room are notified of who joins and leaves it";
+            return Err(refused("not_allowed", message));
         }
-        let Some(ack) = ack else { return Ok(()) };
-        let query = PresenceQuery {
-            room: &room,
-            members: options.members.unwrap_or(true),
-            after: options.after.as_deref(),
-            limit: options.limit,
+        let list = match ack.map(PresenceReply::Ack) {
+            Some(reply) => Some(ListMembers::new(room.clone(), members, after.as_deref(), limit, reply)?),
+            None => None,
         };
-        self.list_members(session, &query, PresenceReply::Ack(ack))
+        Ok(AboutMembers { room, watches, list })
     }
 }
 

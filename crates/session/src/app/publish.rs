@@ -1,21 +1,81 @@
-//! Publications of clients. A message to a room that the engine orders is published when the engine has stored it. The handler
-//! has returned by then, so the continuation that answers the client is kept, and runs once.
+//! Publications of clients. A message to a room that the engine orders is published when the engine has stored it.
 
-use super::{Context, ENVELOPE_BYTES, NotPublished};
-use crate::identity::Owner;
+use super::questions::Steps;
+use super::{Answer, Context, Decided, ENVELOPE_BYTES, Refused, overloaded};
 use crate::limits::rates::Counted;
 use crate::limits::{LimitPolicy, rate_reached};
 use crate::ports::{Access, Denial};
 use std::sync::Arc;
 use stentor_hub::{Data, Disconnect, Emit, Room, SessionId};
 
-/// Answers a client when the outcome of its publication is known.
-pub type Answer = Box<dyn FnOnce(&mut Context<'_>, SessionId, Result<(), Denial>)>;
+/// A message that a client publishes.
+pub(super) struct Publish {
+    room: Room,
+    /// Name of the event, and the data. `None` after they have been published.
+    content: Option<(Option<Arc<str>>, Data)>,
+    how: Emit,
+    bytes: usize,
+}
+
+impl Publish {
+    pub(super) fn new(room: Room, event: Option<Arc<str>>, data: Data, how: Emit) -> Self {
+        Self { room, bytes: data.len() + ENVELOPE_BYTES, content: Some((event, data)), how }
+    }
+
+    /// Publishes the message. `publisher` is the session that it counts for.
+    ///
+    /// # Errors
+    /// The engine's answer is pending, or too many are.
+    fn publish(&mut self, ctx: &mut Context<'_>, publisher: Option<SessionId>) -> Result<bool, Refused> {
+        let Some(content) = self.content.take() else { return Ok(true) };
+        ctx.published_bytes += self.bytes;
+        if !ctx.outlet.is_ordered_elsewhere(ctx.hub, &self.room, &self.how) {
+            let how = std::mem::take(&mut self.how);
+            ctx.outlet.publish(ctx.hub, ctx.core.now, &self.room, content, how);
+            return Ok(true);
+        }
+        let source = publisher.map(|session| ctx.hub.source(session).map_or(0, |(source, _)| source));
+        let ticket = match publisher {
+            Some(_) if ctx.scope.waits => ctx.questions.expect(ctx.core.now).map_err(Refused::Denied)?,
+            _ => None,
+        };
+        ctx.outlet.submit(&self.room, content, &self.how, &[], (ticket, source));
+        if ticket.is_some() { Err(Refused::Pending) } else { Ok(true) }
+    }
+}
+
+impl Steps for Publish {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn proceed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        decided: Option<Decided>,
+    ) -> Result<bool, Refused> {
+        if self.content.is_none() {
+            // The engine has answered.
+            let stored = decided.map_or(Ok(()), |decided| decided.answer);
+            return stored.map(|()| true).map_err(Refused::Denied);
+        }
+        if ctx.is_overloaded() {
+            ctx.core.count_refusal();
+            return Err(Refused::Denied(overloaded()));
+        }
+        ctx.authorize(session, Access::Publish(&self.room), decided)?;
+        if !ctx.count_publication(session).map_err(Refused::Denied)? {
+            return Ok(false);
+        }
+        self.publish(ctx, Some(session))
+    }
+}
 
 impl Context<'_> {
     /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
-    /// overload, and whether the session of this call may publish. If the engine of a cluster orders the room, the message is
-    /// published later, or not at all. A message that a limit of its session drops counts as published.
+    /// overload, and whether the session of this call may publish. If that isn't known at once, or the engine of a cluster orders
+    /// the room, the message is published later, or not at all. A message that a limit of its session drops counts as published.
     ///
     /// # Errors
     /// No client receives the message.
@@ -25,56 +85,40 @@ impl Context<'_> {
         event: Option<Arc<str>>,
         data: Data,
         how: Emit,
-    ) -> Result<(), NotPublished> {
+    ) -> Result<(), Denial> {
         self.publish_then(room, event, data, how, || Box::new(|_, _, _| {})).map(|_| ())
     }
 
     /// Publishes like [`Self::publish`]. Returns `false` if the client isn't answered now: the message is dropped, or it is
     /// published later, and `answer` gives the answer to make then.
-    pub(crate) fn publish_then(
+    pub(super) fn publish_then(
         &mut self,
         room: &Room,
         event: Option<Arc<str>>,
         data: Data,
         how: Emit,
         answer: impl FnOnce() -> Answer,
-    ) -> Result<bool, NotPublished> {
+    ) -> Result<bool, Denial> {
+        let mut message = Publish::new(room.clone(), event, data, how);
+        if let Some(session) = self.scope.session {
+            return self.carry_out(session, message, answer);
+        }
         if self.is_overloaded() {
             self.core.count_refusal();
-            return Err(NotPublished::Overloaded);
+            return Err(overloaded());
         }
-        if let Some(session) = self.scope.session {
-            self.authorize(session, Access::Publish(room))?;
-            if !self.count_publication(session)? {
-                return Ok(false);
-            }
-        }
-        let bytes = data.len() + ENVELOPE_BYTES;
-        self.published_bytes += bytes;
-        if !self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
-            self.outlet.publish(self.hub, self.core.now, room, (event, data), how);
-            return Ok(true);
-        }
-        let source = self.scope.session.map(|id| self.hub.source(id).map_or(0, |(source, _)| source));
-        let waits = self.scope.session.filter(|_| self.scope.waits);
-        let ticket =
-            waits.map(|session| self.questions.expect(self.core.now, session, bytes, answer)).transpose()?;
-        self.outlet.submit(room, (event, data), &how, &[], (ticket.flatten(), source));
-        let Some(session) = waits.filter(|_| ticket.flatten().is_some()) else { return Ok(true) };
-        // Other connections of the client wait as well.
-        let owner = self.hub.tag(session).and_then(|tag| self.recovery.owner(tag));
-        owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(client));
-        Ok(false)
+        // A message without a session doesn't wait.
+        message.publish(self, None).map_err(|_| Denial::UNAVAILABLE)
     }
 
     /// Counts a publication of a session. Returns `false` if it is dropped.
-    fn count_publication(&mut self, session: SessionId) -> Result<bool, NotPublished> {
+    fn count_publication(&mut self, session: SessionId) -> Result<bool, Denial> {
         let Err((policy, key)) = self.core.count_sent(session, Counted::Publication) else { return Ok(true) };
         match policy {
             LimitPolicy::Drop => return Ok(false),
             LimitPolicy::Error => {}
             LimitPolicy::Close => self.close(session, Disconnect::TooManyRequests),
         }
-        Err(NotPublished::Denied(rate_reached(key)))
+        Err(rate_reached(key))
     }
 }

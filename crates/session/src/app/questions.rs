@@ -1,11 +1,12 @@
 //! Permissions: questions to the authorizer, and the connections that wait for answers.
 //!
-//! A connection whose client caused a question waits. The message or request that needs the answer is kept with its input,
-//! further input isn't read, and the message is handled again when all answers have arrived. The answers are kept until then, so
-//! the authorizer isn't asked twice. If one of several connections of a client waits, the others wait as well.
+//! A connection whose client caused a question waits, and further input isn't read. If one of several connections of a client
+//! waits, the others wait as well. A message keeps the state with which it continues ([`kept`]), so its handler runs once. A
+//! request, and the CONNECT of a Socket.IO client, are handled again when all answers have arrived. The answers are kept until
+//! then, so the authorizer isn't asked twice.
 //!
 //! ```text
-//!  handled ── Pending ──► waits ── decided, or the deadline ──► handled again ──► answers forgotten
+//!  handled ── Pending ──► waits ── decided, or the deadline ──► continues ──► answers forgotten
 //!                           └──── the connection ends ──► cancelled and forgotten
 //! ```
 //!
@@ -14,17 +15,19 @@
 
 mod cancel;
 mod identify;
+mod kept;
 mod prepare;
 mod reviews;
 mod shares;
 mod signatures;
 mod sockets;
-mod submit;
 mod tickets;
 
+use kept::Kept;
+pub(crate) use kept::{Answer, Decided, Steps};
 pub(crate) use tickets::Tickets;
 
-use super::{Answer, Identities};
+use super::Identities;
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{
@@ -120,8 +123,8 @@ struct Deferred {
     /// The reply to an event, if the application handled it.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
-    /// The continuation that answers a client whose message has been handled, and the bytes that it holds.
-    then: Option<(SessionId, Answer, usize)>,
+    /// The message that continues after the answer. `None` if the message or request is handled again.
+    kept: Option<Kept>,
     /// The authorizer that decides. `None` if another port does.
     authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -143,12 +146,6 @@ struct Waiting {
 impl Waiting {
     fn is_open(&self) -> bool {
         self.follows || self.questions.iter().any(|question| question.answer.is_none())
-    }
-
-    /// Whether the waiting message or request is handled again.
-    fn is_handled_again(&self) -> bool {
-        let is_again = |question: &Deferred| question.answer.is_none() && question.then.is_none();
-        self.follows || self.questions.iter().any(is_again)
     }
 }
 
@@ -330,37 +327,26 @@ impl Questions {
         self.events.as_ref()
     }
 
-    /// Passes the current event to the application behind the server, by `hand_over`, and returns the reply when it has arrived.
-    /// The next call passes the event on again.
+    /// Passes the current event to the application behind the server, by `hand_over`. The reply comes later.
+    ///
+    /// # Errors
+    /// No reply will come.
     pub(crate) fn ask_application(
         &mut self,
         now: Instant,
         hand_over: impl FnOnce(&dyn EventSink, Asking<'_>) -> Result<(), Denial>,
-    ) -> Result<EventReply, Refused> {
+    ) -> Result<(), Denial> {
         let (Some(conn), Some(events)) = (self.asker, self.events.clone()) else {
-            return Err(Refused::Denied(Denial::UNAVAILABLE));
+            return Err(Denial::UNAVAILABLE);
         };
-        let mut known = self.waiting.get_mut(&conn).into_iter().flat_map(|waiting| &mut waiting.questions);
-        if let Some(known) = known.find(|question| question.asked == Asked::Event) {
-            return match &known.answer {
-                None => Err(Refused::Pending),
-                Some(Err(denial)) => Err(Refused::Denied(denial.clone())),
-                Some(Ok(())) => {
-                    let reply = known.reply.take().unwrap_or_default();
-                    self.charge.subtract(reply.bytes());
-                    Ok(*reply)
-                }
-            };
-        }
         if !self.make_room(None) {
             self.unanswered += 1;
-            return Err(Refused::Denied(Denial::UNAVAILABLE));
+            return Err(Denial::UNAVAILABLE);
         }
         let number = self.tickets.draw();
-        let asking = self.tickets.asking(number);
-        hand_over(&*events, asking).map_err(Refused::Denied)?;
+        hand_over(&*events, self.tickets.asking(number))?;
         self.defer(now, conn, Asked::Event, number, None);
-        Err(Refused::Pending)
+        Ok(())
     }
 
     /// Handles the application's reply to an event. Returns the reply if no client waits for it.
@@ -406,7 +392,7 @@ impl Questions {
             answer: None,
             reply: None,
             identity: None,
-            then: None,
+            kept: None,
             authorizer,
         };
         self.waiting.entry(conn).or_default().questions.push(question);
@@ -423,30 +409,21 @@ impl Questions {
         !self.waiting.is_empty() && self.asker.is_some_and(|conn| self.is_waiting(conn))
     }
 
-    /// Whether the current message will be handled again.
-    pub(crate) fn is_asked_again(&self) -> bool {
-        let waiting = || self.asker.and_then(|conn| self.waiting.get(&conn));
-        !self.waiting.is_empty() && waiting().is_some_and(Waiting::is_handled_again)
-    }
-
     /// Whether a connection waits for a decision.
     #[inline]
     pub fn is_waiting(&self, conn: ConnId) -> bool {
         !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
-    /// Ends the handling of a message or request. If its answers had arrived, they are removed. Returns whether the message
-    /// waits, and will be handled again.
+    /// Ends the handling of a request or CONNECT. If its answers had arrived, they are removed.
     #[inline]
-    pub(crate) fn finish_handling(&mut self) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
-        let Some(conn) = self.asker else { return false };
-        if !self.is_waiting(conn) {
+    pub(crate) fn finish_handling(&mut self) {
+        if !self.waiting.is_empty()
+            && let Some(conn) = self.asker
+            && !self.is_waiting(conn)
+        {
             self.forget(conn);
         }
-        self.waiting.get(&conn).is_some_and(Waiting::is_handled_again)
     }
 
     /// Keeps the feeds to which a session is subscribed when all answers have arrived. Other connections of `client` wait until
@@ -544,8 +521,8 @@ impl Questions {
             return;
         }
         let Some(waiting) = self.waiting.remove(&conn) else { return };
-        for Deferred { asked, number, reply, then, authorizer, .. } in waiting.questions {
-            then.into_iter().for_each(|(_, _, bytes)| self.charge.subtract(bytes));
+        for Deferred { asked, number, reply, kept, authorizer, .. } in waiting.questions {
+            kept.into_iter().for_each(|kept| self.charge.subtract(kept.bytes));
             if self.open.remove(&number).is_some() {
                 self.unverified.remove(number);
                 self.shares.remove(number);

@@ -4,29 +4,15 @@ use super::Refused;
 use crate::ports::Denial;
 use stentor_hub::SubscribeError;
 
-/// The reason why a message isn't published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotPublished {
-    /// The process is above its memory budget (`limits.memory_bytes_max`). A retry may succeed.
-    Overloaded,
-    /// The client may not publish to this room.
-    Denied(Denial),
-    /// The decision is pending: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
-    Pending,
+/// The refusal of a message while the process is above its memory budget. A retry may succeed.
+pub(super) fn overloaded() -> Denial {
+    let message = "the server has reached its memory limit (limits.memory_bytes_max)";
+    Denial { retry: true, ..Denial::new("overloaded", message) }
 }
 
-impl NotPublished {
-    /// The error for clients.
-    pub fn into_denial(self) -> Denial {
-        match self {
-            Self::Overloaded => {
-                let message = "the server has reached its memory limit (limits.memory_bytes_max)";
-                Denial { retry: true, ..Denial::new("overloaded", message) }
-            }
-            Self::Denied(denial) => denial,
-            Self::Pending => Denial::UNAVAILABLE,
-        }
-    }
+/// The refusal of notices of joins and leaves of a room without presence.
+pub(super) fn no_presence() -> Denial {
+    Denial::new("no_presence", "this room has no presence; the setting is rooms.presence")
 }
 
 /// The reason why a session isn't subscribed.
@@ -36,17 +22,8 @@ pub enum NotSubscribed {
     Limit(SubscribeError),
     /// The client may not subscribe to this topic.
     Denied(Denial),
-    /// The decision is pending: the message waits, and is handled again ([`crate::app::Context::awaits_decision`]).
+    /// The decision is pending.
     Pending,
-}
-
-impl From<Refused> for NotPublished {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Denied(denial) => Self::Denied(denial),
-            Refused::Pending => Self::Pending,
-        }
-    }
 }
 
 impl From<Refused> for NotSubscribed {

@@ -3,14 +3,15 @@
 //! docs/protocol.md is the definition. Unknown fields are ignored. A message that can't be parsed is answered with `error` and
 //! has no other effect.
 
-use super::presence::{PresenceQuery, answer_text};
-use super::publish::Answer;
+use super::presence::{AboutMembers, ListMembers, answer_text};
 use super::refused::limit_reached;
+use super::renew::RenewToken;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
+use super::subscribe::Subscribe;
 use super::{
-    Ack, Admission, Application, Arguments, Context, Envelope, Event, Message, NamespaceRequest,
-    NotPublished, NotSubscribed, PresenceReply,
+    Ack, Admission, Answer, Application, Arguments, Context, Envelope, Event, Message, NamespaceRequest,
+    PresenceReply,
 };
 use crate::encode::json_error_text;
 use crate::ports::Denial;
@@ -102,12 +103,13 @@ impl RoomsApp {
         session: SessionId,
         incoming: &Incoming<'_>,
     ) -> Result<bool, Refusal> {
+        let answer = || answer_later(incoming.id.map(RawValue::get));
         match incoming.kind.as_deref().ok_or_else(|| refusal("bad_request", "\"type\" is missing"))? {
             "ping" => {}
             "auth" => {
                 let token = incoming.token.as_deref();
                 let token = token.ok_or_else(|| refusal("bad_request", "auth needs \"token\""))?;
-                ctx.renew_token(session, token).map_err(NotSubscribed::into_denial)?;
+                return ctx.carry_out(session, RenewToken { token: token.to_owned() }, answer);
             }
             "event" => return self.hand_over(ctx, session, incoming).map(|()| false),
             "subscribe" => {
@@ -123,16 +125,8 @@ impl RoomsApp {
                     Topic::Room(_) | Topic::Presence(_) => asked.of_room(),
                 };
                 let options = options.map_err(options_refusal)?;
-                let watches =
-                    incoming.presence.zip(if let Topic::Room(room) = &topic { Some(room) } else { None });
-                // All parts of the request must be allowed before any of them is carried out.
-                if let Some((true, room)) = watches {
-                    ctx.may_watch(session, room)?;
-                }
-                ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)?;
-                if let Some((watches, room)) = watches {
-                    ctx.watch(session, room, watches)?;
-                }
+                let request = Subscribe::new(topic, options, since).watching(incoming.presence);
+                return ctx.carry_out(session, request, answer);
             }
             "unsubscribe" => {
                 let topic = topic(&ctx.core.keys, incoming)?;
@@ -146,15 +140,14 @@ impl RoomsApp {
                 let Topic::Room(room) = topic(&ctx.core.keys, incoming)? else {
                     return Err(refusal("bad_request", "presence needs \"room\""));
                 };
-                let query = PresenceQuery {
-                    room: &room,
-                    members: incoming.members.unwrap_or(true),
-                    after: incoming.after.as_deref(),
-                    limit: incoming.limit,
-                };
-                let id = incoming.id.map(|id| id.get().to_owned());
-                ctx.list_members(session, &query, PresenceReply::Message(id))?;
-                return Ok(false);
+                let reply = PresenceReply::Message(incoming.id.map(|id| id.get().to_owned()));
+                let (after, limit) = (incoming.after.as_deref(), incoming.limit);
+                let list = ListMembers::new(room.clone(), incoming.members, after, limit, reply)?;
+                return ctx.carry_out(
+                    session,
+                    AboutMembers { room, watches: None, list: Some(list) },
+                    answer,
+                );
             }
             "publish" => {
                 let Some(room) = incoming.room.as_deref() else {
@@ -171,14 +164,7 @@ impl RoomsApp {
                 let data = data_of(ctx, incoming)?;
                 let event = incoming.event.as_deref().map(Into::into);
                 let data = Data::Json(Bytes::copy_from_slice(data.as_bytes()));
-                let answer = || -> Answer {
-                    let id = incoming.id.map(|id| id.get().to_owned());
-                    Box::new(move |ctx, session, result| {
-                        answer_message(ctx, session, id.as_deref(), result.map(|()| true));
-                    })
-                };
-                let published = ctx.publish_then(&room, event, data, Emit::default(), answer);
-                return published.map_err(NotPublished::into_denial);
+                return ctx.publish_then(&room, event, data, Emit::default(), answer);
             }
             other => {
                 return Err(refusal(
@@ -208,14 +194,17 @@ impl RoomsApp {
         }
         let arguments = Arguments { json: data_of(ctx, incoming)?, attachments: &[] };
         let event = Event { name, arguments, ack: incoming.id.map(|_| Ack(0)) };
-        ctx.hand_over(session, &event, |ctx, ack| {
+        let id = incoming.id.map(RawValue::get);
+        let answer = answer_later(id);
+        let id = id.map(str::to_owned);
+        let acknowledge = move |ctx: &mut Context<'_>, ack: &str| {
             let data = stentor_json::elements(ack).next();
             let data = data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
             if ctx.envelope() != Envelope::Raw {
-                let id = incoming.id.map(RawValue::get);
-                ctx.send(session, Message::Text(&answer_text("ok", id, &data)));
+                ctx.send(session, Message::Text(&answer_text("ok", id.as_deref(), &data)));
             }
-        })
+        };
+        ctx.hand_over(session, &event, Box::new(acknowledge), answer)
     }
 }
 
@@ -239,11 +228,7 @@ fn first_key(keys: &KeyRule, arguments: Arguments<'_>) -> Result<Key, Refusal> {
 }
 
 /// `emit("subscribe", key[, {epoch, offset, policy, delta, rate}], ack)`.
-fn subscribe_event(
-    ctx: &mut Context<'_>,
-    session: SessionId,
-    arguments: Arguments<'_>,
-) -> Result<(), Refusal> {
+fn subscribe_event(ctx: &Context<'_>, arguments: Arguments<'_>) -> Result<Subscribe, Refusal> {
     if ctx.namespace() != Some("/") {
         return Err(refusal("bad_request", "feeds are subscribed to in the main namespace"));
     }
@@ -261,21 +246,19 @@ fn subscribe_event(
         RequestedOptions { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
     // Clients that don't request deltas receive documents.
     let options = asked.of_feed(false).map_err(options_refusal)?;
-    ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
+    Ok(Subscribe::new(topic, options, since))
 }
 
 /// `emit("stentor:auth", {token}[, ack])`.
-fn auth_event(ctx: &mut Context<'_>, session: SessionId, arguments: Arguments<'_>) -> Result<(), Refusal> {
+fn auth_event(arguments: Arguments<'_>) -> Result<RenewToken, Refusal> {
     let token = arguments.iter().next().and_then(|first| stentor_json::string_member(first, "token"));
     let token = token.ok_or_else(|| refusal("bad_request", "the first argument is {\"token\": TOKEN}"))?;
-    ctx.renew_token(session, &token).map_err(NotSubscribed::into_denial)
+    Ok(RenewToken { token: token.into_owned() })
 }
 
-/// Acknowledges an event, if its client requested that and the event doesn't wait.
+/// Acknowledges an event, if its client requested that.
 fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, result: Result<(), Refusal>) {
-    if let Some(ack) = ack
-        && !ctx.awaits_decision()
-    {
+    if let Some(ack) = ack {
         let answer = match result {
             Ok(()) => DONE.to_owned(),
             Err(refusal) => failed(&refusal),
@@ -315,7 +298,15 @@ fn topic(keys: &KeyRule, incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     }
 }
 
-/// Answers a message. Returns `false` if its client isn't answered now. Clients in raw mode receive no answers.
+/// The answer to a message whose outcome is known later.
+fn answer_later(id: Option<&str>) -> Answer {
+    let id = id.map(str::to_owned);
+    Box::new(move |ctx, session, result| {
+        answer_message(ctx, session, id.as_deref(), result.map(|()| true));
+    })
+}
+
+/// Answers a message, unless the result is `false`. Clients in raw mode receive no answers.
 fn answer_message(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -387,9 +378,7 @@ impl Application for RoomsApp {
             }
         };
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
-        if !ctx.awaits_decision() {
-            answer_message(ctx, session, id.map(RawValue::get), result);
-        }
+        answer_message(ctx, session, id.map(RawValue::get), result);
     }
 
     fn refuse_message(
@@ -432,41 +421,38 @@ impl Application for RoomsApp {
 
     fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/");
-        if event.name == AUTH_EVENT && ctx.has_identities() {
-            let result = auth_event(ctx, session, event.arguments);
-            return acknowledge(ctx, session, event.ack, result);
-        }
-        if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(event.name, namespace)) {
+        let Event { name, arguments, ack } = *event;
+        let later =
+            || -> Answer { Box::new(move |ctx, session, result| acknowledge(ctx, session, ack, result)) };
+        let result = if name == AUTH_EVENT && ctx.has_identities() {
+            auth_event(arguments).and_then(|request| ctx.carry_out(session, request, later))
+        } else if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(name, namespace)) {
             return rule.follow(ctx, session, event);
-        }
-        if event.name == self.options.presence.event {
-            let result = ctx.presence_event(session, event.arguments, event.ack.map(|ack| ack.0));
-            if let (Err(refusal), Some(ack), false) = (result, event.ack, ctx.awaits_decision()) {
-                ctx.ack(session, ack, Arguments { json: &failed(&refusal), attachments: &[] });
-            }
-            return;
-        }
-        let is_known = matches!(event.name, "subscribe" | "unsubscribe");
-        let result = match event.name {
-            name if ctx.hands_over(name, is_known) => {
-                let acknowledge = |ctx: &mut Context<'_>, json: &str| {
-                    if let Some(ack) = event.ack {
-                        ctx.ack(session, ack, Arguments { json, attachments: &[] });
-                    }
-                };
-                match ctx.hand_over(session, event, acknowledge) {
-                    Ok(()) => return,
-                    refused => refused,
+        } else if name == self.options.presence.event {
+            let request = ctx.presence_event(session, arguments, ack.map(|ack| ack.0));
+            request.and_then(|request| ctx.carry_out(session, request, later))
+        } else if ctx.hands_over(name, matches!(name, "subscribe" | "unsubscribe")) {
+            let acknowledge = move |ctx: &mut Context<'_>, json: &str| {
+                if let Some(ack) = ack {
+                    ctx.ack(session, ack, Arguments { json, attachments: &[] });
                 }
-            }
-            "subscribe" => subscribe_event(ctx, session, event.arguments),
-            "unsubscribe" => first_key(&ctx.core.keys, event.arguments).map(|key| {
+            };
+            ctx.hand_over(session, event, Box::new(acknowledge), later()).map(|()| false)
+        } else if name == "subscribe" {
+            let request = subscribe_event(ctx, arguments);
+            request.and_then(|request| ctx.carry_out(session, request, later))
+        } else if name == "unsubscribe" {
+            first_key(&ctx.core.keys, arguments).map(|key| {
                 ctx.unsubscribe(session, &Topic::Feed(key));
-            }),
+                true
+            })
+        } else {
             // As in Socket.IO, an unknown event is ignored and not acknowledged.
-            _ => return,
+            return;
         };
-        acknowledge(ctx, session, event.ack, result);
+        if result != Ok(false) {
+            acknowledge(ctx, session, ack, result.map(|_| ()));
+        }
     }
 
     fn notice(&mut self, ctx: &mut Context<'_>, notice: &Notice) {

@@ -1,28 +1,46 @@
 //! Carries out rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
 //! value, the rule has no effect, and the client is notified if it requested an acknowledgement.
 
-use super::publish::Answer;
-use super::{Ack, Context, Event};
+use super::publish::Publish;
+use super::questions::Steps;
+use super::subscribe::Subscribe;
+use super::{Ack, Answer, Context, Decided, Event, Refused};
 use crate::encode::json_error_text;
 use crate::message::Arguments;
 use crate::ports::Denial;
 use crate::rule::{Rule, Template};
-use stentor_hub::{Policy, Room, RoomError, SessionId};
+use stentor_hub::{Emit, Policy, Room, RoomError, SessionId, Topic};
 
-/// The reason why a rule wasn't carried out.
-enum Failure {
-    /// No template had a value.
-    NoRoom,
-    Room(RoomError),
-    Denied(Denial),
+/// The actions of a rule for one event, up to the broadcast. They are carried out in the order of the fields.
+struct Actions {
+    join: Option<Subscribe>,
+    leave: Option<Topic>,
+    publish: Option<Publish>,
 }
 
-impl Failure {
-    fn answer(&self) -> String {
-        match self {
-            Self::NoRoom => failed(&Denial::new("bad_request", "the event has no value for the room")),
-            Self::Room(error) => failed(&Denial::new("bad_room", error.to_string())),
-            Self::Denied(denial) => failed(denial),
+impl Steps for Actions {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.publish.as_ref().map_or(0, Publish::bytes)
+    }
+
+    fn proceed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        mut decided: Option<Decided>,
+    ) -> Result<bool, Refused> {
+        if let Some(join) = &mut self.join {
+            join.proceed(ctx, session, decided.take())?;
+            self.join = None;
+        }
+        if let Some(room) = self.leave.take() {
+            // Pending messages of the room precede the acknowledgement.
+            ctx.send_pending_of(session, &room);
+            ctx.unsubscribe(session, &room);
+        }
+        match &mut self.publish {
+            Some(publish) => publish.proceed(ctx, session, decided),
+            None => Ok(true),
         }
     }
 }
@@ -45,13 +63,12 @@ impl Rule {
 
     /// Carries out the rule.
     pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
-        let namespace = ctx.namespace().unwrap_or("/").to_owned();
-        let result = self.try_follow(ctx, session, event, &namespace).map_err(|failure| failure.answer());
-        if ctx.awaits_decision() || result == Ok(false) {
-            return;
+        let actions = self.actions(ctx, session, event);
+        let result = actions.and_then(|actions| ctx.carry_out(session, actions, || self.answer(event)));
+        if result != Ok(false) {
+            let echo = self.echo.then_some((event.name, event.arguments));
+            finish(ctx, session, echo, event.ack.filter(|_| self.ack), result.map(|_| ()));
         }
-        let echo = self.echo.then_some((event.name, event.arguments));
-        finish(ctx, session, echo, event.ack.filter(|_| self.ack), result.map(|_| ()));
     }
 
     /// The continuation that sends the echo and the acknowledgement.
@@ -62,46 +79,39 @@ impl Rule {
         Box::new(move |ctx, session, result| {
             let echo =
                 echo.as_ref().map(|(name, json, attachments)| (&**name, Arguments { json, attachments }));
-            finish(ctx, session, echo, ack, result.map_err(|denial| failed(&denial)));
+            finish(ctx, session, echo, ack, result);
         })
     }
 
-    /// Carries out the rule. Returns `false` if the client isn't answered now.
-    fn try_follow(
-        &self,
-        ctx: &mut Context<'_>,
-        session: SessionId,
-        event: &Event<'_>,
-        namespace: &str,
-    ) -> Result<bool, Failure> {
+    /// The actions that an event causes.
+    ///
+    /// # Errors
+    /// The event has no value for one of the rooms, or a wrong one.
+    fn actions(&self, ctx: &Context<'_>, session: SessionId, event: &Event<'_>) -> Result<Actions, Denial> {
+        let namespace = ctx.namespace().unwrap_or("/");
+        let bad_room = |error: RoomError| Denial::new("bad_room", error.to_string());
         let room = |templates: &[Template]| {
+            if templates.is_empty() {
+                return Ok(None);
+            }
             let name = templates.iter().find_map(|template| template.fill(event.arguments));
-            let name = name.ok_or(Failure::NoRoom)?;
-            Room::new(namespace, &name).map_err(Failure::Room)
+            let name =
+                name.ok_or_else(|| Denial::new("bad_request", "the event has no value for the room"))?;
+            Room::new(namespace, &name).map(Some).map_err(bad_room)
         };
-        if !self.join.is_empty() {
-            let joined = ctx.subscribe(session, &room(&self.join)?.into(), Policy::Queue, None);
-            joined.map_err(|error| Failure::Denied(error.into_denial()))?;
-        }
-        if !self.leave.is_empty() {
-            let room = room(&self.leave)?.into();
-            // Pending messages of the room precede the acknowledgement.
-            ctx.send_pending_of(session, &room);
-            ctx.unsubscribe(session, &room);
-        }
-        let target = match (self.broadcast_all, self.broadcast.is_empty()) {
-            (true, _) => Some(Room::all_members(namespace).map_err(Failure::Room)?),
-            (false, false) => Some(room(&self.broadcast)?),
-            (false, true) => None,
+        let join = room(&self.join)?.map(|room| Subscribe::new(room.into(), Policy::Queue, None));
+        let leave = room(&self.leave)?.map(Topic::Room);
+        let target = if self.broadcast_all {
+            Some(Room::all_members(namespace).map_err(bad_room)?)
+        } else {
+            room(&self.broadcast)?
         };
-        if let Some(target) = target {
-            let how = if self.except_sender { ctx.except(session) } else { stentor_hub::Emit::default() };
+        let publish = target.map(|target| {
+            let how = if self.except_sender { ctx.except(session) } else { Emit::default() };
             let name = self.broadcast_as.as_deref().unwrap_or(event.name);
-            let data = event.arguments.to_data();
-            let published = ctx.publish_then(&target, Some(name.into()), data, how, || self.answer(event));
-            return published.map_err(|error| Failure::Denied(error.into_denial()));
-        }
-        Ok(true)
+            Publish::new(target, Some(name.into()), event.arguments.to_data(), how)
+        });
+        Ok(Actions { join, leave, publish })
     }
 }
 
@@ -111,13 +121,13 @@ fn finish(
     session: SessionId,
     echo: Option<(&str, Arguments<'_>)>,
     ack: Option<Ack>,
-    result: Result<(), String>,
+    result: Result<(), Denial>,
 ) {
     if let (Some((name, arguments)), Ok(())) = (echo, &result) {
         ctx.emit(session, name, arguments);
     }
     if let Some(ack) = ack {
-        let json = result.as_ref().map_or_else(String::as_str, |()| DONE);
-        ctx.ack(session, ack, Arguments { json, attachments: &[] });
+        let json = result.map_or_else(|denial| failed(&denial), |()| DONE.to_owned());
+        ctx.ack(session, ack, Arguments { json: &json, attachments: &[] });
     }
 }

@@ -3,6 +3,7 @@
 //! **Invariant.** The functions of [`Protocols`] see no connection. They act on one by an effect or a delivery.
 
 mod commands;
+pub(crate) mod decided;
 mod notices;
 mod presence;
 mod sessions;

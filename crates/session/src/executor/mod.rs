@@ -416,25 +416,6 @@ impl Executor {
         }
     }
 
-    /// Continues after a decision on a connection: answers to handled messages, and feeds of a first request.
-    pub fn resume_kept(&mut self, conn: ConnId) {
-        let answers = self.questions.take_answers(conn);
-        if !answers.is_empty() {
-            self.questions.forget(conn);
-        }
-        for (session, answer, result) in answers {
-            let Some(encoding) = self.encoding_of(session) else { continue };
-            let scope = HandlerScope { encoding, ..HandlerScope::default() };
-            self.notify_app(scope, |_, ctx| answer(ctx, session, result));
-        }
-        if let Some((session, feeds)) = self.questions.take_feeds(conn) {
-            self.asking(conn, |ex| {
-                ex.subscribe_feeds(session, feeds);
-                ex.questions.finish_handling();
-            });
-        }
-    }
-
     /// Passes deliveries of a session to `each`, in order, up to these limits. They are then in flight until
     /// [`Hub::handle_sent`].
     #[inline]
@@ -506,7 +487,13 @@ impl Executor {
     /// Handles a reply of the application behind the server. If the event's client has disconnected, others still receive their
     /// messages.
     pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
-        let Some(reply) = self.questions.reply(number, reply) else { return };
+        if let Some(reply) = self.questions.reply(number, reply) {
+            self.emit_reply(reply);
+        }
+    }
+
+    /// Sends the messages of a reply to an event whose client has disconnected.
+    pub(crate) fn emit_reply(&mut self, reply: EventReply) {
         for EventEmit { rooms, event, data, .. } in reply.emit {
             let Some(rooms) = rooms else { continue };
             self.published_bytes += data.len() + ENVELOPE_BYTES;

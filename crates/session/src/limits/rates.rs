@@ -100,14 +100,11 @@ impl SessionRates {
         all.into_iter().flatten().map(|buckets| buckets.full_at.len() * size_of::<u64>()).sum()
     }
 
-    /// Counts an input of a session. If it exceeds a limit, it isn't counted, and the limit's key is returned; otherwise the
-    /// state that [`SessionRates::undo`] needs.
-    pub fn count(
-        &mut self,
-        session: SessionId,
-        counted: Counted,
-        now: Instant,
-    ) -> Result<Undo, &'static str> {
+    /// Counts an input of a session.
+    ///
+    /// # Errors
+    /// The input exceeds the limit of this key, and isn't counted.
+    pub fn count(&mut self, session: SessionId, counted: Counted, now: Instant) -> Result<(), &'static str> {
         let now = u64::try_from(now.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
         let (first, second) = match counted {
             Counted::Message(bytes) => (
@@ -124,32 +121,13 @@ impl SessionRates {
             let after = buckets.after(session, now, amount).ok_or(key)?;
             *change = Some((buckets, after));
         }
-        let mut undo = Undo { before: [0; 2] };
-        for (before, change) in undo.before.iter_mut().zip(changed) {
-            if let Some((buckets, after)) = change
-                && let Some(full_at) = buckets.get(session)
-            {
-                *before = std::mem::replace(full_at, after);
+        for (buckets, after) in changed.into_iter().flatten() {
+            if let Some(full_at) = buckets.get(session) {
+                *full_at = after;
             }
         }
-        Ok(undo)
+        Ok(())
     }
-
-    /// Undoes the last count, because the message will be handled and counted again.
-    pub(crate) fn undo(&mut self, session: SessionId, undo: Undo) {
-        let [first, second] = undo.before;
-        for (buckets, before) in [(&mut self.messages, first), (&mut self.bytes, second)] {
-            if let Some(full_at) = buckets.as_mut().and_then(|buckets| buckets.get(session)) {
-                *full_at = before;
-            }
-        }
-    }
-}
-
-/// The buckets before a count.
-#[derive(Clone, Copy, Debug)]
-pub struct Undo {
-    before: [u64; 2],
 }
 
 #[cfg(test)]
@@ -173,21 +151,16 @@ mod tests {
         for _ in 0..2 {
             rates.count(one, Counted::Publication, now).unwrap();
         }
-        let reached = |result: Result<Undo, &'static str>| result.map(|_| ()).unwrap_err();
-        let key = reached(rates.count(one, Counted::Publication, now));
+        let key = rates.count(one, Counted::Publication, now).unwrap_err();
         assert_eq!(key, "session_limits.publications_per_second");
         for _ in 0..9 {
             rates.count(one, Counted::Message(50), now).unwrap();
         }
         // A message refused for its size doesn't count as a message.
-        let key = reached(rates.count(one, Counted::Message(551), now));
+        let key = rates.count(one, Counted::Message(551), now).unwrap_err();
         assert_eq!(key, "session_limits.bytes_per_second");
-        let undo = rates.count(one, Counted::Message(550), now).unwrap();
-        let key = reached(rates.count(one, Counted::Message(0), now));
-        assert_eq!(key, "session_limits.messages_per_second");
-        rates.undo(one, undo);
         rates.count(one, Counted::Message(550), now).unwrap();
-        let key = reached(rates.count(one, Counted::Message(0), now));
+        let key = rates.count(one, Counted::Message(0), now).unwrap_err();
         assert_eq!(key, "session_limits.messages_per_second");
         // Another session, and the next one with the same index.
         rates.count(other, Counted::Message(1_000), now).unwrap();

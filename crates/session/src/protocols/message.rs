@@ -44,8 +44,5 @@ pub(crate) fn deliver(
 /// The continuation after the application has handled a message of a session. `asked` is the number of earlier effects.
 #[inline]
 pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Flow {
-    if ex.questions.finish_handling() {
-        return Flow::Wait;
-    }
     Flow::if_continues(!ex.effects.closes_since(asked, session))
 }

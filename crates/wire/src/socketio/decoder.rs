@@ -90,11 +90,6 @@ impl Decoder {
         Ok(None)
     }
 
-    /// Takes back a packet that the caller can't handle now. Its last attachment must be passed in again.
-    pub fn put_back(&mut self, packet: Assembled<'_>) {
-        self.pending = Some(packet.pending);
-    }
-
     /// Returns `true` while an attachment is missing. The caller limits that time.
     pub fn is_mid_packet(&self) -> bool {
         self.pending.is_some()

@@ -1,11 +1,16 @@
 //! Questions about the identities of clients, and late answers.
 
-use super::{Asked, Deferred, Identities, Questions, Refused};
+use super::{Asked, Decided, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
-use crate::ports::{Authentication, Credentials, Denial, Identity, SignatureWork};
+use crate::ports::{Authentication, Authenticator, Credentials, Denial, Identity, SignatureWork};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
+
+/// The question about a client's token.
+fn digest_of(identities: &Identities, credentials: &Credentials<'_>) -> Asked {
+    Asked::Identity(identities.digest(credentials.token.unwrap_or_default(), credentials.client.namespace))
+}
 
 impl Questions {
     /// The state of a question that a connection has asked before. If the rules have changed since, the question must be asked
@@ -36,28 +41,66 @@ impl Questions {
         budget: &mut Budget,
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
-        let Credentials { token, client } = credentials;
-        let asked = |identities: &Identities| {
-            Asked::Identity(identities.digest(token.unwrap_or_default(), client.namespace))
-        };
         // Most tokens are verified at once, so their digests aren't needed.
         let mut is_its_turn = self.unverified.is_empty();
         if !self.waiting.is_empty() {
-            let asked = asked(&self.identities);
+            let asked = digest_of(&self.identities, credentials);
             if self.take_turn(&asked) {
                 is_its_turn = true;
             } else if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
-                // The identity may have been revoked in the meantime, when it had no session to end.
-                let answer = answer.and_then(|identity| match identity {
-                    Some(identity) if self.identities.is_revoked(&identity) => {
-                        Err(Refused::Denied(Denial::TOKEN_REVOKED))
-                    }
-                    identity => Ok(identity),
-                });
-                self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
-                return answer;
+                return self.check_late(answer);
             }
         }
+        self.verify(now, &authenticator, credentials, is_its_turn, budget)
+    }
+
+    /// The identity of a client after the late decision about its token. If the token was postponed and its turn has come, it is
+    /// verified from the start.
+    pub(in crate::app) fn identify_late(
+        &mut self,
+        now: Instant,
+        credentials: &Credentials<'_>,
+        decided: Decided,
+        budget: &mut Budget,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        let Decided { answer, identity, is_current, .. } = decided;
+        match (answer, identity, self.identities.authenticator().cloned()) {
+            (Ok(()), None, Some(authenticator)) => {
+                self.verify(now, &authenticator, credentials, true, budget)
+            }
+            (answer, identity, _) if is_current => {
+                self.check_late(answer.map(|()| identity).map_err(Refused::Denied))
+            }
+            _ => self.identify(now, credentials, budget),
+        }
+    }
+
+    /// Checks an identity whose verification took time. It may have been revoked in the meantime, when it had no session to end.
+    fn check_late(
+        &mut self,
+        answer: Result<Option<Arc<Identity>>, Refused>,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        let answer = answer.and_then(|identity| match identity {
+            Some(identity) if self.identities.is_revoked(&identity) => {
+                Err(Refused::Denied(Denial::TOKEN_REVOKED))
+            }
+            identity => Ok(identity),
+        });
+        self.identities.refused += u64::from(matches!(answer, Err(Refused::Denied(_))));
+        answer
+    }
+
+    /// Verifies a client's token now, or later if it isn't its turn.
+    fn verify(
+        &mut self,
+        now: Instant,
+        authenticator: &Arc<dyn Authenticator>,
+        credentials: &Credentials<'_>,
+        is_its_turn: bool,
+        budget: &mut Budget,
+    ) -> Result<Option<Arc<Identity>>, Refused> {
+        let Credentials { token, client } = credentials;
+        let asked = |identities: &Identities| digest_of(identities, credentials);
         let number = self.tickets.draw();
         let asking = self.tickets.asking(number);
         let answer = if is_its_turn {

@@ -5,9 +5,7 @@
 
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
-use crate::app::effect::{Effect, ToSession};
 use crate::encode::Encodings;
-use crate::ports::Access;
 use std::collections::HashMap;
 use std::time::Instant;
 use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic};
@@ -53,11 +51,8 @@ impl Questions {
             };
         }
         let Some(conn) = self.asker.filter(|_| self.has_room()) else {
-            let is_prepared = hub.handle_prepare(room);
-            if !is_prepared {
-                self.preparations.released.push(room.clone());
-                self.unanswered += u64::from(self.asker.is_some());
-            }
+            let is_prepared = self.prepare_now(hub, room);
+            self.unanswered += u64::from(!is_prepared && self.asker.is_some());
             return Ok(is_prepared);
         };
         if hub.handle_prepare(room) {
@@ -69,11 +64,13 @@ impl Questions {
         Err(Refused::Pending)
     }
 
-    /// The rooms that a session joins according to the reply to the current event, if the reply has arrived.
-    fn rooms_of_reply(&self) -> Vec<Room> {
-        let waiting = self.asker.and_then(|conn| self.waiting.get(&conn));
-        let questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
-        questions.filter_map(|known| known.reply.as_ref()).flat_map(|reply| reply.join.clone()).collect()
+    /// Prepares a room without waiting. Returns whether a client that joins it will receive all messages from now on.
+    fn prepare_now(&mut self, hub: &mut Hub<Encodings>, room: &Room) -> bool {
+        let is_prepared = hub.handle_prepare(room);
+        if !is_prepared {
+            self.preparations.released.push(room.clone());
+        }
+        is_prepared
     }
 
     /// Notes that sessions can join a room now.
@@ -90,66 +87,20 @@ impl Questions {
 }
 
 impl Context<'_> {
-    /// The position from which a client receives the messages of a topic. In a room, a client without a position waits until the
-    /// node knows one. If the engine doesn't answer in time, the client receives a notice that messages may be missing.
-    pub(in crate::app) fn position_for(
-        &mut self,
-        session: SessionId,
-        topic: &Topic,
-        since: Option<Position>,
-    ) -> Result<Option<Position>, Refused> {
-        let since = self.allowed_position(session, topic, since)?;
-        match topic {
-            Topic::Room(room) if since.is_none() && !self.hub.has_joined(session, room) => {
-                let is_prepared = self.prepare(room)?;
-                Ok((!is_prepared).then_some(Position::UNKNOWN))
-            }
-            _ => Ok(since),
-        }
-    }
-
-    /// The position from which a client may receive earlier messages. A client that may not read the history of a room receives
-    /// messages from now on, after a notice that messages may be missing.
-    fn allowed_position(
-        &mut self,
-        session: SessionId,
-        topic: &Topic,
-        since: Option<Position>,
-    ) -> Result<Option<Position>, Refused> {
-        if since.is_none() || !self.has_identities() || !matches!(topic, Topic::Room(_)) {
-            return Ok(since);
-        }
-        match self.authorize(session, Access::History(topic)) {
-            Ok(()) => Ok(since),
-            Err(Refused::Denied(_)) => {
-                self.effects.push(Effect::Session(session, ToSession::NoHistory(topic.clone())));
-                Ok(None)
-            }
-            Err(Refused::Pending) => Err(Refused::Pending),
-        }
-    }
-
     /// As [`Questions::prepare`], but a message that can't wait isn't delayed.
-    fn prepare(&mut self, room: &Room) -> Result<bool, Refused> {
+    pub(in crate::app) fn prepare(&mut self, room: &Room) -> Result<bool, Refused> {
         if self.scope.waits { self.questions.prepare(self.core.now, self.hub, room) } else { Ok(true) }
     }
 
-    /// Prepares all rooms that a session joins according to the reply to the current event at the same time.
-    ///
-    /// # Errors
-    /// The client must wait.
-    pub(in crate::app) fn prepare_reply(&mut self) -> Result<(), Refused> {
-        let rooms = self.questions.rooms_of_reply();
-        rooms.iter().map(|room| self.prepare(room).map(|_| ())).fold(Ok(()), Result::and)
-    }
-
-    /// Makes a session a member of a room that [`Self::prepare_reply`] has prepared.
+    /// Makes a session a member of a room that [`Self::prepare`] has prepared, unless the engine didn't answer in time. The client
+    /// then receives a notice that messages may be missing.
     pub(in crate::app) fn join_prepared(
         &mut self,
         session: SessionId,
         room: &Room,
     ) -> Result<(), SubscribeError> {
-        let since = if self.prepare(room) == Ok(false) { Some(Position::UNKNOWN) } else { None };
+        let is_prepared = self.questions.prepare_now(self.hub, room);
+        let since = (!is_prepared).then_some(Position::UNKNOWN);
         self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, since)
     }
 }

@@ -365,6 +365,10 @@ fn packets(
     let packets_max = cx.ex.options().engine.packets_max;
     let send_buffer_bytes_max = cx.ex.options().limits.send_buffer_bytes_max;
     let body = body.get(*done..).unwrap_or_default();
+    if begun.is_some() && body.is_empty() {
+        // The last packet waited for a decision.
+        return cx.answer(200, "text/html", &cors_of(cx), b"ok");
+    }
     let decoder = payload_format(cx, query).map(|format| PayloadDecoder::new(format, body, packets_max));
     let Some(Ok(mut decoder)) = decoder else { return bad_payload(cx, client) };
     let mut queue = client.take_queue();
@@ -376,8 +380,10 @@ fn packets(
         let ex = &mut *cx.ex;
         ex.budget.count(read - *done);
         *done = read;
-        let is_much = ex.budget.is_used() || ex.published_much() || ex.questions.awaits_decision();
-        if is_much && packets > 0 && decoder.bytes_left() > 0 {
+        let waits = ex.questions.awaits_decision();
+        let is_much = (ex.budget.is_used() || ex.published_much()) && decoder.bytes_left() > 0;
+        // The request is answered after its last packet.
+        if packets > 0 && (is_much || waits) {
             outcome = Some(Outcome::Rest);
             break;
         }

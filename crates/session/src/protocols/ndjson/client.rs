@@ -75,7 +75,8 @@ impl Client {
         let is_whole = loop {
             let rest = body.get(self.handled_bytes..).unwrap_or_default();
             if rest.is_empty() {
-                break true;
+                // The request is answered after its last line.
+                break !ex.questions.awaits_decision();
             }
             let is_much = ex.budget.is_used()
                 || queue.len() > send_buffer_bytes_max
@@ -100,9 +101,6 @@ impl Client {
         if is_whole {
             self.handled += 1;
             self.handled_bytes = 0;
-        }
-        if ex.questions.awaits_decision() {
-            ex.questions.hold_client(self.state.id);
         }
         self.state.queue = queue;
         self.weigh(ex);

@@ -160,11 +160,14 @@ impl SocketIo {
             Some((decoder, until)) => (decoder, Some(until)),
             None => (Decoder::new(carrier.version.into(), Role::Server), None),
         };
-        let mut assembled = None;
+        let assembled;
         let decoded = match data {
             Data::Text(text) => decoder.text(text, &limits),
             Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
-                Ok(Some(whole)) => Ok(Some(assembled.insert(whole).packet())),
+                Ok(Some(whole)) => {
+                    assembled = whole;
+                    Ok(Some(assembled.packet()))
+                }
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             },
@@ -175,12 +178,6 @@ impl SocketIo {
             Ok(None) => Flow::Continue,
             Err(_) => fault(ex, carrier.client),
         };
-        if next == Flow::Wait
-            && let Some(whole) = assembled
-        {
-            // The packet is handled again with its last attachment.
-            decoder.put_back(whole);
-        }
         if decoder.is_mid_packet() {
             // As for a fragmented WebSocket message, the time limit starts with the first part.
             let until = until.unwrap_or_else(|| ex.millis().after(ex.options().limits.message_timeout));

@@ -64,9 +64,7 @@ impl Client {
         let mut queue = self.take_queue();
         let scope = scope_of(session, self.encoding(Wrapping::Xhr), self.service, Some(request));
         let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
-        if ex.questions.awaits_decision() {
-            ex.questions.hold_client(self.state.id);
-        }
+        let waits = ex.questions.awaits_decision();
         self.state.queue = queue;
         self.weigh(ex);
         // No receiver has fetched this much.
@@ -77,7 +75,11 @@ impl Client {
             return None;
         }
         ex.flush_client(self.state.id);
-        rest.unwrap_or_default().map(|(rest, messages)| (rest.map_or(payload_bytes, str::len), messages))
+        match rest.unwrap_or_default() {
+            Some((rest, messages)) => Some((rest.map_or(payload_bytes, str::len), messages)),
+            // The request is answered after its last message.
+            None => waits.then_some((0, 0)),
+        }
     }
 }
 

@@ -1,16 +1,19 @@
-//! Messages that are published later: the handler has run once when the client is answered.
+//! Messages that wait for a decision: the handler has run once when the client is answered.
 
 use super::rig::{Rig, text};
 use super::socket;
-use crate::app::{Application, Context, Effect, Envelope, Message, RoomsApp, Sent, ToSession};
-use crate::ports::{Broadcast, Broker, Busy, Denial, PermissionReply};
+use crate::app::{Application, Context, Effect, Envelope, Message, RoomsApp, ToSession};
+use crate::core::decided;
+use crate::ports::{
+    Access, Authorizer, Broadcast, Broker, Busy, Decision, Denial, PermissionReply, Question, Ticket,
+};
 use crate::rule::Rooms;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_hub::{HistoryLimits, Key, Room, SessionId, Topic};
 
-/// An engine that orders rooms with history.
+/// An engine that orders rooms with history, and an authorizer that answers later about all actions in other rooms.
 #[derive(Debug, Default)]
 struct Engine(Mutex<Vec<PermissionReply>>);
 
@@ -42,6 +45,22 @@ impl Broker for Engine {
     fn set_interest(&self, _: &Topic, _: bool) {}
 }
 
+impl Authorizer for Engine {
+    fn authorize(&self, question: &Question<'_>) -> Decision {
+        let is_allowed = match question.access {
+            Access::Publish(room) => room.name() == "kept",
+            access => matches!(access, Access::Connect { .. }),
+        };
+        if is_allowed {
+            return Decision::Allow;
+        }
+        self.0.lock().unwrap().push(question.later());
+        Decision::Pending
+    }
+
+    fn cancel(&self, _: Ticket) {}
+}
+
 /// Counts the messages that it handles.
 struct Counting(RoomsApp, Arc<AtomicUsize>);
 
@@ -57,34 +76,49 @@ impl Application for Counting {
 }
 
 #[test]
-fn a_handler_whose_message_is_published_later_runs_once() {
+fn a_handler_whose_message_waits_runs_once() {
     let limits = HistoryLimits { publications_max: 9, bytes_max: 1_000, age_max: Duration::from_secs(300) };
     let rooms = Rooms { publish: true, history: vec![("kept".into(), limits)], ..Rooms::default() };
     let (engine, handled) = (Arc::new(Engine::default()), Arc::new(AtomicUsize::new(0)));
     let app = Box::new(Counting(RoomsApp::new(rooms.clone()), handled.clone()));
-    let broker = engine.clone();
+    let (broker, authorizer) = (engine.clone(), engine.clone());
     let mut rig = Rig::new(app, |options| {
         options.rooms = rooms;
         options.broker = Some(broker);
+        options.authorizer = Some(authorizer);
     });
     let (mut conn, _) = socket(&mut rig, "/ws");
     let refused = Denial { retry: true, ..Denial::new("unavailable", "the engine is away") };
-    let error = r#"{"type":"error","id":2,"code":"unavailable","message":"the engine is away","retry":true}"#;
-    let mut answer = |id: usize, outcome: Result<(), Denial>, expect: &str| {
-        let publish = format!(r#"{{"type":"publish","room":"kept","data":1,"id":{id}}}"#);
-        assert_eq!(rig.receive(&mut conn, text(&publish)), "", "the outcome isn't known yet");
-        let publisher = engine.0.lock().unwrap().pop().unwrap();
-        rig.ex.questions.decide(publisher.ticket().number, outcome);
+    let error = r#","code":"unavailable","message":"the engine is away","retry":true}"#;
+    let mut id = 0;
+    let mut answer = |message: &str, outcome: Result<(), Denial>| {
+        id += 1;
+        let expect = match outcome {
+            Ok(()) => format!(r#"{{"type":"ok","id":{id}}}"#),
+            Err(_) => format!(r#"{{"type":"error","id":{id}{error}"#),
+        };
+        let message = format!(r#"{{"type":{message},"id":{id}}}"#);
+        assert_eq!(rig.receive(&mut conn, text(&message)), "", "the outcome isn't known yet");
+        let reply = engine.0.lock().unwrap().pop().unwrap();
+        rig.ex.questions.decide(reply.ticket().number, outcome);
         assert_eq!(rig.ex.questions.poll_decided(), Some(conn.id));
-        rig.ex.resume_kept(conn.id);
-        let effects = rig.ex.effects.take_others();
-        let [Effect::Session(_, ToSession::Send(Sent::Text(sent)))] = &effects[..] else {
+        assert!(decided::resume(&mut rig.ex, &rig.clients, conn.id));
+        let Some(Effect::Session(_, ToSession::Write(sent))) = rig.ex.effects.pop() else {
             panic!("no answer")
         };
-        assert_eq!(sent, expect);
+        assert!(sent.ends_with(expect.as_bytes()), "{:?}", String::from_utf8_lossy(&sent));
         assert_eq!(handled.load(Ordering::Relaxed), id);
         assert!(!rig.ex.questions.is_waiting(conn.id));
     };
-    answer(1, Ok(()), r#"{"type":"ok","id":1}"#);
-    answer(2, Err(refused), error);
+    for message in [
+        r#""publish","room":"kept","data":1"#,
+        r#""publish","room":"asked","data":1"#,
+        r#""subscribe","room":"asked""#,
+        r#""presence","room":"asked""#,
+    ] {
+        if !message.contains("presence") {
+            answer(message, Ok(()));
+        }
+        answer(message, Err(refused.clone()));
+    }
 }

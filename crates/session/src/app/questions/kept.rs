@@ -1,0 +1,191 @@
+//! Messages that continue after a decision. The message has been handled up to its question, and what is left to do is kept with
+//! the question. So a handler runs once.
+//!
+//! A request of a client that may need several decisions is a type that implements [`Steps`]: its fields are the state that is
+//! kept, and each decision continues at the step that needed it.
+
+use super::{Asked, OUTCOME_UNKNOWN, Questions, Refused};
+use crate::app::Context;
+use crate::identity::Owner;
+use crate::ports::{Access, Denial, EventReply, Identity, Ticket};
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_frame::ConnId;
+use stentor_hub::SessionId;
+
+/// Answers a client when the outcome of its request is known.
+pub(crate) type Answer = Box<dyn FnOnce(&mut Context<'_>, SessionId, Result<(), Denial>)>;
+
+/// Continues with a message after a decision.
+type Resume = Box<dyn FnOnce(&mut Context<'_>, Decided)>;
+
+/// The rest of a message, which continues after a decision.
+pub(crate) struct Kept {
+    pub(crate) session: SessionId,
+    pub(crate) resume: Resume,
+    /// Approximate size of the state.
+    pub(super) bytes: usize,
+}
+
+/// The decision on a question.
+pub(crate) struct Decided {
+    pub(crate) answer: Result<(), Denial>,
+    /// The identity of the client, if the question was about its token.
+    pub(super) identity: Option<Arc<Identity>>,
+    /// The reply to an event, if the application handled it.
+    pub(crate) reply: Option<Box<EventReply>>,
+    /// `false` if the rules have changed since the question.
+    pub(super) is_current: bool,
+}
+
+/// A request of a client that is carried out in steps, which may need decisions.
+pub(crate) trait Steps: Sized + 'static {
+    /// Approximate size of the state.
+    fn bytes(&self) -> usize;
+
+    /// Carries out the steps up to the next decision that isn't known at once. `decided` is the decision that the request waited
+    /// for; the first step uses it. Returns `false` if the client is answered in another way.
+    ///
+    /// # Errors
+    /// The request is refused, or waits for a decision.
+    fn proceed(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        decided: Option<Decided>,
+    ) -> Result<bool, Refused>;
+}
+
+impl Context<'_> {
+    /// Carries out a client's request. Returns `false` if the client isn't answered now: a decision is pending, and `answer`
+    /// gives the answer to make then.
+    ///
+    /// # Errors
+    /// The request is refused.
+    pub(in crate::app) fn carry_out<R: Steps>(
+        &mut self,
+        session: SessionId,
+        request: R,
+        answer: impl FnOnce() -> Answer,
+    ) -> Result<bool, Denial> {
+        self.proceed(session, request, None, answer)
+    }
+
+    fn proceed<R: Steps>(
+        &mut self,
+        session: SessionId,
+        mut request: R,
+        decided: Option<Decided>,
+        answer: impl FnOnce() -> Answer,
+    ) -> Result<bool, Denial> {
+        match request.proceed(self, session, decided) {
+            Ok(is_answered) => Ok(is_answered),
+            Err(Refused::Denied(denial)) => Err(denial),
+            Err(Refused::Pending) => {
+                self.wait(session, request.bytes(), answer(), move |ctx, decided, answer| {
+                    ctx.proceed(session, request, Some(decided), answer)
+                });
+                Ok(false)
+            }
+        }
+    }
+
+    /// Keeps the rest of the current message until its last question is answered. Other connections of its client wait as well.
+    /// `resume` returns `false` if the client isn't answered by `answer` then.
+    pub(in crate::app) fn wait(
+        &mut self,
+        session: SessionId,
+        bytes: usize,
+        answer: Answer,
+        resume: impl FnOnce(&mut Context<'_>, Decided, &mut dyn FnMut() -> Answer) -> Result<bool, Denial>
+        + 'static,
+    ) {
+        let resume = move |ctx: &mut Context<'_>, decided: Decided| {
+            let mut kept = Some(answer);
+            let mut take = || kept.take().unwrap_or_else(|| Box::new(|_, _, _| {}));
+            let result = resume(ctx, decided, &mut take);
+            if let (Some(answer), Ok(true) | Err(_)) = (kept, &result) {
+                answer(ctx, session, result.map(|_| ()));
+            }
+        };
+        self.questions.keep(Kept { session, resume: Box::new(resume), bytes });
+        let owner = self.hub.tag(session).and_then(|tag| self.recovery.owner(tag));
+        owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(client));
+    }
+
+    /// Decides whether a session's client may perform an action. `decided` is the decision, if it has arrived.
+    pub(in crate::app) fn authorize(
+        &mut self,
+        session: SessionId,
+        access: Access<'_>,
+        decided: Option<Decided>,
+    ) -> Result<(), Refused> {
+        if let Some(decided) = decided.filter(|decided| decided.is_current) {
+            return self.questions.accept(session, access, decided.answer).map_err(Refused::Denied);
+        }
+        let (core, hub, recovery) = (self.core, &*self.hub, self.recovery);
+        let client = || crate::app::asking(hub, recovery, core, session);
+        self.questions.authorize(core.now, session, client, access, self.scope.waits)
+    }
+}
+
+impl Questions {
+    /// Keeps the rest of the current message with its last question.
+    fn keep(&mut self, kept: Kept) {
+        let waiting = self.asker.and_then(|conn| self.waiting.get_mut(&conn));
+        if let Some(question) = waiting.and_then(|waiting| waiting.questions.last_mut()) {
+            self.charge.add(kept.bytes);
+            question.kept = Some(kept);
+        }
+    }
+
+    /// Takes the messages of a connection whose questions have been answered, with the decisions.
+    pub(crate) fn take_kept(&mut self, conn: ConnId) -> Vec<(Kept, Decided)> {
+        let generation = self.identities.generation();
+        let questions = self.waiting.get_mut(&conn).map(|waiting| &mut waiting.questions);
+        let mut all = Vec::new();
+        for question in questions.into_iter().flatten() {
+            let Some(kept) = question.kept.take() else { continue };
+            let reply = question.reply.take();
+            self.charge.subtract(kept.bytes + reply.as_ref().map_or(0, |reply| reply.bytes()));
+            let decided = Decided {
+                answer: question.answer.clone().unwrap_or(Err(OUTCOME_UNKNOWN)),
+                identity: question.identity.take(),
+                reply,
+                is_current: question.generation == generation,
+            };
+            all.push((kept, decided));
+        }
+        all
+    }
+
+    /// Handles a late decision about an action of a session's client.
+    fn accept(
+        &mut self,
+        session: SessionId,
+        access: Access<'_>,
+        decided: Result<(), Denial>,
+    ) -> Result<(), Denial> {
+        decided?;
+        if self.identities.get(session).is_some_and(|identity| identity.authorizer.is_cacheable(access)) {
+            self.identities.allow(session, access);
+        }
+        Ok(())
+    }
+
+    /// Expects the engine's answer about a message of a session. Returns the ticket of the question, if the current connection
+    /// can wait for it. The caller keeps the rest of the message.
+    ///
+    /// # Errors
+    /// Too many questions are open.
+    pub(crate) fn expect(&mut self, now: Instant) -> Result<Option<Ticket>, Denial> {
+        let Some(conn) = self.asker else { return Ok(None) };
+        if !self.make_room(None) {
+            self.unanswered += 1;
+            return Err(OUTCOME_UNKNOWN);
+        }
+        let number = self.tickets.draw();
+        self.defer(now, conn, Asked::Submit, number, None);
+        Ok(Some(self.tickets.of(number)))
+    }
+}

@@ -1,0 +1,52 @@
+//! Continues after late decisions.
+
+use super::Protocols;
+use crate::app::{Effect, HandlerScope, ToSession};
+use crate::executor::Executor;
+use crate::identity::Owner;
+use crate::message::Envelope;
+use crate::protocols::clients::Clients;
+use stentor_frame::ConnId;
+
+impl Protocols {
+    /// Continues after the decisions on a connection. Returns `false` if the connection waits for a further decision.
+    pub fn resume_decided(&mut self, conn: ConnId) -> bool {
+        resume(&mut self.ex, &self.clients, conn)
+    }
+}
+
+/// Continues after the decisions on a connection: messages that have been handled up to their questions, and the feeds of a first
+/// request. Returns `false` if the connection waits for a further decision.
+pub(crate) fn resume(ex: &mut Executor, clients: &Clients, conn: ConnId) -> bool {
+    let all = ex.questions.take_kept(conn);
+    if !all.is_empty() {
+        ex.questions.forget(conn);
+    }
+    for (kept, decided) in all {
+        let session = kept.session;
+        let Some(encoding) = ex.encoding_of(session) else {
+            decided.reply.into_iter().for_each(|reply| ex.emit_reply(*reply));
+            continue;
+        };
+        let client = match ex.owner_of(session) {
+            Some(Owner::Client(id)) => clients.get(id),
+            Some(Owner::Connection(..) | Owner::Socket(_)) | None => None,
+        };
+        let namespace = client.filter(|_| encoding.envelope() == Envelope::SocketIo);
+        let namespace = namespace.and_then(|client| client.namespace_of(session));
+        let session = Some(session);
+        let scope = HandlerScope { session, encoding, namespace, waits: true, ..HandlerScope::default() };
+        let mut out = Vec::new();
+        ex.asking(conn, |ex| ex.call_app(scope, &mut out, |_, ctx| (kept.resume)(ctx, decided)));
+        if !out.is_empty() {
+            ex.push(Effect::Session(kept.session, ToSession::Write(out)));
+        }
+    }
+    if let Some((session, feeds)) = ex.questions.take_feeds(conn) {
+        ex.asking(conn, |ex| {
+            ex.subscribe_feeds(session, feeds);
+            ex.questions.finish_handling();
+        });
+    }
+    !ex.questions.is_waiting(conn)
+}
