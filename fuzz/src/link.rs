@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stentor_link::{Entry, Received, ServerEntry, WorkerEntry, Writer};
 
-/// What is read can be written, and what is written reads the same.
+/// Entries that are read can be written, and then read the same.
 pub fn frame(data: &[u8]) {
     check::<WorkerEntry>(data);
     check::<ServerEntry>(data);

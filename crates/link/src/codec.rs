@@ -24,6 +24,11 @@ pub trait Entry: Sized {
     /// The name of the type.
     fn name(&self) -> &'static str;
 
+    /// `true` if the entry is in numbered frames. HELLO, WELCOME and ERROR are in frames without a number.
+    fn is_numbered(&self) -> bool {
+        !matches!(self.name(), "HELLO" | "WELCOME" | "ERROR")
+    }
+
     /// Length when written, in bytes.
     fn encoded_len(&self) -> usize {
         let mut length = Length(0);

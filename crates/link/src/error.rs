@@ -42,3 +42,94 @@ pub enum Fault {
     #[error("has the unknown value {0}")]
     Unknown(u8),
 }
+
+/// Reason why a link ends. The peer is at fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// A frame is malformed.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// A frame is missing, or came twice.
+    #[error("the frame has the number {found}; expected {expected}")]
+    Number {
+        /// The number after that of the last frame.
+        expected: u32,
+        /// The frame's number.
+        found: u32,
+    },
+    /// The acknowledgement of a frame that the peer can't have received, or of one before the last acknowledged one.
+    #[error("the frame {found} is acknowledged; the last one is {last}")]
+    Ack {
+        /// The acknowledged number.
+        found: u32,
+        /// Number of the last frame that was transmitted.
+        last: u32,
+    },
+    /// HELLO, WELCOME or ERROR in a numbered frame, or another entry in a frame without a number.
+    #[error(
+        "{0} is in the wrong kind of frame: only HELLO, WELCOME and ERROR are in frames without a number"
+    )]
+    Misplaced(&'static str),
+    /// An entry that isn't allowed at this time.
+    #[error("{0} isn't allowed now")]
+    Unexpected(&'static str),
+    /// A namespace was used before it was declared, or was declared with an index other than the next one.
+    #[error("the namespace {0} isn't declared, or isn't the next one")]
+    Namespace(u16),
+    /// The text of an entry lacks a field, or has a wrong one.
+    #[error("{0} has a missing or wrong field")]
+    Field(&'static str),
+    /// The worker has declared too many namespaces.
+    #[error("the names of the namespaces have too many bytes")]
+    TooManyNamespaces,
+    /// The worker acknowledges too little.
+    #[error("too many bytes aren't acknowledged")]
+    Unacknowledged,
+}
+
+impl LinkError {
+    /// The `code` of ERROR.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::TooManyNamespaces | Self::Unacknowledged => Code::Limit,
+            _ => Code::Protocol,
+        }
+    }
+}
+
+/// The `code` of ERROR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Code {
+    /// No common version.
+    Version,
+    /// The token is missing or wrong.
+    Token,
+    /// There is no such application.
+    AppUnknown,
+    /// The options differ from those of the running workers.
+    OptionsConflict,
+    /// The application has as many workers as it may have.
+    TooManyWorkers,
+    /// The worker didn't answer for too long. Its sessions belong to other workers.
+    Replaced,
+    /// The worker has broken a rule of the protocol.
+    Protocol,
+    /// The worker has exceeded a limit.
+    Limit,
+}
+
+impl Code {
+    /// The code as ERROR has it, which is also a label of metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Version => "version",
+            Self::Token => "token",
+            Self::AppUnknown => "app_unknown",
+            Self::OptionsConflict => "options_conflict",
+            Self::TooManyWorkers => "too_many_workers",
+            Self::Replaced => "replaced",
+            Self::Protocol => "protocol",
+            Self::Limit => "limit",
+        }
+    }
+}

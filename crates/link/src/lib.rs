@@ -21,6 +21,11 @@
 //!
 //! [`Received`] reads a frame, [`Writer`] writes one. [`WorkerEntry`] and [`ServerEntry`] list the entries of both directions.
 //!
+//! # Links
+//!
+//! [`Hello::read`] reads the first frame of a connection. A [`Link`] is Stentor's side from then on: it survives a broken
+//! connection. [`Exchange`] is the part that both sides have in common: numbers, acknowledgements, and frames that are sent again.
+//!
 //! Decisions:
 //! * A reader refuses unknown types, unknown flags, texts that aren't UTF-8, and JSON that isn't valid: a worker's bug ends its
 //!   link, but it never reaches a client or another worker.
@@ -37,13 +42,23 @@
 mod codec;
 mod entry;
 mod error;
+mod exchange;
 mod frame;
+mod hello;
 mod limits;
+mod link;
+mod namespaces;
+mod number;
 mod value;
 
 pub use codec::Entry;
 pub use entry::{Broadcast, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
-pub use error::{Fault, FrameError};
+pub use error::{Code, Fault, FrameError, LinkError};
+pub use exchange::Exchange;
 pub use frame::{Frame, HEADER_BYTES, Received, SHARED_BYTES_MIN, Writer};
-pub use limits::FRAME_BYTES_MAX;
+pub use hello::{Hello, OnCrash, Parser, Refusal};
+pub use limits::{
+    ACK_BYTES, ACK_DELAY, FRAME_BYTES, FRAME_BYTES_MAX, IDENTITY_BYTES_MAX, NAMESPACE_BYTES_MAX, VERSION,
+};
+pub use link::{Aftermath, End, Event, Link, LinkOptions, Transmit};
 pub use value::{Change, Handle, Json, Message, Messages, Name, Names, Namespace};

@@ -1,4 +1,25 @@
-//! Bounds of the protocol.
+//! Bounds and times of the protocol.
 
-/// Maximum length of a received frame in bytes: 16 MiB. A frame of more than 64 KiB has one large entry.
+use std::time::Duration;
+
+/// Maximum length of a received frame in bytes: 16 MiB. A frame of more than [`FRAME_BYTES`] has one large entry.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// Maximum length of a written frame in bytes, unless it has one entry that is larger. 3,000 events in one frame would keep a
+/// Node process busy for about 12 ms.
+pub const FRAME_BYTES: usize = 64 << 10;
+
+/// A side acknowledges at once when it has handled this many bytes since its last acknowledgement.
+pub const ACK_BYTES: usize = 32 << 10;
+
+/// Maximum time between the arrival of a handled frame and its acknowledgement.
+pub const ACK_DELAY: Duration = Duration::from_millis(20);
+
+/// Version of the protocol.
+pub const VERSION: u32 = 1;
+
+/// Maximum length of a worker's name, and of the id of its process, in bytes.
+pub const IDENTITY_BYTES_MAX: usize = 255;
+
+/// Maximum length of the names of all namespaces that a worker declares, in bytes.
+pub const NAMESPACE_BYTES_MAX: usize = 4 << 20;

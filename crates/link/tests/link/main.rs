@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
 mod hostile;
+mod links;
 mod random;
+mod simulation;
 mod vectors;
 
 use bytes::Bytes;
-use stentor_link::{Json, Message, Name, Names};
+use stentor_link::{Json, Message, Name, Names, WorkerEntry, Writer};
 
 fn json(text: &str) -> Json {
     Json::new(text).unwrap()
@@ -27,4 +29,25 @@ fn text(content: &'static str) -> Message {
 
 fn binary(content: &'static [u8]) -> Message {
     Message::Binary(Bytes::from_static(content))
+}
+
+/// A text of at least `len` bytes that begins with a number.
+fn text_of(number: u64, len: usize) -> Bytes {
+    format!("{number} {}", ".".repeat(len)).into()
+}
+
+/// The number in a message of [`text_of`].
+fn number_in(message: &Message) -> u64 {
+    let text = str::from_utf8(message.data()).unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// A frame with the HELLO of a process that has received frames up to `received`.
+fn hello_frame(instance: &str, received: u32, on_crash: &str) -> Bytes {
+    let hello = format!(
+        r#"{{"v":[1],"name":"worker","instance":"{instance}","received":{received},"parser":"json","options":{{"path":"/a"}},"on_crash":"{on_crash}"}}"#
+    );
+    let mut writer = Writer::default();
+    writer.entry(&WorkerEntry::Hello { hello: json(&hello) });
+    writer.finish(0, 0).to_bytes()
 }

@@ -4,7 +4,7 @@ use crate::vectors::read;
 use bytes::Bytes;
 use stentor_link::{Entry, FrameError, Received, ServerEntry, WorkerEntry, Writer};
 
-/// What can be read can be written, and then reads the same.
+/// Entries that can be read can be written, and then read the same.
 fn check<E: Entry + std::fmt::Debug + PartialEq>(frame: &[u8]) -> usize {
     let Ok(received) = Received::<E>::new(Bytes::copy_from_slice(frame)) else { return 0 };
     let (number, ack) = (received.number, received.ack);

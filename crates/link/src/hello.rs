@@ -1,0 +1,161 @@
+//! HELLO and its answer.
+
+use crate::entry::{ServerEntry, WorkerEntry};
+use crate::error::{Code, LinkError};
+use crate::frame::{Frame, Received, Writer};
+use crate::limits::{IDENTITY_BYTES_MAX, VERSION};
+use crate::value::Json;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// HELLO: the identity of a worker and the settings of its application. Fields that this version doesn't have are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Hello {
+    /// Versions of the protocol that the worker speaks.
+    #[serde(rename = "v")]
+    pub versions: Vec<u32>,
+    /// Name of the worker. It stays the same when the worker's process is replaced.
+    pub name: String,
+    /// Id of the worker's process.
+    pub instance: String,
+    /// Number of the last frame that the process has received on this link. 0: none.
+    #[serde(default)]
+    pub received: u32,
+    /// How clients' packets are encoded.
+    pub parser: Parser,
+    /// Options of the application's engine.
+    pub options: Value,
+    /// `true`: each new session waits for the worker's answer.
+    #[serde(default)]
+    pub asks: bool,
+    /// Policy for messages that the worker hasn't acknowledged when it crashes.
+    #[serde(default)]
+    pub on_crash: OnCrash,
+}
+
+/// The encoding of clients' packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parser {
+    /// Socket.IO's own. A packet and its attachments reach a worker together.
+    Json,
+    /// Another one. Each message is a packet.
+    Opaque,
+}
+
+/// Policy for messages that a worker hasn't acknowledged when it crashes. The worker may have handled some of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnCrash {
+    /// The sessions that have sent them are closed.
+    #[default]
+    Disconnect,
+    /// Another worker receives them: each is handled at least once.
+    Redeliver,
+    /// They are dropped: each is handled at most once.
+    Drop,
+}
+
+/// The answer to a worker that can't have a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason.
+    pub code: Code,
+    /// The reason, for people: one line.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal for a reason.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// The frame with ERROR, after which the connection is closed.
+    pub fn frame(&self) -> Frame {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            code: &'static str,
+            message: &'a str,
+        }
+        let error = to_json(&Body { code: self.code.name(), message: &self.message });
+        unnumbered(&ServerEntry::Error { error })
+    }
+}
+
+impl From<&LinkError> for Refusal {
+    fn from(error: &LinkError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl Hello {
+    /// Reads the first frame of a connection.
+    ///
+    /// # Errors
+    ///
+    /// If it isn't a valid HELLO, or the worker doesn't speak this version.
+    pub fn read(frame: Bytes) -> Result<Self, Refusal> {
+        let hello = Self::parse(frame).map_err(|error| Refusal::from(&error))?;
+        if !hello.versions.contains(&VERSION) {
+            let message =
+                format!("the worker speaks the versions {:?}; the server speaks {VERSION}", hello.versions);
+            return Err(Refusal::new(Code::Version, message));
+        }
+        Ok(hello)
+    }
+
+    fn parse(frame: Bytes) -> Result<Self, LinkError> {
+        let mut received = Received::<WorkerEntry>::new(frame)?;
+        let hello = match received.next().transpose()? {
+            Some(WorkerEntry::Hello { hello }) if received.number == 0 => hello,
+            Some(entry) => return Err(LinkError::Unexpected(crate::codec::Entry::name(&entry))),
+            None => return Err(LinkError::Field("HELLO")),
+        };
+        if received.unread_bytes() > 0 {
+            return Err(LinkError::Field("HELLO"));
+        }
+        let hello: Self = serde_json::from_str(hello.as_str()).map_err(|_| LinkError::Field("HELLO"))?;
+        let is_identity = |text: &str| (1..=IDENTITY_BYTES_MAX).contains(&text.len());
+        match is_identity(&hello.name) && is_identity(&hello.instance) {
+            true => Ok(hello),
+            false => Err(LinkError::Field("HELLO")),
+        }
+    }
+}
+
+/// WELCOME: the answer to HELLO.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Welcome<'a> {
+    pub(crate) v: u32,
+    /// Number of the link.
+    pub(crate) link: u32,
+    /// `true`: the link continues after a broken connection.
+    pub(crate) resumed: bool,
+    /// Number of the last frame that the server has received.
+    pub(crate) received: u32,
+    /// Number of workers that take sessions.
+    pub(crate) servers: u16,
+    pub(crate) window: usize,
+    /// The effective options.
+    pub(crate) options: &'a Value,
+}
+
+impl Welcome<'_> {
+    pub(crate) fn frame(&self) -> Frame {
+        unnumbered(&ServerEntry::Welcome { welcome: to_json(self) })
+    }
+}
+
+fn unnumbered(entry: &ServerEntry) -> Frame {
+    let mut writer = Writer::default();
+    writer.entry(entry);
+    writer.finish(0, 0)
+}
+
+/// The JSON text of a value with texts for keys.
+fn to_json(value: &impl Serialize) -> Json {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    Json::new(text).expect("serde writes JSON")
+}
