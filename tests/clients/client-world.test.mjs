@@ -245,7 +245,7 @@ test('connections that are reset early lead to the next transport, those that th
 test('a captive portal, and a page in place of the server', async (t) => {
   for (const transport of ['sse', 'polling']) {
     const world = new World(t);
-    const fetch = async () => new Response('<html>Sign in</html>', { headers: { 'Content-Type': 'text/html' } });
+    const fetch = async () => new Response('<html>Sign in</html>', { headers: { 'Content-Type': 'text/html', ETag: '"65012345-264"' } });
     const connection = world.connect(t, { transport, fetch });
     const states = records(connection, 'state');
     const reasons = [];

@@ -21,9 +21,9 @@ timeout = "300ms"
 request_timeout = "300ms"
 ${feedsFrom(api.url)}`;
 
-/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. With `context`, it is a tab beside others. */
-async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, context, ...options } = {}) {
-  const page = context ? await context.newPage() : await openPage(t, shared(browser), 'about:blank');
+/** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. The client comes from `script`. */
+async function open(t, browser, address, url, transport, { script = { url: `${url}/stentor.js` }, ...options } = {}) {
+  const page = await openPage(t, shared(browser), 'about:blank');
   const errors = [];
   page.on('pageerror', ({ message }) => {
     // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut or forbidden.
@@ -132,58 +132,6 @@ for (const browser of browserNames) {
         t.diagnostic(`${between.cuts} cuts`);
       });
     }
-
-    test('another network: a second connection opens beside the dead one', async (t) => {
-      const api = await upstream(t);
-      api.documents.set('a', version(1));
-      const server = await serve(t, { config: config(api) });
-      const between = await proxy(t, server.http);
-      const { page, has, was, seen } = await open(t, browser, `${between.url}/healthz`, between.url, 'websocket', PATIENT);
-      // Firefox's protocol for tests has no such command.
-      const say = (name) => (browser === 'Chromium' ? page.context().setOffline(name === 'offline') : page.evaluate((name) => window.dispatchEvent(new Event(name)), name));
-      await has(1);
-      between.forget();
-      await say('offline');
-      await was('stale');
-      api.documents.set('a', version(2));
-      await say('online');
-      await has(2);
-      // The silence of the old connection would be noticed much later.
-      await seen();
-    });
-
-    test('seven tabs by sse: three streams, and other requests are answered', async (t) => {
-      const api = await upstream(t);
-      api.documents.set('a', version(1));
-      const server = await serve(t, { config: config(api) });
-      const tab = (context) => open(t, browser, `${server.http}/healthz`, server.http, 'sse', { ...PATIENT, context });
-      const tabs = [await tab()];
-      while (tabs.length < 7) tabs.push(await tab(tabs[0].page.context()));
-      for (const n of [1, 2]) {
-        api.documents.set('a', version(n));
-        for (const { has } of tabs) await has(n);
-      }
-      const [{ page }] = tabs;
-      assert.equal(await page.evaluate(async () => (await fetch('/healthz')).status), 200);
-      assert.equal(await page.evaluate(async () => (await navigator.locks.query()).held.length), 3);
-      // A tab without a connection would have no document. A busy machine may take 3 s for a response, which the client reports.
-      const others = ({ errors }) => errors.filter(({ code }) => code !== 'no_response');
-      for (const { seen } of tabs) assert.deepEqual(others(await seen()), []);
-    });
-
-    test('a Content-Security-Policy without `ws:`: the reason, and the next transport', async (t) => {
-      const api = await upstream(t);
-      api.documents.set('a', version(1));
-      const headers = { 'Content-Type': 'text/html' };
-      const origin = await website(t, (_, response) => response.writeHead(200, headers).end('<p>strict</p>'));
-      const server = await serve(t, { config: config(api, `[origins]\nallow = ["${origin}"]`) });
-      headers['Content-Security-Policy'] = `connect-src ${server.http}`;
-      const { has, seen } = await open(t, browser, origin, server.http, ['websocket', 'sse'], PATIENT);
-      await has(1);
-      const { reasons, transport } = await seen();
-      const forbidden = `the page's Content-Security-Policy forbids ${server.ws}: add it to connect-src`;
-      assert.deepEqual([transport, reasons.filter(Boolean)[0]], ['sse', forbidden]);
-    });
 
     test('a list falls back where WebSockets are cut off', async (t) => {
       const api = await upstream(t);

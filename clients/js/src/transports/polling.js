@@ -93,8 +93,9 @@ export function polling(base, link, options, isShort) {
       link('alive');
       const { status, ok } = response;
       const text = utf8(bytes);
-      // Proxies that compress change or remove the entity tag.
-      const found = /"((\d+)-(\d+))"/.exec(response.headers.get('stentor-version') ?? response.headers.get('etag'));
+      const isPage = isOf('text/html', response);
+      // Proxies that compress change or remove the entity tag. A captive portal's page may have one that looks the same.
+      const found = /"((\d+)-(\d+))"/.exec(response.headers.get('stentor-version') ?? (isPage || response.headers.get('etag')));
       if (key === CHECK && ok) {
         if (!isOf('application/json', response)) return lose(foreign(response));
         link('opened');
@@ -116,7 +117,7 @@ export function polling(base, link, options, isShort) {
         return newest;
       } else {
         // Browsers accept truncated headers: there is no body then, and perhaps no tag.
-        lose(!ok ? failure(response) : isOf('text/html', response) ? foreign(response) : {});
+        lose(!ok ? failure(response) : isPage ? foreign(response) : {});
       }
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
