@@ -750,9 +750,8 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     assert_eq!(answer.header("access-control-allow-headers"), "x-token");
     assert_eq!(answer.header("access-control-allow-methods"), "GET,POST");
     assert_eq!(answer.header("access-control-max-age"), "7200");
-    // A page may read why it is refused, if it asks with a POST.
-    for (method, reads) in [("GET", ""), ("POST", EVIL), ("OPTIONS", "")] {
-        check(&ask(method, &target, EVIL, "Content-Length: 0\r\n"), 403, reads, "");
+    for method in ["GET", "POST", "OPTIONS"] {
+        check(&ask(method, &target, EVIL, "Content-Length: 0\r\n"), 403, "", "");
     }
     let upgrade = HANDSHAKE.replace("polling", "websocket");
     for (origin, refused) in [(GOOD, None), (EVIL, Some(403))] {

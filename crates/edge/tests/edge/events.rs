@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use stentor_edge::{Options, Rule};
+use stentor_edge::{Options, Rule, Template};
 use stentor_hub::{Data, Room, Rooms};
 use stentor_ports::{ClientEvent, Denial, EventEmit, EventReply, EventSink, ReplyToEvent};
 
@@ -276,5 +276,39 @@ fn a_client_of_sockjs_over_http_receives_what_a_reply_emits_to_it() {
         assert_eq!(messages[0], r#"{"type":"ok","id":1,"data":2}"#);
         let message: Value = serde_json::from_str(&messages[1]).unwrap();
         assert_eq!(message, json!({"type": "message", "event": "<\u{2028}>", "data": 1}));
+    });
+}
+
+#[test]
+fn rules_handle_events_of_stentor_v1() {
+    on_one_and_three(|cores| {
+        let room = || vec![Template::parse("{room}").unwrap()];
+        let rule = |event: &str| Rule { event: event.into(), ..Rule::default() };
+        let node = Node::start(cores, |options| {
+            options.rooms.rules = vec![
+                Rule { join: room(), ..rule("join") },
+                Rule { broadcast: room(), except_sender: true, echo: true, ..rule("say") },
+                Rule { namespace: Some("/chat".into()), ..rule("_elsewhere") },
+            ];
+        });
+        let [mut ann, mut ben] = [node.server.client(), node.server.client()];
+        let event =
+            |event: &str, data: Value| json!({"type": "event", "id": 1, "event": event, "data": data});
+        for client in [&mut ann, &mut ben] {
+            client.send_json(event("join", json!({"room": "r"})));
+            client.expect_json(json!({"type": "ok", "id": 1}));
+        }
+        ann.send_json(event("join", json!([])));
+        let no_room = ann.next_json();
+        assert_eq!((&no_room["code"], &no_room["id"]), (&json!("bad_request"), &json!(1)));
+        let data = json!({"room": "r", "text": "hello"});
+        ann.send_json(event("say", data.clone()));
+        assert_eq!(ann.next_json(), json!({"type": "message", "event": "say", "data": data}));
+        assert_eq!(ann.next_json(), json!({"type": "ok", "id": 1}));
+        assert_eq!(ben.next_json(), json!({"type": "message", "room": "r", "event": "say", "data": data}));
+        ann.send_json(event("_elsewhere", data));
+        assert_eq!(ann.next_json()["code"], "unknown_event");
+        drop((ann, ben));
+        node.check_empty();
     });
 }

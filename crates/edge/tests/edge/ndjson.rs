@@ -21,10 +21,25 @@ fn head(http: &mut Http) {
     assert_eq!(head.header("cache-control"), "no-store, no-transform");
 }
 
+fn lines(messages: &[Value]) -> String {
+    messages.iter().map(|message| format!("{message}\n")).collect()
+}
+
 impl<'s> Session<'s> {
     fn open(server: &'s Server) -> Self {
+        Self::begin(server, request("GET", "/ndjson", ""))
+    }
+
+    /// Opens a session with first messages.
+    fn open_with(server: &'s Server, messages: &[Value]) -> Self {
+        let body = lines(messages);
+        let headers = format!("Content-Length: {}\r\n", body.len());
+        Self::begin(server, request("POST", "/ndjson", &headers) + &body)
+    }
+
+    fn begin(server: &'s Server, first: String) -> Self {
         let mut stream = server.http();
-        stream.send(request("GET", "/ndjson", ""));
+        stream.send(first);
         head(&mut stream);
         let mut opened =
             Self { server, id: String::new(), stream, posts: server.http(), lines: 0, number: 0 };
@@ -54,7 +69,7 @@ impl<'s> Session<'s> {
 
     /// Sends messages as the request with this number.
     fn post_as(&mut self, number: u64, messages: &[Value]) -> Response {
-        let body: String = messages.iter().map(|message| format!("{message}\n")).collect();
+        let body = lines(messages);
         let headers = format!("Content-Length: {}\r\n", body.len());
         self.posts.ask(request("POST", &format!("{}?n={number}", self.path()), &headers) + &body)
     }
@@ -273,7 +288,7 @@ fn bad_ids_methods_and_bodies_are_refused() {
         assert_eq!(answer.status, 404, "{id}");
         assert_eq!(server.request("POST", &format!("/ndjson/{id}?n=1"), "Content-Length: 0\r\n").status, 404);
     }
-    for (method, path) in [("PUT", "/ndjson"), ("POST", "/ndjson"), ("DELETE", &*session.path())] {
+    for (method, path) in [("PUT", "/ndjson"), ("PATCH", "/ndjson"), ("DELETE", &*session.path())] {
         assert_eq!(server.request(method, path, "Content-Length: 0\r\n").status, 405, "{method} {path}");
     }
     let too_large = session.post_as(1, &[json!("x".repeat(1_000))]);
@@ -367,4 +382,77 @@ fn a_body_of_many_lines_takes_several_turns() {
         session.post(&[ping(7)]);
         assert_eq!(session.line()["id"], 7);
     });
+}
+
+#[test]
+fn a_request_opens_a_session_with_its_first_messages() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.publish = true);
+        let mut session =
+            Session::open_with(&server, &[ping(1), json!({"type": "subscribe", "id": 2, "room": "a"})]);
+        assert_eq!([session.line()["id"].clone(), session.line()["id"].clone()], [1, 2]);
+        // Its number is 0: the first request after it has number 1.
+        session.post(&[ping(3)]);
+        assert_eq!(session.line()["id"], 3);
+        server.publish("a", "1");
+        assert_eq!(session.line()["data"], 1);
+        drop(session);
+        // More messages than one turn handles.
+        let pings: Vec<Value> = (0..3_000).map(ping).collect();
+        let mut session = Session::open_with(&server, &pings);
+        for id in 0..3_000 {
+            assert_eq!(session.line()["id"], id);
+        }
+        session.post(&[ping(7)]);
+        assert_eq!(session.line()["id"], 7);
+        // A body that is no text opens nothing.
+        let bad = [request("POST", "/ndjson", "Content-Length: 1\r\n").as_bytes(), b"\xff"].concat();
+        assert_eq!(server.http().ask(bad).status, 400);
+        drop(session);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn a_client_ends_its_session() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.rooms.publish = true);
+        let mut other = server.client();
+        other.ask(json!({"type": "subscribe", "id": 1, "room": "a"}));
+        let begun = now();
+        for with_messages in [false, true] {
+            let mut session = Session::open(&server);
+            let message = json!({"type": "publish", "room": "a", "data": with_messages}).to_string();
+            let (query, body) = if with_messages { ("n=1&end=1", &*message) } else { ("end=1", "") };
+            let headers = format!("Content-Length: {}\r\n", body.len());
+            let path = session.path();
+            let answer = session.posts.ask(request("POST", &format!("{path}?{query}"), &headers) + body);
+            assert_eq!(answer.status, 204);
+            assert_eq!(session.post_as(2, &[ping(1)]).status, 404);
+        }
+        assert_eq!(other.next_json()["data"], true);
+        drop(other);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        assert!(now() - begun < Duration::from_secs(45), "{:?}", now() - begun);
+        server.check_empty();
+    });
+}
+
+#[test]
+fn a_response_with_a_bound_ends_when_there_is_nothing() {
+    let time = Duration::from_secs(4);
+    let server = Server::start(1, |options| options.limits.request_timeout = time);
+    let mut session = Session::open(&server);
+    for bytes in ["1", "1000"] {
+        session.stream = session.stream_again(&format!("&bytes={bytes}"));
+        if bytes == "1" {
+            assert_eq!(takes(time, || session.stream.next_chunk()), "\n");
+            assert_eq!(session.stream.chunk(), None);
+        } else {
+            assert_eq!(takes(time, || session.stream.next_chunk()), "\n");
+            session.post(&[ping(1)]);
+            assert_eq!(session.line()["id"], 1);
+        }
+    }
 }

@@ -107,6 +107,9 @@ fn every_route_refuses_foreign_origins() {
                 ("GET", io.target("polling"), ""),
                 ("GET", io.target("websocket"), UPGRADE),
                 ("OPTIONS", io.target("polling"), ""),
+                ("GET", "/ndjson".to_owned(), ""),
+                // Transports can't read a refusal, and retry.
+                ("POST", "/ndjson".to_owned(), "Content-Length: 0\r\n"),
             ];
             for path in ["", "/info", "/0/x/eventsource", "/0/x/xhr", "/websocket"] {
                 requests.push(("GET", format!("/sockjs{path}"), ""));
@@ -128,6 +131,10 @@ fn every_route_refuses_foreign_origins() {
                 }
                 let post = server.request("POST", &io.target("polling"), &format!("{body}{from}"));
                 assert_eq!(post.status, 403, "a POST from {origin}");
+                // A page asks this way why it can't connect.
+                let asked = server.request("POST", "/sse", &format!("{body}{from}"));
+                let seen = (asked.status, asked.header("access-control-allow-origin"));
+                assert_eq!(seen, (403, *origin), "the question from {origin}");
             }
             io.echoes("4untouched");
             io.leave();

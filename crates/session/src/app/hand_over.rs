@@ -120,7 +120,13 @@ impl Context<'_> {
     }
 
     /// Sends a message to the session of this call, after the answers written so far.
-    fn emit_data(&mut self, session: SessionId, namespace: &str, event: Option<Arc<str>>, data: Data) {
+    pub(super) fn emit_data(
+        &mut self,
+        session: SessionId,
+        namespace: &str,
+        event: Option<Arc<str>>,
+        data: Data,
+    ) {
         let arguments = match &data {
             Data::Json(json) => Some((json, &[][..])),
             Data::Arguments { json, attachments } => Some((json, &attachments[..])),

@@ -111,7 +111,7 @@ impl RoomsApp {
                 let token = token.ok_or_else(|| refusal("bad_request", "auth needs \"token\""))?;
                 return ctx.carry_out(session, RenewToken { token: token.to_owned() }, answer);
             }
-            "event" => return self.hand_over(ctx, session, incoming).map(|()| false),
+            "event" => return self.handle_event(ctx, session, incoming).map(|()| false),
             "subscribe" => {
                 let topic = topic(&ctx.core.keys, incoming)?;
                 let since = match (incoming.epoch, incoming.offset) {
@@ -179,8 +179,8 @@ impl RoomsApp {
         Ok(true)
     }
 
-    /// Passes an event to the application behind the server.
-    fn hand_over(
+    /// Carries out the rule for an event, or passes the event to the application behind the server.
+    fn handle_event(
         &mut self,
         ctx: &mut Context<'_>,
         session: SessionId,
@@ -188,14 +188,20 @@ impl RoomsApp {
     ) -> Result<(), Refusal> {
         let name =
             incoming.event.as_deref().ok_or_else(|| refusal("bad_request", "event needs \"event\""))?;
-        if !ctx.hands_over(name, false) {
+        let rule = self.options.rules.iter().find(|rule| rule.is_for(name, "/"));
+        if rule.is_none() && !ctx.hands_over(name, false) {
             let name = shortened(name);
-            return Err(refusal("unknown_event", format!("there is no hook for the event {name:?}")));
+            let message = format!("there is no rule and no hook for the event {name:?}");
+            return Err(refusal("unknown_event", message));
         }
         let arguments = Arguments { json: data_of(ctx, incoming)?, attachments: &[] };
         let event = Event { name, arguments, ack: incoming.id.map(|_| Ack(0)) };
         let id = incoming.id.map(RawValue::get);
         let answer = answer_later(id);
+        if let Some(rule) = rule {
+            rule.follow(ctx, session, &event, answer);
+            return Ok(());
+        }
         let id = id.map(str::to_owned);
         let acknowledge = move |ctx: &mut Context<'_>, ack: &str| {
             let data = stentor_json::elements(ack).next();
@@ -427,7 +433,9 @@ impl Application for RoomsApp {
         let result = if name == AUTH_EVENT && ctx.has_identities() {
             auth_event(arguments).and_then(|request| ctx.carry_out(session, request, later))
         } else if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(name, namespace)) {
-            return rule.follow(ctx, session, event);
+            let ack = event.ack.filter(|_| rule.ack);
+            let answer = move |ctx: &mut Context<'_>, session, result| acknowledge(ctx, session, ack, result);
+            return rule.follow(ctx, session, event, Box::new(answer));
         } else if name == self.options.presence.event {
             let request = ctx.presence_event(session, arguments, ack.map(|ack| ack.0));
             request.and_then(|request| ctx.carry_out(session, request, later))

@@ -1,12 +1,11 @@
 //! Carries out rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
-//! value, the rule has no effect, and the client is notified if it requested an acknowledgement.
+//! value, the rule has no effect, and the client is notified if it awaits an answer.
 
 use super::publish::Publish;
 use super::questions::Steps;
 use super::subscribe::Subscribe;
-use super::{Ack, Answer, Context, Decided, Event, Refused};
+use super::{Answer, Context, Decided, Event, Refused};
 use crate::encode::json_error_text;
-use crate::message::Arguments;
 use crate::ports::Denial;
 use crate::rule::{Rule, Template};
 use stentor_hub::{Emit, Policy, Room, RoomError, SessionId, Topic};
@@ -61,25 +60,36 @@ impl Rule {
         self.event == event && self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
-    /// Carries out the rule.
-    pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+    /// Carries out the rule. `answer` then answers the client, after the echo.
+    pub(super) fn follow(
+        &self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        event: &Event<'_>,
+        answer: Answer,
+    ) {
+        let mut answer = Some(self.after_echo(event, answer));
         let actions = self.actions(ctx, session, event);
-        let result = actions.and_then(|actions| ctx.carry_out(session, actions, || self.answer(event)));
-        if result != Ok(false) {
-            let echo = self.echo.then_some((event.name, event.arguments));
-            finish(ctx, session, echo, event.ack.filter(|_| self.ack), result.map(|_| ()));
+        let result = actions.and_then(|actions| {
+            ctx.carry_out(session, actions, || answer.take().unwrap_or_else(|| Box::new(|_, _, _| {})))
+        });
+        if let Some(answer) = answer.filter(|_| result != Ok(false)) {
+            answer(ctx, session, result.map(|_| ()));
         }
     }
 
-    /// The continuation that sends the echo and the acknowledgement.
-    fn answer(&self, event: &Event<'_>) -> Answer {
-        let ack = event.ack.filter(|_| self.ack);
-        let Event { name, arguments: Arguments { json, attachments }, .. } = *event;
-        let echo = self.echo.then(|| (name.to_owned(), json.to_owned(), attachments.to_vec()));
+    /// The continuation that sends the echo, if the rule has one, and then the answer.
+    fn after_echo(&self, event: &Event<'_>, answer: Answer) -> Answer {
+        if !self.echo {
+            return answer;
+        }
+        let (name, data) = (event.name.into(), event.arguments.to_data());
         Box::new(move |ctx, session, result| {
-            let echo =
-                echo.as_ref().map(|(name, json, attachments)| (&**name, Arguments { json, attachments }));
-            finish(ctx, session, echo, ack, result);
+            if result.is_ok() {
+                let namespace = ctx.namespace().unwrap_or("/").to_owned();
+                ctx.emit_data(session, &namespace, Some(name), data);
+            }
+            answer(ctx, session, result);
         })
     }
 
@@ -112,22 +122,5 @@ impl Rule {
             Publish::new(target, Some(name.into()), event.arguments.to_data(), how)
         });
         Ok(Actions { join, leave, publish })
-    }
-}
-
-/// Echoes and acknowledges an event; an error is the argument of the acknowledgement.
-fn finish(
-    ctx: &mut Context<'_>,
-    session: SessionId,
-    echo: Option<(&str, Arguments<'_>)>,
-    ack: Option<Ack>,
-    result: Result<(), Denial>,
-) {
-    if let (Some((name, arguments)), Ok(())) = (echo, &result) {
-        ctx.emit(session, name, arguments);
-    }
-    if let Some(ack) = ack {
-        let json = result.map_or_else(|denial| failed(&denial), |()| DONE.to_owned());
-        ctx.ack(session, ack, Arguments { json: &json, attachments: &[] });
     }
 }

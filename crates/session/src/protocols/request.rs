@@ -26,8 +26,9 @@ pub enum RequestOutcome {
     Admission(Option<Sid>),
     /// The request for an SSE stream waits for decisions, and is handled again then.
     StreamAdmission,
-    /// The request needs its body, of at most this size.
-    Body { bytes_max: usize },
+    /// The request needs its body, of at most this size. `opened`: the client that the request has opened, if the body has its
+    /// first messages.
+    Body { bytes_max: usize, opened: Option<Box<Opened>> },
     /// The rest of the body is handled later: after the publications of its first part have been sent, or when a decision
     /// arrives.
     Rest,
@@ -96,6 +97,11 @@ impl<'a> RequestContext<'a> {
     /// Counts a request that is answered with an error.
     pub(crate) fn count_error(&self) {
         self.ex.metrics().request_errors.add(1);
+    }
+
+    /// The request needs its body, which has messages of a client.
+    pub(crate) fn body(&self) -> RequestOutcome {
+        RequestOutcome::Body { bytes_max: self.ex.options().limits.message_bytes_max, opened: None }
     }
 
     pub(crate) fn answered(&self) -> RequestOutcome {
@@ -287,6 +293,13 @@ pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
     Some(("WWW-Authenticate", value))
 }
 
+/// A client whose first messages are in the body of the request that opened it.
+pub struct Opened {
+    pub(crate) client: ClientId,
+    /// Headers for the response.
+    pub(crate) headers: Vec<(String, String)>,
+}
+
 /// A request with the received part of its body.
 #[derive(Default)]
 pub struct BufferedRequest {
@@ -296,6 +309,8 @@ pub struct BufferedRequest {
     pub done: usize,
     /// Number of remaining SockJS messages, if the body is partly handled. `body` is then decoded.
     pub begun: Option<usize>,
+    /// The client that the request has opened.
+    pub(crate) opened: Option<Box<Opened>>,
     /// The client that moves to another core with the rest of the request.
     pub migrates: Option<ClientId>,
 }

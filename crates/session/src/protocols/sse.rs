@@ -236,7 +236,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
         // A page asks whether its origin may connect.
         "POST" if !opens(request) => return cx.answer(204, sse::CONTENT_TYPE, &extra, b""),
         "POST" => {
-            let body = RequestOutcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max };
+            let body = cx.body();
             return cx.unavailable_while_draining(&extra).unwrap_or(body);
         }
         _ => {

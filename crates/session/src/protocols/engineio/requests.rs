@@ -76,7 +76,7 @@ pub(crate) fn handle_request(
         (_, "POST") if !client.is_polling() || payload_format(cx, &query).is_none() => {
             refuse(cx, RequestError::BadRequest, None)
         }
-        (_, "POST") => Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max },
+        (_, "POST") => cx.body(),
         _ => poll(cx, client, &query),
     }
 }

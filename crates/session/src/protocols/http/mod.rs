@@ -423,7 +423,7 @@ impl Http {
                 self.upgraded = Some(Box::new((socket, Vec::new())));
                 (head, Flow::Stop)
             }
-            RequestOutcome::Body { bytes_max } => {
+            RequestOutcome::Body { bytes_max, opened } => {
                 if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
                     return too_large(cx.ex, &input[..head], out);
                 }
@@ -435,8 +435,11 @@ impl Http {
                 if expects_continue {
                     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                 }
-                let buffered =
-                    Box::new(BufferedRequest { head: input[..head].to_vec(), ..BufferedRequest::default() });
+                let buffered = Box::new(BufferedRequest {
+                    head: input[..head].to_vec(),
+                    opened,
+                    ..BufferedRequest::default()
+                });
                 if body == BodyKind::Empty {
                     return self.handle_body(cx, buffered, head, out);
                 }

@@ -374,7 +374,7 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
     }
     // The JavaScript client sends a POST to learn why it can't connect, so its page may read the response. Transports can't read
     // responses, and retry.
-    let asks = cx.request.method() == "POST";
+    let asks = cx.request.method() == "POST" && cx.request.path() == "/sse";
     let extra = cors_without_credentials(cx.request.header_str("origin").filter(|_| asks));
     cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")
 }

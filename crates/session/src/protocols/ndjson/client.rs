@@ -64,7 +64,7 @@ impl Client {
         self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
     }
 
-    /// Passes the lines of the next request to the application, from the first one that isn't handled. Returns whether all are
+    /// Passes the lines of a request to the application, from the first one that isn't handled. Returns whether all are
     /// handled now.
     pub(super) fn handle_lines(&mut self, ex: &mut Executor, body: &str, request: &Request<'_>) -> bool {
         let Some(session) = self.session else { return true };
@@ -99,7 +99,6 @@ impl Client {
             self.handled_bytes += bytes;
         };
         if is_whole {
-            self.handled += 1;
             self.handled_bytes = 0;
         }
         self.state.queue = queue;

@@ -4,12 +4,13 @@
 //!                                 GET /ndjson/ID?received=N
 //!                  ┌────────────────────────────────────────────────┐
 //!                  ▼                                                │
-//!  GET /ndjson ─► streaming ── the stream breaks or is complete ─► waiting, lines are queued
+//! POST /ndjson ─► streaming ── the stream breaks or is complete ─► waiting, lines are queued
 //!                  │                                                │
 //!                  └─► ended by the server ─► removed ◄── silence ──┘
 //! ```
 //!
-//! `POST /ndjson/ID?n=NUMBER` carries a client's messages, one per line. A number that was handled is answered without handling
+//! `POST /ndjson` opens a session, and its body has the client's first messages; `GET /ndjson` opens one without them.
+//! `POST /ndjson/ID?n=NUMBER` carries further messages, one per line. A number that was handled is answered without handling
 //! it again, and the first request that isn't handled continues where its predecessor of the same number was cut off: each message is
 //! handled once, in order.
 //!
@@ -34,26 +35,30 @@ use super::clients::{ClientTable, Clients};
 use super::message::{self, scope_of};
 use super::query::ConnectQuery;
 use super::request::{
-    BufferedRequest, RequestContext, RequestOutcome, borrowed, cors, push_credentials, push_preflight,
-    write_stream_head,
+    BufferedRequest, Opened, RequestContext, RequestOutcome, borrowed, cors, push_credentials,
+    push_preflight, write_stream_head,
 };
 use super::response::ResponseState;
 use super::route::{Closing, Protocol, RouteFacts};
 use crate::app::{Connect, Envelope, Refused};
-use crate::executor::{Effect, PollAnswer, ToConnection};
-use crate::identity::{Owner, Service, Sid};
+use crate::executor::{Effect, Executor, PollAnswer, ToConnection};
+use crate::identity::{End, Owner, Service, Sid};
 use crate::options::Options;
 use crate::ports::Denial;
 use client::ENCODING;
 use std::ops::Range;
+use std::time::Duration;
 use stentor_wire::http1;
 use stream::Stream;
 
 type Outcome = RequestOutcome;
+/// Headers for a response.
+type Headers = Vec<(String, String)>;
 
 const PATH: &str = "/ndjson";
 const CONTENT_TYPE: &str = "application/x-ndjson";
 const NO_SESSION: &str = "there is no such session";
+const NOT_UTF8: &str = "the body is not UTF-8";
 
 /// The protocol: `/ndjson`, and the paths of its sessions.
 pub(crate) struct NdJson;
@@ -71,7 +76,7 @@ impl Protocol for NdJson {
         let session = session_of(path)?;
         Some(RouteFacts {
             opens_session: session.is_empty(),
-            takes_body: !session.is_empty(),
+            takes_body: true,
             has_socket: false,
             outlives_drain: true,
         })
@@ -104,22 +109,32 @@ impl Protocol for NdJson {
                 push_preflight(&mut extra, cx.request, "GET, POST");
                 cx.answer(204, CONTENT_TYPE, &extra, b"")
             }
-            ("GET", "") => open(cx, clients),
-            ("GET", session) => with_client(cx, clients, session, resume),
-            ("POST", session) if !session.is_empty() => with_client(cx, clients, session, |cx, _| {
-                if number_of(cx, "n").is_none() {
-                    return refuse(
-                        cx,
-                        400,
-                        "the query has no number of this request: ?n=1, then 2, and so on",
-                    );
+            ("GET", "") => match open(cx, clients) {
+                Ok((client, more)) => stream(cx, client, &more),
+                Err(outcome) => outcome,
+            },
+            ("POST", "") => match open(cx, clients) {
+                Ok((client, headers)) => {
+                    let opened = Some(Box::new(Opened { client: client.state.id, headers }));
+                    Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max, opened }
                 }
-                Outcome::Body { bytes_max: cx.ex.options().limits.message_bytes_max }
+                Err(outcome) => outcome,
+            },
+            ("GET", session) => with_client(cx, clients, session, resume),
+            ("POST", session) => with_client(cx, clients, session, |cx, client| {
+                if number_of(cx, "n").is_some() {
+                    return cx.body();
+                }
+                if has_end(cx) {
+                    end(cx.ex, client);
+                    return accepted(cx);
+                }
+                refuse(cx, 400, "the query has no number of this request: ?n=1, then 2, and so on")
             }),
             _ => {
                 let mut extra = headers(cx);
-                extra.push(("Allow", if session.is_empty() { "GET" } else { "GET, POST" }));
-                cx.refuse(405, &extra, "GET opens or resumes a stream, POST to a session's path sends")
+                extra.push(("Allow", "GET, POST"));
+                cx.refuse(405, &extra, "GET opens or resumes a stream, POST opens one or sends")
             }
         }
     }
@@ -130,6 +145,9 @@ impl Protocol for NdJson {
         clients: &mut Clients,
         buffered: &mut BufferedRequest,
     ) -> Outcome {
+        if let Some(opened) = &buffered.opened {
+            return handle_first(cx, &mut clients.ndjson, opened, &buffered.body);
+        }
         let sid = session_of(cx.request.path()).and_then(Sid::parse);
         // The client may have ended while the body was on its way.
         let id = sid.and_then(|sid| clients.ndjson.find(sid));
@@ -149,14 +167,48 @@ impl Protocol for NdJson {
             return refuse(cx, 409, &format!("the number of the next request is {next}"));
         }
         let Ok(body) = std::str::from_utf8(&buffered.body) else {
-            return refuse(cx, 400, "the body is not UTF-8");
+            return refuse(cx, 400, NOT_UTF8);
         };
         if cx.ex.questions.waits_for_earlier(client.state.id) || !client.handle_lines(cx.ex, body, cx.request)
         {
             return Outcome::Rest;
         }
+        client.handled = number;
+        if has_end(cx) {
+            end(cx.ex, client);
+        }
         accepted(cx)
     }
+}
+
+/// Handles the messages in the body of the request that opened the session. Then its first stream begins.
+fn handle_first(
+    cx: &mut RequestContext<'_>,
+    clients: &mut ClientTable<Client>,
+    opened: &Opened,
+    body: &[u8],
+) -> Outcome {
+    let Some(client) = clients.get_mut(opened.client) else { return refuse(cx, 404, NO_SESSION) };
+    client.touch(cx.ex);
+    let Ok(body) = std::str::from_utf8(body) else {
+        end(cx.ex, client);
+        return refuse(cx, 400, NOT_UTF8);
+    };
+    if cx.ex.questions.waits_for_earlier(client.state.id) || !client.handle_lines(cx.ex, body, cx.request) {
+        return Outcome::Rest;
+    }
+    stream(cx, client, &opened.headers)
+}
+
+/// Whether the client ends its session with this request.
+fn has_end(cx: &RequestContext<'_>) -> bool {
+    number_of(cx, "end") == Some(1)
+}
+
+/// Ends a session, as its client asks.
+fn end(ex: &mut Executor, client: &mut Client) {
+    client.end(ex, End::Closed);
+    client.remove(ex);
 }
 
 /// The headers of every response.
@@ -183,6 +235,13 @@ fn accepted(cx: &mut RequestContext<'_>) -> Outcome {
 fn refuse_ended(cx: &mut RequestContext<'_>, client: &Client) -> Outcome {
     let (code, reason) = client.closed().unwrap_or_default();
     refuse(cx, 410, &format!("the session has ended: {code} {reason}"))
+}
+
+/// The time until the empty line of a silent stream, which ends one with a bound.
+fn heartbeat_after(ex: &Executor, is_bounded: bool) -> Duration {
+    let options = ex.options();
+    let interval = options.heartbeat.interval;
+    if is_bounded { interval.min(options.limits.request_timeout) } else { interval }
 }
 
 /// A number in the query.
@@ -229,25 +288,31 @@ fn with_client(
     }
 }
 
-/// Opens a session, and its first stream.
-fn open(cx: &mut RequestContext<'_>, clients: &mut ClientTable<Client>) -> Outcome {
+/// Opens a session. Returns its client, and headers for the response.
+///
+/// # Errors
+/// The outcome of the request, if the session isn't opened, or not yet.
+fn open<'c>(
+    cx: &mut RequestContext<'_>,
+    clients: &'c mut ClientTable<Client>,
+) -> Result<(&'c mut Client, Headers), Outcome> {
     if cx.ex.app_of(Service::default()).envelope() != Envelope::V1 {
-        return refuse(cx, 404, "the application has no messages of stentor.v1");
+        return Err(refuse(cx, 404, "the application has no messages of stentor.v1"));
     }
     let parsed = ConnectQuery::parse(cx.request.query(), &cx.ex.options().keys);
     let feeds = match parsed.and_then(|mut query| query.feeds(None, true)) {
         Ok(feeds) => feeds,
-        Err(error) => return refuse(cx, 400, &error),
+        Err(error) => return Err(refuse(cx, 400, &error)),
     };
     if let Some(unavailable) = cx.unavailable_to_new_clients() {
-        return unavailable;
+        return Err(unavailable);
     }
     let identity = match cx.identify("ndjson") {
         Ok(identity) => identity,
-        Err(Refused::Pending) => return Outcome::Admission(None),
+        Err(Refused::Pending) => return Err(Outcome::Admission(None)),
         Err(Refused::Denied(denial)) => {
             let extra = headers(cx);
-            return cx.refuse_denied(&denial, &extra);
+            return Err(cx.refuse_denied(&denial, &extra));
         }
     };
     let known = cx.admission.as_ref().and_then(|admission| admission.1);
@@ -257,8 +322,8 @@ fn open(cx: &mut RequestContext<'_>, clients: &mut ClientTable<Client>) -> Outco
     let more = match asked {
         Connect::Accept => Vec::new(),
         Connect::AcceptWith(more) => more,
-        Connect::Pending => return Outcome::Admission(Some(sid)),
-        Connect::Refuse { status, message } => return refuse(cx, status, &message),
+        Connect::Pending => return Err(Outcome::Admission(Some(sid))),
+        Connect::Refuse { status, message } => return Err(refuse(cx, status, &message)),
     };
     let client = clients.insert(Client::new(cx.ex, sid, cx.source));
     let id = client.state.id;
@@ -277,7 +342,8 @@ fn open(cx: &mut RequestContext<'_>, clients: &mut ClientTable<Client>) -> Outco
     ex.join_rooms(session, "/");
     ex.subscribe_feeds(session, feeds);
     client.charge(ex);
-    stream(cx, client, &more)
+    ex.arm_client(id);
+    Ok((client, more))
 }
 
 /// Continues a session with another stream.
@@ -319,7 +385,7 @@ fn stream(cx: &mut RequestContext<'_>, client: &mut Client, more: &[(String, Str
     if let Some(former) = former.conn().filter(|former| *former != cx.conn) {
         ex.push(Effect::Connection(former, ToConnection::Answer(PollAnswer::Pending)));
     }
-    client.state.due_at = ex.millis().after(ex.options().heartbeat.interval);
+    client.state.due_at = ex.millis().after(heartbeat_after(ex, left_bytes != usize::MAX));
     ex.arm_client(id);
     ex.flush_client(id);
     Outcome::Waiting(Box::new(stream))

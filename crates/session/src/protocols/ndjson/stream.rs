@@ -48,10 +48,8 @@ impl Response for Stream {
                 *frame = Frame::owned(lines(&frame.bytes()).collect::<Vec<_>>().concat());
             }
         }
-        self.left_bytes = self.left_bytes.saturating_sub(bytes);
-        if self.left_bytes == 0 {
-            let mut end = Vec::new();
-            self.finish(&mut end);
+        let mut end = Vec::new();
+        if self.ends_after(bytes, &mut end) {
             frames.extend((!end.is_empty()).then(|| Frame::owned(end)));
             client.handle_response_end(cx.ex);
         }
@@ -61,7 +59,12 @@ impl Response for Stream {
         let Some(client) = cx.client.as_deref_mut().filter(|_| !self.state.is_whole) else { return };
         let is_carrier = client.state().transport == ActiveTransport::Stream(cx.conn);
         match answer {
-            PollAnswer::Heartbeat => write_piece(out, self.is_chunked, EMPTY_LINE),
+            PollAnswer::Heartbeat => {
+                write_piece(out, self.is_chunked, EMPTY_LINE);
+                if is_carrier && self.ends_after(EMPTY_LINE.len(), out) {
+                    client.handle_response_end(cx.ex);
+                }
+            }
             PollAnswer::Pending if client.state().ended => {
                 self.state.keep_alive &= !cx.ex.draining;
                 self.write_end(client, out);
@@ -74,6 +77,16 @@ impl Response for Stream {
 }
 
 impl Stream {
+    /// Counts carried bytes. Returns whether the response has its last ones, and ends it then.
+    fn ends_after(&mut self, bytes: usize, out: &mut Vec<u8>) -> bool {
+        self.left_bytes = self.left_bytes.saturating_sub(bytes);
+        if self.left_bytes > 0 {
+            return false;
+        }
+        self.finish(out);
+        true
+    }
+
     fn finish(&mut self, out: &mut Vec<u8>) {
         if self.is_chunked && !self.state.is_whole {
             http1::write_last_chunk(out);

@@ -333,9 +333,7 @@ fn handle_request(
                 Transport::XhrSend | Transport::JsonpSend if clients.find(sid).is_none() => {
                     exchange.refuse(cx, 404, NO_SESSION)
                 }
-                Transport::XhrSend | Transport::JsonpSend => {
-                    Outcome::Body { bytes_max: current.options.limits.message_bytes_max }
-                }
+                Transport::XhrSend | Transport::JsonpSend => cx.body(),
                 _ => receive(cx, clients, &exchange, sid, transport, callback.as_ref()),
             }
         }

@@ -32,14 +32,14 @@ section! {
 }
 
 section! {
-    /// Actions for an event of Socket.IO clients, with `--app rooms`. Write one `[[rules]]` per event; the first rule that
-    /// matches applies. A rule joins, leaves, broadcasts, echoes and acknowledges, in this order. A room name is a template:
+    /// Actions for an event of clients, with `--app rooms`. Write one `[[rules]]` per event; the first rule that matches
+    /// applies. A rule joins, leaves, broadcasts, echoes and acknowledges, in this order. A room name is a template:
     /// `{}` is the event's first argument, `{1}` the second, `{name}` a member of the first. In a list of templates, the
     /// first that has a value applies.
     [rules] Rule => (rule) {
         /// Name of the event.
         event: String;
-        /// Namespace of the event. Empty: every namespace.
+        /// Namespace of the event. Empty: every namespace. Clients of other protocols than Socket.IO are in `/`.
         namespace: String;
         /// Room that the client joins.
         join: Vec<String> = Vec::new() => rule.join;
