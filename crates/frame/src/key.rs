@@ -2,7 +2,7 @@
 //! indices.
 
 /// The position of an entry in a table, and its generation, which distinguishes successive entries at this position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The position.
     pub index: u32,
@@ -25,7 +25,7 @@ impl Key {
 }
 
 /// Identifies a connection of one driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub Key);
 
 impl ConnId {

@@ -1,7 +1,7 @@
 //! The id of a session of one shard.
 
 /// The id of a session of one shard. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId {
     pub(crate) index: u32,
     pub(crate) generation: u32,

@@ -203,7 +203,7 @@ impl From<Room> for Rooms {
 }
 
 /// A topic to which sessions subscribe.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// A feed: a document that Stentor keeps up to date.
     Feed(Key),

@@ -23,7 +23,7 @@ const PAYLOAD_BYTES: usize = ID_BYTES - TAG_BYTES;
 /// The public id of a session: `session` in `stentor.v1`'s `welcome`, `socket.id` in Socket.IO (protocol 5), the spark's id in
 /// Primus. Clients of Engine.IO 3 use the `sid` of Engine.IO instead; commands accept it, and it is parsed as a `PublicId` as
 /// well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicId([u8; ID_BYTES]);
 
 impl PublicId {

@@ -24,7 +24,7 @@ pub(crate) fn write_id(f: &mut fmt::Formatter<'_>, bytes: &[u8; Sid::BYTES]) -> 
 /// 20 characters. Ids of SockJS clients are digests, under a secret seed, of the names that the clients chose. The first byte
 /// modulo the number of cores is the core that owns the client. In a cluster, the next four bytes of a drawn id are the tag of
 /// its node, and 80 random bits are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sid([u8; Sid::BYTES]);
 
 impl Sid {

@@ -6,7 +6,7 @@ use stentor_wire::ws::StepLimits;
 
 /// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
 /// µs; 4 ns per byte).
-pub const MESSAGE_BYTES: usize = 128;
+pub(crate) const MESSAGE_BYTES: usize = 128;
 /// The constant for an HTTP request, and for a message with its own answer.
 pub(crate) const REQUEST_BYTES: usize = 1024;
 /// The constant for a token that is refused: about the cost of a signature of any algorithm. An accepted token is cached, and no
@@ -23,23 +23,32 @@ const SMALLEST_SHARE: usize = 8;
 /// The work done in this turn, and the rest of the current connection's share.
 pub struct Budget {
     /// The share of a connection.
-    pub bytes_max: usize,
+    bytes_max: usize,
     /// Work done in this turn.
-    pub done_bytes: usize,
+    done_bytes: usize,
     /// The part of `done_bytes` for connections that earlier turns left.
-    pub left_bytes: usize,
-    /// The part of `left_bytes` for connections that waited for a condition.
-    pub revisited_bytes: usize,
+    left_bytes: usize,
+    /// The part of `done_bytes` for connections that waited for a condition.
+    revisited_bytes: usize,
     /// The time for signatures that this turn has left.
     pub signatures: SignatureWork,
     /// The value of `done_bytes` at which the current connection has used its share.
     stop_at_bytes: usize,
     /// `true` if the current connection is the first one that an earlier turn left. It may then handle a message of any size.
     takes_any: bool,
+    /// Approximate number of bytes published since sessions were last sent their deliveries.
+    published_bytes: usize,
+    /// Number of published bytes above which deliveries are sent at once.
+    published_bytes_max: usize,
 }
 
+/// The work that had been done when a connection was continued.
+#[must_use]
+pub struct Before(usize);
+
 impl Budget {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// A budget of `bytes_max` for each connection. Sessions have at most `send_buffer_bytes_max` of pending deliveries.
+    pub(crate) fn new(bytes_max: usize, send_buffer_bytes_max: usize) -> Self {
         Self {
             bytes_max,
             done_bytes: 0,
@@ -48,7 +57,14 @@ impl Budget {
             signatures: SignatureWork::new(SIGNATURES_PER_TURN),
             stop_at_bytes: bytes_max,
             takes_any: false,
+            published_bytes: 0,
+            published_bytes_max: published_bytes_max(send_buffer_bytes_max),
         }
+    }
+
+    pub(crate) fn set_limits(&mut self, bytes_max: usize, send_buffer_bytes_max: usize) {
+        self.bytes_max = bytes_max;
+        self.published_bytes_max = published_bytes_max(send_buffer_bytes_max);
     }
 
     #[inline]
@@ -66,17 +82,58 @@ impl Budget {
         self.takes_any = false;
     }
 
-    /// Begins with a connection that continues work of an earlier turn.
-    #[inline]
-    pub fn begin_left(&mut self) {
-        self.stop_at_bytes = self.done_bytes + self.bytes_max.saturating_sub(self.left_bytes).max(1);
-        self.takes_any = self.left_bytes == 0;
+    /// Begins with a connection that waited for a condition. `None` if this turn has no room for more of them.
+    pub fn begin_revisited(&mut self) -> Option<Before> {
+        (self.revisited_bytes < self.bytes_max).then(|| {
+            self.begin();
+            Before(self.done_bytes)
+        })
+    }
+
+    /// Counts the work of a connection that waited for a condition.
+    pub fn end_revisited(&mut self, before: Before) {
+        self.revisited_bytes += (self.done_bytes - before.0).max(MESSAGE_BYTES);
     }
 
     /// Whether this turn has room for more connections that earlier turns left.
-    #[inline]
     pub fn has_room(&self) -> bool {
         self.left_bytes < self.bytes_max
+    }
+
+    /// Begins with a connection that continues work of an earlier turn.
+    pub fn begin_left(&mut self) -> Before {
+        self.stop_at_bytes = self.done_bytes + self.bytes_max.saturating_sub(self.left_bytes).max(1);
+        self.takes_any = self.left_bytes == 0;
+        Before(self.done_bytes)
+    }
+
+    /// Counts the work of a connection that continued work of an earlier turn. Even work without bytes took some time.
+    pub fn end_left(&mut self, before: Before) {
+        self.left_bytes += (self.done_bytes - before.0).max(MESSAGE_BYTES);
+    }
+
+    /// Counts bytes that were published, which sessions will be sent.
+    #[inline]
+    pub fn count_published(&mut self, bytes: usize) {
+        self.published_bytes += bytes;
+    }
+
+    /// Whether so much has been published that deliveries must be sent.
+    #[inline]
+    pub fn published_much(&self) -> bool {
+        self.published_bytes > self.published_bytes_max
+    }
+
+    /// Returns the number of published bytes, and counts from zero again, because deliveries are sent.
+    #[inline]
+    pub fn take_published(&mut self) -> usize {
+        std::mem::take(&mut self.published_bytes)
+    }
+
+    /// Whether work that may publish more continues in this turn, after this many bytes.
+    #[inline]
+    pub fn may_publish_after(&self, bytes: usize) -> bool {
+        bytes <= self.published_bytes_max
     }
 
     #[inline]
@@ -109,4 +166,9 @@ impl Budget {
         let deliver_bytes_max = if self.takes_any { usize::MAX } else { bytes };
         StepLimits { inflate_bytes_max: bytes.max(1), deliver_bytes_max }
     }
+}
+
+/// The number of published bytes after which pending deliveries are sent.
+fn published_bytes_max(send_buffer_bytes_max: usize) -> usize {
+    send_buffer_bytes_max / 4
 }

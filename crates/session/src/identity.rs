@@ -107,7 +107,7 @@ macro_rules! define_kinds {
 client_kinds!(define_kinds);
 
 /// A handle for a client of this core. The client may have ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {
     index: u32,
     /// A serial number of 26 bits, two for the protocol, and a one, so that an `Option` takes no more.

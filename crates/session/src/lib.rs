@@ -30,6 +30,7 @@ pub mod app;
 pub mod budget;
 pub mod core;
 mod defaults;
+pub mod drain;
 pub mod encode;
 pub mod executor;
 pub mod hosts;

@@ -3,6 +3,7 @@
 //! They wrap around after 49 days, so only differences have a meaning, and only within 24 days. A time that a connection stores
 //! is never older than its last heartbeat.
 
+use crate::http_date::{DateClock, HttpDate};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -74,14 +75,50 @@ pub(crate) fn part_of(max: Duration, number: u64) -> Duration {
 /// The clock of one core. It is usually read many times per millisecond, so it caches its value.
 pub(crate) struct Clock {
     start: Instant,
+    /// The start as Unix time, in milliseconds.
+    start_unix_millis: u64,
     shown: Millis,
     /// The time at which the next millisecond begins.
     next: Instant,
+    date: DateClock,
+    /// Returns the Unix time of an instant, in milliseconds.
+    unix_millis: fn(Instant) -> u64,
 }
 
 impl Clock {
-    pub(crate) fn new(start: Instant) -> Self {
-        Self { start, shown: Millis::at(start, start), next: start }
+    pub(crate) fn new(start: Instant, unix_millis: fn(Instant) -> u64) -> Self {
+        let start_unix_millis = unix_millis(start);
+        Self {
+            start,
+            start_unix_millis,
+            shown: Millis::at(start, start),
+            next: start,
+            date: DateClock::new(start, start_unix_millis),
+            unix_millis,
+        }
+    }
+
+    /// The Unix time at `now`, in milliseconds.
+    pub(crate) fn unix_millis(&self, now: Instant) -> u64 {
+        (self.unix_millis)(now)
+    }
+
+    /// The date at `now`, which must not be before the previous `now`.
+    pub(crate) fn date(&self, now: Instant) -> HttpDate {
+        self.date.at(now, self.unix_millis)
+    }
+
+    /// The seconds at `now`, counted from the full second before the start. Together with [`Self::start_seconds`], they give the
+    /// exact Unix time, which the core's age wouldn't.
+    pub(crate) fn seconds(&self, now: Instant) -> u32 {
+        let alive_ms = now.saturating_duration_since(self.start).as_millis();
+        let seconds = (u128::from(self.start_unix_millis % 1_000) + alive_ms) / 1_000;
+        u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+
+    /// The Unix time of the full second before the start, in seconds.
+    pub(crate) fn start_seconds(&self) -> u64 {
+        self.start_unix_millis / 1_000
     }
 
     /// The time at which the clock started.

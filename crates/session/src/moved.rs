@@ -2,7 +2,7 @@
 
 use crate::identity::Sid;
 use crate::ports::PublicId;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use stentor_hub::{CoreId, SessionId};
@@ -16,8 +16,8 @@ pub struct MovedSockets {
 
 #[derive(Default)]
 struct Sockets {
-    by_id: HashMap<PublicId, (CoreId, SessionId)>,
-    by_pid: HashMap<Sid, CoreId>,
+    by_id: BTreeMap<PublicId, (CoreId, SessionId)>,
+    by_pid: BTreeMap<Sid, CoreId>,
 }
 
 impl MovedSockets {

@@ -103,7 +103,7 @@ pub(super) fn answer_client(
     let client = response.client().and_then(|id| protocols.clients.get_mut(id));
     let mut out = Vec::new();
     response.answer(&mut ResponseContext { ex: &mut protocols.ex, conn, session, client }, answer, &mut out);
-    response.state_mut().keep_alive &= !protocols.ex.finishing;
+    response.state_mut().keep_alive &= !protocols.ex.drain.is_finishing();
     let is_whole = response.is_whole();
     let idle_deadline = protocols.ex.millis().after(protocols.ex.options().limits.idle_timeout);
     if is_whole {

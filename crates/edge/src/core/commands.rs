@@ -55,7 +55,7 @@ pub(super) fn carry_out_commands(
                 continue;
             }
             ControlCommand::Publish(Publish { room, event, data }) => {
-                protocols.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+                protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
                 let Executor { outlet, hub, context, .. } = &mut protocols.ex;
                 outlet.publish(hub, context.now, &room, (event, data), Emit::default());
             }
@@ -189,7 +189,7 @@ fn work_on_sessions(
     protocols.ex.hub.leave_out_members(&mut named, &task.except_rooms);
     if let SessionWork::Send { event, data, volatile, gather } = &task.work {
         *steps = steps.saturating_sub(named.len() * SESSION_STEPS);
-        protocols.ex.published_bytes += named.len() * (data.len() + ENVELOPE_BYTES);
+        protocols.ex.budget.count_published(named.len() * (data.len() + ENVELOPE_BYTES));
         let (event, data) = (event.clone(), data.clone());
         protocols.ex.hub.handle_send(
             protocols.ex.context.now,
@@ -242,7 +242,7 @@ pub(super) fn take_mail(
             match message {
                 CoreMessage::Dispatch(dispatch) => {
                     taken_bytes += dispatch.weight_bytes();
-                    protocols.ex.published_bytes += dispatch.weight_bytes();
+                    protocols.ex.budget.count_published(dispatch.weight_bytes());
                     protocols.ex.hub.handle_dispatch(protocols.ex.context.now, from, dispatch);
                     turn::pump_if_much_was_published(conns, protocols, mail, work);
                 }

@@ -153,7 +153,7 @@ impl<D: Driver> Connections<D> {
                 let id = conn.id;
                 self.drop_connection(ex, index);
                 let mut linger = ex.options().limits.close_timeout;
-                if ex.draining {
+                if ex.drain.is_draining() {
                     linger = linger.min(DRAINING_LINGER);
                 } else if self.is_nearly_full(ex) {
                     linger = linger.min(FULL_LINGER);

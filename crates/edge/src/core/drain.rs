@@ -149,9 +149,8 @@ impl Upkeep {
         }));
         // If this process doesn't keep the listening sockets, another process has them already.
         let replaced_at = if drain.listens { window_ends + RESTART_TIME } else { window_begins };
-        protocols.ex.replaced_at = Some(replaced_at);
         // A window that was already open starts again with the remaining sessions.
-        protocols.ex.draining = false;
+        protocols.ex.drain.begin(replaced_at);
         self.continue_drain(conns, protocols, mail);
     }
 
@@ -164,7 +163,7 @@ impl Upkeep {
         protocols: &Protocols,
         mail: &Mail,
     ) -> bool {
-        protocols.ex.finishing && self.check_drained(conns, protocols, mail)
+        protocols.ex.drain.is_finishing() && self.check_drained(conns, protocols, mail)
     }
 
     fn check_drained(
@@ -196,9 +195,9 @@ impl Upkeep {
         let Some(mut drain) = self.drain.take() else { return };
         if now < drain.window_begins {
             conns.driver.timer_set(drain.window_begins, Timer::Drain.token());
-        } else if now < drain.window_ends && !(protocols.ex.draining && drain.is_empty()) {
-            if !protocols.ex.draining {
-                protocols.ex.draining = true;
+        } else if now < drain.window_ends && !(protocols.ex.drain.is_draining() && drain.is_empty()) {
+            if !protocols.ex.drain.is_draining() {
+                protocols.ex.drain.open_window();
                 begin_window(conns, protocols, &mut drain);
             }
             if drain.retry_at <= now {
@@ -220,13 +219,12 @@ impl Upkeep {
             // Without remaining targets, the drain finishes now.
             let next = if drain.is_empty() { now } else { drain.next_timeout().min(drain.window_ends) };
             conns.driver.timer_set(next, Timer::Drain.token());
-        } else if !protocols.ex.finishing || !protocols.ex.draining {
+        } else if !protocols.ex.drain.is_finishing() || !protocols.ex.drain.is_draining() {
             // The last slot may end with the window, and the timer may be a little late.
             for target in std::mem::take(&mut drain.targets) {
                 end_target(conns, protocols, target, &mut drain.random);
             }
-            protocols.ex.draining = true;
-            protocols.ex.finishing = true;
+            protocols.ex.drain.finish();
             finish_drain(conns, protocols, mail, &mut drain);
             if protocols.ex.options().broker.is_some() && drain.window_begins < drain.window_ends {
                 drain.recovery_ends = drain.ends.min(now + RECOVERY_TIME);

@@ -29,7 +29,7 @@ pub(super) fn begin(
         moved.is_tls = true;
     }
     let continues = moved.buffered.is_some();
-    let has_input = !moved.buffer.is_empty() || moved.finished || protocols.ex.finishing;
+    let has_input = !moved.buffer.is_empty() || moved.finished || protocols.ex.drain.is_finishing();
     let mut http = Http::new(peer, deadline, moved, stays || refusal.is_some());
     if let Some((reached, _)) = refusal {
         http.refuse(reached);
@@ -185,7 +185,7 @@ fn after_http_input(
     dispatches_before: u64,
 ) {
     let Some(http) = conns.table.get_mut(index).and_then(Conn::http) else { return conns.cork.clear() };
-    let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(protocols.ex.finishing));
+    let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(protocols.ex.drain.is_finishing()));
     let progress = http.take_progress();
     if progress.requested {
         conns.table.requested(index);

@@ -55,7 +55,7 @@ pub(super) fn migrate(
     let is_polling = !matches!(transport, ActiveTransport::WebSocket(_));
     if client.state().ended
         || !client.socketio().is_some_and(|io| io.is_fresh())
-        || protocols.ex.draining
+        || protocols.ex.drain.is_draining()
         || is_polling && protocols.departed.count() >= limits.sessions_max
     {
         return false;
@@ -181,7 +181,7 @@ pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Proto
     if let Some((conn, answered)) = probe {
         client.probe = Some(Probe { conn, answered, release_at: now, until });
     }
-    if protocols.ex.draining {
+    if protocols.ex.drain.is_draining() {
         client.end(&mut protocols.ex, End::Because(Disconnect::Shutdown));
     } else if was_carried && carrier.is_none() {
         client.end(&mut protocols.ex, End::Gone);

@@ -97,7 +97,7 @@ pub(super) fn finish(
             protocols.ex.shared.submit(target, command);
         }
         Task::Emit { rooms, event, data, how, except, gather } => {
-            protocols.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+            protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
             let Executor { outlet, hub, context, .. } = &mut protocols.ex;
             outlet.emit(hub, context.now, &rooms, (event, data), how, &except);
             gather.finish(|_| ());
@@ -210,7 +210,7 @@ pub(super) fn call_session(
     call: &Call,
 ) -> Option<u64> {
     let Call { event, data, answered, .. } = call;
-    protocols.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+    protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
     let number = match protocols.protocol_of(session)? {
         "socketio" => protocols.ex.acks.expect(session, Waiter::Command(answered.clone())),
         _ => None,

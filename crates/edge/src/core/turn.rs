@@ -40,7 +40,7 @@ pub(super) fn pump(
         has_changed = true;
         carry_out_all(conns, protocols, mail, work);
     }
-    protocols.ex.published_bytes = 0;
+    protocols.ex.budget.take_published();
     if mail.has_unsent(&protocols.ex) {
         has_changed = true;
         mail.send(&mut protocols.ex);
@@ -99,17 +99,17 @@ fn carry_out_all(
                 next = protocols.ex.hub.poll_ready().map(|(_, tag)| tag);
             }
             work.cpu.resume();
-        } else if work.revisited_bytes <= protocols.ex.published_bytes_max {
+        } else if protocols.ex.budget.may_publish_after(work.revisited_bytes) {
             // This comes last, because it may publish more. With io_uring, sends reach the kernel when the next turn begins.
             // Until then, no more is published than outboxes hold.
-            protocols.ex.published_bytes = 0;
+            protocols.ex.budget.take_published();
             if !work::resume_revisited(conns, protocols, mail)
                 && !work::resume_one_left(conns, protocols, mail)
                 && !work::begin_verification(conns, protocols)
             {
                 break;
             }
-            work.revisited_bytes += protocols.ex.published_bytes;
+            work.revisited_bytes += protocols.ex.budget.take_published();
         } else {
             break;
         }
@@ -125,7 +125,7 @@ pub(super) fn pump_if_much_was_published(
     mail: &mut Mail,
     work: &mut Work,
 ) -> bool {
-    protocols.ex.published_much() && pump_now(conns, protocols, mail, work)
+    protocols.ex.budget.published_much() && pump_now(conns, protocols, mail, work)
 }
 
 #[cold]

@@ -17,7 +17,6 @@ use super::table::Held;
 use super::{CORES_RETRY, Connections, Mail, Protocols, events, tasks};
 use std::time::Duration;
 use stentor_driver::{Driver, thread_cpu_time};
-use stentor_session::budget::MESSAGE_BYTES;
 
 /// Work that a core has begun and not finished.
 ///
@@ -121,14 +120,14 @@ pub(super) fn resume_revisited(
     protocols: &mut Protocols,
     mail: &mut Mail,
 ) -> bool {
-    if protocols.ex.budget.revisited_bytes >= protocols.ex.budget.bytes_max {
+    if conns.revisit.is_empty() {
         return false;
     }
-    let Some(index) = conns.revisit.pop_front() else { return false };
-    let before = protocols.ex.budget.done_bytes;
-    protocols.ex.budget.begin();
-    events::resume_input(conns, protocols, mail, index);
-    protocols.ex.budget.revisited_bytes += (protocols.ex.budget.done_bytes - before).max(MESSAGE_BYTES);
+    let Some(before) = protocols.ex.budget.begin_revisited() else { return false };
+    if let Some(index) = conns.revisit.pop_front() {
+        events::resume_input(conns, protocols, mail, index);
+    }
+    protocols.ex.budget.end_revisited(before);
     true
 }
 
@@ -142,12 +141,10 @@ pub(super) fn resume_one_left(
         return false;
     }
     let Some(index) = conns.left.pop_front() else { return false };
-    let before = protocols.ex.budget.done_bytes;
-    protocols.ex.budget.begin_left();
+    let before = protocols.ex.budget.begin_left();
     conns.release(index, Held::TURN);
     events::resume_input(conns, protocols, mail, index);
-    // Even work without bytes took some time.
-    protocols.ex.budget.left_bytes += (protocols.ex.budget.done_bytes - before).max(MESSAGE_BYTES);
+    protocols.ex.budget.end_left(before);
     true
 }
 

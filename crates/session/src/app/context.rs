@@ -26,8 +26,6 @@ pub struct CoreContext {
     pub now: Instant,
     /// The time at which the turn began, in milliseconds.
     pub millis: Millis,
-    /// Returns the Unix time of an instant, in milliseconds.
-    pub(crate) unix_millis: fn(Instant) -> u64,
     /// The number of the core.
     pub core: CoreId,
     pub(crate) seed: [u64; 2],
@@ -141,8 +139,6 @@ pub struct Context<'a> {
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
     pub(crate) budget: &'a mut Budget,
-    /// Approximate number of bytes that the handler has published. Its connection may have to wait for other cores.
-    pub published_bytes: usize,
 }
 
 /// Approximate size of a message besides its data, if it is counted before it is encoded.
@@ -256,7 +252,7 @@ impl<'a> Context<'a> {
             return;
         }
         let data = arguments.to_data();
-        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.budget.count_published(data.len() + ENVELOPE_BYTES);
         self.hub.handle_send(self.core.now, &[session], room, Some(name.into()), data, false);
         // The event is sent with the answers, so that later answers don't overtake it.
         if self.scope.session == Some(session) && behind <= AT_ONCE_BYTES_MAX {

@@ -57,7 +57,7 @@ impl Steps for CarryOut {
                 ctx.emit_data(session, &namespace, event, data);
                 continue;
             };
-            ctx.published_bytes += data.len() + ENVELOPE_BYTES;
+            ctx.budget.count_published(data.len() + ENVELOPE_BYTES);
             let how = if except_sender { ctx.except(session) } else { Emit::default() };
             ctx.outlet.emit(ctx.hub, ctx.core.now, &rooms, (event, data), how, &[]);
         }
@@ -141,7 +141,7 @@ impl Context<'_> {
             );
         }
         let Ok(room) = Room::all_members(namespace) else { return };
-        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.budget.count_published(data.len() + ENVELOPE_BYTES);
         self.hub.handle_send(self.core.now, &[session], &room, event, data, false);
         take_at_once(self.hub, session, self.out);
     }

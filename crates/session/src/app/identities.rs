@@ -12,7 +12,7 @@ use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{Access, Authenticator, Denial, Identity};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::hash::{DefaultHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct Entry {
     ends_at: Option<u64>,
     /// Topics that the client requested and may subscribe to. Rooms to which the application or a backend added the session
     /// aren't here.
-    granted: HashSet<Topic>,
+    granted: BTreeSet<Topic>,
     /// Rooms to which the client may publish, according to the rules of `generation`.
     publishes: Vec<Room>,
     generation: u64,
@@ -74,7 +74,7 @@ pub struct Identities {
     seed: [u64; 2],
     /// Entries by the index of the session.
     slots: Vec<Option<Box<Entry>>>,
-    clients: HashMap<ClientId, ClientIdentity>,
+    clients: BTreeMap<ClientId, ClientIdentity>,
     /// Times of the next steps, earliest first. Some entries are out of date.
     due: BinaryHeap<Reverse<(u64, u64)>>,
     count: usize,
@@ -123,7 +123,7 @@ impl Identities {
             authenticator,
             seed,
             slots: Vec::new(),
-            clients: HashMap::new(),
+            clients: BTreeMap::new(),
             due: BinaryHeap::new(),
             count: 0,
             refused: 0,
@@ -189,7 +189,7 @@ impl Identities {
                 if self.slots.len() <= index {
                     self.slots.resize_with(index + 1, || None);
                 }
-                let (granted, publishes) = (HashSet::new(), Vec::new());
+                let (granted, publishes) = (BTreeSet::new(), Vec::new());
                 let entry = Entry { session, identity, due_at, ends_at, granted, publishes, generation: 0 };
                 if let Some(before) = self.slots[index].replace(Box::new(entry)) {
                     self.removed(&before);

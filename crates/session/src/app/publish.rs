@@ -28,7 +28,7 @@ impl Publish {
     /// The engine's answer is pending, or too many are.
     fn publish(&mut self, ctx: &mut Context<'_>, publisher: Option<SessionId>) -> Result<bool, Refused> {
         let Some(content) = self.content.take() else { return Ok(true) };
-        ctx.published_bytes += self.bytes;
+        ctx.budget.count_published(self.bytes);
         if !ctx.outlet.is_ordered_elsewhere(ctx.hub, &self.room, &self.how) {
             let how = std::mem::take(&mut self.how);
             ctx.outlet.publish(ctx.hub, ctx.core.now, &self.room, content, how);

@@ -39,7 +39,7 @@ use reviews::Reviews;
 use shares::Shares;
 use signatures::SignatureQueue;
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
@@ -163,12 +163,12 @@ pub struct Questions {
     /// The connection whose input is being handled.
     asker: Option<ConnId>,
     /// The connection that asked each open question.
-    open: HashMap<u64, ConnId>,
+    open: BTreeMap<u64, ConnId>,
     /// Deadlines of questions, answered or not, earliest first.
     deadlines: VecDeque<(Instant, u64)>,
-    waiting: HashMap<ConnId, Waiting>,
+    waiting: BTreeMap<ConnId, Waiting>,
     /// The connections on which messages of clients wait.
-    clients: HashMap<ClientId, ConnId>,
+    clients: BTreeMap<ClientId, ConnId>,
     /// Connections whose questions have all been answered.
     decided: VecDeque<ConnId>,
     /// Connections whose tokens are verified in later turns.
@@ -200,10 +200,10 @@ impl Questions {
             identities,
             tickets,
             asker: None,
-            open: HashMap::new(),
+            open: BTreeMap::new(),
             deadlines: VecDeque::new(),
-            waiting: HashMap::new(),
-            clients: HashMap::new(),
+            waiting: BTreeMap::new(),
+            clients: BTreeMap::new(),
             decided: VecDeque::new(),
             unverified: SignatureQueue::default(),
             reviews: Reviews::default(),

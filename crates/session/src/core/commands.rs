@@ -11,7 +11,7 @@ impl Protocols {
         let Broadcast { id, rooms, except_rooms, except_sessions, event, data, volatile } = message;
         let how = if volatile { Emit::volatile() } else { Emit::default() };
         let how = self.leave_out(how.identified(id), except_rooms, except_sessions);
-        self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
         self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
     }
 
@@ -24,7 +24,7 @@ impl Protocols {
 
     /// Handles news of a room from the engine.
     pub fn update_room(&mut self, room: &Room, update: RoomUpdate) {
-        self.ex.published_bytes += update.bytes() + ENVELOPE_BYTES;
+        self.ex.budget.count_published(update.bytes() + ENVELOPE_BYTES);
         let now = self.ex.context.now;
         match update {
             RoomUpdate::Message { position, event, data, except_rooms, except_sessions } => {
@@ -43,15 +43,15 @@ impl Protocols {
         match update {
             FeedUpdate::Document(document) => {
                 // Counts the whole document. Sessions with the policy `queue` receive more than the newest version.
-                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
+                self.ex.budget.count_published(document.body.len() + ENVELOPE_BYTES);
                 self.ex.hub.handle_document(key, FeedState::Live, document, None);
             }
             FeedUpdate::Patched(document, patch) => {
-                self.ex.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
+                self.ex.budget.count_published(patch.operations.len() + ENVELOPE_BYTES);
                 self.ex.hub.handle_document(key, FeedState::Live, document, Some(patch));
             }
             FeedUpdate::At { position, document, patches } => {
-                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
+                self.ex.budget.count_published(document.body.len() + ENVELOPE_BYTES);
                 self.ex.hub.handle_document_at(key, position, FeedState::Live, document, &patches);
             }
             FeedUpdate::State { state, reason } => self.ex.hub.handle_state(key, state, reason),

@@ -7,7 +7,7 @@ use crate::ports::{MemberList, MembersQuery, PublicId};
 use crate::shared::ControlCommand;
 use crate::shared::tasks::MembersTask;
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_hub::{MemberId, PresenceChange, RoomMember, SessionId, User};
@@ -19,7 +19,7 @@ const QUERIES_MAX: usize = 1_024;
 pub(crate) struct PresenceState {
     charge: Charge,
     /// Ids of sessions that came from other nodes, kept until their leaving has been reported.
-    moved: HashMap<SessionId, PublicId>,
+    moved: BTreeMap<SessionId, PublicId>,
     /// `true` if ids of ended sessions should be removed.
     is_old: bool,
     queries: Arc<AtomicUsize>,
@@ -28,7 +28,7 @@ pub(crate) struct PresenceState {
 impl PresenceState {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
         let charge = Charge::new(ledger, Class::Presence);
-        Self { charge, moved: HashMap::new(), is_old: false, queries: Arc::default() }
+        Self { charge, moved: BTreeMap::new(), is_old: false, queries: Arc::default() }
     }
 
     /// Removes the ids of ended sessions, if it is time and no waiting change may concern one of them.
@@ -36,16 +36,12 @@ impl PresenceState {
         if self.is_old && !changes_wait {
             self.is_old = false;
             self.moved.retain(|session, _| is_open(*session));
-            // The table shrinks after most sessions have ended, not with each one.
-            if self.moved.len() < self.moved.capacity() / 8 {
-                self.moved.shrink_to(self.moved.len() * 2);
-            }
         }
     }
 
     fn moved_bytes(&self) -> usize {
-        // An eighth of the table stays free.
-        self.moved.capacity() * 8 / 7 * (size_of::<(SessionId, PublicId)>() + 1)
+        // A node of the tree is at least half full.
+        self.moved.len() * 2 * size_of::<(SessionId, PublicId)>()
     }
 }
 
@@ -89,7 +85,7 @@ impl Protocols {
         while let Some(notice) = hub.poll_presence_notice() {
             has_changed = true;
             let text = Bytes::from(write_notice(&notice));
-            self.ex.published_bytes += text.len();
+            self.ex.budget.count_published(text.len());
             hub.publish_presence(now, &notice.room, text);
         }
         while let Some(message) = hub.poll_presence_message() {

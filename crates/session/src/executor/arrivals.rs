@@ -13,7 +13,7 @@ use crate::ports::{
     Denial, Identity, MOVING_BYTES_MAX, MOVING_MESSAGES_MAX, MOVING_TOPICS_MAX, MovingSocket,
     MovingSubscription, Pid, SocketName, SocketRequest,
 };
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
 
@@ -27,13 +27,13 @@ struct Arrival {
 
 /// The sockets that are moving to a core, by the number of their question.
 pub(super) struct Arrivals {
-    by_question: HashMap<u64, Arrival>,
+    by_question: BTreeMap<u64, Arrival>,
     charge: Charge,
 }
 
 impl Arrivals {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { by_question: HashMap::new(), charge: Charge::new(ledger, Class::Decisions) }
+        Self { by_question: BTreeMap::new(), charge: Charge::new(ledger, Class::Decisions) }
     }
 
     fn remove(&mut self, number: u64) -> Option<Arrival> {
@@ -203,7 +203,7 @@ impl Executor {
         let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == &**namespace)?;
         let session = socket.session;
         let identities = &self.questions.identities;
-        let positions: HashMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
+        let positions: BTreeMap<Key, Position> = self.hub.feed_positions(session).into_iter().collect();
         let subscriptions = self.hub.subscriptions_of(session).into_iter().map(|(topic, options)| {
             // Without identities, subscriptions that clients requested aren't recorded.
             let is_granted = match &topic {

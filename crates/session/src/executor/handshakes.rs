@@ -5,7 +5,7 @@
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use stentor_json::write_string;
@@ -19,7 +19,7 @@ const HEADER_BYTES_MAX: usize = 256;
 
 /// The handshakes of a core's clients.
 pub struct Handshakes {
-    clients: HashMap<ClientId, Box<str>>,
+    clients: BTreeMap<ClientId, Box<str>>,
     charge: Charge,
 }
 
@@ -29,7 +29,7 @@ fn bytes_of(handshake: &str) -> usize {
 
 impl Handshakes {
     pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
-        Self { clients: HashMap::new(), charge: Charge::new(ledger, Class::Connections) }
+        Self { clients: BTreeMap::new(), charge: Charge::new(ledger, Class::Connections) }
     }
 
     /// Stores a client's handshake.

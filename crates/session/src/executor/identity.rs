@@ -12,12 +12,12 @@ use stentor_hub::{Notice, Policy, SessionId, Topic};
 impl Executor {
     /// The Unix time of this turn, in milliseconds.
     pub fn unix_millis(&self) -> u64 {
-        (self.context.unix_millis)(self.context.now)
+        self.clock.unix_millis(self.context.now)
     }
 
     /// The date of this turn, for responses.
     pub(crate) fn date(&self) -> HttpDate {
-        self.date.at(self.context.now, self.context.unix_millis)
+        self.clock.date(self.context.now)
     }
 
     /// Verifies the identity of a client. `None` if clients have no identities.

@@ -30,8 +30,8 @@ use crate::app::{
     take_at_once,
 };
 use crate::budget::Budget;
+use crate::drain::DrainState;
 use crate::encode::{Encoding, Encodings, FeedEvents};
-use crate::http_date::DateClock;
 use crate::identity::Service;
 use crate::identity::{Owner, Sid, Sids};
 use crate::ledger::Pressure;
@@ -39,7 +39,7 @@ use crate::limits::rates::SessionRates;
 use crate::limits::{LimitReached, Slot};
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis, part_of};
-use crate::options::{Limits, Options};
+use crate::options::Options;
 use crate::ports::source_of;
 use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
@@ -84,7 +84,6 @@ pub struct Executor {
     /// State of the core and its turn, for handlers.
     pub context: CoreContext,
     pub(crate) clock: Clock,
-    date: DateClock,
     /// The core's shard of the hub.
     pub hub: Tracked<Hub<Encodings>>,
     apps: Apps,
@@ -108,21 +107,10 @@ pub struct Executor {
     pub access: AccessLog,
     /// Work that the turn has room for.
     pub budget: Budget,
-    /// Approximate number of bytes published since sessions were last sent their deliveries.
-    pub published_bytes: usize,
-    /// Number of published bytes above which deliveries are sent at once.
-    pub published_bytes_max: usize,
-    /// `true` while the node drains. No session begins.
-    pub draining: bool,
-    /// The time at which another process takes the place of this one, which drains.
-    pub replaced_at: Option<Instant>,
-    /// `true` when all sessions have ended. Connections end with their response.
-    pub finishing: bool,
+    /// How far the node's drain has come.
+    pub drain: DrainState,
     /// `None` if no application receives notices.
     notices: Option<Box<Notices>>,
-    /// Start of the core, also as Unix time in milliseconds. Times of sessions are relative to it.
-    begun: Instant,
-    begun_at_ms: u64,
 }
 
 impl Executor {
@@ -146,8 +134,7 @@ impl Executor {
         }
         let context = CoreContext {
             now,
-            millis: Clock::new(now).at(now),
-            unix_millis: system.unix_millis,
+            millis: Millis::at(now, now),
             core,
             seed: shared.seed,
             heartbeat_interval: options.heartbeat.interval,
@@ -159,11 +146,8 @@ impl Executor {
             rates: SessionRates::new(&options.session_limits, now).map(|rates| Box::new(RefCell::new(rates))),
             limited: Cell::new(0),
         };
-        let published_bytes_max = published_bytes_max(&options.limits);
-        let begun_at_ms = (system.unix_millis)(now);
         Self {
-            clock: Clock::new(context.now),
-            date: DateClock::new(now, begun_at_ms),
+            clock: Clock::new(now, system.unix_millis),
             context,
             hub,
             apps,
@@ -185,15 +169,9 @@ impl Executor {
             handshakes: Handshakes::new(shared.ledger.clone()),
             access: AccessLog::new(options.access_log, shared.ledger.clone()),
             outlet: Outlet::new(options.broker.clone(), shared.clone(), shared.ledger.clone(), shared.seed),
-            budget: Budget::new(options.limits.turn_bytes_max),
-            published_bytes: 0,
-            published_bytes_max,
-            draining: false,
-            replaced_at: None,
-            finishing: false,
+            budget: Budget::new(options.limits.turn_bytes_max, options.limits.send_buffer_bytes_max),
+            drain: DrainState::default(),
             notices,
-            begun: now,
-            begun_at_ms,
             metrics: shared.metrics[core].clone(),
             shared,
             settings,
@@ -207,8 +185,7 @@ impl Executor {
         self.context.message_bytes_max = limits.message_bytes_max;
         self.context.json_depth_max = limits.json_depth_max;
         self.context.keys.clone_from(&options.keys);
-        self.budget.bytes_max = limits.turn_bytes_max;
-        self.published_bytes_max = published_bytes_max(limits);
+        self.budget.set_limits(limits.turn_bytes_max, limits.send_buffer_bytes_max);
         self.questions.set_limits(limits.decisions_max, limits.decision_timeout);
         self.hub.set_limits(self.shared.hub_options(self.context.core, options));
         if self.options().session_limits != options.session_limits
@@ -262,14 +239,7 @@ impl Executor {
     /// same number gives the same delay.
     pub fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
-        let left = self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
-        left + part_of(RETURN_SPREAD, number)
-    }
-
-    /// Whether so much has been published that deliveries must be sent.
-    #[inline]
-    pub fn published_much(&self) -> bool {
-        self.published_bytes > self.published_bytes_max
+        self.drain.until_replaced(now) + part_of(RETURN_SPREAD, number)
     }
 
     /// Counts a session or client that the server ends.
@@ -496,7 +466,7 @@ impl Executor {
     pub(crate) fn emit_reply(&mut self, reply: EventReply) {
         for EventEmit { rooms, event, data, .. } in reply.emit {
             let Some(rooms) = rooms else { continue };
-            self.published_bytes += data.len() + ENVELOPE_BYTES;
+            self.budget.count_published(data.len() + ENVELOPE_BYTES);
             let (hub, now) = (&mut self.hub, self.context.now);
             self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
         }
@@ -558,18 +528,11 @@ impl Executor {
             outlet: &mut self.outlet,
             questions: &mut self.questions,
             budget: &mut self.budget,
-            published_bytes: 0,
         };
         let result = call(&mut **app, &mut ctx);
-        self.published_bytes += ctx.published_bytes;
         self.budget.count_deliveries(self.hub.due() - due_before);
         result
     }
-}
-
-/// The number of published bytes after which pending deliveries are sent.
-fn published_bytes_max(limits: &Limits) -> usize {
-    limits.send_buffer_bytes_max / 4
 }
 
 /// The reason to end a session whose subscription is refused.

@@ -6,7 +6,7 @@
 use super::Executor;
 use crate::ports::network_of;
 use crate::ports::{Notice, NoticeSink, PublicId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{Attendance, SessionId, Topic};
 
@@ -16,12 +16,12 @@ pub(crate) struct Notices {
     /// Sessions that have begun in this turn.
     opened: Vec<SessionId>,
     /// Sessions whose beginning was reported.
-    known: HashMap<SessionId, (PublicId, Box<str>)>,
+    known: BTreeMap<SessionId, (PublicId, Box<str>)>,
 }
 
 impl Notices {
     pub(crate) fn new(sink: Arc<dyn NoticeSink>) -> Box<Self> {
-        Box::new(Self { sink, opened: Vec::new(), known: HashMap::new() })
+        Box::new(Self { sink, opened: Vec::new(), known: BTreeMap::new() })
     }
 
     pub(crate) fn wants_topics(&self) -> bool {

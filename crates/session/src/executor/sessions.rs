@@ -37,10 +37,7 @@ impl Executor {
 
     /// Counts a new session for its address.
     pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
-        // Full seconds of the clock, not of the core's age, so that the sum in `details` is the exact second.
-        let alive_ms = self.context.now.saturating_duration_since(self.begun).as_millis();
-        let opened_at = (u128::from(self.begun_at_ms % 1_000) + alive_ms) / 1_000;
-        self.hub.set_source(session, source, u32::try_from(opened_at).unwrap_or(u32::MAX));
+        self.hub.set_source(session, source, self.clock.seconds(self.context.now));
         if let Some(holds) = &mut self.holds {
             holds.open(&self.shared.limits, session, source, self.context.now);
         }

@@ -298,7 +298,7 @@ fn open(
     if feeds.is_empty() {
         return cx.refuse(400, extra, "name a feed: /sse/KEY, /sse?feed=KEY, or in the body of POST /sse");
     }
-    if cx.ex.draining && is_event_source(request) && request.method() == "GET" {
+    if cx.ex.drain.is_draining() && is_event_source(request) && request.method() == "GET" {
         return send_back(cx, extra);
     }
     if let Some(unavailable) = cx.unavailable_while_draining(extra) {

@@ -17,7 +17,7 @@ use crate::refusal_log::RefusalLog;
 use crate::settings::Settings;
 pub use command::{ControlCommand, SocketCommand};
 use limits::SharedLimits;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -163,7 +163,7 @@ pub(crate) struct Demand {
 }
 
 /// The pending reports about all keys for the control plane.
-pub(crate) struct Demands<'a>(MutexGuard<'a, HashMap<Key, Demand>>);
+pub(crate) struct Demands<'a>(MutexGuard<'a, BTreeMap<Key, Demand>>);
 
 impl Demands<'_> {
     pub(crate) fn set_wanted(&mut self, key: Key, wanted: bool) {
@@ -213,7 +213,7 @@ pub struct Shared {
     pub control: Arc<dyn ControlPlane>,
     /// Returns the times at which the certificates for TLS expire.
     expiries: Box<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
-    wanted: Mutex<HashMap<Key, Demand>>,
+    wanted: Mutex<BTreeMap<Key, Demand>>,
     drain: Mutex<Drain>,
     /// How often [`Lifecycle::drain`](stentor_ports::Lifecycle::drain) was called.
     drains: AtomicUsize,

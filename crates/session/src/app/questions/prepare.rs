@@ -6,7 +6,7 @@
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
 use crate::encode::Encodings;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic};
 
@@ -14,7 +14,7 @@ use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic}
 #[derive(Default)]
 pub(super) struct Preparations {
     /// The questions about each room that exist.
-    waiting: HashMap<Room, Vec<u64>>,
+    waiting: BTreeMap<Room, Vec<u64>>,
     /// Rooms that the hub no longer needs to keep for a question.
     released: Vec<Room>,
 }

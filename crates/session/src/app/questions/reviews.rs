@@ -6,7 +6,7 @@
 
 use super::{Identities, QUESTION_BYTES, Questions};
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{SessionId, Topic};
@@ -22,7 +22,7 @@ const WAITING_BYTES: usize = 64;
 #[derive(Default)]
 pub(super) struct Reviews {
     /// Subscriptions by the number of the question, with the authorizer that decides.
-    pub(super) open: HashMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
+    pub(super) open: BTreeMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
     /// Open questions by session.
     by_session: BTreeSet<(u64, u64)>,
     /// Subscriptions that aren't allowed any more.
@@ -32,7 +32,7 @@ pub(super) struct Reviews {
     /// Sessions to review again at `retry_at`.
     failed: VecDeque<SessionId>,
     /// The sessions in `due` and `failed`.
-    waiting: HashSet<SessionId>,
+    waiting: BTreeSet<SessionId>,
     retry_at: Option<Instant>,
 }
 

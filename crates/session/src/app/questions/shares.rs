@@ -1,15 +1,15 @@
 //! Open questions by address. When too many are open, the address with the most open questions gives one up.
 
 use super::Questions;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Open questions whose client's address is known.
 #[derive(Default)]
 pub(super) struct Shares {
     /// The address of each question.
-    sources: HashMap<u64, u64>,
+    sources: BTreeMap<u64, u64>,
     /// The questions of each address.
-    numbers: HashMap<u64, BTreeSet<u64>>,
+    numbers: BTreeMap<u64, BTreeSet<u64>>,
     by_len: BTreeSet<(usize, u64)>,
 }
 

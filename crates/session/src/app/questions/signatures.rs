@@ -4,7 +4,7 @@
 
 use super::Questions;
 use crate::ports::SignatureWork;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Tokens that wait, by address.
 #[derive(Default)]
@@ -12,9 +12,9 @@ pub(super) struct SignatureQueue {
     /// The address of each waiting question, by round and number.
     order: BTreeMap<(u64, u64), u64>,
     /// The round of each waiting question.
-    rounds: HashMap<u64, u64>,
+    rounds: BTreeMap<u64, u64>,
     /// The last round and the number of waiting questions of each address that has some.
-    sources: HashMap<u64, (u64, usize)>,
+    sources: BTreeMap<u64, (u64, usize)>,
     /// The round of the last question that had its turn.
     round: u64,
 }

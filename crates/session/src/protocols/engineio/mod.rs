@@ -116,11 +116,11 @@ impl Response for Poll {
             }
             (PollAnswer::Pending | PollAnswer::Heartbeat, _) => return,
             (PollAnswer::Records(records), _) => {
-                self.state.keep_alive &= !cx.ex.draining;
+                self.state.keep_alive &= !cx.ex.drain.is_draining();
                 payload::write_answer(out, date, self, &records, &[]);
             }
             (PollAnswer::Unavailable, _) => {
-                self.state.keep_alive &= !cx.ex.draining;
+                self.state.keep_alive &= !cx.ex.drain.is_draining();
                 payload::write_unavailable(out, date, self);
             }
         }

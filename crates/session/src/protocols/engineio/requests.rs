@@ -381,7 +381,7 @@ fn packets(
         ex.budget.count(read - *done);
         *done = read;
         let waits = ex.questions.awaits_decision();
-        let is_much = (ex.budget.is_used() || ex.published_much()) && decoder.bytes_left() > 0;
+        let is_much = (ex.budget.is_used() || ex.budget.published_much()) && decoder.bytes_left() > 0;
         // The request is answered after its last packet.
         if packets > 0 && (is_much || waits) {
             outcome = Some(Outcome::Rest);

@@ -297,7 +297,7 @@ impl Http {
                 cx.ex.close_session(session);
             }
             let keep_alive = waiting.response().is_some_and(|response| response.state().keep_alive);
-            if !keep_alive || cx.ex.finishing {
+            if !keep_alive || cx.ex.drain.is_finishing() {
                 return Flow::Stop;
             }
         }

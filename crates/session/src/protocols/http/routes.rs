@@ -121,7 +121,7 @@ impl Http {
             options: ResponseOptions::of(
                 cx.ex,
                 request,
-                cx.ex.finishing || self.handover == Some(Handover::Relayed),
+                cx.ex.drain.is_finishing() || self.handover == Some(Handover::Relayed),
             ),
             ex: cx.ex,
             request,
@@ -224,7 +224,7 @@ impl Http {
             Route::Of(_, facts) => facts.outlives_drain,
             _ => false,
         };
-        cx.options.keep_alive &= !cx.ex.draining || outlives_drain;
+        cx.options.keep_alive &= !cx.ex.drain.is_draining() || outlives_drain;
         match target {
             Route::Health if cx.reads() => {
                 cx.answer(200, "text/plain; charset=utf-8", &[("Cache-Control", "no-store")], b"ok\n")
@@ -250,7 +250,7 @@ impl Http {
             }
             Route::Feed(key) if cx.reads() => {
                 let home = cx.ex.core_of(&Topic::Feed(key.clone()));
-                if home != cx.ex.context.core && !cx.ex.draining && !cx.stays {
+                if home != cx.ex.context.core && !cx.ex.drain.is_draining() && !cx.stays {
                     return Outcome::Move(home);
                 }
                 document::handle_request(cx, key)
@@ -307,7 +307,7 @@ fn count(
     is_counted: bool,
 ) -> Result<(), LimitReached> {
     // While the server drains, an SSE request opens no session.
-    let is_told_to_return = matches!(target, Route::Events(_)) && cx.ex.draining;
+    let is_told_to_return = matches!(target, Route::Events(_)) && cx.ex.drain.is_draining();
     if !target.connects() || is_told_to_return {
         return Ok(());
     }

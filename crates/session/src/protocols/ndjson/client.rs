@@ -80,7 +80,7 @@ impl Client {
             }
             let is_much = ex.budget.is_used()
                 || queue.len() > send_buffer_bytes_max
-                || ex.published_much()
+                || ex.budget.published_much()
                 || ex.questions.awaits_decision();
             if delivered > 0 && is_much {
                 break false;

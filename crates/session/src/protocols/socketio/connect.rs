@@ -8,7 +8,7 @@ use crate::identity::{End, Owner, Sid};
 use crate::model::{CoreId, Disconnect, Room};
 use crate::ports::{ClientFacts, Credentials, Denial, Identity};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_json as json;
 use stentor_wire::engineio::Version;
@@ -184,7 +184,7 @@ impl SocketIo {
     /// The other core that has a client's missed messages. `None` if the client has already done something else, or can't move.
     fn kept_elsewhere(&self, ex: &Executor, sid: Sid, pid: Sid) -> Option<CoreId> {
         let (core, cores) = (ex.context.core, ex.shared.cores);
-        if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.draining {
+        if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.drain.is_draining() {
             return None;
         }
         ex.shared.core_of_socket(pid).filter(|other| *other != core)
@@ -220,7 +220,7 @@ fn refuse(carrier: Carrier, namespace: &str, message: &str, data: Option<&str>, 
 
 /// Returns a query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.
 pub(super) fn object_of_query(query: &str) -> String {
-    let mut names: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut names: BTreeMap<Cow<'_, str>, usize> = BTreeMap::new();
     let mut members: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>)> = Vec::new();
     let pairs = http1::query_pairs(query).filter(|(name, value)| !(name.is_empty() && value.is_empty()));
     for (name, value) in pairs.take(QUERY_PAIRS_MAX) {

@@ -64,7 +64,7 @@ pub(super) fn deliver<'m>(
         let rest = Some((messages.rest(), messages.len()));
         let is_much = ex.budget.is_used()
             || out.len() > out_bytes_max
-            || ex.published_much()
+            || ex.budget.published_much()
             || ex.questions.awaits_decision();
         if delivered > 0 && is_much && !messages.is_empty() {
             break Ok(rest);

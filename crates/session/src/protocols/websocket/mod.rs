@@ -159,7 +159,7 @@ impl WebSocket {
         self.handle_sign_of_life();
         let may_be_lone = self.unread.is_none()
             && data.len() <= SMALL_INPUT_BYTES
-            && !cx.ex.published_much()
+            && !cx.ex.budget.published_much()
             && !cx.ex.questions.awaits_decision();
         if may_be_lone {
             self.handle_lone_message(cx, shared, data, out)
@@ -245,7 +245,7 @@ impl WebSocket {
         let (mut at, mut ended, mut yields) = (0, false, false);
         while at < data.len() || is_paused {
             yields = cx.ex.budget.is_used();
-            let is_much = yields || out.len() > replies_bytes_max || cx.ex.published_much();
+            let is_much = yields || out.len() > replies_bytes_max || cx.ex.budget.published_much();
             if is_much || cx.ex.questions.awaits_decision() {
                 self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;

@@ -1,0 +1,53 @@
+//! How far a drain of the node has come, for sessions and responses. The core decides when the next step is due.
+//!
+//! ```text
+//!  serving ── begin ──► delay ── open_window ──► draining ── finish ──► finishing
+//!                         ▲                         │                      │
+//!                         └───────── begin ─────────┴──────────────────────┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// The state of a drain. Without a drain, the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DrainState {
+    /// The time at which another process takes the place of this one.
+    replaced_at: Option<Instant>,
+    is_draining: bool,
+    is_finishing: bool,
+}
+
+impl DrainState {
+    /// Begins a drain, also while another one is under way. Another process takes the place of this one at `replaced_at`.
+    pub fn begin(&mut self, replaced_at: Instant) {
+        self.replaced_at = Some(replaced_at);
+        self.is_draining = false;
+    }
+
+    /// Opens the window in which sessions end. No session begins from now on.
+    pub fn open_window(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// All sessions have ended. Connections end with their response.
+    pub fn finish(&mut self) {
+        (self.is_draining, self.is_finishing) = (true, true);
+    }
+
+    /// `true` since the window has opened. No session begins.
+    #[inline]
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
+    }
+
+    /// `true` when all sessions have ended. Connections end with their response.
+    #[inline]
+    pub fn is_finishing(&self) -> bool {
+        self.is_finishing
+    }
+
+    /// The time until another process takes the place of this one. Zero if none will.
+    pub(crate) fn until_replaced(&self, now: Instant) -> Duration {
+        self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
+    }
+}
