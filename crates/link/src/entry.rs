@@ -373,6 +373,8 @@ entries! {
 entries! {
     /// An entry that Stentor writes.
     ServerEntry {
+        /// Makes the worker acknowledge at once.
+        21 "NOP" Nop {}
         /// The answer to HELLO.
         64 "WELCOME" Welcome {
             /// `{v, link, resumed, received, servers, window, options}`.

@@ -251,6 +251,16 @@ impl<I: Entry, O: Entry> Exchange<I, O> {
         out.bytes + if out.writer.has_entries() { out.writer.len() } else { 0 }
     }
 
+    /// Count of the frame that the last written entry is in.
+    pub fn written(&self) -> u64 {
+        self.outgoing.last + u64::from(self.outgoing.writer.has_entries())
+    }
+
+    /// Count of the last frame that the peer has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.outgoing.acked
+    }
+
     /// Entries of the frames that the peer hasn't acknowledged. The peer may have handled some of them.
     pub fn kept_entries(&mut self) -> impl Iterator<Item = O> {
         self.outgoing.finish(self.incoming.handled);

@@ -19,6 +19,9 @@ pub struct Hello {
     pub name: String,
     /// Id of the worker's process.
     pub instance: String,
+    /// Number of the process's link, as in the last WELCOME that it has received. `None`: it has received none.
+    #[serde(default)]
+    pub link: Option<u32>,
     /// Number of the last frame that the process has received on this link. 0: none.
     #[serde(default)]
     pub received: u32,

@@ -26,6 +26,8 @@
 //! [`Hello::read`] reads the first frame of a connection. A [`Link`] is Stentor's side from then on: it survives a broken
 //! connection. [`Exchange`] is the part that both sides have in common: numbers, acknowledgements, and frames that are sent again.
 //!
+//! An [`Application`] has the links of all its workers, and decides which worker has which session.
+//!
 //! Decisions:
 //! * A reader refuses unknown types, unknown flags, texts that aren't UTF-8, and JSON that isn't valid: a worker's bug ends its
 //!   link, but it never reaches a client or another worker.
@@ -39,6 +41,7 @@
 //! multiple of the bytes that it has sent.
 #![forbid(unsafe_code)]
 
+mod application;
 mod codec;
 mod entry;
 mod error;
@@ -49,8 +52,10 @@ mod limits;
 mod link;
 mod namespaces;
 mod number;
+mod session;
 mod value;
 
+pub use application::{Action, Application, ApplicationOptions, Closing};
 pub use codec::Entry;
 pub use entry::{Broadcast, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
 pub use error::{Code, Fault, FrameError, LinkError};
@@ -61,4 +66,5 @@ pub use limits::{
     ACK_BYTES, ACK_DELAY, FRAME_BYTES, FRAME_BYTES_MAX, IDENTITY_BYTES_MAX, NAMESPACE_BYTES_MAX, VERSION,
 };
 pub use link::{Aftermath, End, Event, Link, LinkOptions, Transmit};
+pub use session::SessionId;
 pub use value::{Change, Handle, Json, Message, Messages, Name, Names, Namespace};

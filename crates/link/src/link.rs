@@ -18,7 +18,7 @@ use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
 use crate::exchange::Exchange;
 use crate::frame::Frame;
-use crate::hello::{Hello, OnCrash, Refusal, Welcome};
+use crate::hello::{Hello, OnCrash, Parser, Refusal, Welcome};
 use crate::limits::VERSION;
 use crate::namespaces::Namespaces;
 use crate::value::{Handle, Messages, Namespace};
@@ -56,7 +56,7 @@ impl Default for LinkOptions {
 /// Entries of a worker, and changes of its link.
 #[derive(Debug, PartialEq)]
 pub enum Event {
-    /// An entry other than HELLO, NSP, BYE and NOP. Its namespace is declared.
+    /// An entry other than HELLO, NSP, CONFIG, BYE and NOP. Its namespace is declared.
     Entry(WorkerEntry),
     /// BYE `handover`: the worker takes no further sessions and messages.
     Draining,
@@ -112,6 +112,12 @@ impl Heartbeat {
     fn new(now: Instant, timeout: Duration) -> Self {
         Self { heard_at: now, ping_at: now + timeout / PINGS, is_due: false }
     }
+}
+
+/// Settings that may change.
+#[derive(Deserialize)]
+struct Config {
+    asks: bool,
 }
 
 #[derive(Deserialize)]
@@ -182,6 +188,16 @@ impl Link {
         &self.hello.instance
     }
 
+    /// `true` if each new session waits for the worker's answer.
+    pub fn asks(&self) -> bool {
+        self.hello.asks
+    }
+
+    /// How clients' packets are encoded.
+    pub fn parser(&self) -> Parser {
+        self.hello.parser
+    }
+
     /// Options of the application's engine.
     pub fn engine_options(&self) -> &Value {
         &self.hello.options
@@ -200,6 +216,11 @@ impl Link {
     /// `true` while the worker takes new sessions.
     pub fn takes_sessions(&self) -> bool {
         matches!(self.connection, Connection::Up) && !self.is_draining
+    }
+
+    /// `true` after BYE `handover`.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
     /// `true` while a message, or a session, may be written. Otherwise it has to wait.
@@ -264,6 +285,13 @@ impl Link {
     pub fn handle_disconnect(&mut self, now: Instant) {
         if matches!(self.connection, Connection::Up) {
             self.connection = Connection::Lost { until: now + self.options.rejoin };
+        }
+    }
+
+    /// Ends the link, as if its connection had been broken for too long: another link takes its place.
+    pub fn give_up(&mut self) {
+        if !self.is_ended() {
+            self.end(End::Lost);
         }
     }
 
@@ -334,6 +362,11 @@ impl Link {
             WorkerEntry::Hello { .. } => return Err(LinkError::Unexpected("HELLO")),
             WorkerEntry::Nop {} => self.exchange.acknowledge_at_once(),
             WorkerEntry::Nsp { namespace, name } => self.namespaces.declare(namespace, name)?,
+            WorkerEntry::Config { config } => {
+                let config: Config =
+                    serde_json::from_str(config.as_str()).map_err(|_| LinkError::Field("CONFIG"))?;
+                self.hello.asks = config.asks;
+            }
             WorkerEntry::Bye { bye } => {
                 let bye: Bye = serde_json::from_str(bye.as_str()).map_err(|_| LinkError::Field("BYE"))?;
                 match bye.mode {
@@ -404,8 +437,18 @@ impl Link {
         self.welcome(false, 1);
     }
 
+    /// Count of the frame that the last written entry is in.
+    pub fn written(&self) -> u64 {
+        self.exchange.written()
+    }
+
+    /// Count of the last frame that the worker has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.exchange.acknowledged()
+    }
+
     /// The messages that the worker of an ended link hasn't acknowledged, in order, for its policy.
-    pub fn into_aftermath(mut self) -> Aftermath {
+    pub fn aftermath(&mut self) -> Aftermath {
         let mut messages = Vec::new();
         for entry in self.exchange.kept_entries() {
             if let ServerEntry::Message { handle, messages: unit } = entry {

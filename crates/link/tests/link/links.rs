@@ -24,7 +24,7 @@ impl Rig {
 
     fn with(on_crash: &str, options: LinkOptions) -> Self {
         let now = Instant::now();
-        let hello = Hello::read(hello_frame("one", 0, on_crash)).unwrap();
+        let hello = Hello::read(hello_frame("one", (None, 0), on_crash)).unwrap();
         let mut rig = Self { now, link: Link::new(3, hello, 2, options, now), worker: Exchange::default() };
         assert_eq!(
             rig.transmitted(),
@@ -280,7 +280,7 @@ fn a_worker_that_hands_over_receives_no_further_messages() {
     assert!(rig.link.is_ended());
     assert_eq!(rig.transmitted(), ["ack", "close"]);
     assert_eq!(rig.worker.unacknowledged_bytes(), 0);
-    assert_eq!(rig.link.into_aftermath(), Aftermath::default());
+    assert_eq!(rig.link.aftermath(), Aftermath::default());
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn a_broken_connection_is_continued_within_its_time() {
     assert!(rig.link.is_lost() && !rig.link.has_room());
     assert!(rig.link.poll_transmit(rig.now).is_none());
     rig.advance(Duration::from_millis(199));
-    let hello = Hello::read(hello_frame("one", rig.worker.received(), "drop")).unwrap();
+    let hello = Hello::read(hello_frame("one", (None, rig.worker.received()), "drop")).unwrap();
     rig.link.handle_rejoin(&hello, 1, rig.now);
     let again = rig.transmitted();
     assert!(again[0].starts_with(r#"WELCOME {"v":1,"link":3,"resumed":true,"received":0,"#), "{again:?}");
@@ -327,7 +327,7 @@ fn a_broken_connection_is_continued_within_its_time() {
 fn a_process_that_names_frames_it_cannot_have_is_refused() {
     let mut rig = Rig::new("drop");
     rig.link.handle_disconnect(rig.now);
-    let hello = Hello::read(hello_frame("one", 5, "drop")).unwrap();
+    let hello = Hello::read(hello_frame("one", (None, 5), "drop")).unwrap();
     rig.link.handle_rejoin(&hello, 1, rig.now);
     assert_eq!(rig.link.poll_event(), Some(Event::Ended(End::Failed(LinkError::Ack { found: 5, last: 0 }))));
 }
@@ -367,7 +367,7 @@ fn the_policy_decides_about_unacknowledged_messages() {
         rig.link.write(&message(2, "c"));
         rig.link.handle_disconnect(rig.now);
         rig.advance(Duration::from_millis(200));
-        rig.link.into_aftermath()
+        rig.link.aftermath()
     };
     let (one, two) = (Handle(1), Handle(2));
     assert_eq!(aftermath("disconnect"), Aftermath { closed: vec![one, two], ..Aftermath::default() });

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
+mod application;
 mod hostile;
 mod links;
 mod random;
 mod simulation;
 mod vectors;
+mod workers;
 
 use bytes::Bytes;
 use stentor_link::{Json, Message, Name, Names, WorkerEntry, Writer};
@@ -42,10 +44,11 @@ fn number_in(message: &Message) -> u64 {
     text.split(' ').next().unwrap().parse().unwrap()
 }
 
-/// A frame with the HELLO of a process that has received frames up to `received`.
-fn hello_frame(instance: &str, received: u32, on_crash: &str) -> Bytes {
+/// A frame with the HELLO of a process that has a link, and has received frames up to `received` there.
+fn hello_frame(instance: &str, (link, received): (Option<u32>, u32), on_crash: &str) -> Bytes {
+    let link = link.map_or("null".to_owned(), |link| link.to_string());
     let hello = format!(
-        r#"{{"v":[1],"name":"worker","instance":"{instance}","received":{received},"parser":"json","options":{{"path":"/a"}},"on_crash":"{on_crash}"}}"#
+        r#"{{"v":[1],"name":"worker","instance":"{instance}","link":{link},"received":{received},"parser":"json","options":{{"path":"/a"}},"on_crash":"{on_crash}"}}"#
     );
     let mut writer = Writer::default();
     writer.entry(&WorkerEntry::Hello { hello: json(&hello) });

@@ -82,7 +82,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let now = Instant::now();
-        let hello = Hello::read(hello_frame("one", 0, "redeliver")).unwrap();
+        let hello = Hello::read(hello_frame("one", (None, 0), "redeliver")).unwrap();
         let mut world = Self {
             rng: fastrand::Rng::with_seed(seed),
             now,
@@ -151,7 +151,7 @@ impl World {
             self.pump();
         }
         self.is_open = true;
-        let hello = Hello::read(hello_frame("one", self.worker.received(), "redeliver")).unwrap();
+        let hello = Hello::read(hello_frame("one", (None, self.worker.received()), "redeliver")).unwrap();
         self.server.handle_rejoin(&hello, 1, self.now);
     }
 
@@ -257,7 +257,7 @@ fn crash(mut world: World) {
     assert_eq!(world.server.poll_event(), Some(Event::Ended(End::Lost)));
     let Flow { written, handled } = &world.to_application;
     let mut redelivered: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-    for (handle, messages) in world.server.into_aftermath().redelivered {
+    for (handle, messages) in world.server.aftermath().redelivered {
         redelivered.entry(handle.0).or_default().push(number_in(&messages[0]));
     }
     for (handle, last) in written {

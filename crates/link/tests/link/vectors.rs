@@ -132,6 +132,7 @@ fn server_entries() -> Vec<(ServerEntry, &'static [u8])> {
     let (handle, namespace) = (Handle(7), Namespace(258));
     let handles = vec![Handle(7), Handle(256)];
     vec![
+        (Nop {}, b"\x15"),
         (Welcome { welcome: json(r#"{"v":1}"#) }, b"\x40\x07\0\0\0{\"v\":1}"),
         (Open { handle, ask: true, handshake: json("{}") }, b"\x41\x07\0\0\0\x01\x02\0\0\0{}"),
         (
@@ -235,7 +236,7 @@ fn names_of_entries_are_those_of_the_specification() {
     );
     assert_eq!(
         names(ServerEntry::TYPES),
-        "WELCOME OPEN MESSAGE UPGRADE CLOSED RESUME RECEIPT RELAYED MEMBERS KICK PEERS RESTORED PACKET ERROR \
+        "NOP WELCOME OPEN MESSAGE UPGRADE CLOSED RESUME RECEIPT RELAYED MEMBERS KICK PEERS RESTORED PACKET ERROR \
          PRESSURE DRAINED RELEASE CONN_ERROR"
     );
 }

@@ -1,0 +1,528 @@
+//! The workers and sessions of one application: which worker has which session, and what waits for a worker.
+//!
+//! Sessions and their rooms are the data plane's. This table has the links, and the state of each session
+//! ([`crate::session`]): new sessions go to the worker with the fewest, sessions of a worker that has left or crashed go to others,
+//! and messages wait meanwhile.
+//!
+//! Calls are followed by [`Application::poll_action`] until it returns nothing. The owner of a connection reads the next frame only
+//! when the actions of the last one were carried out.
+//!
+//! **Invariant.** A session's messages reach workers in the order in which they arrived. A session has one worker at most, and
+//! a worker's handle names one session at most.
+
+mod assignment;
+
+use crate::entry::{ServerEntry, WorkerEntry};
+use crate::error::Code;
+use crate::hello::{Hello, Parser, Refusal};
+use crate::link::{End, Event, Link, LinkOptions, Transmit};
+use crate::session::{Place, Session, SessionId, State, weight};
+use crate::value::{Handle, Json, Messages, Name, Namespace};
+use bytes::Bytes;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Bounds and times of an application.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplicationOptions {
+    /// Options of its links.
+    pub link: LinkOptions,
+    /// How long a session or a request waits for a worker.
+    pub grace: Duration,
+    /// Maximum number of workers.
+    pub workers_max: usize,
+    /// Maximum number of requests that wait for a worker or its answer.
+    pub requests_max: usize,
+    /// Stentor stops reading from a client when more bytes wait for its worker.
+    pub queue_bytes: usize,
+}
+
+impl Default for ApplicationOptions {
+    fn default() -> Self {
+        Self {
+            link: LinkOptions::default(),
+            grace: Duration::from_secs(10),
+            workers_max: 64,
+            requests_max: 1_000,
+            queue_bytes: 64 << 10,
+        }
+    }
+}
+
+/// A change that the caller carries out.
+#[derive(Debug, PartialEq)]
+pub enum Action {
+    /// Accepts a client's request, with the headers of the worker's ACCEPT.
+    Accept(SessionId, Option<Json>),
+    /// Refuses a client's request, with the response of the worker's REFUSE. `None`: status 503, because there is no worker.
+    Refuse(SessionId, Option<Json>),
+    /// Closes a session. The table has forgotten it.
+    Close(SessionId, Closing),
+    /// Stops reading from a client.
+    Pause(SessionId),
+    /// Reads from a client again.
+    Continue(SessionId),
+    /// The worker has handled the messages before [`Application::confirm`], or has ended.
+    Handled(SessionId),
+    /// Asks for the `session` of RESUME: see [`Application::handle_description`].
+    Describe(SessionId, Handle),
+    /// An entry of a worker for a session.
+    Session(SessionId, WorkerEntry),
+    /// An entry of the worker with this link for a namespace.
+    Namespace(u32, WorkerEntry),
+}
+
+/// The reason why the table closes a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// The worker has stopped its application.
+    Stopped,
+    /// The worker has crashed, and the session has messages that it may have handled.
+    Crashed,
+    /// There was no worker for too long.
+    NoWorker,
+}
+
+/// A link and the sessions of its worker.
+struct Worker {
+    link: Link,
+    sessions: BTreeMap<Handle, SessionId>,
+    /// Number of sessions that wait for their description.
+    resuming: usize,
+    next_handle: u32,
+    /// Sessions whose messages wait for room, in order.
+    blocked: VecDeque<SessionId>,
+    /// Frames that carry a confirmed message, by count.
+    confirms: VecDeque<(u64, SessionId)>,
+}
+
+/// The workers and sessions of an application.
+pub struct Application {
+    options: ApplicationOptions,
+    /// Options of the engine, and the encoding of packets, of the last worker.
+    settings: Option<(Value, Parser)>,
+    workers: BTreeMap<u32, Worker>,
+    sessions: HashMap<SessionId, Session>,
+    /// Sessions without a worker, in order.
+    line: BTreeMap<Place, SessionId>,
+    next_place: u64,
+    next_link: u32,
+    /// Number of requests that aren't answered.
+    requests: usize,
+    /// `true` after the last worker has stopped the application: no worker is expected.
+    is_stopped: bool,
+    /// The last number of workers that was sent.
+    peers: u16,
+    actions: VecDeque<Action>,
+}
+
+impl Application {
+    /// An application without workers. `first_link` is the number of the first link. It is random, so that a link has another number
+    /// than those that a process knows from a former server.
+    pub fn new(options: ApplicationOptions, first_link: u32) -> Self {
+        Self {
+            options,
+            settings: None,
+            workers: BTreeMap::new(),
+            sessions: HashMap::new(),
+            line: BTreeMap::new(),
+            next_place: 0,
+            next_link: first_link,
+            requests: 0,
+            is_stopped: false,
+            peers: 0,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next change to carry out.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// A link, by its number.
+    pub fn link(&self, number: u32) -> Option<&Link> {
+        self.workers.get(&number).map(|worker| &worker.link)
+    }
+
+    /// The link of the worker that has a session, and the session's handle there.
+    pub fn owner_of(&self, id: SessionId) -> Option<(u32, Handle)> {
+        let owner = self.sessions.get(&id)?.state.owner()?;
+        Some((owner.link, owner.handle))
+    }
+
+    /// Number of sessions, including requests.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// `true` if there is no session.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Number of sessions of a worker.
+    pub fn sessions_of(&self, link: u32) -> usize {
+        self.workers.get(&link).map_or(0, |worker| worker.sessions.len())
+    }
+
+    /// Bytes of messages that wait for workers.
+    pub fn queued_bytes(&self) -> usize {
+        self.sessions.values().map(|session| session.queued_bytes).sum()
+    }
+
+    // Links.
+
+    /// A process has connected and sent HELLO. Returns the number of its link. If that link has a former connection, the caller
+    /// drops it.
+    ///
+    /// # Errors
+    ///
+    /// If the application has too many workers, or runs with other options.
+    pub fn handle_hello(&mut self, hello: Hello, now: Instant) -> Result<u32, Refusal> {
+        let is_same = |worker: &Worker| worker.link.instance() == hello.instance && !worker.link.is_ended();
+        let same = self.workers.iter().find(|(_, worker)| is_same(worker)).map(|(number, _)| *number);
+        if let Some(number) = same {
+            if hello.link == same {
+                let servers = self.servers();
+                if let Some(worker) = self.workers.get_mut(&number) {
+                    worker.link.handle_rejoin(&hello, servers, now);
+                }
+                self.handle_events(number, now);
+                return Ok(number);
+            }
+            // The process doesn't know of this link: WELCOME was lost. Its numbers are those of a former link.
+            self.replace(number, now);
+        }
+        let settings = (hello.options.clone(), hello.parser);
+        let is_other = self.settings.as_ref().is_some_and(|known| *known != settings);
+        if is_other && !self.sessions.is_empty() {
+            let message = "the options differ from those of the running workers";
+            return Err(Refusal::new(Code::OptionsConflict, message));
+        }
+        // The next process of a worker whose connection is broken takes its place.
+        let is_former = |worker: &Worker| worker.link.is_lost() && worker.link.name() == hello.name;
+        let former = self.workers.iter().find(|(_, worker)| is_former(worker)).map(|(number, _)| *number);
+        if let Some(number) = former {
+            self.replace(number, now);
+        }
+        if self.workers.values().filter(|worker| !worker.link.is_ended()).count() >= self.options.workers_max
+        {
+            let message = format!("the application has {} workers already", self.options.workers_max);
+            return Err(Refusal::new(Code::TooManyWorkers, message));
+        }
+        self.settings = Some(settings);
+        let number = self.next_link;
+        self.next_link = number.checked_add(1).unwrap_or(1);
+        self.is_stopped = false;
+        let link = Link::new(number, hello, self.servers().saturating_add(1), self.options.link, now);
+        let worker = Worker {
+            link,
+            sessions: BTreeMap::new(),
+            resuming: 0,
+            next_handle: 1,
+            blocked: VecDeque::new(),
+            confirms: VecDeque::new(),
+        };
+        self.workers.insert(number, worker);
+        self.progress();
+        Ok(number)
+    }
+
+    /// Ends a link whose worker has another one now.
+    fn replace(&mut self, number: u32, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&number) {
+            worker.link.give_up();
+        }
+        self.handle_events(number, now);
+    }
+
+    /// Takes a message of a link's connection.
+    pub fn handle_frame(&mut self, link: u32, frame: Bytes, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&link) {
+            worker.link.handle_frame(frame, now);
+            self.handle_events(link, now);
+        }
+    }
+
+    /// Takes a WebSocket pong of a link's connection.
+    pub fn handle_pong(&mut self, link: u32, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&link) {
+            worker.link.handle_pong(now);
+        }
+    }
+
+    /// A link's connection has ended.
+    pub fn handle_disconnect(&mut self, link: u32, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&link) {
+            worker.link.handle_disconnect(now);
+            if worker.link.is_ended() {
+                self.workers.remove(&link);
+            }
+            self.progress();
+        }
+    }
+
+    /// Returns what is to be sent on a link's connection.
+    pub fn poll_transmit(&mut self, link: u32, now: Instant) -> Option<Transmit> {
+        let transmit = self.workers.get_mut(&link)?.link.poll_transmit(now);
+        if matches!(transmit, Some(Transmit::Close)) {
+            self.workers.remove(&link);
+        }
+        transmit
+    }
+
+    /// Writes an entry about a session that the table doesn't write itself. Without effect if the session has no worker.
+    pub fn write(&mut self, session: SessionId, entry: impl FnOnce(Handle) -> ServerEntry, now: Instant) {
+        let owner = self.sessions.get(&session).and_then(|session| session.state.owner());
+        if let Some(owner) = owner {
+            self.write_to(owner.link, &entry(owner.handle));
+            self.handle_events(owner.link, now);
+        }
+    }
+
+    /// Writes an entry about a namespace to a worker.
+    pub fn write_to_link(&mut self, link: u32, entry: &ServerEntry, now: Instant) {
+        self.write_to(link, entry);
+        self.settle(now);
+    }
+
+    /// Ends links and sessions whose time is over.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let numbers: Vec<u32> = self.workers.keys().copied().collect();
+        for number in numbers {
+            if let Some(worker) = self.workers.get_mut(&number) {
+                worker.link.handle_timeout(now);
+                self.handle_events(number, now);
+            }
+        }
+        while let Some((place, &id)) = self.line.first_key_value()
+            && place.0 <= now
+        {
+            self.close(id, Closing::NoWorker);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] or [`Self::poll_transmit`] has something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let links = self.workers.values().filter_map(|worker| worker.link.poll_timeout());
+        links.chain(self.line.keys().next().map(|place| place.0)).min()
+    }
+
+    // Sessions.
+
+    /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`].
+    pub fn handle_request(&mut self, id: SessionId, handshake: Json, now: Instant) {
+        if self.is_stopped || self.requests >= self.options.requests_max {
+            self.actions.push_back(Action::Refuse(id, None));
+            return;
+        }
+        let place = self.new_place(now);
+        self.sessions.insert(id, Session::new(State::Held(place), handshake));
+        self.line.insert(place, id);
+        self.requests += 1;
+        self.progress();
+    }
+
+    /// A client has sent messages that belong together.
+    pub fn handle_message(&mut self, id: SessionId, messages: Messages, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        session.queued_bytes += weight(&messages);
+        session.queue.push_back(messages);
+        self.drain(id);
+        self.settle(now);
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        if session.queued_bytes > self.options.queue_bytes && !session.is_paused {
+            session.is_paused = true;
+            self.actions.push_back(Action::Pause(id));
+        }
+    }
+
+    /// Asks for [`Action::Handled`] when the worker has handled the session's messages so far.
+    pub fn confirm(&mut self, id: SessionId, now: Instant) {
+        match self.sessions.get_mut(&id) {
+            Some(session) => session.is_confirming = true,
+            None => return self.actions.push_back(Action::Handled(id)),
+        }
+        self.drain(id);
+        self.settle(now);
+    }
+
+    /// A session has changed its transport.
+    pub fn handle_upgrade(&mut self, id: SessionId, transport: Name, now: Instant) {
+        let is_known = |session: &Session| matches!(session.state, State::Open(_) | State::Moving(_));
+        if self.sessions.get(&id).is_some_and(is_known) {
+            self.write(id, |handle| ServerEntry::Upgrade { handle, transport }, now);
+        }
+    }
+
+    /// A session has ended.
+    pub fn handle_closed(&mut self, id: SessionId, reason: Name, description: Option<Json>, now: Instant) {
+        let is_known = |session: &Session| !matches!(session.state, State::Resuming(_));
+        if self.sessions.get(&id).is_some_and(is_known) {
+            self.write(id, |handle| ServerEntry::Closed { handle, reason, description }, now);
+        }
+        self.forget(id);
+        self.progress();
+        self.settle(now);
+    }
+
+    /// The answer to [`Action::Describe`]: the handshake and the sockets of a session.
+    pub fn handle_description(&mut self, id: SessionId, handle: Handle, session: Json, now: Instant) {
+        let Some(known) = self.sessions.get(&id) else { return };
+        let State::Resuming(owner) = known.state else { return };
+        let takes = self.workers.get(&owner.link).is_some_and(|worker| !worker.link.is_draining());
+        if owner.handle != handle || !takes {
+            // The description is for a former worker, or the worker is leaving. The session then waits when the worker has left.
+            return;
+        }
+        self.write_to(owner.link, &ServerEntry::Resume { handle, session });
+        self.set_state(id, State::Open(owner));
+        self.drain(id);
+        self.progress();
+        self.settle(now);
+    }
+
+    /// Moves sessions from the workers with the most sessions, until all have about as many. Returns the number of sessions.
+    pub fn rebalance(&mut self, now: Instant) -> usize {
+        let serving: Vec<u32> = self.serving().collect();
+        let Some(mean) =
+            serving.iter().map(|link| self.sessions_of(*link)).sum::<usize>().checked_div(serving.len())
+        else {
+            return 0;
+        };
+        let mut moved = 0;
+        for link in serving {
+            let excess = self.sessions_of(link).saturating_sub(mean);
+            let of_worker: Vec<SessionId> = self.workers[&link].sessions.values().copied().collect();
+            let open = of_worker.into_iter().filter(|id| matches!(self.sessions[id].state, State::Open(_)));
+            for id in open.take(excess).collect::<Vec<_>>() {
+                moved += usize::from(self.release(id, now));
+            }
+        }
+        moved
+    }
+
+    /// Moves a session to another worker, or to the same one if it has the fewest sessions. Returns `false` unless a worker has it
+    /// and doesn't leave.
+    pub fn release(&mut self, id: SessionId, now: Instant) -> bool {
+        let Some(session) = self.sessions.get(&id) else { return false };
+        let State::Open(owner) = session.state else { return false };
+        self.set_state(id, State::Moving(owner));
+        self.write_to(owner.link, &ServerEntry::Release { handle: owner.handle });
+        self.settle(now);
+        true
+    }
+
+    // Workers' entries.
+
+    /// Handles what a link has for us, and then all that may go on.
+    fn handle_events(&mut self, number: u32, now: Instant) {
+        while let Some(event) = self.workers.get_mut(&number).and_then(|worker| worker.link.poll_event()) {
+            match event {
+                Event::Entry(entry) => self.handle_entry(number, entry, now),
+                Event::Draining => {}
+                Event::Ended(end) => {
+                    self.handle_end(number, end, now);
+                    if end == End::Lost {
+                        self.workers.remove(&number);
+                    }
+                }
+            }
+        }
+        if let Some(worker) = self.workers.get_mut(&number) {
+            let acknowledged = worker.link.acknowledged();
+            while let Some(&(count, id)) = worker.confirms.front()
+                && count <= acknowledged
+            {
+                worker.confirms.pop_front();
+                self.actions.push_back(Action::Handled(id));
+            }
+        }
+        self.progress();
+    }
+
+    /// The events of links that a write has ended.
+    fn settle(&mut self, now: Instant) {
+        let ended: Vec<u32> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.link.is_ended())
+            .map(|(number, _)| *number)
+            .collect();
+        ended.into_iter().for_each(|number| self.handle_events(number, now));
+    }
+
+    fn handle_entry(&mut self, link: u32, entry: WorkerEntry, now: Instant) {
+        use WorkerEntry as E;
+        let handle = match &entry {
+            E::Accept { handle, .. }
+            | E::Refuse { handle, .. }
+            | E::Send { handle, .. }
+            | E::Close { handle, .. }
+            | E::Add { handle, .. }
+            | E::Del { handle, .. }
+            | E::Join { handle, .. }
+            | E::Leave { handle, .. }
+            | E::State { handle, .. }
+            | E::Restore { handle, .. }
+            | E::Watch { handle, .. }
+            | E::Released { handle, .. } => *handle,
+            _ => return self.actions.push_back(Action::Namespace(link, entry)),
+        };
+        // Entries about sessions that have ended, or that another worker has, are late.
+        let Some(&id) = self.workers.get(&link).and_then(|worker| worker.sessions.get(&handle)) else {
+            return;
+        };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        match (entry, session.state) {
+            (E::Accept { headers, .. }, State::Asking(owner)) => {
+                session.handshake = None;
+                self.set_state(id, State::Open(owner));
+                self.actions.push_back(Action::Accept(id, Some(headers)));
+                self.drain(id);
+            }
+            (E::Refuse { response, .. }, State::Asking(_)) => {
+                self.forget(id);
+                self.actions.push_back(Action::Refuse(id, Some(response)));
+            }
+            (E::Accept { .. } | E::Refuse { .. }, _) => {}
+            (E::Released { namespace: Namespace::END, .. }, State::Moving(_)) => self.wait(id, now),
+            (E::Released { namespace: Namespace::END, .. }, _) => {}
+            (entry, _) => self.actions.push_back(Action::Session(id, entry)),
+        }
+    }
+
+    /// Takes a link's sessions from it, with the messages that its worker hasn't acknowledged.
+    fn handle_end(&mut self, number: u32, end: End, now: Instant) {
+        let Some(worker) = self.workers.get_mut(&number) else { return };
+        let mut aftermath = worker.link.aftermath();
+        let sessions = worker.sessions.clone();
+        worker.blocked.clear();
+        let confirms = std::mem::take(&mut worker.confirms);
+        self.actions.extend(confirms.into_iter().map(|(_, id)| Action::Handled(id)));
+        if end == End::Stopped {
+            self.is_stopped = self.workers.values().all(|worker| worker.link.is_ended());
+            sessions.into_values().for_each(|id| self.close(id, Closing::Stopped));
+            return;
+        }
+        for handle in aftermath.closed {
+            if let Some(id) = sessions.get(&handle) {
+                self.close(*id, Closing::Crashed);
+            }
+        }
+        // The last message first, so that the first one becomes the first of its queue.
+        while let Some((handle, messages)) = aftermath.redelivered.pop() {
+            if let Some(session) = sessions.get(&handle).and_then(|id| self.sessions.get_mut(id)) {
+                session.queued_bytes += weight(&messages);
+                session.queue.push_front(messages);
+            }
+        }
+        for id in sessions.into_values() {
+            if self.sessions.contains_key(&id) {
+                self.wait(id, now);
+            }
+        }
+    }
+}

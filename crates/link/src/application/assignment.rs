@@ -1,0 +1,177 @@
+//! Changes of sessions' states: workers get sessions and their messages, as far as their links have room.
+
+use super::{Action, Application, Closing, Worker};
+use crate::entry::ServerEntry;
+use crate::session::{Owner, Place, SessionId, State, weight};
+use crate::value::Handle;
+use std::time::Instant;
+
+/// Maximum number of sessions of a link that wait for their description. RESUME isn't held back by the window, and has the data of
+/// a session's sockets.
+const RESUMING_MAX: usize = 64;
+
+impl Application {
+    pub(super) fn new_place(&mut self, now: Instant) -> Place {
+        self.next_place += 1;
+        (now + self.options.grace, self.next_place)
+    }
+
+    /// Changes a session's state, with the indexes that follow from it.
+    pub(super) fn set_state(&mut self, id: SessionId, state: State) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let old = std::mem::replace(&mut session.state, state);
+        session.is_blocked &= old.owner() == state.owner();
+        self.leave_state(old);
+        if let Some(owner) = state.owner()
+            && let Some(worker) = self.workers.get_mut(&owner.link)
+        {
+            worker.sessions.insert(owner.handle, id);
+            worker.resuming += usize::from(matches!(state, State::Resuming(_)));
+        }
+        if let Some(place) = state.place() {
+            self.line.insert(place, id);
+        }
+        self.requests += usize::from(state.is_request());
+    }
+
+    pub(super) fn leave_state(&mut self, state: State) {
+        if let Some(owner) = state.owner()
+            && let Some(worker) = self.workers.get_mut(&owner.link)
+        {
+            worker.sessions.remove(&owner.handle);
+            worker.resuming -= usize::from(matches!(state, State::Resuming(_)));
+        }
+        if let Some(place) = state.place() {
+            self.line.remove(&place);
+        }
+        self.requests -= usize::from(state.is_request());
+    }
+
+    /// Takes a session from its worker. It waits for another one.
+    pub(super) fn wait(&mut self, id: SessionId, now: Instant) {
+        let place = self.new_place(now);
+        let Some(session) = self.sessions.get(&id) else { return };
+        let state = if session.state.is_request() { State::Held(place) } else { State::Waiting(place) };
+        self.set_state(id, state);
+    }
+
+    pub(super) fn forget(&mut self, id: SessionId) {
+        if let Some(session) = self.sessions.remove(&id) {
+            self.leave_state(session.state);
+            if session.is_confirming {
+                self.actions.push_back(Action::Handled(id));
+            }
+        }
+    }
+
+    /// Ends a session, or refuses its request.
+    pub(super) fn close(&mut self, id: SessionId, closing: Closing) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let is_request = session.state.is_request();
+        self.forget(id);
+        self.actions.push_back(if is_request {
+            Action::Refuse(id, None)
+        } else {
+            Action::Close(id, closing)
+        });
+    }
+
+    pub(super) fn serving(&self) -> impl Iterator<Item = u32> {
+        let serving = self.workers.iter().filter(|(_, worker)| worker.link.takes_sessions());
+        serving.map(|(number, _)| *number)
+    }
+
+    /// Number of workers that take sessions.
+    pub(super) fn servers(&self) -> u16 {
+        u16::try_from(self.serving().count()).unwrap_or(u16::MAX)
+    }
+
+    pub(super) fn write_to(&mut self, link: u32, entry: &ServerEntry) {
+        if let Some(worker) = self.workers.get_mut(&link) {
+            worker.link.write(entry);
+        }
+    }
+
+    /// Sends waiting messages and gives waiting sessions to workers, as far as the links have room. Reports the number of workers.
+    pub(super) fn progress(&mut self) {
+        let peers = self.servers();
+        if std::mem::replace(&mut self.peers, peers) != peers {
+            for worker in self.workers.values_mut() {
+                worker.link.write(&ServerEntry::Peers { count: peers });
+            }
+        }
+        let numbers: Vec<u32> = self.serving().collect();
+        for number in numbers {
+            while let Some(worker) = self.workers.get_mut(&number)
+                && worker.link.has_room()
+                && let Some(id) = worker.blocked.pop_front()
+            {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.is_blocked = false;
+                }
+                self.drain(id);
+            }
+        }
+        while let Some((_, &id)) = self.line.first_key_value()
+            && let Some(link) = self.choose()
+        {
+            self.assign(id, link);
+        }
+    }
+
+    /// The worker with the fewest sessions, of those with room.
+    pub(super) fn choose(&self) -> Option<u32> {
+        let is_free = |worker: &Worker| {
+            worker.link.has_room() && worker.resuming < RESUMING_MAX && worker.next_handle < u32::MAX
+        };
+        let free = self.workers.iter().filter(|(_, worker)| is_free(worker));
+        free.min_by_key(|(_, worker)| worker.sessions.len()).map(|(number, _)| *number)
+    }
+
+    /// Gives a session to a worker.
+    pub(super) fn assign(&mut self, id: SessionId, link: u32) {
+        let Some(worker) = self.workers.get_mut(&link) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let handle = Handle(worker.next_handle);
+        worker.next_handle += 1;
+        let owner = Owner { link, handle };
+        let Some(handshake) = session.handshake.clone() else {
+            self.set_state(id, State::Resuming(owner));
+            self.actions.push_back(Action::Describe(id, handle));
+            return;
+        };
+        let ask = worker.link.asks();
+        worker.link.write(&ServerEntry::Open { handle, ask, handshake });
+        if ask {
+            return self.set_state(id, State::Asking(owner));
+        }
+        session.handshake = None;
+        self.set_state(id, State::Open(owner));
+        self.actions.push_back(Action::Accept(id, None));
+    }
+
+    /// Sends the messages of a session that wait for its worker, as far as the link has room.
+    pub(super) fn drain(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let State::Open(Owner { link, handle }) = session.state else { return };
+        let Some(worker) = self.workers.get_mut(&link) else { return };
+        while !session.queue.is_empty() && worker.link.has_room() {
+            let messages = session.queue.pop_front().unwrap_or_default();
+            session.queued_bytes -= weight(&messages);
+            worker.link.write(&ServerEntry::Message { handle, messages });
+        }
+        if !session.queue.is_empty() {
+            if !std::mem::replace(&mut session.is_blocked, true) {
+                worker.blocked.push_back(id);
+            }
+            return;
+        }
+        if std::mem::take(&mut session.is_paused) {
+            self.actions.push_back(Action::Continue(id));
+        }
+        if std::mem::take(&mut session.is_confirming) {
+            worker.link.write(&ServerEntry::Nop {});
+            worker.confirms.push_back((worker.link.written(), id));
+        }
+    }
+}

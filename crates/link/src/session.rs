@@ -1,0 +1,113 @@
+//! A session of an application, and the worker that has it.
+//!
+//! ```text
+//!              OPEN, asks              ACCEPT
+//!  request ─┬───────────────► asking ──────────┐
+//!           │ OPEN                             ▼     RELEASE
+//!           ├───────────────────────────────► open ─────────► moving
+//!           │                                 │  ▲               │ RELEASED
+//!           │ no worker                       │  │ RESUME        ▼
+//!           └─► held ── a worker: as above    │  └─ resuming ◄─ waiting ── `grace` ──► closed
+//!                 └─ `grace` ──► refused      │                  ▲
+//!                                             └── link ended ────┘
+//! ```
+//!
+//! An asking session whose link ends is held again. A resuming or moving one waits.
+
+use crate::value::{Handle, Json, Messages};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// The caller's number of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u64);
+
+/// A place in the line of sessions without a worker: when its turn is over, and its number.
+pub(crate) type Place = (Instant, u64);
+
+/// A session of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// Number of the link.
+    pub(crate) link: u32,
+    pub(crate) handle: Handle,
+}
+
+/// The state of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The client's request waits for a worker.
+    Held(Place),
+    /// The client's request waits for the worker's answer.
+    Asking(Owner),
+    /// The worker receives the client's messages.
+    Open(Owner),
+    /// The worker was asked to give the session back.
+    Moving(Owner),
+    /// The worker gets the session when its description has arrived.
+    Resuming(Owner),
+    /// The session waits for a worker.
+    Waiting(Place),
+}
+
+impl State {
+    pub(crate) fn owner(self) -> Option<Owner> {
+        match self {
+            Self::Asking(owner) | Self::Open(owner) | Self::Moving(owner) | Self::Resuming(owner) => {
+                Some(owner)
+            }
+            Self::Held(_) | Self::Waiting(_) => None,
+        }
+    }
+
+    pub(crate) fn place(self) -> Option<Place> {
+        match self {
+            Self::Held(place) | Self::Waiting(place) => Some(place),
+            _ => None,
+        }
+    }
+
+    /// `true` while the client's request isn't answered.
+    pub(crate) fn is_request(self) -> bool {
+        matches!(self, Self::Held(_) | Self::Asking(_))
+    }
+}
+
+/// Bytes that a waiting message needs beside its content.
+const MESSAGE_OVERHEAD_BYTES: usize = 64;
+
+/// Bytes that messages which wait together need.
+pub(crate) fn weight(messages: &Messages) -> usize {
+    MESSAGE_OVERHEAD_BYTES + messages.iter().map(|message| message.data().len()).sum::<usize>()
+}
+
+/// A session.
+pub(crate) struct Session {
+    pub(crate) state: State,
+    /// The client's request, until it is answered.
+    pub(crate) handshake: Option<Json>,
+    /// Messages that wait for the worker.
+    pub(crate) queue: VecDeque<Messages>,
+    /// Weight of the queue.
+    pub(crate) queued_bytes: usize,
+    /// `true` after the caller was told to stop reading from the client.
+    pub(crate) is_paused: bool,
+    /// `true` while the session is among those that wait for room on the link.
+    pub(crate) is_blocked: bool,
+    /// `true` if the caller waits until the messages so far are handled.
+    pub(crate) is_confirming: bool,
+}
+
+impl Session {
+    pub(crate) fn new(state: State, handshake: Json) -> Self {
+        Self {
+            state,
+            handshake: Some(handshake),
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            is_paused: false,
+            is_blocked: false,
+            is_confirming: false,
+        }
+    }
+}

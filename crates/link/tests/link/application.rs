@@ -1,0 +1,373 @@
+//! Workers that crash, leave, lose their connection and return, and sessions that move between them, on virtual time, from seeds.
+//!
+//! By policy, each message is handled exactly once, or the session is closed (`disconnect`); at least once, with no gap
+//! (`redeliver`); or at most once (`drop`); always in order. Planned changes lose and repeat nothing. `STENTOR_SEED=17` runs one seed.
+
+use crate::{hello_frame, json, number_in, text_of};
+use bytes::Bytes;
+use smallvec::smallvec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+use stentor_link::{
+    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Message, Namespace, Received,
+    ServerEntry, SessionId, Transmit, WorkerEntry,
+};
+
+const SEEDS: u64 = 2_000;
+const STEPS: u32 = 120;
+const POLICIES: [&str; 3] = ["disconnect", "redeliver", "drop"];
+
+#[derive(Default)]
+struct Client {
+    sent: u64,
+    /// Number of the last message that a worker has handled.
+    handled: u64,
+    is_open: bool,
+    is_paused: bool,
+}
+
+/// A process of a worker.
+struct Process {
+    instance: String,
+    /// The link that the server has made for it.
+    link: u32,
+    /// The link of the last WELCOME.
+    known: Option<u32>,
+    exchange: Exchange<ServerEntry, WorkerEntry>,
+    /// The sessions that it knows.
+    sessions: BTreeMap<Handle, u64>,
+    inbox: VecDeque<Bytes>,
+    is_welcome: bool,
+    /// `true` after BYE `done`.
+    is_done: bool,
+}
+
+struct World {
+    rng: fastrand::Rng,
+    now: Instant,
+    policy: &'static str,
+    app: Application,
+    clients: BTreeMap<u64, Client>,
+    processes: Vec<Process>,
+    next_client: u64,
+    next_process: u32,
+    /// Descriptions that the data plane hasn't answered.
+    descriptions: Vec<(SessionId, Handle)>,
+    cut: u32,
+    resumed: u32,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let options = ApplicationOptions { queue_bytes: 2_000, ..ApplicationOptions::default() };
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            now: Instant::now(),
+            policy: POLICIES[(seed % 3) as usize],
+            app: Application::new(options, u32::MAX),
+            clients: BTreeMap::new(),
+            processes: Vec::new(),
+            next_client: 1,
+            next_process: 1,
+            descriptions: Vec::new(),
+            cut: 0,
+            resumed: 0,
+        }
+    }
+
+    fn any_client(&mut self) -> Option<u64> {
+        let open: Vec<u64> =
+            self.clients.iter().filter(|(_, client)| client.is_open).map(|(id, _)| *id).collect();
+        self.rng.choice(open)
+    }
+
+    fn any_process(&mut self) -> Option<usize> {
+        (!self.processes.is_empty()).then(|| self.rng.usize(..self.processes.len()))
+    }
+
+    fn step(&mut self) {
+        match self.rng.u8(..32) {
+            0..4 => {
+                let id = self.next_client;
+                self.next_client += 1;
+                self.clients.insert(id, Client::default());
+                let handshake = json(&format!(r#"{{"sid":{id}}}"#));
+                self.app.handle_request(SessionId(id), handshake, self.now);
+            }
+            4..18 => {
+                for _ in 0..self.rng.u8(1..10) {
+                    let Some(id) = self.any_client() else { break };
+                    let client = self.clients.get_mut(&id).unwrap();
+                    if client.is_paused {
+                        continue;
+                    }
+                    client.sent += 1;
+                    let message = Message::Text(text_of(client.sent, self.rng.usize(..400)));
+                    self.app.handle_message(SessionId(id), smallvec![message], self.now);
+                    if self.rng.u8(..8) == 0 {
+                        self.app.confirm(SessionId(id), self.now);
+                    }
+                    self.act();
+                }
+            }
+            18 => {
+                if let Some(id) = self.any_client() {
+                    self.clients.remove(&id);
+                    self.app.handle_closed(SessionId(id), "transport close".into(), None, self.now);
+                }
+            }
+            19 if self.processes.len() < 3 => self.start(),
+            20 => {
+                // A crash: nothing of the process is left.
+                if let Some(at) = self.any_process().filter(|_| self.rng.bool()) {
+                    let process = self.processes.swap_remove(at);
+                    self.app.handle_disconnect(process.link, self.now);
+                }
+            }
+            21 => {
+                if let Some(at) = self.any_process() {
+                    self.cut(at);
+                }
+            }
+            22 => {
+                // The worker may have begun its handover before.
+                let at = self.any_process().filter(|at| !self.processes[*at].is_done);
+                if let Some(process) = at.map(|at| &mut self.processes[at])
+                    && self.app.link(process.link).is_some_and(|link| link.takes_sessions())
+                    && process.is_welcome
+                {
+                    process.is_done = true;
+                    process.exchange.write(&WorkerEntry::Bye { bye: json(r#"{"mode":"handover"}"#) });
+                }
+            }
+            23 => {
+                self.app.rebalance(self.now);
+            }
+            24..26 => self.now += Duration::from_millis(self.rng.u64(..150)),
+            _ => self.now += Duration::from_millis(self.rng.u64(..10)),
+        }
+        self.pump(1);
+    }
+
+    fn start(&mut self) {
+        let instance = format!("process {}", self.next_process);
+        self.next_process += 1;
+        let hello = Hello::read(hello_frame(&instance, (None, 0), self.policy)).unwrap();
+        let link = self.app.handle_hello(hello, self.now).unwrap();
+        self.processes.push(Process {
+            instance,
+            link,
+            known: None,
+            exchange: Exchange::default(),
+            sessions: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            is_welcome: false,
+            is_done: false,
+        });
+    }
+
+    /// The connection of a process breaks, and the process connects again: in time, or too late.
+    fn cut(&mut self, at: usize) {
+        self.cut += 1;
+        self.processes[at].inbox.clear();
+        self.processes[at].is_welcome = false;
+        self.app.handle_disconnect(self.processes[at].link, self.now);
+        self.act();
+        self.now += Duration::from_millis(self.rng.u64(..300));
+        self.app.handle_timeout(self.now);
+        self.act();
+        let process = &mut self.processes[at];
+        let received = process.exchange.received();
+        let hello =
+            Hello::read(hello_frame(&process.instance, (process.known, received), self.policy)).unwrap();
+        process.link = self.app.handle_hello(hello, self.now).unwrap();
+    }
+
+    /// The data plane carries out actions.
+    fn act(&mut self) {
+        while let Some(action) = self.app.poll_action() {
+            match action {
+                Action::Accept(id, _) => {
+                    // A client that has closed isn't accepted later.
+                    let client = self.clients.get_mut(&id.0).unwrap();
+                    assert!(!std::mem::replace(&mut client.is_open, true));
+                }
+                Action::Refuse(id, response) => {
+                    assert_eq!(response, None);
+                    self.clients.remove(&id.0);
+                }
+                Action::Close(id, closing) => {
+                    let client = self.clients.remove(&id.0).unwrap();
+                    assert!(client.is_open);
+                    match closing {
+                        Closing::Crashed => assert_eq!(self.policy, "disconnect"),
+                        Closing::NoWorker => assert!(self.processes.is_empty()),
+                        Closing::Stopped => panic!("no worker stops"),
+                    }
+                }
+                Action::Pause(id) => {
+                    assert!(!std::mem::replace(&mut self.clients.get_mut(&id.0).unwrap().is_paused, true));
+                }
+                Action::Continue(id) => {
+                    assert!(std::mem::take(&mut self.clients.get_mut(&id.0).unwrap().is_paused));
+                }
+                Action::Handled(_) => {}
+                Action::Describe(id, handle) => self.descriptions.push((id, handle)),
+                Action::Session(_, entry) => assert!(matches!(entry, WorkerEntry::Close { .. }), "{entry:?}"),
+                Action::Namespace(_, entry) => panic!("{entry:?}"),
+            }
+        }
+    }
+
+    /// Frames travel, and some of them are handled.
+    fn pump(&mut self, rounds: u32) {
+        for _ in 0..rounds {
+            self.app.handle_timeout(self.now);
+            self.act();
+            while !self.descriptions.is_empty() && self.rng.u8(..4) > 0 {
+                let (id, handle) = self.descriptions.swap_remove(self.rng.usize(..self.descriptions.len()));
+                let description = json(&format!(r#"{{"sid":{}}}"#, id.0));
+                self.app.handle_description(id, handle, description, self.now);
+                self.act();
+            }
+            for at in 0..self.processes.len() {
+                self.pump_process(at);
+            }
+            // Those that have left exit when their BYE is acknowledged.
+            let app = &self.app;
+            self.processes.retain(|process| !process.is_done || app.link(process.link).is_some());
+        }
+    }
+
+    fn pump_process(&mut self, at: usize) {
+        let link = self.processes[at].link;
+        while let Some(transmit) = self.app.poll_transmit(link, self.now) {
+            match transmit {
+                Transmit::Frame(frame) => self.processes[at].inbox.push_back(frame.to_bytes()),
+                Transmit::Ping => self.app.handle_pong(link, self.now),
+                Transmit::Close => {}
+            }
+        }
+        for _ in 0..self.rng.u8(..4) {
+            let Some(frame) = self.processes[at].inbox.pop_front() else { break };
+            self.handle_in_process(at, frame);
+        }
+        if self.processes[at].is_welcome && self.rng.u8(..4) > 0 {
+            while let Some(frame) = self.processes[at].exchange.poll_transmit(self.now) {
+                self.app.handle_frame(link, frame.to_bytes(), self.now);
+                self.act();
+            }
+        }
+    }
+
+    fn handle_in_process(&mut self, at: usize, frame: Bytes) {
+        let process = &mut self.processes[at];
+        if !process.is_welcome {
+            let Some(Ok(ServerEntry::Welcome { welcome })) = Received::new(frame).unwrap().next() else {
+                panic!("WELCOME is the first frame")
+            };
+            let welcome: serde_json::Value = serde_json::from_str(welcome.as_str()).unwrap();
+            process.is_welcome = true;
+            process.known = Some(welcome["link"].as_u64().unwrap() as u32);
+            if welcome["resumed"].as_bool().unwrap() {
+                let received = welcome["received"].as_u64().unwrap() as u32;
+                process.exchange.reconnect(received, self.now).unwrap();
+            } else {
+                // Stentor has given the sessions to others.
+                process.exchange = Exchange::default();
+                process.sessions.clear();
+                process.is_done = false;
+            }
+            return;
+        }
+        process.exchange.handle_frame(frame, self.now).unwrap();
+        while let Some(entry) = process.exchange.poll_entry().unwrap() {
+            let sid = |text: &str| {
+                serde_json::from_str::<serde_json::Value>(text).unwrap()["sid"].as_u64().unwrap()
+            };
+            match entry {
+                ServerEntry::Open { handle, handshake, .. } => {
+                    assert_eq!(process.sessions.insert(handle, sid(handshake.as_str())), None);
+                }
+                ServerEntry::Resume { handle, session } => {
+                    self.resumed += 1;
+                    assert_eq!(process.sessions.insert(handle, sid(session.as_str())), None);
+                }
+                ServerEntry::Message { handle, messages } => {
+                    let id = process.sessions[&handle];
+                    let Some(client) = self.clients.get_mut(&id) else { continue };
+                    let (number, last) = (number_in(&messages[0]), client.handled);
+                    match self.policy {
+                        "disconnect" => assert_eq!(number, last + 1, "client {id}"),
+                        "redeliver" => assert!(number <= last + 1, "client {id}: {number} after {last}"),
+                        _ => assert!(number > last, "client {id}: {number} after {last}"),
+                    }
+                    client.handled = client.handled.max(number);
+                }
+                ServerEntry::Closed { handle, .. } => {
+                    process.sessions.remove(&handle);
+                }
+                ServerEntry::Release { handle } => {
+                    process.sessions.remove(&handle);
+                    let namespace = Namespace::END;
+                    process.exchange.write(&WorkerEntry::Released { handle, namespace, data: None });
+                }
+                ServerEntry::Drained {} => {
+                    process.sessions.clear();
+                    process.exchange.write(&WorkerEntry::Bye { bye: json(r#"{"mode":"done"}"#) });
+                }
+                ServerEntry::Nop {} => process.exchange.acknowledge_at_once(),
+                ServerEntry::Peers { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn run(seed: u64) -> (u32, u32) {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.start();
+    for _ in 0..40 {
+        world.now += Duration::from_millis(30);
+        world.pump(2);
+    }
+    let open: BTreeSet<u64> = world.clients.keys().copied().collect();
+    for (id, client) in &world.clients {
+        assert!(client.is_open && !client.is_paused, "client {id}");
+        assert!(world.policy == "drop" || client.handled == client.sent, "client {id}");
+    }
+    // Each session has one worker, and sessions that have ended are forgotten.
+    let mut known: Vec<u64> =
+        world.processes.iter().flat_map(|process| process.sessions.values().copied()).collect();
+    known.sort_unstable();
+    assert_eq!(known, open.into_iter().collect::<Vec<_>>());
+    assert_eq!((world.app.len(), world.app.queued_bytes()), (known.len(), 0));
+    for process in &world.processes {
+        assert_eq!(world.app.sessions_of(process.link), process.sessions.len());
+        assert_eq!(world.app.link(process.link).unwrap().unacknowledged_bytes(), 0);
+    }
+    (world.cut, world.resumed)
+}
+
+#[test]
+fn sessions_survive_their_workers() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = match number("STENTOR_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("STENTOR_SEEDS").unwrap_or(SEEDS),
+    };
+    let (mut cut, mut resumed) = (0, 0);
+    for seed in seeds.clone() {
+        let result = std::panic::catch_unwind(|| run(seed));
+        let counts = result.unwrap_or_else(|panic| {
+            println!("replay with STENTOR_SEED={seed}");
+            std::panic::resume_unwind(panic)
+        });
+        (cut, resumed) = (cut + counts.0, resumed + counts.1);
+    }
+    let is_many = seeds.end - seeds.start >= 100;
+    assert!(!is_many || cut > 100 && resumed > 1_000, "{cut} cut connections, {resumed} resumed sessions");
+}

@@ -1,0 +1,314 @@
+//! Rules about workers and sessions: who gets a session, and what waits, and for how long.
+
+use crate::{hello_frame, json, name, names, text};
+use smallvec::smallvec;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use stentor_link::{
+    Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, Message, Namespace,
+    Received, ServerEntry, SessionId, Transmit, WorkerEntry,
+};
+
+/// An application and its workers, by link. A worker acknowledges at once.
+struct Rig {
+    now: Instant,
+    app: Application,
+    workers: BTreeMap<u32, Exchange<ServerEntry, WorkerEntry>>,
+}
+
+impl Rig {
+    fn new(options: ApplicationOptions) -> Self {
+        Self { now: Instant::now(), app: Application::new(options, 1), workers: BTreeMap::new() }
+    }
+
+    fn start(&mut self, instance: &str) -> u32 {
+        let hello = Hello::read(hello_frame(instance, (None, 0), "disconnect")).unwrap();
+        let link = self.app.handle_hello(hello, self.now).unwrap();
+        self.workers.insert(link, Exchange::default());
+        link
+    }
+
+    fn advance(&mut self, by: Duration) -> String {
+        self.now += by;
+        self.app.handle_timeout(self.now);
+        self.actions()
+    }
+
+    fn request(&mut self, id: u64) -> String {
+        self.app.handle_request(SessionId(id), json("{}"), self.now);
+        self.actions()
+    }
+
+    fn message(&mut self, id: u64, content: &'static str) -> String {
+        self.app.handle_message(SessionId(id), smallvec![text(content)], self.now);
+        self.actions()
+    }
+
+    /// The actions so far: `Accept 1`.
+    fn actions(&mut self) -> String {
+        let actions = std::iter::from_fn(|| self.app.poll_action()).map(|action| match action {
+            Action::Accept(id, None) => format!("Accept {}", id.0),
+            Action::Accept(id, Some(headers)) => format!("Accept {} with {}", id.0, headers.as_str()),
+            Action::Refuse(id, None) => format!("Refuse {}", id.0),
+            Action::Refuse(id, Some(response)) => format!("Refuse {} with {}", id.0, response.as_str()),
+            Action::Close(id, closing) => format!("Close {} {closing:?}", id.0),
+            Action::Pause(id) => format!("Pause {}", id.0),
+            Action::Continue(id) => format!("Continue {}", id.0),
+            Action::Handled(id) => format!("Handled {}", id.0),
+            Action::Describe(id, handle) => format!("Describe {} as {}", id.0, handle.0),
+            Action::Session(id, entry) => format!("{} of {}", entry.name(), id.0),
+            Action::Namespace(link, entry) => format!("{} of link {link}", entry.name()),
+        });
+        actions.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The entries that a worker receives: `OPEN 1`.
+    fn received(&mut self, link: u32) -> String {
+        let mut found = Vec::new();
+        while let Some(transmit) = self.app.poll_transmit(link, self.now) {
+            let Transmit::Frame(frame) = transmit else { continue };
+            let worker = self.workers.get_mut(&link).unwrap();
+            worker.handle_frame(frame.to_bytes(), self.now).unwrap();
+            while let Some(entry) = worker.poll_entry().unwrap() {
+                let of = match &entry {
+                    ServerEntry::Open { handle, .. }
+                    | ServerEntry::Message { handle, .. }
+                    | ServerEntry::Resume { handle, .. }
+                    | ServerEntry::Closed { handle, .. }
+                    | ServerEntry::Upgrade { handle, .. }
+                    | ServerEntry::Release { handle } => format!(" {}", handle.0),
+                    ServerEntry::Peers { count } => format!(" {count}"),
+                    _ => String::new(),
+                };
+                found.push(format!("{}{of}", entry.name()));
+            }
+        }
+        found.join(", ")
+    }
+
+    fn worker_writes(&mut self, link: u32, entry: WorkerEntry) -> String {
+        let worker = self.workers.get_mut(&link).unwrap();
+        worker.write(&entry);
+        // Acknowledgements, too.
+        let later = self.now + Duration::from_millis(20);
+        while let Some(frame) = worker.poll_transmit(later) {
+            self.app.handle_frame(link, frame.to_bytes(), self.now);
+        }
+        self.actions()
+    }
+
+    fn bye(&mut self, link: u32, mode: &str) -> String {
+        self.worker_writes(link, WorkerEntry::Bye { bye: json(&format!(r#"{{"mode":"{mode}"}}"#)) })
+    }
+}
+
+#[test]
+fn a_session_goes_to_the_worker_with_the_fewest() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let (a, b) = (rig.start("a"), rig.start("b"));
+    for id in 1..=4 {
+        assert_eq!(rig.request(id), format!("Accept {id}"));
+    }
+    assert_eq!((rig.app.sessions_of(a), rig.app.sessions_of(b)), (2, 2));
+    assert_eq!(rig.received(a), "WELCOME, PEERS 1, PEERS 2, OPEN 1, OPEN 2");
+    assert_eq!(rig.received(b), "WELCOME, PEERS 2, OPEN 1, OPEN 2");
+    assert_eq!(rig.app.owner_of(SessionId(3)), Some((a, Handle(2))));
+    rig.app.handle_closed(SessionId(3), name("transport close"), None, rig.now);
+    assert_eq!(rig.received(a), "CLOSED 2");
+    // Handles aren't used again.
+    rig.request(5);
+    assert_eq!(rig.received(a), "OPEN 3");
+}
+
+#[test]
+fn a_worker_that_asks_accepts_or_refuses() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    assert_eq!(
+        rig.worker_writes(a, WorkerEntry::Config { config: json(r#"{"asks":true,"http":null}"#) }),
+        ""
+    );
+    for id in 1..=3 {
+        assert_eq!(rig.request(id), "");
+    }
+    rig.received(a);
+    let accept = WorkerEntry::Accept { handle: Handle(1), headers: json("[]") };
+    assert_eq!(rig.worker_writes(a, accept.clone()), "Accept 1 with []");
+    assert_eq!(rig.worker_writes(a, accept), "");
+    let refuse = WorkerEntry::Refuse { handle: Handle(2), response: json("{}") };
+    assert_eq!(rig.worker_writes(a, refuse), "Refuse 2 with {}");
+    // A request that isn't answered is asked again when its worker has crashed.
+    let b = rig.start("b");
+    rig.received(b);
+    rig.app.handle_disconnect(a, rig.now);
+    assert_eq!(rig.advance(Duration::from_millis(200)), "Describe 1 as 1, Accept 3");
+    assert_eq!(rig.received(b), "PEERS 1, OPEN 2");
+}
+
+#[test]
+fn requests_wait_for_a_worker_within_their_bounds() {
+    let mut rig = Rig::new(ApplicationOptions { requests_max: 2, ..ApplicationOptions::default() });
+    assert_eq!(rig.request(1), "");
+    rig.advance(Duration::from_secs(9));
+    assert_eq!(rig.request(2), "");
+    assert_eq!(rig.request(3), "Refuse 3");
+    assert_eq!(rig.app.poll_timeout(), Some(rig.now + Duration::from_secs(1)));
+    assert_eq!(rig.advance(Duration::from_secs(1)), "Refuse 1");
+    rig.start("a");
+    assert_eq!(rig.actions(), "Accept 2");
+    assert_eq!((rig.app.len(), rig.request(4).as_str()), (1, "Accept 4"));
+}
+
+#[test]
+fn a_handover_repeats_and_loses_nothing() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    rig.request(1);
+    rig.message(1, "first");
+    assert_eq!(rig.received(a), "WELCOME, PEERS 1, OPEN 1, MESSAGE 1");
+    assert_eq!(rig.bye(a, "handover"), "");
+    assert_eq!(rig.message(1, "second"), "");
+    assert_eq!(rig.request(2), "");
+    assert_eq!(rig.received(a), "DRAINED, PEERS 0");
+    let b = rig.start("b");
+    assert_eq!(rig.actions(), "Accept 2");
+    let data = WorkerEntry::Nsp { namespace: Namespace(0), name: name("/") };
+    rig.worker_writes(a, data);
+    let join = WorkerEntry::Join { handle: Handle(1), namespace: Namespace(0), rooms: names(["r"]) };
+    assert_eq!(rig.worker_writes(a, join), "JOIN of 1");
+    assert_eq!(rig.bye(a, "done"), "Describe 1 as 2");
+    assert_eq!(rig.message(1, "third"), "");
+    // A description for another worker has no effect.
+    rig.app.handle_description(SessionId(1), Handle(1), json("{}"), rig.now);
+    assert_eq!(rig.received(b), "WELCOME, PEERS 1, OPEN 1");
+    rig.app.handle_description(SessionId(1), Handle(2), json("{}"), rig.now);
+    assert_eq!(rig.received(b), "RESUME 2, MESSAGE 2, MESSAGE 2");
+    assert_eq!(rig.actions(), "");
+}
+
+#[test]
+fn sessions_end_with_an_application_that_stops() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let (a, b) = (rig.start("a"), rig.start("b"));
+    rig.request(1);
+    rig.request(2);
+    assert_eq!(rig.bye(a, "stop"), "Close 1 Stopped");
+    assert_eq!(rig.request(3), "Accept 3");
+    assert_eq!(rig.bye(b, "stop"), "Close 2 Stopped, Close 3 Stopped");
+    // No worker is expected until another one has connected.
+    assert_eq!(rig.request(4), "Refuse 4");
+    rig.start("c");
+    assert_eq!(rig.request(5), "Accept 5");
+}
+
+#[test]
+fn sessions_with_messages_that_a_crashed_worker_had_are_closed() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    rig.request(1);
+    rig.request(2);
+    rig.request(3);
+    rig.message(1, "handled");
+    rig.received(a);
+    rig.worker_writes(a, WorkerEntry::Nop {});
+    rig.message(2, "not acknowledged");
+    rig.received(a);
+    rig.app.handle_disconnect(a, rig.now);
+    rig.message(3, "not sent");
+    // The next process of the worker takes the sessions at once.
+    let b = rig.start("b");
+    assert_eq!(rig.actions(), "Close 2 Crashed, Describe 1 as 1, Describe 3 as 2");
+    rig.app.handle_description(SessionId(3), Handle(2), json("{}"), rig.now);
+    assert_eq!(rig.received(b), "WELCOME, PEERS 1, RESUME 2, MESSAGE 2");
+    assert!(rig.app.link(a).is_none());
+    // Without a worker, the sessions are closed after the grace.
+    rig.app.handle_disconnect(b, rig.now);
+    assert_eq!(rig.advance(Duration::from_millis(200)), "Close 3 Crashed");
+    assert_eq!(rig.advance(Duration::from_secs(10)), "Close 1 NoWorker");
+    assert!(rig.app.is_empty());
+}
+
+#[test]
+fn a_client_is_paused_at_the_bound_of_its_queue() {
+    let mut rig = Rig::new(ApplicationOptions { queue_bytes: 500, ..ApplicationOptions::default() });
+    let a = rig.start("a");
+    rig.request(1);
+    rig.received(a);
+    let large = Message::Text(vec![b'.'; 300_000].into());
+    rig.app.handle_message(SessionId(1), smallvec![large], rig.now);
+    assert_eq!(rig.message(1, "0123456789"), "");
+    let mut paused = String::new();
+    while paused.is_empty() {
+        paused = rig.message(1, "0123456789");
+    }
+    assert_eq!(paused, "Pause 1");
+    // 74 bytes each: the content, and what an entry of the queue needs.
+    assert_eq!(rig.app.queued_bytes(), 518);
+    rig.app.confirm(SessionId(1), rig.now);
+    assert_eq!(rig.received(a), "MESSAGE 1");
+    assert_eq!(rig.worker_writes(a, WorkerEntry::Nop {}), "Continue 1");
+    assert_eq!(rig.received(a), "MESSAGE 1, ".repeat(7) + "NOP");
+    // A NOP is acknowledged at once.
+    assert_eq!(rig.worker_writes(a, WorkerEntry::Nop {}), "Handled 1");
+    assert_eq!(rig.app.queued_bytes(), 0);
+}
+
+#[test]
+fn a_released_session_moves_with_its_messages() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    rig.request(1);
+    rig.request(2);
+    rig.received(a);
+    let b = rig.start("b");
+    assert_eq!(rig.app.rebalance(rig.now), 1);
+    rig.message(1, "waits");
+    rig.app.handle_upgrade(SessionId(1), name("websocket"), rig.now);
+    assert_eq!(rig.received(a), "PEERS 2, RELEASE 1, UPGRADE 1");
+    let released = WorkerEntry::Released { handle: Handle(1), namespace: Namespace::END, data: None };
+    assert_eq!(rig.worker_writes(a, released), "Describe 1 as 1");
+    rig.app.handle_description(SessionId(1), Handle(1), json("{}"), rig.now);
+    assert_eq!(rig.received(b), "WELCOME, PEERS 2, RESUME 1, MESSAGE 1");
+    assert_eq!(rig.app.rebalance(rig.now), 0);
+}
+
+#[test]
+fn workers_have_the_same_options_and_are_bounded() {
+    let mut rig = Rig::new(ApplicationOptions { workers_max: 2, ..ApplicationOptions::default() });
+    rig.start("a");
+    let other = |instance: &str| {
+        let mut hello = Hello::read(hello_frame(instance, (None, 0), "drop")).unwrap();
+        hello.options["path"] = "/other".into();
+        hello
+    };
+    // Options may change while there is no session.
+    assert!(rig.app.handle_hello(other("b"), rig.now).is_ok());
+    rig.request(1);
+    let hello = Hello::read(hello_frame("c", (None, 0), "drop")).unwrap();
+    let refusal = rig.app.handle_hello(hello, rig.now).unwrap_err();
+    assert_eq!(refusal.code, Code::OptionsConflict);
+    let refusal = rig.app.handle_hello(other("c"), rig.now).unwrap_err();
+    assert_eq!(refusal.code, Code::TooManyWorkers);
+    assert_eq!(refusal.message, "the application has 2 workers already");
+    let frame = refusal.frame().to_bytes();
+    let Some(Ok(ServerEntry::Error { error })) = Received::new(frame).unwrap().next() else { panic!() };
+    assert_eq!(
+        error.as_str(),
+        r#"{"code":"too_many_workers","message":"the application has 2 workers already"}"#
+    );
+}
+
+#[test]
+fn a_process_that_missed_its_welcome_gets_another_link() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    rig.request(1);
+    // WELCOME and OPEN are lost with the connection.
+    let again = rig.start("a");
+    assert_ne!(a, again);
+    assert_eq!(rig.actions(), "Describe 1 as 1");
+    assert!(rig.app.link(a).is_none());
+    // A process that knows its link keeps it.
+    let hello = Hello::read(hello_frame("a", (Some(again), 0), "disconnect")).unwrap();
+    assert_eq!(rig.app.handle_hello(hello, rig.now), Ok(again));
+}
