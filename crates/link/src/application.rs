@@ -1,4 +1,4 @@
-//! The workers and sessions of one application: which worker has which session, and what waits for a worker.
+//! The workers and sessions of one application: the worker of each session, and the sessions and messages without one.
 //!
 //! Sessions and their rooms are the data plane's. This table has the links, and the state of each session
 //! ([`crate::session`]): new sessions go to the worker with the fewest, sessions of a worker that has left or crashed go to others,
@@ -257,15 +257,21 @@ impl Application {
     pub fn handle_disconnect(&mut self, link: u32, now: Instant) {
         if let Some(worker) = self.workers.get_mut(&link) {
             worker.link.handle_disconnect(now);
-            if worker.link.is_ended() {
+            let is_ended = worker.link.is_ended();
+            self.handle_events(link, now);
+            if is_ended {
                 self.workers.remove(&link);
             }
             self.progress();
         }
     }
 
-    /// Returns what is to be sent on a link's connection.
+    /// Returns the next thing to send on a link's connection. The caller closes a connection whose link isn't known any more.
     pub fn poll_transmit(&mut self, link: u32, now: Instant) -> Option<Transmit> {
+        // A write may have ended the link. Its sessions are taken from it before it is forgotten.
+        if self.link(link)?.is_ended() {
+            self.handle_events(link, now);
+        }
         let transmit = self.workers.get_mut(&link)?.link.poll_transmit(now);
         if matches!(transmit, Some(Transmit::Close)) {
             self.workers.remove(&link);

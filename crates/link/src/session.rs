@@ -90,7 +90,7 @@ pub(crate) struct Session {
     pub(crate) queue: VecDeque<Messages>,
     /// Weight of the queue.
     pub(crate) queued_bytes: usize,
-    /// `true` after the caller was told to stop reading from the client.
+    /// `true` between [`crate::Action::Pause`] and [`crate::Action::Continue`].
     pub(crate) is_paused: bool,
     /// `true` while the session is among those that wait for room on the link.
     pub(crate) is_blocked: bool,

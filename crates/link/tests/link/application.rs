@@ -233,7 +233,7 @@ impl World {
             for at in 0..self.processes.len() {
                 self.pump_process(at);
             }
-            // Those that have left exit when their BYE is acknowledged.
+            // A process that has left exits when its BYE is acknowledged.
             let app = &self.app;
             self.processes.retain(|process| !process.is_done || app.link(process.link).is_some());
         }

@@ -1,12 +1,12 @@
-//! Rules about workers and sessions: who gets a session, and what waits, and for how long.
+//! Rules about workers and sessions: the choice of a worker, waiting, and the ends of links.
 
 use crate::{hello_frame, json, name, names, text};
 use smallvec::smallvec;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, Message, Namespace,
-    Received, ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, ApplicationOptions, Code, Entry, Exchange, Handle, Hello, LinkOptions, Message,
+    Namespace, Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
 /// An application and its workers, by link. A worker acknowledges at once.
@@ -242,7 +242,7 @@ fn a_client_is_paused_at_the_bound_of_its_queue() {
         paused = rig.message(1, "0123456789");
     }
     assert_eq!(paused, "Pause 1");
-    // 74 bytes each: the content, and what an entry of the queue needs.
+    // 74 bytes for each message: its content, and its place in the queue.
     assert_eq!(rig.app.queued_bytes(), 518);
     rig.app.confirm(SessionId(1), rig.now);
     assert_eq!(rig.received(a), "MESSAGE 1");
@@ -311,4 +311,32 @@ fn a_process_that_missed_its_welcome_gets_another_link() {
     // A process that knows its link keeps it.
     let hello = Hello::read(hello_frame("a", (Some(again), 0), "disconnect")).unwrap();
     assert_eq!(rig.app.handle_hello(hello, rig.now), Ok(again));
+}
+
+#[test]
+fn sessions_of_a_link_that_ends_at_its_bound_go_to_others() {
+    let link = LinkOptions { window_bytes: 100, unacknowledged_bytes_max: 120, ..LinkOptions::default() };
+    let check = |is_closed_by_worker: bool| {
+        let mut rig = Rig::new(ApplicationOptions { link, ..ApplicationOptions::default() });
+        let a = rig.start("a");
+        rig.request(1);
+        let nop = ServerEntry::Nop {};
+        while rig.app.link(a).unwrap().unacknowledged_bytes() < link.unacknowledged_bytes_max {
+            rig.app.write_to_link(a, &nop, rig.now);
+        }
+        assert!(!rig.app.link(a).unwrap().is_ended());
+        // PEERS is too much.
+        rig.start("b");
+        assert!(rig.app.link(a).unwrap().is_ended());
+        if is_closed_by_worker {
+            rig.app.handle_disconnect(a, rig.now);
+        } else {
+            let transmits: Vec<Transmit> = std::iter::from_fn(|| rig.app.poll_transmit(a, rig.now)).collect();
+            assert!(matches!(transmits[..], [Transmit::Frame(_), Transmit::Frame(_), Transmit::Close]));
+        }
+        assert!(rig.app.link(a).is_none());
+        assert_eq!(rig.actions(), "Describe 1 as 1");
+    };
+    check(false);
+    check(true);
 }
