@@ -13,7 +13,7 @@ use stentor_link::{
 /// The number 2, the acknowledgement of 258.
 const HEADER: &[u8; 8] = b"\x02\0\0\0\x02\x01\0\0";
 
-fn worker_entries() -> Vec<(WorkerEntry, &'static [u8])> {
+pub(crate) fn worker_entries() -> Vec<(WorkerEntry, &'static [u8])> {
     use WorkerEntry::*;
     let (handle, namespace) = (Handle(7), Namespace(258));
     vec![
