@@ -287,7 +287,7 @@ impl Emit {
 
     /// Returns `true` if all members receive the message.
     #[inline]
-    pub fn has_no_exceptions(&self) -> bool {
+    pub(crate) fn has_no_exceptions(&self) -> bool {
         self.except.0.is_none()
     }
 

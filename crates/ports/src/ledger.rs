@@ -217,7 +217,7 @@ impl Ledger {
 
     /// Replaces `before` by `now` in the sum of a class.
     #[inline]
-    pub fn adjust(&self, class: Class, before: usize, now: usize) {
+    pub(crate) fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
         let difference = now.wrapping_sub(before);
         if difference != 0 {

@@ -183,7 +183,7 @@ impl Owner {
 
     /// The owner that a tag of the hub names.
     #[inline]
-    pub fn of_tag(tag: u64) -> Self {
+    pub(crate) fn of_tag(tag: u64) -> Self {
         if tag & CLIENT_TAG != 0 {
             Self::Client(ClientId::of_bits(tag ^ CLIENT_TAG))
         } else if tag & SOCKET_TAG != 0 {

@@ -46,7 +46,7 @@ pub struct ClientAddress {
 
 impl Proxies {
     /// Returns the client of a request that `peer` sent, over TLS or not.
-    pub fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
+    pub(crate) fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
         let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
         if self.trusted.is_empty() || !self.trusted.contains(peer) {
             return client;

@@ -92,7 +92,7 @@ impl RecoverableSockets {
     }
 
     /// The client of a socket, unless it is suspended.
-    pub fn client_of(&self, slot: usize) -> Option<ClientId> {
+    pub(crate) fn client_of(&self, slot: usize) -> Option<ClientId> {
         match self.slots.get(slot)?.place {
             Place::Client(client) => Some(client),
             Place::Suspended { .. } | Place::Expected => None,

@@ -19,10 +19,10 @@ pub(super) fn carry_out_effects(
     protocols: &mut Protocols,
     mail: &mut Mail,
 ) {
-    while let Some(effect) = protocols.ex.effects.pop() {
+    while let Some(effect) = protocols.ex.pop_effect() {
         carry_out(conns, protocols, mail, effect);
     }
-    for effect in protocols.ex.effects.take_others() {
+    for effect in protocols.ex.take_other_effects() {
         carry_out(conns, protocols, mail, effect);
     }
 }

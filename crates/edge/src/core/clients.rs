@@ -76,8 +76,7 @@ pub(super) fn remove_client(
     id: ClientId,
 ) {
     let removed = protocols.clients.remove(id);
-    protocols.ex.questions.identities.take_client(id);
-    protocols.ex.handshakes.take(id);
+    protocols.ex.take_client(id);
     let Some((sid, timer)) = removed else { return };
     if let Some(timer) = timer {
         conns.driver.timer_cancel(timer.id);

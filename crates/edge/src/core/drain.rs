@@ -176,7 +176,7 @@ impl Upkeep {
         let now = protocols.ex.context.now;
         let is_idle = conns.driver.connections() == 0
             && mail.mailboxes.is_empty()
-            && (protocols.ex.recovery.suspended() == 0 || now >= drain.recovery_ends);
+            && (protocols.ex.suspended() == 0 || now >= drain.recovery_ends);
         if is_idle != drain.is_idle {
             drain.is_idle = is_idle;
             protocols.ex.shared.set_idle(is_idle);

@@ -86,7 +86,7 @@ pub(super) fn report_memory(conns: &mut Connections<impl Driver>, protocols: &mu
         conns.table.bytes() + conns.driver.connections() * DRIVER_BYTES + protocols.clients.bytes();
     conns.report.set([
         connections,
-        footprint.sessions + protocols.ex.limit_bytes() + protocols.ex.recovery.bytes(),
+        footprint.sessions + protocols.ex.session_bytes(),
         footprint.subscriptions,
         footprint.topics,
         footprint.outboxes,

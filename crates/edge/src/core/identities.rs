@@ -146,9 +146,7 @@ fn recheck(
 
 /// Ends a session whose identity is revoked, even if its client is disconnected.
 fn revoke(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, session: SessionId) {
-    if let Some(Owner::Socket(slot)) = protocols.ex.hub.tag(session).map(Owner::of_tag)
-        && protocols.ex.recovery.client_of(slot).is_none()
-    {
+    if let Some(slot) = protocols.ex.suspended_socket(session) {
         protocols.ex.end_recoverable(slot);
         return protocols.ex.close_session(session);
     }

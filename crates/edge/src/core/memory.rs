@@ -211,7 +211,7 @@ fn end_holders(
 
 /// The suspended sockets of this core, with the bytes that each holds.
 fn suspended_sockets(protocols: &Protocols) -> Vec<(usize, Holder)> {
-    let sockets = protocols.ex.recovery.suspended_sockets();
+    let sockets = protocols.ex.suspended_sockets();
     sockets
         .map(|(slot, session)| {
             (SUSPENDED_BYTES + held_by_session(&protocols.ex, session), Holder::Suspended(slot))

@@ -80,12 +80,13 @@ pub(super) fn migrate(
     if let Some(timer) = client.state().timer {
         conns.driver.timer_cancel(timer.id);
     }
+    let (identity, handshake) = protocols.ex.take_client(id);
     let migration = Migration {
         client: client.migrate(),
         carrier: carrier.and_then(|_| transferred.take()),
         probe: probe.and_then(|(_, answered)| Some((transferred.take()?, answered))),
-        identity: protocols.ex.questions.identities.take_client(id),
-        handshake: protocols.ex.handshakes.take(id),
+        identity,
+        handshake,
     };
     if is_polling {
         protocols.departed.insert(sid, core);
@@ -162,12 +163,7 @@ impl<D: Driver> Connections<D> {
 pub(super) fn arrive(conns: &mut Connections<impl Driver>, protocols: &mut Protocols, migration: Migration) {
     let Migration { client, carrier, probe, identity, handshake } = migration;
     let id = protocols.clients.engineio.insert(engineio::Client::arrived(&protocols.ex, client)).state().id;
-    if let Some(identity) = identity {
-        protocols.ex.questions.identities.set_client(id, identity);
-    }
-    if let Some(handshake) = handshake {
-        protocols.ex.handshakes.set(id, handshake);
-    }
+    protocols.ex.set_client(id, identity, handshake);
     let was_carried = carrier.is_some();
     let carrier = carrier.and_then(|socket| conns.attach_socket(&mut protocols.ex, socket, id));
     let probe = probe

@@ -212,7 +212,7 @@ pub(super) fn call_session(
     let Call { event, data, answered, .. } = call;
     protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
     let number = match protocols.protocol_of(session)? {
-        "socketio" => protocols.ex.acks.expect(session, Waiter::Command(answered.clone())),
+        "socketio" => protocols.ex.expect_ack(session, Waiter::Command(answered.clone())),
         _ => None,
     };
     let (Some(number), Data::Arguments { json, attachments }) = (number, data) else {

@@ -55,7 +55,7 @@ pub(super) fn pump(
 #[inline]
 fn is_quiet(conns: &Connections<impl Driver>, protocols: &Protocols) -> bool {
     (!protocols.ex.hub.has_changed() || protocols.ex.hub.is_quiet())
-        && protocols.ex.effects.is_empty()
+        && !protocols.ex.has_effects()
         && protocols.ex.questions.is_quiet()
         && conns.revisit.is_empty()
         && conns.left.is_empty()
@@ -85,13 +85,13 @@ fn carry_out_all(
             conns.resume_decided(protocols, conn);
         } else if let Some((session, topic, denial)) = protocols.ex.questions.poll_withdrawn() {
             protocols.ex.withdraw(session, topic, denial);
-        } else if !protocols.ex.effects.is_empty() {
+        } else if protocols.ex.has_effects() {
             actions::carry_out_effects(conns, protocols, mail);
         } else if let Some((_, tag)) = protocols.ex.hub.poll_ready() {
             work.cpu.pause();
             let mut next = Some(tag);
             while let Some(tag) = next {
-                match protocols.ex.recovery.owner(tag) {
+                match protocols.ex.owner_of_tag(tag) {
                     Some(Owner::Connection(index, _)) => send::flush(conns, protocols, index),
                     Some(Owner::Client(id)) => clients::flush_client(conns, protocols, id),
                     Some(Owner::Socket(_)) | None => {}

@@ -160,7 +160,7 @@ pub(super) fn report(conns: &mut Connections<impl Driver>, protocols: &mut Proto
         &protocols.ex.hub,
         conns.table.count(),
         protocols.clients.counts(),
-        protocols.ex.recovery.suspended(),
+        protocols.ex.suspended(),
         conns.waiting_for_cores.len(),
     );
 }

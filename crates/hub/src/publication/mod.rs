@@ -395,7 +395,7 @@ impl<F> Publication<F> {
     }
 
     /// Returns `true` if a core is making the shared encoding for `format`.
-    pub fn is_being_encoded(&self, format: FormatId) -> bool {
+    pub(crate) fn is_being_encoded(&self, format: FormatId) -> bool {
         self.encodings.is_begun(format)
     }
 

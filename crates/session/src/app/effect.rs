@@ -104,7 +104,7 @@ pub enum Alarm {
 /// The pending effects of a core. Effects on connections and clients, and answers, come before the others, so the messages of a
 /// handler are sent before its session ends.
 #[derive(Default)]
-pub struct Effects {
+pub(crate) struct Effects {
     near: VecDeque<Effect>,
     far: Vec<Effect>,
 }
@@ -112,7 +112,7 @@ pub struct Effects {
 impl Effects {
     /// Adds an effect.
     #[inline]
-    pub fn push(&mut self, effect: Effect) {
+    pub(crate) fn push(&mut self, effect: Effect) {
         match effect {
             Effect::Session(_, ToSession::Write(_)) => self.near.push_back(effect),
             Effect::Connection(_, ToConnection::Admit(_)) | Effect::Session(..) | Effect::Alarm(..) => {
@@ -124,18 +124,18 @@ impl Effects {
 
     /// Whether all effects have been carried out.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.near.is_empty() && self.far.is_empty()
     }
 
     /// The next effect that comes before the others.
     #[inline]
-    pub fn pop(&mut self) -> Option<Effect> {
+    pub(crate) fn pop(&mut self) -> Option<Effect> {
         self.near.pop_front()
     }
 
     /// All other effects.
-    pub fn take_others(&mut self) -> Vec<Effect> {
+    pub(crate) fn take_others(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.far)
     }
 

@@ -37,7 +37,7 @@ impl From<Refused> for NotSubscribed {
 
 impl NotSubscribed {
     /// The error for clients.
-    pub fn into_denial(self) -> Denial {
+    pub(crate) fn into_denial(self) -> Denial {
         match self {
             Self::Limit(error) => limit_reached(error),
             Self::Denied(denial) => denial,

@@ -1,6 +1,7 @@
 //! Effects that machines push.
 
 use super::{Effect, Executor, ToClient, ToConnection, ToSession};
+use crate::app::Waiter;
 use crate::identity::{ClientId, End};
 use stentor_frame::ConnId;
 use stentor_hub::{Disconnect, SessionId};
@@ -9,6 +10,28 @@ impl Executor {
     /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
+    }
+
+    /// Whether effects wait to be carried out.
+    #[inline]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// The next effect on a connection or client, and answers.
+    #[inline]
+    pub fn pop_effect(&mut self) -> Option<Effect> {
+        self.effects.pop()
+    }
+
+    /// All other effects, which are carried out after those.
+    pub fn take_other_effects(&mut self) -> Vec<Effect> {
+        self.effects.take_others()
+    }
+
+    /// Draws a number by which the client of a session acknowledges an event, for `waiter`. `None` if too many are awaited.
+    pub fn expect_ack(&mut self, session: SessionId, waiter: Waiter) -> Option<u64> {
+        self.acks.expect(session, waiter)
     }
 
     /// Ends a session after the current handler.

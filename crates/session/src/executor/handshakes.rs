@@ -18,7 +18,7 @@ const HEADERS: [&str; 3] = ["host", "origin", "user-agent"];
 const HEADER_BYTES_MAX: usize = 256;
 
 /// The handshakes of a core's clients.
-pub struct Handshakes {
+pub(crate) struct Handshakes {
     clients: BTreeMap<ClientId, Box<str>>,
     charge: Charge,
 }
@@ -33,13 +33,13 @@ impl Handshakes {
     }
 
     /// Stores a client's handshake.
-    pub fn set(&mut self, client: ClientId, handshake: Box<str>) {
+    pub(crate) fn set(&mut self, client: ClientId, handshake: Box<str>) {
         self.charge.add(bytes_of(&handshake));
         self.clients.insert(client, handshake);
     }
 
     /// Removes a client's handshake.
-    pub fn take(&mut self, client: ClientId) -> Option<Box<str>> {
+    pub(crate) fn take(&mut self, client: ClientId) -> Option<Box<str>> {
         let handshake = self.clients.remove(&client)?;
         self.charge.subtract(bytes_of(&handshake));
         Some(handshake)

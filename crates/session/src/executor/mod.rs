@@ -88,12 +88,12 @@ pub struct Executor {
     pub hub: Tracked<Hub<Encodings>>,
     apps: Apps,
     /// Acknowledgements that are awaited.
-    pub acks: Acks,
+    pub(crate) acks: Acks,
     /// Effects that haven't been carried out.
-    pub effects: Effects,
+    pub(crate) effects: Effects,
     pub(crate) sids: Sids,
     /// Socket.IO sockets that can be recovered.
-    pub recovery: RecoverableSockets,
+    pub(crate) recovery: RecoverableSockets,
     arrivals: Arrivals,
     /// Counts of sessions in the tables of the node, if a limit is on.
     holds: Option<SessionHolds>,
@@ -102,7 +102,7 @@ pub struct Executor {
     /// Questions to the authorizer.
     pub questions: Questions,
     /// Handshakes of Socket.IO clients, for other servers that ask.
-    pub handshakes: Handshakes,
+    pub(crate) handshakes: Handshakes,
     /// The access log.
     pub access: AccessLog,
     /// Work that the turn has room for.
@@ -308,10 +308,10 @@ impl Executor {
         checked
     }
 
-    /// The size of the limits' state beside the sessions, in bytes.
-    pub fn limit_bytes(&self) -> usize {
+    /// The size of the state of sessions beside the hub, in bytes: limits, and sockets that can be recovered.
+    pub fn session_bytes(&self) -> usize {
         let rates = self.context.rates.as_ref().map_or(0, |rates| rates.borrow().held_bytes());
-        rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes)
+        rates + self.holds.as_ref().map_or(0, SessionHolds::held_bytes) + self.recovery.bytes()
     }
 
     /// The public id of a session of this core.

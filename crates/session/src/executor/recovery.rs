@@ -10,7 +10,7 @@
 
 use super::Executor;
 use super::arrivals::last_of;
-use crate::app::HandlerScope;
+use crate::app::{ClientIdentity, HandlerScope};
 use crate::encode::Encoding;
 use crate::identity::{ClientId, End, Owner, Sid};
 use crate::ports::Identity;
@@ -18,6 +18,42 @@ use std::sync::Arc;
 use stentor_hub::{Room, SessionId};
 
 impl Executor {
+    /// Number of sockets whose clients are disconnected and may recover them.
+    pub fn suspended(&self) -> usize {
+        self.recovery.suspended()
+    }
+
+    /// The sockets whose clients are disconnected and may recover them, with their sessions.
+    pub fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
+        self.recovery.suspended_sockets()
+    }
+
+    /// The socket of a session whose client is disconnected and may recover it.
+    pub fn suspended_socket(&self, session: SessionId) -> Option<usize> {
+        let Owner::Socket(slot) = self.hub.tag(session).map(Owner::of_tag)? else { return None };
+        self.recovery.client_of(slot).is_none().then_some(slot)
+    }
+
+    /// Removes what is known about a client that has ended or moves: its identity and its handshake.
+    pub fn take_client(&mut self, id: ClientId) -> (Option<ClientIdentity>, Option<Box<str>>) {
+        (self.questions.identities.take_client(id), self.handshakes.take(id))
+    }
+
+    /// Stores what is known about a client that has moved here: its identity and its handshake.
+    pub fn set_client(
+        &mut self,
+        id: ClientId,
+        identity: Option<ClientIdentity>,
+        handshake: Option<Box<str>>,
+    ) {
+        if let Some(identity) = identity {
+            self.questions.identities.set_client(id, identity);
+        }
+        if let Some(handshake) = handshake {
+            self.handshakes.set(id, handshake);
+        }
+    }
+
     /// Makes a new session recoverable. Returns its slot.
     pub(crate) fn make_recoverable(&mut self, session: SessionId, client: ClientId, room: Room) -> usize {
         let pid = self.draw_sid();

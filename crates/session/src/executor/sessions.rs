@@ -26,6 +26,12 @@ impl Executor {
         self.recovery.owner(self.hub.tag(session)?)
     }
 
+    /// The owner of a session with this tag.
+    #[inline]
+    pub fn owner_of_tag(&self, tag: u64) -> Option<Owner> {
+        self.recovery.owner(tag)
+    }
+
     /// Runs `handle`, which handles input of a connection. The connection waits for the questions that `handle` causes.
     #[inline]
     pub fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
