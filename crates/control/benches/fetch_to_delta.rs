@@ -29,18 +29,18 @@ use tokio::sync::Notify;
 const VERSIONS: usize = 64;
 /// Number of values that change from one version to the next in a large document.
 const CHANGED: usize = 20;
-/// The same in a small document.
+/// Number of values that change from one version to the next in a small document.
 const SMALL_CHANGED: usize = 3;
 /// Number of keys in the case of many keys, each fetched once a second.
 const KEYS: usize = 1000;
-/// Size of their documents in kB.
+/// Size of each document in the case of many keys, in kB.
 const SMALL_KB: usize = 5;
 const WARM_UP: u64 = 50;
 const MEASURED: u64 = 400;
 const KEYS_MEASURED: u64 = 10 * KEYS as u64;
 
 fn main() {
-    // Cargo adds `--bench`.
+    // Removes `--bench`, which Cargo adds.
     let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["upstream", case] => upstream(&versions(case).unwrap(), case),
@@ -109,7 +109,7 @@ fn versions(case: &str) -> Option<Vec<Vec<u8>>> {
     Some(synthetic(what.parse::<usize>().ok()? * 1000, kind == "pretty"))
 }
 
-/// Makes versions of a list of players of about this size, each with different values in 20 places.
+/// Makes versions of a list of players of about this size. 20 values change from one version to the next.
 fn synthetic(bytes: usize, pretty: bool) -> Vec<Vec<u8>> {
     let mut random = 0x5eed_u64;
     let mut draw = move |below: usize| {
@@ -158,8 +158,8 @@ fn compressed(kind: &str, body: &[u8]) -> (Option<&'static str>, Vec<u8>) {
     }
 }
 
-/// Runs an HTTP server with a new version for each request of a path. Prints its port; ends with its parent's
-/// pipe.
+/// Runs an HTTP server with a new version for each request of a path. Prints its port. Ends when the parent
+/// closes the pipe.
 fn upstream(versions: &[Vec<u8>], case: &str) {
     let kind = case.split(':').next().unwrap();
     let answers: Vec<Vec<u8>> = versions

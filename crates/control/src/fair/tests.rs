@@ -1,4 +1,4 @@
-//! The order of service, and random arrivals.
+//! Tests of the order of service, in tables and with random arrivals.
 
 use super::*;
 use fastrand::Rng;
@@ -64,7 +64,7 @@ fn a_new_session_is_served_next() {
         }
     }
     bench.order(100);
-    // One item from the same address, one from another address.
+    // Adds a key of a new session of the same address, then a key of another address.
     bench.insert(owner(1, 99), "same");
     assert!(bench.order(1) == "same");
     bench.insert(owner(2, 1), "other");
@@ -115,8 +115,8 @@ fn the_owner_with_the_most_waiting_keys_is_found() {
     assert_eq!(bench.queue.waiting_of(owner(7, 7)), (0, 0));
 }
 
-/// Random keys arrive, leave and are served. Every waiting key is served exactly once, and no session waits
-/// for more than a few rounds of the others.
+/// Random keys are added, removed and served. Every waiting key is served exactly once, and no session waits
+/// longer than a few rounds of the other sessions.
 #[test]
 fn every_key_is_served_once_and_no_session_starves() {
     for seed in 0..50 {
@@ -147,7 +147,7 @@ fn every_key_is_served_once_and_no_session_starves() {
                     for owner in waiting {
                         let passed = passed.entry(owner).or_default();
                         *passed += 1;
-                        // A round of 20 sessions, and the new ones served before it.
+                        // A round is 20 sessions. Keys of new sessions may be served before.
                         assert!(*passed <= 4 * 20, "seed {seed}: {owner:?} starves");
                     }
                 }

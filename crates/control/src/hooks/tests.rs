@@ -31,7 +31,7 @@ const LIMITS: Limits = Limits {
     waiting_bytes_max: 400,
 };
 
-/// Clients of a single queue.
+/// Numbers as clients. All of them share one queue.
 impl Source for u64 {
     fn source(&self) -> u64 {
         *self
@@ -60,10 +60,10 @@ impl Source for &str {
     }
 }
 
-/// The batcher's expected behavior, written as plainly as possible.
+/// The batcher's expected behavior in its simplest form.
 #[derive(Default)]
 struct Model {
-    /// Accepted questions that aren't in a request, with their times and sizes.
+    /// Accepted questions that aren't in a request: client, time and size.
     waiting: VecDeque<(u64, Instant, usize)>,
     in_flight: BTreeMap<u64, Vec<u64>>,
     failures: u32,
@@ -71,7 +71,7 @@ struct Model {
     pause: Duration,
     probe: Option<u64>,
     answered: HashMap<u64, u32>,
-    /// Ids of accepted questions.
+    /// The client of each accepted question, by the question's id.
     ids: HashMap<u64, u64>,
 }
 
@@ -101,7 +101,7 @@ impl Model {
     }
 }
 
-/// Sends due requests, and checks them.
+/// Sends due requests, and compares them with the model.
 fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
     while let Some(batch) = batcher.poll_batch(now) {
         let count = batch.questions.len();
@@ -112,7 +112,7 @@ fn poll(batcher: &mut Batcher<u64>, model: &mut Model, now: Instant) {
         if model.open_until.is_some() {
             model.probe = Some(batch.number);
         }
-        // The questions before it have expired.
+        // Removes expired questions, which the request doesn't contain.
         while model.waiting.front().is_some_and(|(_, at, _)| *at + LIMITS.timeout <= now) {
             model.waiting.pop_front();
         }
@@ -161,7 +161,7 @@ fn run_model(seed: u64) {
     let mut random = Rng::with_seed(seed);
     let (mut batcher, mut model) = (Batcher::new(LIMITS), Model::default());
     let (mut now, mut accepted) = (Instant::now(), 0);
-    // Some runs fail often, so that the breaker opens.
+    // In some runs, many requests fail, so that the breaker opens.
     let failing = [0, 2, 8][random.usize(..3)];
     for asker in 0..600 {
         let size = random.usize(1..60);
@@ -242,12 +242,12 @@ fn ids(questions: &[Vec<u8>]) -> Vec<u64> {
     questions.iter().map(|text| std::str::from_utf8(text).unwrap().parse().unwrap()).collect()
 }
 
-/// Returns all requests that may be sent.
+/// Takes all requests that may be sent.
 fn batches<A: Source>(batcher: &mut Batcher<A>, now: Instant) -> Vec<Batch> {
     std::iter::from_fn(|| batcher.poll_batch(now)).collect()
 }
 
-/// Ends a request.
+/// Ends a request with a response or a failure.
 fn respond<A: Source>(
     batcher: &mut Batcher<A>,
     now: Instant,
@@ -258,7 +258,8 @@ fn respond<A: Source>(
     batcher.handle_response(now, batch.number, response.map(|()| answers))
 }
 
-/// Makes a batcher with one question in flight, with id 1.
+/// Makes a batcher with one request in flight, which has one question with the id 1. Returns it and the
+/// request's number.
 fn one_in_flight(now: Instant) -> (Batcher<&'static str>, u64) {
     let mut batcher = Batcher::new(LIMITS);
     ask(&mut batcher, now, ["a"]);
@@ -292,12 +293,12 @@ fn the_first_question_leaves_at_once_and_others_are_batched() {
     assert_eq!(batcher.poll_timeout(now), Some(now + LIMITS.batch_delay));
     let later = now + LIMITS.batch_delay;
     assert_eq!(batcher.poll_batch(later).unwrap().questions.len(), 2);
-    // Without a request in flight, questions don't wait.
+    // Without a request in flight, a question is sent at once.
     let mut batcher = one_in_flight(now).0;
     assert_eq!(batcher.ask(now, "b", |_| vec![0]), Ok(true));
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
     assert_eq!(batcher.poll_batch(now).unwrap().questions.len(), 1);
-    // A full batch doesn't wait.
+    // A full batch is sent at once.
     let mut batcher = one_in_flight(now).0;
     for n in 0..LIMITS.batch_max {
         let is_due = n == 0 || n + 1 == LIMITS.batch_max;
@@ -320,7 +321,8 @@ fn the_breaker_opens_probes_and_closes() {
         fail(&mut batcher, now);
     }
     assert_eq!(batcher.ask(now, 1, |_| vec![0]), Err((1, Cause::BreakerOpen)));
-    // The breaker has a timeout, so that the metric is correct without further questions.
+    // The end of the pause is a timeout of the batcher, so that the metric is correct without further
+    // questions.
     assert!(batcher.is_paused(now));
     assert_eq!(batcher.poll_timeout(now), Some(now + PAUSE_MIN));
     assert!(!batcher.is_paused(now + PAUSE_MIN));
@@ -329,7 +331,7 @@ fn the_breaker_opens_probes_and_closes() {
         now += pause - Duration::from_millis(1);
         assert!(batcher.ask(now, 1, |_| vec![0]).is_err());
         now += Duration::from_millis(1);
-        // Questions that arrive during the probe have the same outcome.
+        // A question that arrives during the probe has the probe's outcome.
         batcher.ask(now, 2, |_| vec![0]).unwrap();
         let number = batcher.poll_batch(now).unwrap().number;
         batcher.ask(now, 3, |_| vec![0]).unwrap();
@@ -343,14 +345,14 @@ fn the_breaker_opens_probes_and_closes() {
     now += pause;
     batcher.ask(now, 4, |_| vec![0]).unwrap();
     let number = batcher.poll_batch(now).unwrap().number;
-    // The next question's id is the number of questions so far.
+    // Ids are consecutive. The response has answers for all ids from 0 to 99.
     let ids = (0..100).map(|id| (id, ())).collect();
     assert_eq!(batcher.handle_response(now, number, Ok(ids)), [(4, Ok(()))]);
     assert!(!batcher.is_broken());
 }
 
-/// Makes a batcher whose request with the questions of two clients has failed, possibly because of one of
-/// them.
+/// Makes a batcher after a failed request with questions of two clients, `b` and `c`. Either question may be
+/// the cause.
 fn two_failed(now: Instant) -> Batcher<&'static str> {
     let (mut batcher, number) = one_in_flight(now);
     batcher.handle_response(now, number, Ok(vec![(1, ())]));
@@ -372,12 +374,12 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert!(alone.iter().all(|batch| batch.deadline == now + LIMITS.timeout));
     let [one, two] = &alone[..] else { panic!("{alone:?}") };
     assert_eq!((&one.questions[..], &two.questions[..]), (&[b"2".to_vec()][..], &[b"3".to_vec()][..]));
-    // Questions are asked again only once.
+    // A question is repeated only once.
     assert!(!batcher.ask_again(one.number, one.questions.clone()));
     let answered = batcher.handle_response::<()>(now, one.number, Err(Cause::Status));
     assert_eq!(answered, [("b", Err(Cause::Status))]);
     assert_eq!(batcher.handle_response(now, two.number, Ok(vec![(3, "x")])), [("c", Ok("x"))]);
-    // Questions fail that can't be sent in time.
+    // A repeated question that can't be sent within `timeout` fails.
     let mut batcher = two_failed(now);
     let late = now + LIMITS.timeout;
     assert_eq!(batcher.poll_batch(late), None);
@@ -385,8 +387,8 @@ fn questions_of_a_failed_request_are_asked_again_alone() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.poll_timeout(late)), (0, 0, None));
 }
 
-/// A question that the backend can't handle is found by halving, while other questions are sent in other
-/// requests.
+/// The batcher finds a question that the backend can't handle by halving the failed request. Other questions
+/// are sent in other requests.
 #[test]
 fn a_bad_question_is_found_by_halving() {
     let now = Instant::now();
@@ -415,7 +417,8 @@ fn a_bad_question_is_found_by_halving() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.in_flight()), (0, 0, 0));
 }
 
-/// Sends the waiting questions, which must be those of these clients, then fails or answers the request.
+/// Asks a question for each of these clients, asserts that one request has them all, and ends it with this
+/// response.
 fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response: Result<(), Cause>) {
     ask(batcher, now, clients.iter().copied());
     let batch = batcher.poll_batch(now).unwrap();
@@ -423,8 +426,8 @@ fn exchange(batcher: &mut Batcher<u64>, now: Instant, clients: &[u64], response:
     assert_eq!(answered.iter().map(|(asker, _)| *asker).collect::<Vec<_>>(), clients);
 }
 
-/// Questions of one client never cause refusals for others. A backend that is down opens the breaker within
-/// five requests.
+/// Failures of two clients' questions don't open the breaker. If the backend is down, the breaker opens
+/// within five requests.
 #[test]
 fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     let now = Instant::now();
@@ -449,8 +452,8 @@ fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
     }
 }
 
-/// A question that hangs fails its complete request, which doesn't show whose question it was. So each of the
-/// clients has separate requests until one of its questions is answered.
+/// A timeout doesn't show which question of the request hung. So each of its clients gets separate requests
+/// until one of the client's questions is answered.
 #[test]
 fn clients_of_a_failed_request_are_asked_about_apart() {
     let now = Instant::now();
@@ -460,7 +463,7 @@ fn clients_of_a_failed_request_are_asked_about_apart() {
     let batches = batches(&mut batcher, now + LIMITS.batch_delay);
     let sizes: Vec<_> = batches.iter().map(|batch| batch.questions.len()).collect();
     assert_eq!(sizes, [1, 1, 2], "all that may be in flight");
-    // Questions of clients that have got an answer, and of others, are batched again.
+    // Questions of a client are batched again after one of them was answered.
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2], Err(Cause::Timeout));
     exchange(&mut batcher, now, &[1], Ok(()));
@@ -485,14 +488,14 @@ fn the_probe_is_another_clients_question() {
     exchange(&mut batcher, now, &[99], Ok(()));
     assert!(!batcher.is_broken());
     exchange(&mut batcher, now, &[1], Err(Cause::Status));
-    // Without other clients, one of them is used.
+    // Without questions of other clients, the probe is a question of a client whose requests have failed.
     let mut batcher = broken(now);
     now += PAUSE_MIN * 2;
     exchange(&mut batcher, now, &[1], Ok(()));
     assert!(!batcher.is_broken());
 }
 
-/// Requests that failed because of one question don't open the breaker; requests without any answer do.
+/// Requests that fail because of one question don't open the breaker. Requests without any answer do.
 #[test]
 fn one_bad_question_does_not_open_the_breaker() {
     for is_any_answered in [true, false] {
@@ -559,7 +562,7 @@ fn responses_are_read() {
     check(r#"{"answers":[],"more":1}"#, Ok(&[]));
     check("\u{feff}{\"answers\":[{\"id\":1}]}", Ok(&[one]));
     check("\u{feff}{\"answers\":\n[]}", Ok(&[]));
-    // An answer without a usable id is ignored; the others count.
+    // An answer without a valid id is ignored.
     check(r#"{"answers":[{"id":"1"},{},7,null,{"id":-1},{"id":2}]}"#, Ok(&[(2, r#"{"id":2}"#)]));
     check("", Err("not a JSON object"));
     check("[]", Err("not a JSON object"));
@@ -586,7 +589,7 @@ fn permissions_are_read() {
         let found = answer::permission(&format!(r#"{{"id":1,"allow":true,"ttl":{ttl}}}"#)).unwrap().ttl;
         assert_eq!(found, milliseconds.map(Duration::from_millis), "{ttl}");
     }
-    // A malformed answer never allows anything.
+    // A malformed answer is an error, so it never allows an action.
     for (text, wrong) in [
         (r#"{"id":1}"#, "\"allow\" is missing"),
         (r#"{"id":1,"allow":"true"}"#, "invalid type"),
@@ -696,7 +699,7 @@ impl Authorizer for Anything {
     }
 }
 
-/// Takes answers that nobody waits for.
+/// Makes a receiver that ignores all answers.
 pub(super) fn nobody() -> std::sync::Arc<dyn Answers> {
     std::sync::Arc::new(fake::Node::new(|_| Ok(())))
 }

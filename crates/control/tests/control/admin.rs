@@ -1,4 +1,4 @@
-//! The admin port over real sockets: publishing, and clients that must be refused.
+//! Tests of the admin port over real sockets: publishing, limits and timeouts, and refused clients.
 
 use crate::common::*;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ async fn a_panic_ends_its_request_only_and_one_in_the_feeds_is_reported() {
     assert_ne!(rig.admin("/metrics").await.0, 200);
     assert_eq!(rig.admin("/healthz").await.0, 200);
     rig.plane.broken_metrics.store(false, Ordering::SeqCst);
-    // The connection of the failed request isn't counted any longer; that of the current request is.
+    // The only connection that counts is that of this request. The failed request's connection is closed.
     rig.until_metric("stentor_admin_connections", |connections| connections == 1.0).await;
     assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
     rig.plane.broken_wanted.store(true, Ordering::SeqCst);
@@ -100,7 +100,7 @@ async fn a_message_with_an_idempotency_key_is_published_once() {
     let lines = [message("a", "k"), message("b", "k"), message("b", "k"), message("a", "l")].join("\n");
     let text = check(&lines, 200, &["/b=1", "/a=1"]).await;
     assert_eq!(text.trim_end(), r#"{"published":4}"#, "as if all had been");
-    // A message that wasn't published may be sent again.
+    // A message that was refused as busy may be sent again with the same key.
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     check(&message("a", "m"), 503, &[]).await;
     rig.plane.busy.store(0, Ordering::SeqCst);
@@ -115,7 +115,7 @@ async fn a_stream_is_published_as_it_arrives() {
     let mut stream = rig.begin(head.as_bytes()).await;
     let text = "{\"room\":\"a\",\"data\":\"x\"}\n";
     for n in 1..=3 {
-        // Split in the middle of a line.
+        // Each line arrives in two chunks.
         for part in [&text[..7], &text[7..]] {
             stream.write_all(format!("{:x}\r\n{part}\r\n", part.len()).as_bytes()).await.unwrap();
         }
@@ -146,7 +146,7 @@ async fn an_oversized_body_is_refused_without_being_buffered() {
     assert_eq!(status, 413);
     assert!(text.contains("limits.message_bytes_max"), "{text}");
     published(&rig);
-    // The response arrives although megabytes follow that aren't needed.
+    // The server responds before it has read the rest of the body, 5 MB.
     let lines = format!("{}\n{}\n{}", message(1000), message(1001), "x".repeat(5_000_000));
     let (status, text) = rig.send(&post("application/x-ndjson", &lines)).await;
     assert_eq!(status, 413, "{text}");
@@ -187,11 +187,11 @@ async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() 
         assert_ne!(rig.send(&whole[..]).await.0, 200, "no message");
         held(path, false).await;
     }
-    // The text of a command is charged with a copy.
+    // A command is charged twice: its text and a copy of it. So 60 kB don't fit, and 40 kB do.
     let command = format!("{}{}", " ".repeat(60_000), r#"{"namespace":"/","event":"e","data":1}"#);
     assert_eq!(rig.post("/api/v1/emit", &command).await.0, 503);
     assert_eq!(rig.post("/api/v1/emit", &command[20_000..]).await.0, 200);
-    // Without any memory left, a small command is still executed.
+    // Without memory left, a command is still executed if it and its copy fit into 16 KiB.
     let others = Charge::new(ledger.clone(), Class::Rooms);
     others.add(LEDGER);
     assert_eq!(rig.post("/api/v1/emit", &command[55_000..]).await.0, 200);
@@ -202,13 +202,13 @@ async fn bodies_are_charged_until_they_are_dropped_and_refused_without_memory() 
 async fn a_full_mailbox_delays_publications_in_order_or_is_reported() {
     let lines = (0..3).map(|i| format!("{{\"room\":\"a\",\"data\":{i}}}\n")).collect::<String>();
     let publish = async |rig: &Rig| rig.send(&post("application/x-ndjson", &lines)).await;
-    // There is room in time.
+    // The mailbox has space again before `busy_timeout`.
     let patient = Rig::with_admin(|options| options.busy_timeout = PATIENCE);
     patient.plane.busy.store(1, Ordering::SeqCst);
     assert_eq!(publish(&patient).await, (200, "{\"published\":3}\n".into()));
     assert_eq!(published(&patient), ["/a=0", "/a=1", "/a=2"]);
     assert!(patient.metric("stentor_mailbox_waits_total").await >= Some(1.0));
-    // There is never room.
+    // The mailbox stays full longer than `busy_timeout`.
     let rig = Rig::with_admin(|options| options.busy_timeout = Duration::from_millis(50));
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     let (status, text) = publish(&rig).await;
@@ -233,7 +233,7 @@ async fn web_pages_and_unknown_hosts_are_refused() {
         assert_eq!(status, expect, "{fields}");
         assert!(text.starts_with(&format!("{{\"code\":\"{code}\",\"message\":")), "{text}");
     };
-    // DNS rebinding: the page's own name, which resolves to this machine.
+    // DNS rebinding: the page's own host name resolves to this machine.
     check("host: evil.example:8001\r\n", 421, "host").await;
     check("host: localhost\r\nhost: evil.example\r\n", 400, "host").await;
     check("", 400, "host").await;
@@ -275,7 +275,7 @@ async fn it_listens_only_at_its_address() {
     assert!(start(short).err().unwrap().to_string().starts_with("admin.token: needs at least 16 bytes"));
     let token = Some("0123456789abcdef".to_owned());
     let control = start(AdminOptions { listen: anywhere, token, ..AdminOptions::default() }).unwrap();
-    // The port is in use now.
+    // The first control plane uses this port.
     let listen = SocketAddr::from(([127, 0, 0, 1], control.admin_addr().port()));
     let error = start(AdminOptions { listen, ..AdminOptions::default() }).err().unwrap();
     assert!(matches!(error, Error::Listen { .. }) && error.to_string().contains("(--admin)"), "{error}");
@@ -322,7 +322,8 @@ async fn health_status_and_metrics_are_reported() {
 
 #[tokio::test]
 async fn slow_clients_are_cut_off() {
-    // Only the operation that must be too slow has a short timeout, so that a busy machine fails no test.
+    // Each rig has one short timeout, for the operation that must be too slow, so a busy machine fails no
+    // test.
     let brief = Duration::from_millis(100);
     let slow_heads =
         Rig::with_admin(|options| (options.header_timeout, options.body_timeout) = (brief, PATIENCE));
@@ -332,7 +333,7 @@ async fn slow_clients_are_cut_off() {
         let status = rig.send(bytes).await.0;
         assert!(expect.contains(&status), "{status} for {}", String::from_utf8_lossy(bytes));
     };
-    // No bytes at all, half a head, half a message.
+    // The client sends no bytes, a part of the headers, or a part of the body.
     closed(&slow_heads, b"", &[0]).await;
     closed(&slow_heads, b"GET /healthz HTTP/1.1\r\nhost: loc", &[0, 408]).await;
     let message = post("application/json", r#"{"room":"a","data":1}"#);
@@ -340,11 +341,12 @@ async fn slow_clients_are_cut_off() {
     let lines = post("application/x-ndjson", "{\"room\":\"a\",\"data\":1}\n{\"room\":\"a\",\"data\":2}\n");
     closed(&slow_bodies, &lines[..lines.len() - 1], &[408]).await;
     assert_eq!(published(&slow_bodies), ["/a=1"]);
-    // One request and then silence: the timeout for the next head.
+    // After one request the client is silent. `header_timeout` also limits the wait for the next request.
     let idle = Rig::with_admin(|options| options.header_timeout = Duration::from_secs(2));
     closed(&idle, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", &[200]).await;
 
-    // A head, a message and a line that arrive byte by byte, each byte in time.
+    // Headers, a message and a line arrive one byte every 5 ms. Each byte comes in time, but the whole is too
+    // slow.
     let padding = " ".repeat(10_000);
     for (rig, bytes) in [
         (
@@ -391,7 +393,7 @@ async fn a_client_that_never_reads_is_cut_off() {
     let requests = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(100);
     let flood = async { while stream.write_all(&requests).await.is_ok() {} };
     patiently("the end of the connection", flood).await;
-    // This request uses a connection as well.
+    // The only open connection is that of this request.
     rig.until_metric("stentor_admin_connections", |connections| connections == 1.0).await;
 }
 
@@ -418,8 +420,8 @@ async fn connections_are_bounded() {
     .await;
 }
 
-/// Silent or slow connections, and connections without the token, don't exclude other clients; a complete
-/// request counts.
+/// At the maximum of connections, a new connection replaces the oldest one that has sent no complete,
+/// authorized request.
 #[tokio::test]
 async fn the_oldest_connection_without_a_request_makes_room() {
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -428,7 +430,7 @@ async fn the_oldest_connection_without_a_request_makes_room() {
         options.token = Some(TOKEN.into());
     });
     let authorized = format!("host: localhost\r\nauthorization: Bearer {TOKEN}\r\n");
-    // A running upload, and a client that is being served.
+    // An upload in progress and a connection with an answered request stay open.
     let mut upload = rig.begin(format!(
         "POST /api/v1/publish HTTP/1.1\r\n{authorized}content-type: application/json\r\ncontent-length: 21\r\n\r\n{{"
     ).as_bytes())
@@ -441,7 +443,7 @@ async fn the_oldest_connection_without_a_request_makes_room() {
     for bytes in ["", "GET /healthz HT", "GET /api/v1/status HTTP/1.1\r\nhost: localhost\r\n\r\n"] {
         let mut idle = rig.begin(bytes.as_bytes()).await;
         assert_eq!(rig.admin("/healthz").await.0, 200, "{bytes}");
-        // The idle connection was closed for the new one.
+        // The new connection has replaced the idle one.
         let mut rest = Vec::new();
         let _ = patiently("its end", idle.read_to_end(&mut rest)).await;
     }

@@ -1,4 +1,4 @@
-//! Clients' tokens: fetched keys, failing or malicious issuers, permissions, revocations.
+//! Tests of clients' tokens: fetched keys, failing or malicious issuers, permissions, revocations.
 
 use crate::common::{Answer, Rig, bare, counted, http, ok, patiently, raw, script, with};
 use base64::Engine as _;
@@ -27,7 +27,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Makes a private key.
+/// Makes a random private key (PEM).
 fn private_key() -> String {
     let (kind, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
     let der = EcdsaKeyPair::generate_pkcs8(kind, &random).unwrap();
@@ -84,7 +84,7 @@ fn rule(topics: &[&str], allow: &[&str], to: Recipients) -> Rule {
     Rule::new(topics, &[], &[], None, Actions::parse(allow).unwrap(), to).unwrap()
 }
 
-/// Answers to credentials that came later: who the client is, or the code of the refusal.
+/// Records late answers about credentials: the user, or the code of the refusal.
 #[derive(Default)]
 struct Identified {
     all: Mutex<Vec<String>>,
@@ -104,7 +104,7 @@ impl Answers for Identified {
     }
 }
 
-/// Clients that are asked for their tokens.
+/// Token verification, and its late answers to the clients.
 struct Clients {
     auth: Arc<Auth>,
     identified: Arc<Identified>,
@@ -120,7 +120,7 @@ impl Deref for Clients {
 }
 
 impl Clients {
-    /// The answers to the first `count` clients that waited.
+    /// Waits for `count` late answers and takes them.
     async fn identified(&self, count: usize) -> Vec<String> {
         let take = || {
             let mut all = self.identified.all.lock().unwrap();
@@ -157,7 +157,7 @@ fn ask_within(auth: &Clients, token: Option<&str>, work: &mut SignatureWork) -> 
     auth.authenticate(asking, &Credentials { token, client: ClientFacts::default() }, work)
 }
 
-/// Returns the user, the code of the refusal, or `pending`.
+/// Verifies a token. Returns the user, the code of the refusal, or `pending`.
 fn outcome(auth: &Clients, token: &str) -> String {
     match ask(auth, Some(token)) {
         Authentication::Accepted(identity) => identity.principal.as_ref().unwrap().subject.to_string(),
@@ -194,7 +194,7 @@ impl Rig {
     }
 }
 
-/// A control plane, whose first client waits until the keys of its issuer have been fetched.
+/// Starts a control plane while a client waits for its issuer's keys, and asserts the client's late answer.
 async fn started(auth: &Clients, token: &str, expect: &str) -> Rig {
     assert_eq!(outcome(auth, token), "pending");
     let rig = Rig::auth(auth);
@@ -212,14 +212,14 @@ async fn keys_are_fetched_once_for_many_clients() {
     })
     .await;
     let auth = issuers(vec![remote("i", addr)]);
-    // Before the first fetch, clients wait.
+    // Clients wait until the issuer's keys are fetched.
     for subject in ["1", "2"] {
         assert_eq!(outcome(&auth, &token(&key, "i", subject)), "pending");
     }
     let rig = Rig::auth(&auth);
     assert_eq!(auth.identified(2).await, ["1", "2"]);
     assert_eq!(outcome(&auth, &token(&key, "i", "3")), "3");
-    // Thousands of unknown keys cause no further fetch for a while.
+    // Tokens with 3,000 unknown key ids cause no further fetch for a while.
     let other = private_key();
     for n in 0..3000 {
         let key = SigningKey::es256(Some(&format!("forged-{n}")), &other).unwrap();
@@ -235,7 +235,7 @@ async fn keys_are_fetched_once_for_many_clients() {
     .await;
 }
 
-/// Hooks that handle only events decide nothing about clients that wait for keys.
+/// A hook that handles only events isn't asked about clients that wait for their issuer's keys.
 #[tokio::test]
 async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
     let key = pair("a");
@@ -259,8 +259,8 @@ async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
     assert_eq!(auth.identified(1).await, ["1"]);
 }
 
-/// An issuer that fails in every way: its clients are refused temporarily, those of other issuers aren't
-/// affected.
+/// For each way in which an issuer can fail, its clients are refused as `unavailable`. Clients of another
+/// issuer aren't affected.
 #[tokio::test]
 async fn issuers_that_fail_concern_their_clients_only() {
     async fn check(addr: SocketAddr, outcome: &str) {
@@ -312,8 +312,8 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(outcome(&auth, &of_old), "1");
     assert_eq!(rig.metric("stentor_auth_tokens_cached_total").await, Some(1.0));
     assert_eq!(outcome(&auth, &token(&old, "i", "2")), "2");
-    // A reload repeats the fetch. Tokens of the old key are no longer accepted, although they were verified
-    // before.
+    // Removing and adding the issuer by reloads repeats the fetch. Tokens of the old key are then refused,
+    // although they were verified before.
     auth.replace(&AuthOptions { issuers: Vec::new(), ..options.clone() }).unwrap();
     assert_eq!(outcome(&auth, &of_old), "token_invalid");
     auth.replace(&options).unwrap();
@@ -323,8 +323,8 @@ async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
     assert_eq!(auth.generation(), 2);
 }
 
-/// An unchanged issuer isn't fetched again. If it changes, clients that wait for its keys are answered at
-/// once.
+/// A reload that leaves an issuer unchanged doesn't repeat the fetch of its keys. If the issuer changes,
+/// clients that wait for its keys are answered at once.
 #[tokio::test]
 async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     let key = pair("a");
@@ -349,7 +349,7 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     }
     for _ in 0..3 {
         auth.replace(&options(addr)).unwrap();
-        // Lets the fetching task run.
+        // Lets the task that fetches keys run.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -357,7 +357,8 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     released.notify_one();
     assert_eq!(auth.identified(1).await, ["1"]);
     assert_eq!(fetches.load(Ordering::SeqCst), 1);
-    // Another address, which never returns keys; then no issuer.
+    // The issuer's address never returns keys. A reload then changes the address, and the next reload removes
+    // the issuer.
     auth.replace(&options(silent)).unwrap();
     for (next, expected) in [(options(addr), "unavailable"), (AuthOptions::default(), "token_invalid")] {
         let unknown = self::token(&pair("b"), "i", "2");
@@ -367,13 +368,14 @@ async fn clients_that_wait_for_keys_are_answered_after_a_reload() {
     }
 }
 
-/// Tokens without a key id, whose issuer has replaced its key: the first one causes a fetch.
+/// If an issuer replaces a key without an id, a token of the new key causes a fetch, at most every 30 s.
 #[tokio::test]
 async fn keys_without_an_id_are_replaced() {
     let [old, new] = [(); 2].map(|()| SigningKey::es256(None, &private_key()).unwrap());
     let auth = issuers(vec![remote("i", script(vec![set(&old), set(&new)]).await)]);
     let _rig = started(&auth, &token(&old, "i", "1"), "1").await;
-    // Such a token may be forged: what isn't worth a fetch is refused.
+    // Less than 30 s after the last fetch, a token of an unknown key is refused without another fetch, since
+    // it may be forged.
     assert_eq!(outcome(&auth, &token(&new, "i", "2")), "token_invalid");
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
@@ -409,7 +411,7 @@ fn verified_tokens_outlast_no_reload() {
     }
 }
 
-/// A token that was verified before is no longer accepted after the issuer has withdrawn the key.
+/// When an issuer withdraws a key, tokens of this key are refused, even if they were verified before.
 #[tokio::test]
 async fn withdrawn_keys_end_known_tokens() {
     let (old, new) = (pair("old"), pair("new"));
@@ -425,7 +427,7 @@ async fn withdrawn_keys_end_known_tokens() {
     assert_ne!(outcome(&auth, &of_old), "1");
 }
 
-/// CVE-2026-49998: the same key id of another issuer.
+/// CVE-2026-49998: two issuers use the same key id. A token is verified only with its own issuer's key.
 #[tokio::test]
 async fn a_key_belongs_to_its_issuer() {
     let (key, other) = (pair("same"), pair("same"));
@@ -437,10 +439,10 @@ async fn a_key_belongs_to_its_issuer() {
     let mut both = auth.identified(2).await;
     both.sort();
     assert_eq!(both, ["1", "2"]);
-    // Each issuer signs in the name of the other.
+    // Each token is signed by one issuer and names the other.
     assert_eq!(outcome(&auth, &token(&other, "i", "1")), "token_invalid");
     assert_eq!(outcome(&auth, &token(&key, "j", "2")), "token_invalid");
-    // An issuer that isn't configured, with the URL of its keys.
+    // The token names an issuer that isn't configured, and the URL of its keys (`jku`).
     let jku = json!({"jku": "http://127.0.0.1:1/", "aud": "stentor"});
     assert_eq!(outcome(&auth, &token_with(&key, "http://127.0.0.1:1/", "1", &jku)), "token_invalid");
     rig.expect_metrics(&[
@@ -509,7 +511,8 @@ fn a_signature_is_verified_when_the_turn_has_time_for_it_and_only_once() {
     for token in [&good, &bad] {
         assert_eq!(ask(token, Duration::ZERO), "postponed");
     }
-    // The first token of a turn may take any time; tokens without a signature to verify take none.
+    // With any time left, a signature is verified. Verified tokens, and tokens that fail before the
+    // signature, need no time.
     assert_eq!(ask(&bad, Duration::from_nanos(1)), "token_invalid");
     assert_eq!(ask(&good, Duration::from_nanos(1)), "Accepted");
     assert_eq!(ask(&good, Duration::ZERO), "Accepted");
@@ -531,7 +534,7 @@ async fn tokens_are_revoked() {
     assert_eq!(outcome(&auth, &second), "42");
     assert_eq!(rig.revoke(&json!({"subject": "42"})).await.0, 200);
     assert_eq!((outcome(&auth, &second), outcome(&auth, &other)), ("token_revoked".into(), "43".into()));
-    // A client that is only asked for a new token isn't revoked.
+    // The action `refresh` only asks clients for a new token, so the old token stays valid.
     assert_eq!(rig.revoke(&json!({"subject": "43", "action": "refresh"})).await.0, 200);
     assert_eq!(outcome(&auth, &other), "43");
     assert_eq!(rig.revoke(&json!({"issued_before": now() + 1})).await.0, 200);
@@ -562,7 +565,7 @@ async fn tokens_are_revoked() {
     assert_eq!(rig.metric("stentor_auth_revocations").await, Some(3.0));
 }
 
-/// This also holds on a node whose list is never requested.
+/// Revocations expire and release their memory even if no client requests the list.
 #[tokio::test]
 async fn revocations_end_by_time_and_are_charged() {
     let none = Duration::ZERO;
@@ -588,7 +591,8 @@ async fn revocations_end_by_time_and_are_charged() {
     assert!(is_empty());
 }
 
-/// A hook may set another user than the token, or set one without a token.
+/// Checks revocations for three clients: a hook has replaced the token's user, a hook has set a user without
+/// a token, and an anonymous client.
 #[tokio::test]
 async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
     let named = |identity: &Identity| Identity {
@@ -596,7 +600,7 @@ async fn revocations_concern_tokens_and_the_users_that_hooks_name() {
         issued_at: Some(1000),
         ..identity.clone()
     };
-    // Whether identities since 1000 are revoked, and whether their live sessions match.
+    // For each client (identified at 1000 s): `true` if its identity is revoked and its session matches.
     for (body, expect) in [
         (json!({"subject": "42"}), [true, false, false]),
         (json!({"subject": "43"}), [false, false, false]),

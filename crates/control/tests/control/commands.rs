@@ -1,4 +1,4 @@
-//! Commands for sessions over the admin port: the data plane's inputs, the responses, and refusals.
+//! Tests of commands over the admin port: what the data plane receives, the responses, and refusals.
 
 use crate::common::*;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use std::time::Duration;
 const ID: &str = "nSp4eVh0Zr_L3kW9tQ2b";
 
 impl Rig {
-    /// Returns the status and text of the response to a command.
+    /// Sends a command. Returns the status and text of the response.
     async fn command(&self, name: &str, body: &str) -> (u16, String) {
         let (status, text) = self.post(&format!("/api/v1/{name}"), body).await;
         (status, text.trim_end().to_owned())
@@ -83,7 +83,7 @@ async fn invalid_commands_are_refused_and_explained() {
         bad(name, "[]", "a JSON object").await;
         bad(name, "{", "EOF").await;
         bad(name, r#"{"rooms":["a"],"namespce":"/x"}"#, "unknown field `namespce`").await;
-        // Like for `publish`: the command must not apply to all sessions.
+        // If `room` (the field of `publish`) were ignored here, the command would apply to all sessions.
         bad(name, r#"{"room":"a","namespace":"/"}"#, "unknown field `room`").await;
         bad(name, r#"{"rooms":["a"],"except":{"room":"a"}}"#, "unknown field `room`").await;
         bad(name, r#"{"rooms":"a"}"#, "expected a sequence").await;

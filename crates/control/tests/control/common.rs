@@ -1,4 +1,4 @@
-//! A fake data plane, and scripted upstreams on loopback.
+//! Helpers of the tests: a fake data plane, and scripted upstreams on loopback.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -37,19 +37,19 @@ pub(crate) async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T
     }
 }
 
-/// Records the control plane's calls.
+/// A data plane that records the control plane's calls.
 #[derive(Default)]
 pub(crate) struct FakePlane {
     pub(crate) signals: Arc<Signals>,
     wanted: Mutex<Vec<KeyInterest>>,
     updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
-    /// The last documents that a test has read.
+    /// Per key, the last document that [`Self::next`] has returned. The next patch must apply to it.
     bases: Mutex<HashMap<Key, String>>,
     pub(crate) published: Mutex<Vec<Publish>>,
-    /// The other commands, in `Debug` format.
+    /// Commands and rechecks, in `Debug` format.
     pub(crate) commands: Mutex<Vec<String>>,
     pub(crate) rechecks: Mutex<Vec<Recheck>>,
-    /// Number of calls that are refused as busy.
+    /// Number of further calls that are refused as busy.
     pub(crate) busy: AtomicUsize,
     pub(crate) refusals: AtomicUsize,
     pub(crate) readiness: Mutex<Readiness>,
@@ -104,19 +104,20 @@ impl FakePlane {
         patiently(what, look).await
     }
 
-    /// Waits until a call was refused as busy, since this function last returned.
+    /// Waits for a call that is refused as busy. Counts refusals since the last call of this function.
     pub(crate) async fn until_refused(&self) {
         self.until("a refusal", |plane| (plane.refusals.swap(0, Ordering::SeqCst) > 0).then_some(())).await;
     }
 
-    /// Asserts the next updates.
+    /// Waits for the next updates and asserts their texts (see [`Self::next`]).
     pub(crate) async fn expect(&self, updates: &[&str]) {
         for update in updates {
             assert_eq!(self.next().await, *update, "in {updates:?}");
         }
     }
 
-    /// Returns the next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
+    /// Waits for the next update of any key. Returns it as `key=document`, `key=document by patch` or
+    /// `key:state:reason`.
     pub(crate) async fn next(&self) -> String {
         let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
         match update {
@@ -141,7 +142,7 @@ impl FakePlane {
         }
     }
 
-    /// Returns `true` if there are changes of subscribed keys that the control plane hasn't taken.
+    /// Returns `true` if the control plane hasn't taken all changes of subscribed keys.
     pub(crate) fn has_wanted(&self) -> bool {
         !self.wanted.lock().unwrap().is_empty()
     }
@@ -296,7 +297,7 @@ impl Rig {
         Self::new(FeedsOptions::default(), admin)
     }
 
-    /// Makes a rig with clients whose tokens are checked.
+    /// Makes a rig that fetches the keys of the issuers of `auth`.
     pub(crate) fn auth(auth: &Arc<Auth>) -> Self {
         Self::start(Options { auth: Some(auth.clone()), ..Options::default() })
     }
@@ -308,7 +309,7 @@ impl Rig {
         Self { control: control.unwrap(), plane }
     }
 
-    /// Makes a subscriber request this key.
+    /// Adds a subscriber of this key.
     pub(crate) fn want(&self, key: &str) {
         self.plane.want(key, true);
     }
@@ -365,10 +366,10 @@ impl Rig {
     }
 }
 
-/// A header of requests.
+/// The header of requests with a JSON body.
 pub(crate) const JSON: &str = "content-type: application/json\r\n";
 
-/// Makes a request to the admin port. Each header in `fields` ends a line.
+/// Makes a request to the admin port. `fields` has complete header lines.
 pub(crate) fn request(method: &str, path: &str, fields: &str, body: impl AsRef<[u8]>) -> Vec<u8> {
     let body = body.as_ref();
     let head = format!(
@@ -378,7 +379,8 @@ pub(crate) fn request(method: &str, path: &str, fields: &str, body: impl AsRef<[
     [head.as_bytes(), body].concat()
 }
 
-/// Reads to the end. Returns status and body. Status 0: closed without a response.
+/// Reads a response until the server closes the connection. Returns status and body, or status 0 without a
+/// response.
 pub(crate) async fn answer(stream: &mut TcpStream) -> (u16, String) {
     let mut text = Vec::new();
     let _ = patiently("an answer", stream.read_to_end(&mut text)).await;
@@ -412,14 +414,14 @@ pub(crate) fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
     }
 }
 
-/// Makes an upstream that is fetched once.
+/// Makes an upstream that is polled every hour, which in a test is one fetch per key.
 pub(crate) fn hourly(name: &str, addr: SocketAddr) -> UpstreamOptions {
     UpstreamOptions { poll_interval: HOUR, ..upstream(name, addr) }
 }
 
 pub(crate) type Answer = Response<Full<Bytes>>;
 
-/// Runs an HTTP server whose handler receives each request with its number, from 0.
+/// Runs an HTTP server. The handler receives each request and its number, counted from 0.
 pub(crate) async fn http<F, Fut>(handler: F) -> SocketAddr
 where
     F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
@@ -428,7 +430,7 @@ where
     counted(handler).await.0
 }
 
-/// Like [`http`]; also returns the number of requests.
+/// Like [`http`]. Also returns a counter of requests.
 pub(crate) async fn counted<F, Fut>(handler: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
@@ -459,13 +461,13 @@ pub(crate) async fn script(answers: Vec<Answer>) -> SocketAddr {
     http(move |n, _| std::future::ready(answers[n.min(answers.len() - 1)].clone())).await
 }
 
-/// Runs a server whose responses are 0, 1, 2 …
+/// Runs a server that answers the requests with the documents 0, 1, 2 …
 pub(crate) async fn numbers() -> SocketAddr {
     http(|n, _| std::future::ready(ok(&n.to_string()))).await
 }
 
-/// Runs a server that writes arbitrary bytes: `script` receives the connection after each request's head was
-/// read, with the request's number. Returning `false` closes the connection.
+/// Runs a server that writes arbitrary bytes: `script` receives the number of each request, and the
+/// connection after the request's headers. If it returns `None`, the connection closes.
 pub(crate) async fn raw<F, Fut>(script: F) -> SocketAddr
 where
     F: Fn(usize, TcpStream) -> Fut + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Feeds from upstreams on loopback that change, stall, fail and misbehave, with a fake data plane.
+//! Tests of feeds: upstreams on loopback change, stall, fail and misbehave. The data plane is a fake.
 
 use crate::common::*;
 use flate2::{Compression, write::GzEncoder};
@@ -19,8 +19,8 @@ fn fetches(outcome: &str) -> String {
     format!("stentor_feed_fetches_total{{upstream=\"s\",outcome=\"{outcome}\"}}")
 }
 
-/// Asserts the updates of the key `s/k`, whose upstream sends these responses in order, then repeats the last
-/// one. The keys of the other upstream, `t`, have no subscribers.
+/// Asserts the updates of the key `s/k`. Its upstream sends these responses in order, then repeats the last
+/// one. A second upstream, `t`, has no subscribers.
 async fn check(
     name: &str,
     change: impl FnOnce(&mut UpstreamOptions),
@@ -42,7 +42,7 @@ async fn check(
 async fn a_subscribed_key_is_fetched_and_its_changes_are_sent() {
     let bodies = [
         "{ \"a\": 1, \"b\": [] }",
-        // The same value in another spelling isn't sent.
+        // The upstream repeats the same value, written in other ways, which causes no update.
         "{\"a\":1,\"b\":[]}",
         "{\"b\":[],\"a\":1.0}",
         "{\"a\":0,\"b\":[],\"a\":1}",
@@ -86,7 +86,7 @@ async fn keys_are_percent_encoded_in_requests() {
         rig.plane.expect(&[&format!("{key}={target:?}")]).await;
         rig.plane.want(key, false);
     }
-    // The other upstream isn't requested for such a key.
+    // The upstream `t` doesn't allow a space in keys, so the key isn't requested from it.
     rig.want("t/a b");
     rig.plane.expect(&["t/a b:not_found:no feed is configured for this key", "t/a b:forget"]).await;
     rig.control.shutdown().await;
@@ -118,7 +118,7 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
     rig.want("s/k");
     rig.plane.expect(&["s/k=\"one\"", "s/k=\"two\""]).await;
     assert_eq!(full.load(Ordering::SeqCst), 2);
-    // Fetching continues meanwhile.
+    // The upstream is polled further, although the data plane gets no update.
     assert!(rig.metric(&fetches("not_modified")).await >= Some(4.0));
 }
 
@@ -141,7 +141,8 @@ async fn many_subscribers_of_a_cold_key_cost_one_request() {
     }
     gate.add_permits(1);
     rig.plane.expect(&["s/k=1"]).await;
-    // Subscribing and unsubscribing in a loop causes no fetch. A new key proves that the loop was processed.
+    // Subscribing and unsubscribing in a loop causes no fetch. The update of a new key shows that the control
+    // plane has processed the loop.
     for _ in 0..1000 {
         rig.plane.want("s/k", false);
         rig.want("s/k");
@@ -172,7 +173,7 @@ async fn a_complete_key_is_reported_once_and_not_fetched_again() {
     rig.want("s/gone");
     rig.plane.expect(&["s/gone:complete:the upstream said that it has ended (410)"]).await;
     assert_eq!(requests.load(Ordering::SeqCst), 2);
-    // An upstream whose Cache-Control is ignored.
+    // The upstream `t` ignores `Cache-Control`, so its keys are fetched again.
     rig.want("t/k");
     rig.plane.expect(&["t/k=\"last\""]).await;
     let more = async {
@@ -185,7 +186,7 @@ async fn a_complete_key_is_reported_once_and_not_fetched_again() {
     rig.expect_metrics(&[("stentor_feed_keys{state=\"complete\"}", 2.0)]).await;
 }
 
-/// The default headers of Rails, Express, Spring, Django and others.
+/// Tests `Cache-Control` as Rails, Express, Spring, Django and others send it by default.
 #[tokio::test]
 async fn cache_control_without_a_max_age_ends_no_feed() {
     for cache_control in [
@@ -221,8 +222,7 @@ fn html(body: &str) -> Answer {
     with(ok(body), "content-type", "text/html; charset=utf-8")
 }
 
-/// A valid response, an invalid one, and valid ones again: the feed becomes stale, keeps its value, and
-/// recovers.
+/// On an invalid response, a feed keeps its value and becomes stale. A valid response ends the state.
 #[tokio::test]
 async fn invalid_responses_keep_the_last_value() {
     let invalid = ("the upstream's document is not valid JSON", "failed_invalid_json");
@@ -266,7 +266,7 @@ async fn compressed_responses_are_decoded() {
 async fn other_content_is_passed_through() {
     let csv = |body| with(ok(body), "content-type", "text/csv");
     let (padded, bare) = (csv(" a ;\n b "), csv("a;\n b"));
-    // The document is sent whole each time, without a patch, and the same bytes aren't a new version.
+    // Each new document is sent whole, without a patch. The same bytes aren't a new version.
     let answers = vec![padded.clone(), padded.clone(), padded, bare];
     let any = |options: &mut UpstreamOptions| options.content = Content::Any;
     check("other content", any, answers, &["s/k= a ;\n b ", "s/k=a;\n b"]).await;
@@ -279,7 +279,7 @@ async fn a_key_that_answers_410_later_keeps_its_last_value() {
     rig.expect_metrics(&[("stentor_feed_documents_bytes", 1.0), (&fetches("gone"), 1.0)]).await;
 }
 
-/// Subscribers and metrics receive a new cause while a feed stays stale.
+/// If a stale feed fails for a new reason, subscribers receive the new reason, and the metrics count it.
 #[tokio::test]
 async fn a_different_failure_is_reported_again() {
     let failures = [
@@ -298,7 +298,7 @@ async fn a_different_failure_is_reported_again() {
         let fetches = fetches(&format!("failed_{class}"));
         rig.expect_metrics(&[(&fetches, 3.0), (&failing("s", class), 0.0)]).await;
     }
-    // An upstream that has never failed has no such lines.
+    // The metrics have no failure lines for an upstream that has never failed.
     assert_eq!(rig.metric(&failing("t", "server_error")).await, None);
 }
 
@@ -311,7 +311,7 @@ async fn last_modified_is_sent_back_as_it_came() {
             (0, None) => with(ok("1"), "last-modified", date),
             (1, Some(since)) if since == date => bare(304),
             (2, Some(since)) if since == date => ok("2"),
-            // The second version had none.
+            // The response with version 2 had no `Last-Modified`, so the request has no condition.
             (_, None) => ok("3"),
             (n, since) => panic!("{n}: {since:?}"),
         })
@@ -357,7 +357,7 @@ async fn a_template_gives_the_url_of_a_key_and_other_keys_are_unknown() {
     rig.want("matchesfeed/8/other");
     let unknown = "matchesfeed/8/other:not_found:no feed is configured for this key";
     rig.plane.expect(&[unknown, "matchesfeed/8/other:forget"]).await;
-    // A key that would leave the path isn't requested.
+    // A key that would lead out of the URL's path isn't requested.
     rig.want("d..");
     rig.plane.expect(&["d..:not_found:no URL can be built from this key"]).await;
     assert_eq!(*paths.lock().unwrap(), Vec::<String>::new());
@@ -384,7 +384,7 @@ async fn fetches_keep_to_the_upstreams_concurrency() {
         rig.want(&format!("s/{n}"));
     }
     arrivals.acquire_many(3).await.unwrap().forget();
-    // Each response lets one more fetch begin. The others wait at the upstream meanwhile.
+    // Each response lets one more fetch begin. Two other requests wait for their responses meanwhile.
     for _ in 0..60 {
         answers.add_permits(1);
         assert!(rig.plane.next().await.ends_with("=1"));
@@ -397,7 +397,7 @@ async fn fetches_keep_to_the_upstreams_concurrency() {
     .await;
 }
 
-/// The rate itself is tested with the scheduler, whose tests have a virtual clock.
+/// This test checks only the metrics. The scheduler's tests check the rate, on a virtual clock.
 #[tokio::test]
 async fn a_rate_that_is_reached_shows_in_the_metrics() {
     let limited = UpstreamOptions {
@@ -409,7 +409,7 @@ async fn a_rate_that_is_reached_shows_in_the_metrics() {
     for n in 0..10 {
         rig.want(&format!("s/{n}"));
     }
-    // Ten keys at 20 fetches per second: half a second, and more while the machine is busy.
+    // At 20 fetches per second, ten keys take 0.5 s each, and more on a busy machine.
     while rig.metric("stentor_feed_upstream_interval_seconds{upstream=\"s\"}").await < Some(0.4) {
         rig.plane.next().await;
     }
@@ -451,7 +451,7 @@ async fn write_answer(mut stream: TcpStream, status: &str, body: &str) -> Option
     Some(stream)
 }
 
-/// A fetch uses the connection of the previous one, even if that returned no document.
+/// A fetch reuses the connection of the previous fetch, even if the previous response had no document.
 #[tokio::test]
 async fn connections_are_used_again() {
     let addrs = Arc::new(Mutex::new(HashSet::new()));
@@ -473,7 +473,8 @@ async fn connections_are_used_again() {
 
 #[tokio::test]
 async fn a_closed_idle_connection_is_no_failure() {
-    // Sends no `Connection: close`, and closes the connection as soon as the next request arrives on it.
+    // The server sends no `Connection: close`, but closes each connection when the second request arrives on
+    // it.
     let answered = Arc::new(Mutex::new(HashSet::new()));
     let addr = raw(move |n, stream| {
         let again = !answered.lock().unwrap().insert(stream.peer_addr().unwrap());
@@ -488,7 +489,7 @@ async fn a_closed_idle_connection_is_no_failure() {
     }
 }
 
-/// The scheduler's tests check the end of the pause.
+/// This test checks the pause's beginning. The scheduler's tests check its end.
 #[tokio::test]
 async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     let (addr, requests) = counted(|_, _| std::future::ready(with(bare(429), "retry-after", "3600"))).await;
@@ -505,7 +506,8 @@ async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     assert_eq!(requests.load(Ordering::SeqCst), 1);
 }
 
-/// The original's test key number 12: corrupt once a second, forever. It only affects its own feed.
+/// The upstream always returns invalid JSON for the key `12`, like that test key of the original server. The
+/// other keys of the upstream aren't affected.
 #[tokio::test]
 async fn a_corrupt_key_is_stale_and_affects_no_other_key() {
     let addr = http(|n, request| async move {
@@ -528,7 +530,7 @@ async fn a_corrupt_key_is_stale_and_affects_no_other_key() {
 async fn redirects_are_not_followed() {
     let (target, requests) = counted(async |_, _| ok("\"secret\"")).await;
     let location = format!("http://{target}/latest/meta-data");
-    // Subscribers receive the failure, the operator its target.
+    // Subscribers receive the failure without the redirect's target. The status page names its host.
     let answer = with(bare(302), "location", &location);
     let rig = check("redirect", |_| {}, vec![answer], &["s/k:stale:the upstream answered 302"]).await;
     let (_, status) = rig.admin("/api/v1/status").await;
@@ -549,7 +551,7 @@ async fn unknown_keys_are_not_found() {
     rig.plane.expect(&[unknown, "nobody/serves/this:forget"]).await;
     rig.want("s/k");
     rig.plane.expect(&["s/k:not_found:the upstream has no such key (404)"]).await;
-    // The key is fetched again while it has subscribers.
+    // An unknown key is fetched again while it has subscribers.
     found.store(true, Ordering::SeqCst);
     rig.plane.expect(&["s/k=1"]).await;
 }
@@ -618,8 +620,8 @@ const HEADERS: &str = "the upstream's response headers are too large";
 const LARGE: &str = "the upstream's document is too large";
 const INVALID: &str = "the upstream's document is not valid JSON";
 
-/// Checks an upstream that misbehaves on the byte level: the key becomes stale for this reason, and another
-/// upstream's key keeps working meanwhile.
+/// Checks an upstream that sends these raw bytes: its key becomes stale for this reason, and the key of
+/// another upstream still receives updates.
 async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
     let addr = raw(move |_, mut stream| async move {
         stream.write_all(head.as_bytes()).await.ok()?;
@@ -636,7 +638,7 @@ async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
         None
     })
     .await;
-    // Only a server that must be too slow has a short timeout.
+    // The timeouts are short only in cases where the server must be too slow.
     let (read_timeout, timeout) = if reason == SLOW {
         (Duration::from_millis(200), Duration::from_millis(500))
     } else {
@@ -656,7 +658,7 @@ async fn check_raw(name: &str, head: &'static str, then: Then, reason: &str) {
             }
         }
     }
-    // Hardly more than the limit was ever received.
+    // Each fetch received at most twice `document_bytes_max`.
     let metric = async |name: &str| rig.metric(&format!("{name}{{upstream=\"bad\"}}")).await.unwrap_or(0.0);
     let fetches = metric("stentor_feed_fetch_seconds_count").await;
     let received = metric("stentor_feed_fetch_received_bytes_total").await;

@@ -1,11 +1,11 @@
-//! Fetches by `POST /api/v1/fetch`.
+//! Tests of `POST /api/v1/fetch`.
 
 use crate::common::*;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
 use stentor_control::{AdminOptions, FeedsOptions, Options};
 
-/// Sends a request for a fetch. Returns the status and the response.
+/// Requests a fetch of this key. Returns the status and body of the response.
 async fn fetch(rig: &Rig, key: &str) -> (u16, Value) {
     let (status, text) = rig.post("/api/v1/fetch", &format!(r#"{{"key":"{key}"}}"#)).await;
     (status, serde_json::from_str(&text).unwrap())

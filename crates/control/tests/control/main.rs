@@ -1,4 +1,4 @@
-//! The control plane over loopback, with a fake data plane.
+//! Tests of the control plane over loopback sockets, with a fake data plane.
 
 // Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! `PUT` and `DELETE /api/v1/feeds/KEY`: the data plane's inputs, and refusals.
+//! Tests of `PUT` and `DELETE /api/v1/feeds/KEY`: what the data plane receives, and refusals.
 
 use crate::common::*;
 use std::io::Write;
@@ -20,7 +20,7 @@ fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
     Rig::new(options, admin)
 }
 
-/// Makes the bytes of a push.
+/// Makes the request of a push or a deletion.
 fn push(method: &str, key: &str, fields: &str, body: &[u8]) -> Vec<u8> {
     request(method, &format!("/api/v1/feeds/{key}"), fields, body)
 }
@@ -29,7 +29,7 @@ async fn put(rig: &Rig, key: &str, body: &str) -> (u16, String) {
     rig.send(&push("PUT", key, JSON, body.as_bytes())).await
 }
 
-/// Pushes a document that is a new version.
+/// Pushes a document, and asserts that it is a new version.
 async fn put_new(rig: &Rig, key: &str, body: &str) {
     assert_eq!(put(rig, key, body).await, (200, CHANGED.into()), "{key}");
 }
@@ -38,7 +38,7 @@ async fn delete(rig: &Rig, key: &str) -> (u16, String) {
     rig.send(&push("DELETE", key, "", b"")).await
 }
 
-/// Asserts that the next update is a document of this key.
+/// Waits for the next update, and asserts that it is a document of this key.
 async fn expect_document(rig: &Rig, key: &str) {
     let update = rig.plane.next().await;
     assert!(update.starts_with(&format!("{key}=")), "{update}");
@@ -51,7 +51,7 @@ fn string(len: usize) -> String {
     format!("\"{}\"", "x".repeat(len - 2))
 }
 
-/// Makes a document for which a patch is shorter.
+/// Makes a document so long that a patch of its last number is shorter.
 fn list(last: u32) -> String {
     format!(r#"["{}",{last}]"#, "x".repeat(100))
 }
@@ -65,7 +65,7 @@ async fn documents_reach_the_data_plane_with_their_patches() {
     put_new(&rig, "scores/1", &list(2)).await;
     let expect = format!(r#"scores/1={} by [{{"op":"replace","path":"/1","value":2}}]"#, list(2));
     assert_eq!(rig.plane.next().await, expect);
-    // Other content is passed on unchanged.
+    // A document that isn't JSON is passed on unchanged.
     assert_eq!(
         rig.send(&push("PUT", "page", "content-type: text/html\r\n", b" <p> ")).await,
         (200, CHANGED.into())
@@ -94,7 +94,7 @@ async fn a_key_with_a_new_subscriber_is_sent_again_and_a_deleted_key_is_not_foun
     assert!(status == 404 && body.contains("not_found"), "{body}");
     rig.want("k");
     rig.plane.expect(&["k:not_found:no feed is configured for this key", "k:forget"]).await;
-    // The key starts again.
+    // After its deletion, the key can be pushed again.
     put_new(&rig, "k", "1").await;
     rig.plane.expect(&["k=1"]).await;
 }
@@ -128,7 +128,7 @@ async fn an_invalid_push_is_refused_and_changes_nothing() {
     rig.want("b");
     expect_document(&rig, "b").await;
     check(put(&rig, "c", "1").await, 507, "too_many_keys").await;
-    // The last valid document stays.
+    // After an invalid push, the key keeps its last document.
     check(put(&rig, "b", "nope").await, 400, "document").await;
     assert_eq!(put(&rig, "b", &string(20)).await, (200, SAME.into()));
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
@@ -169,7 +169,7 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
         put_new(&rig, key, &string(30)).await;
         expect_document(&rig, key).await;
     }
-    // `a` has subscribers, so it stays; `b` was used after `c`.
+    // `a` has a subscriber, so it isn't evicted. The push to `b` makes `c` the least recently used key.
     rig.want("a");
     expect_document(&rig, "a").await;
     assert_eq!(put(&rig, "b", &string(30)).await, (200, SAME.into()));
@@ -181,16 +181,16 @@ async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
         ("stentor_feed_pushed_evicted_keys_total", 1.0),
     ])
     .await;
-    // No document is evicted for one that wouldn't fit anyway.
+    // A document that can't fit is refused without evicting others.
     let (status, body) = put(&rig, "e", &string(71)).await;
     assert!(status == 507 && body.contains("no_space"), "{body}");
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(3.0));
-    // A larger version of a key: its own bytes don't count twice.
+    // A new version takes the space of the key's previous version, so only `b` is evicted.
     put_new(&rig, "d", &string(70)).await;
     rig.plane.expect(&["b:forget"]).await;
     expect_document(&rig, "d").await;
-    // `a` has no subscribers any longer, so it is evicted for a fifth key. (Changes of subscriptions are
-    // processed in order.)
+    // Without its subscriber, `a` is evicted for a fifth key. The update of `api/seen` shows that the control
+    // plane has processed the change of `a`: changes are processed in order.
     rig.plane.want("a", false);
     rig.want("api/seen");
     assert!(rig.plane.next().await.starts_with("api/seen:stale"));
@@ -213,17 +213,17 @@ async fn a_push_with_an_old_sequence_is_refused() {
     };
     check("PUT", "?sequence=7", "7", 200, "true").await;
     check("PUT", "?sequence=6", "6", 409, "sequence 6 is too old: the last one was 7").await;
-    // A retry has the same result.
+    // A push with the last sequence number (a retry) is accepted.
     check("PUT", "?sequence=7", "7", 200, "false").await;
-    // A push without a number is accepted, and the number stays.
+    // A push without a sequence number is accepted, and doesn't change the last number.
     check("PUT", "", "0", 200, "true").await;
     check("PUT", "?sequence=6", "6", 409, "sequence").await;
-    // The number counts even if the value is unchanged.
+    // A push of an unchanged value also sets the last number.
     check("PUT", "?sequence=9", "0", 200, "false").await;
     check("PUT", "?sequence=8", "8", 409, "sequence").await;
     check("DELETE", "?sequence=8", "", 409, "sequence").await;
     check("DELETE", "?sequence=9", "", 200, "true").await;
-    // The numbers start again.
+    // A deletion also removes the last number.
     check("PUT", "?sequence=1", "1", 200, "true").await;
     check("PUT", "?sequense=1", "1", 400, "the only query parameter is sequence=N").await;
     rig.plane.expect(&["k=7", "k=0", "k:not_found:it was deleted", "k:forget", "k=1"]).await;
@@ -252,7 +252,8 @@ async fn compressed_documents_are_inflated_within_the_limit() {
     rig.plane.expect(&["k=[3]"]).await;
 }
 
-/// A client may disconnect before the response; its push is completed.
+/// The server finishes a push whose client disconnects before the response. Here it refuses the push as busy,
+/// and keeps no bytes of it.
 #[tokio::test]
 async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
     let rig = rig(|_| {});
@@ -279,7 +280,8 @@ async fn bodies_in_transit_are_bounded_together() {
     };
     let mut slow = rig.begin(head).await;
     taken(60 << 10).await;
-    // Another push waits for space, but not forever.
+    // While 60 KiB are in use, a small push is accepted. A larger one waits for space, and is refused after
+    // `BUSY`.
     put_new(&rig, "j", &list(100)).await;
     expect_document(&rig, "j").await;
     let (status, text) = put(&rig, "j", &string(8 << 10)).await;
@@ -294,7 +296,7 @@ async fn bodies_in_transit_are_bounded_together() {
     taken(0).await;
 }
 
-/// A subscriber of a key whose first push is in progress receives its document, or that there is none.
+/// A client that subscribes during the first push of a key receives `not_found` if the push fails.
 #[tokio::test]
 async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     let rig = rig(|_| {});
@@ -302,7 +304,7 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     let pushed = async { put(&rig, "k", "1").await };
     let wanted = async {
         rig.plane.until_refused().await;
-        // The push may time out only after the subscription was processed.
+        // Pauses the clock, so that the push doesn't time out before the subscription is processed.
         tokio::time::pause();
         rig.want("k");
         rig.plane.until("the subscription to be seen", |plane| (!plane.has_wanted()).then_some(())).await;
@@ -320,7 +322,8 @@ async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     rig.plane.expect(&["k=1"]).await;
 }
 
-/// Clients may wait for a key that the configuration declares as pushed.
+/// A key that the configuration declares as pushed isn't `not_found` before its first push. Its subscribers
+/// wait.
 #[tokio::test]
 async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
     let rig = rig(|options| {
@@ -328,33 +331,33 @@ async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
         options.upstreams[0].prefix = "live/fetched/".into();
         options.pushed_keys_max = 1;
     });
-    // The key causes no update: the next one is for another key.
+    // The declared key `live/a` causes no update: the first update is for `b`.
     rig.want("live/a");
     rig.want("b");
     rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
-    // The number of such keys is limited.
+    // At the maximum of waiting keys, another declared key is `not_found`.
     rig.want("live/b");
     let lost = rig.plane.next().await;
     assert!(lost.starts_with("live/b:not_found:too many keys wait for their first document"), "{lost}");
     rig.plane.expect(&["live/b:forget"]).await;
     rig.plane.want("live/b", false);
-    // A failed push changes nothing.
+    // After a failed push, subscribers still wait.
     assert_eq!(put(&rig, "live/a", "{").await.0, 400);
     put_new(&rig, "live/a", "1").await;
     rig.plane.expect(&["live/a=1"]).await;
-    // The key has subscribers, so it isn't evicted for another one.
+    // `live/a` has a subscriber, so it isn't evicted for `live/b`.
     assert_eq!(put(&rig, "live/b", "1").await.0, 507);
     rig.plane.want("live/a", false);
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(1.0));
     put_new(&rig, "live/b", "2").await;
     rig.plane.expect(&["live/a:forget", "live/b=2"]).await;
-    // After its deletion, subscribers wait for it again.
+    // After the key's deletion, new subscribers wait for its next push.
     assert_eq!(delete(&rig, "live/b").await.0, 200);
     rig.plane.expect(&["live/b:not_found:it was deleted", "live/b:forget"]).await;
     rig.want("live/b");
     rig.plane.want("b", false);
     rig.want("b");
     rig.plane.expect(&["b:not_found:no feed is configured for this key", "b:forget"]).await;
-    // A key of a more specific upstream belongs to that upstream.
+    // A key that matches an upstream with a longer prefix can't be pushed.
     assert_eq!(put(&rig, "live/fetched/a", "1").await.0, 409);
 }

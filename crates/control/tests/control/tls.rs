@@ -1,4 +1,4 @@
-//! Feeds from https upstreams: certificates are always verified.
+//! Tests of https upstreams: their certificates are always verified.
 
 use crate::common::*;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -48,7 +48,7 @@ async fn only_a_server_with_a_valid_certificate_is_trusted() {
     let closed_port = serve(closed.unwrap()).await;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(made.cert.pem().as_bytes()).unwrap();
-    // A certificate for another name, so that there is always one to trust.
+    // Another certificate. If `ca_file` has only this one, the server's certificate isn't trusted.
     let mut other = tempfile::NamedTempFile::new().unwrap();
     let unrelated = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     other.write_all(unrelated.cert.pem().as_bytes()).unwrap();

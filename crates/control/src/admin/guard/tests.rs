@@ -1,4 +1,4 @@
-//! Hosts, origins and tokens.
+//! Tests of the checks of hosts, origins and tokens.
 
 use super::*;
 
@@ -98,7 +98,7 @@ fn the_status_page_may_send_requests() {
     check("localhost:8001", "http://localhost:3000", 403);
     check("localhost:8001", "http://127.0.0.1:8001", 403);
     check("localhost:8001", "ftp://localhost:8001", 403);
-    // A name that was pointed at this machine.
+    // DNS rebinding: another site's host name resolves to this machine.
     check("evil.example", "http://evil.example", 421);
     let twice = [("host", "localhost"), ("origin", "http://localhost"), ("origin", "http://evil.example")];
     assert_eq!(status(&options(), &request("/", &twice)), 403);

@@ -1,4 +1,4 @@
-//! Valid messages, and the explanations of invalid ones.
+//! Tests of valid messages, and of the explanations of invalid ones.
 
 use super::*;
 

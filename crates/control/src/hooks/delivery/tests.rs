@@ -1,4 +1,4 @@
-//! Deliveries and resyncs on a virtual clock.
+//! Tests of deliveries and resyncs on a virtual clock.
 
 use super::*;
 use fastrand::Rng;
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LIMITS: QueueLimits =
     QueueLimits { waiting_max: 2_000, waiting_bytes_max: 100_000, batch_max: 100, has_resync: false };
 
-/// A queue, a clock and a backend.
+/// A queue, its clock, and the numbers of the notices that the backend has accepted.
 struct Rig {
     queue: Queue,
     begun: Instant,
@@ -21,7 +21,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Makes a rig with notices about these subjects.
+    /// Makes a rig whose queue has one notice about each of these subjects, in this order.
     fn new(subjects: impl IntoIterator<Item = u64>) -> Self {
         let begun = Instant::now();
         let queue = Queue::new(LIMITS);
@@ -50,8 +50,8 @@ impl Rig {
         self.now.duration_since(self.begun).as_secs_f64()
     }
 
-    /// Sends requests until this second. `backend` receives the time in seconds and the numbers of the
-    /// request's notices.
+    /// Sends due requests until `until`, in seconds since the start. `backend` receives the time in seconds
+    /// and the numbers of the request's notices.
     fn run(&mut self, until: f64, mut backend: impl FnMut(f64, &[u64]) -> Result<(), Cause>) {
         let until = self.begun + Duration::from_secs_f64(until);
         while self.now < until {
@@ -86,7 +86,7 @@ fn an_outage_drops_nothing_and_is_probed_with_one_notice() {
             if at < 180.0 { Err(cause) } else { Ok(()) }
         });
         assert_eq!((rig.taken.clone(), rig.dropped), ((1..=1_000).collect(), 0), "{cause:?}");
-        // During the outage: 0.5 s, 1 s … 30 s, 30 s. The batches grow again afterwards.
+        // The delays between attempts are 0.5 s, 1 s … 30 s, 30 s. After the outage, the batches grow again.
         assert!(rig.requests <= requests_max + 1 + 14, "{cause:?}: {}", rig.requests);
         assert_eq!(rig.queue.held_bytes(), 0);
     }
@@ -107,7 +107,7 @@ fn the_second_failure_in_a_row_is_an_outage() {
 
 #[test]
 fn a_notice_is_dropped_only_if_it_fails_for_a_minute_while_others_succeed() {
-    // Notice 4 fails, and 6 is about the same subject.
+    // Notice 4 fails. Notice 6 is about the same subject, so it waits behind 4.
     let mut rig = Rig::new([0, 1, 2, 7, 3, 7, 4]);
     let mut failures = 0;
     let mut poison = |at: f64, numbers: &[u64]| {
@@ -116,7 +116,7 @@ fn a_notice_is_dropped_only_if_it_fails_for_a_minute_while_others_succeed() {
     };
     rig.run(20.0, &mut poison);
     assert_eq!((rig.taken.clone(), rig.dropped), (vec![1, 2, 3, 5, 7], 0));
-    // No further notice arrives.
+    // Without further notices, no success shows that the backend works, so notice 4 is kept.
     rig.run(200.0, &mut poison);
     assert_eq!(rig.dropped, 0);
     for until in [216.0, 232.0, 248.0] {
@@ -145,7 +145,7 @@ fn many_notices_in_a_row_that_fail_keep_others_for_two_minutes_at_most() {
     rig.run(120.0, |_, numbers| if numbers.iter().any(|n| *n <= 100) { Err(Cause::Status) } else { Ok(()) });
     rig.taken.sort_unstable();
     assert_eq!((rig.taken.clone(), rig.dropped), ((101..=300).collect(), 0));
-    // Further notices succeed and prove that the backend works.
+    // Further notices succeed, which shows that the backend works.
     for second in 121..300 {
         rig.push([1_000]);
         rig.run(f64::from(second), |_, numbers| {
@@ -178,22 +178,22 @@ fn the_queue_is_bounded_and_numbers_dropped_notices() {
     assert_eq!(numbers(&mut queue), [1, 2, 3]);
     assert!(push(&mut queue) && !queue.push(0, false, Vec::new), "there is no memory");
     assert!(push(&mut queue) && !queue.push(0, true, || vec![0; 101]));
-    // 7 is missing between them, so they don't share a request.
+    // Notice 7 is missing, so notices 6 and 8 are sent in separate requests.
     assert_eq!((numbers(&mut queue), numbers(&mut queue)), (vec![json!(6)], vec![json!(8)]));
     assert_eq!((numbers(&mut queue).len(), queue.held_bytes()), (0, 0));
 }
 
-/// Rooms of a node, and a backend that keeps a list of them.
+/// The rooms of a node, and a backend's list of them.
 struct Rooms {
     queue: Queue,
-    /// Occupied rooms and their numbers.
+    /// The occupied rooms by the sequence number of their notice.
     occupied: BTreeMap<u64, u64>,
     last: u64,
     /// The backend's list.
     listed: BTreeSet<u64>,
     /// The sequence numbers that the backend has received.
     seen: HashSet<u64>,
-    /// The unfinished pass.
+    /// Id of the resync that is in progress.
     pass: Option<u64>,
     passes: usize,
     pages: usize,
@@ -266,7 +266,8 @@ impl Rooms {
         }
     }
 
-    /// Carries out one due step at `now`. `fails` receives the rooms of the request.
+    /// Sends one due request. `fails` receives its rooms, and returns the failure or `None`. Returns `false`
+    /// if no request is due.
     fn step(&mut self, now: Instant, fails: impl Fn(&[u64]) -> Option<Cause>) -> bool {
         let texts = match self.queue.poll_request(now) {
             None => return false,
@@ -292,8 +293,8 @@ impl Rooms {
     }
 }
 
-/// Runs a backend that is down for three minutes and then again and again, and optionally can't handle a
-/// room.
+/// Runs a backend that is down for three minutes and then fails repeatedly. Requests with the room `poison`
+/// always fail.
 fn run_resync(seed: u64, poison: Option<u64>) {
     let (mut rooms, mut rng) = (Rooms::new(20), Rng::with_seed(seed));
     let begun = Instant::now();
@@ -337,7 +338,7 @@ fn other_notices_wait_for_the_last_page_and_pages_are_small() {
     while rooms.step(now, |_| None) {}
     assert_eq!((rooms.passes, rooms.listed.len()), (0, 20));
     (0..25).for_each(|room| rooms.toggle(room));
-    // 0 to 19 have been vacated, 20 to 24 were dropped.
+    // Rooms 0 to 19 are vacated now. The notices of rooms 20 to 24 were dropped.
     while rooms.passes == 0 {
         assert!(rooms.step(now, |_| None));
     }
@@ -352,7 +353,7 @@ fn other_notices_wait_for_the_last_page_and_pages_are_small() {
 
 #[test]
 fn a_room_that_fails_keeps_no_others_from_a_resync() {
-    // Neighbors fail, and all of them are skipped in five passes.
+    // Requests with one of four adjacent rooms always fail. The backend still receives all other rooms.
     let (mut rooms, begun) = (Rooms::new(20), Instant::now());
     (0..30).for_each(|room| rooms.toggle(room));
     let fails = |rooms: &[u64]| rooms.iter().any(|room| (10..14).contains(room)).then_some(Cause::Status);
@@ -364,7 +365,7 @@ fn a_room_that_fails_keeps_no_others_from_a_resync() {
     assert!(rooms.queue.held() == 0 && rooms.passes <= 25, "{} passes", rooms.passes);
 }
 
-/// The oldest notice fails, and the next one was dropped.
+/// The oldest notice fails, and the one behind it was dropped.
 #[test]
 fn no_notice_overtakes_a_gap() {
     let mut rig = Rig::new([0]);
@@ -392,7 +393,7 @@ fn no_notice_overtakes_a_gap() {
 #[test]
 fn a_notice_that_fails_keeps_no_resync_from_a_gap_right_behind_it() {
     let (mut rooms, begun) = (Rooms::new(1), Instant::now());
-    // There is no room for the second notice.
+    // The queue has no space for the second notice.
     rooms.toggle(7);
     rooms.toggle(8);
     for tenth in 0..300 {

@@ -1,4 +1,4 @@
-//! Turns by address and session.
+//! Tests of turns: questions are sent alternately for each address, and within an address for each session.
 
 use super::*;
 use crate::hooks::ports::granting;
@@ -11,7 +11,7 @@ use stentor_ports::{
     Access, Authentication, Authenticator, Credentials, Decision, Ledger, Question, SignatureWork,
 };
 
-/// A client by its address and session.
+/// A client: its address and its session.
 type Peer = (u64, u64);
 
 impl Source for Peer {
@@ -61,7 +61,7 @@ fn addresses_and_sessions_take_turns() {
     assert_eq!(order, expected);
 }
 
-/// One address asks as much as it can with many sessions, some of whose questions fail. A client of another
+/// An address asks as many questions as it can with many sessions, and some of them fail. A client of another
 /// address is never refused, and its question is in one of the next requests.
 #[test]
 fn a_flood_of_questions_delays_and_refuses_no_other_address() {
@@ -70,8 +70,8 @@ fn a_flood_of_questions_delays_and_refuses_no_other_address() {
         let mut now = Instant::now();
         let mut batcher = Batcher::<Peer>::new(LIMITS);
         let mut in_flight = VecDeque::<Batch>::new();
-        // Ids of the other client's questions, whether the last one waits, and the number of requests sent
-        // before it.
+        // Ids of the other client's questions, `true` while its last question waits, and the number of
+        // requests sent before that question.
         let (mut asked, mut waits, mut requests) = (HashSet::new(), false, 0);
         for _ in 0..200 {
             for _ in 0..random.usize(..20) {
@@ -119,13 +119,14 @@ fn the_longest_queue_is_refused_when_too_many_questions_wait() {
     for (size, count) in [(1, LIMITS.waiting_max), (100, LIMITS.waiting_bytes_max / 100)] {
         let mut batcher = full(size, count);
         assert_eq!(batcher.ask(now, (1, 1), |_| vec![0; size]), Err(((1, 1), Cause::QueueFull)));
-        // A client of another address, and another session of this address.
+        // The queue of the session is full. A client of another address and another session of this address
+        // are accepted.
         for peer in [(2, 2), (1, 3)] {
             assert_eq!(batcher.ask(now, peer, |_| vec![0; size]), Ok(true));
             assert_eq!(batcher.take_failed(), [((1, 1), Cause::QueueFull)]);
             assert_eq!((batcher.waiting(), batcher.waiting_bytes()), (count, count * size));
         }
-        // Too large for any queue.
+        // A question larger than a whole queue is refused.
         let too_large = vec![0; LIMITS.waiting_bytes_max + 1];
         assert_eq!(batcher.ask(now, (2, 2), |_| too_large), Err(((2, 2), Cause::QueueFull)));
     }
@@ -135,7 +136,8 @@ fn the_longest_queue_is_refused_when_too_many_questions_wait() {
     assert_eq!(batcher.ask(now, (100, 100), |_| vec![0]), Err(((100, 100), Cause::QueueFull)));
 }
 
-/// A question that has waited for long doesn't shorten the time of others in its request.
+/// The timeout of a request is that of its newest question, so an old question doesn't shorten the time of
+/// the others.
 #[test]
 fn a_request_has_the_time_of_its_newest_question() {
     let now = Instant::now();
@@ -168,7 +170,7 @@ fn questions_of_disconnected_clients_are_dropped() {
     assert_eq!((batcher.waiting(), batcher.waiting_bytes(), batcher.take_failed()), (0, 0, vec![]));
 }
 
-/// A question reaches the queue of its hook, and so does its cancellation.
+/// A question and its cancellation reach the queue of the question's hook.
 #[test]
 fn ports_cancel_their_questions() {
     let ledger = Arc::new(Ledger::new(1 << 20));
@@ -204,7 +206,7 @@ fn ports_cancel_their_questions() {
     assert_eq!(waiting(), 0);
 }
 
-/// A question that is too large although other questions were refused to make room for it.
+/// Other questions are refused to make room for a question that still doesn't fit. All refusals are reported.
 #[test]
 fn questions_refused_to_make_room_in_vain_are_reported() {
     let options = HookOptions {
