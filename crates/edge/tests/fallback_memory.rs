@@ -1,4 +1,5 @@
-//! How much memory idle clients take that aren't WebSockets. One test, so that nothing else runs in this process.
+//! Measures the heap memory of idle clients of SockJS, SSE and Primus. There is one test, so that no other test runs in
+//! this process, because memory is measured per process.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -13,7 +14,8 @@ use stentor_edge::Options;
 const HOUR: Duration = Duration::from_secs(3600);
 const CLIENTS: usize = 4_000;
 
-/// The server's allocator, counted: a resident set is made of pages, and how many are kept is the kernel's business.
+/// The server's allocator, counted. The resident set is no measure: it consists of pages, and the kernel decides how many
+/// stay.
 #[global_allocator]
 static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
 
@@ -23,12 +25,13 @@ fn patient(options: &mut Options) {
     options.sockjs[0].heartbeat = HOUR;
 }
 
-/// Bytes of live heap for each of many idle clients; of a client's own there is only a descriptor. Each client has what it
-/// waits for before the next one comes, so the figure is the same on a busy machine. The bounds are some 10 % above it.
+/// Checks the heap memory per idle client, in bytes. The client's own side is only a file descriptor. Each client
+/// receives its first messages before the next one connects, so the result is the same on a busy machine. The maxima
+/// are about 10 % above the results.
 fn check(what: &str, bytes_max: usize, client: impl Fn(&Server, usize) -> TcpStream) {
     let server = Server::on_sockets(1, patient);
     server.document("k", "1");
-    // Warm: what grows with the first clients.
+    // The first clients make tables and buffers grow.
     let warm: Vec<TcpStream> = (0..100).map(|n| client(&server, n)).collect();
     let mut clients = Vec::with_capacity(CLIENTS);
     let before = ALLOCATOR.allocated();
@@ -38,6 +41,7 @@ fn check(what: &str, bytes_max: usize, client: impl Fn(&Server, usize) -> TcpStr
     drop((warm, clients));
 }
 
+/// Sends a request, and reads the headers and the first chunks of its response.
 fn begun(server: &Server, request: String, chunks: usize) -> TcpStream {
     let mut http = Http::connect(server.addr);
     http.send(request);
@@ -48,7 +52,7 @@ fn begun(server: &Server, request: String, chunks: usize) -> TcpStream {
 
 #[test]
 fn idle_clients() {
-    // Measured: 327 bytes on epoll, 344 on io_uring; and so on.
+    // Measured: 327 bytes on epoll, 344 on io_uring. The comments below have the same two numbers.
     check("a SockJS session on a WebSocket, subscribed", 384, |server, n| {
         let mut ws = Ws::open(server.addr, &format!("/sockjs/feed/k/0/{n}/websocket"), &[], false).unwrap();
         assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["1"]"#.into()));

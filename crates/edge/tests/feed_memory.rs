@@ -25,7 +25,7 @@ const DOCUMENT_BYTES: usize = 165_000;
 const PATCH_BYTES: usize = 1200;
 const AT_ONCE: usize = 4;
 
-/// The memory of this process: the heap, and its memfds, which aren't on the heap.
+/// Bytes that this process holds on the heap and in memfds.
 fn held_bytes() -> usize {
     let memfd = |path: &std::path::Path| {
         let target = std::fs::read_link(path).ok()?;
@@ -36,7 +36,7 @@ fn held_bytes() -> usize {
     ALLOCATOR.allocated() + files.sum::<usize>()
 }
 
-/// The part of version `n` that changes, of one length for all.
+/// The part that changes in version `n`. It has the same length in all versions.
 fn changing(n: usize) -> String {
     format!("{n:0>width$}", width = PATCH_BYTES - 45)
 }
@@ -46,7 +46,7 @@ fn version(n: usize) -> Bytes {
     exact(format!(r#"{{"p":"{changing}","rest":"{rest}"}}"#))
 }
 
-/// Without what a text that grew has to spare, as the control plane hands it over.
+/// The text without spare capacity, like the documents of the control plane.
 fn exact(text: String) -> Bytes {
     text.into_boxed_str().into_boxed_bytes().into()
 }
@@ -55,7 +55,7 @@ fn name(key: usize) -> String {
     format!("k{key}")
 }
 
-/// Gives a key all its versions, one after the other, and returns the last, which the control plane keeps.
+/// Publishes all versions of a key. Returns the last one, which the control plane keeps.
 fn give(server: &Server, key: usize) -> Document {
     let mut last: Option<Document> = None;
     for n in 0..VERSIONS {
@@ -77,13 +77,13 @@ fn give(server: &Server, key: usize) -> Document {
     last.unwrap()
 }
 
-/// Takes what a subscriber to a key is sent until it has the last version.
+/// Reads messages of a subscriber until the last version.
 fn until_last(ws: &mut Ws) {
     let last = changing(VERSIONS - 1);
     while !ws.next_text().contains(&last) {}
 }
 
-/// The same of a stream of events, without keeping what came: it would be in the result.
+/// Reads an SSE stream until the last version. Keeps only the end of the received bytes, which would count as memory.
 fn until_last_event(stream: &mut TcpStream) {
     let (last, mut tail, mut piece) = (changing(VERSIONS - 1), Vec::new(), [0; 4096]);
     loop {
@@ -104,7 +104,7 @@ fn holds(text: &[u8], what: &[u8]) -> bool {
 #[test]
 fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
     let server = Server::on_sockets(1, |options| options.limits.subscriptions_max = KEYS);
-    // Warm: threads, allocator, sockets.
+    // The first key and clients make the memory of threads, allocator and sockets grow.
     let mut documents = vec![give(&server, KEYS)];
     let mut ws = server.ws("/ws");
     ws.next_json();
@@ -113,11 +113,11 @@ fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
 
     let check = |server: &Server, before: usize, formats: usize, what: &str| {
         let patches = kept(server) as usize / KEYS;
-        // A key's history is there, or this would measure nothing.
+        // Without the history of each key, the test would measure nothing.
         assert!(patches > VERSIONS * PATCH_BYTES / 2, "{patches}");
         let most = 2 * DOCUMENT_BYTES + patches + formats * DOCUMENT_BYTES;
         let taken = || held_bytes().saturating_sub(before) / KEYS;
-        // A client may have the last byte before the server lets go of what it sent.
+        // A client may receive the last byte before the server frees the sent frames.
         until("the server to let go", || taken() <= most);
         let taken = taken();
         eprintln!("{what}: {taken} bytes a key, of which patches {patches}; at most {most}");
@@ -129,7 +129,7 @@ fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
     server.until_metric("inbox_messages", |waiting| waiting == 0);
     check(&server, before, 0, "nobody has asked");
 
-    // Messages of `stentor.v1`, and events: one format each.
+    // Two formats: messages of `stentor.v1`, and SSE events.
     for key in 0..KEYS {
         ws.ask(serde_json::json!({"type": "subscribe", "feed": name(key)}));
         until_last(&mut ws);
@@ -143,7 +143,7 @@ fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
     }
     check(&server, before, 2, "in two formats");
 
-    // The same again, to those who listen: nothing of what was is left.
+    // All versions again, to connected subscribers. The previous history and its frames are freed.
     for (key, document) in (0..KEYS).zip(&mut documents[1..]) {
         *document = give(&server, key);
         until_last(&mut ws);

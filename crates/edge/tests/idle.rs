@@ -1,5 +1,5 @@
-//! A server whose clients all wait, in whatever state, costs no processor time. One test, so that nothing
-//! else runs in this process.
+//! Checks that a server uses no processor time while all its clients wait, in any state. There is one test, so that no
+//! other test runs in this process.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -14,21 +14,21 @@ use stentor_wire::ws::{Deflater, Opcode};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Processor time of this process, in clock ticks of 10 ms.
+/// Processor time that this process has used, in clock ticks of 10 ms.
 fn ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Checks that waiting costs next to nothing, once all that there was to do is done.
+/// Waits until the process has finished its work, and checks that it then uses almost no processor time.
 fn check_rests(what: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let before = ticks();
         std::thread::sleep(Duration::from_millis(200));
         let busy = ticks() - before;
-        // One quiet stretch shows that nothing spins.
+        // One quiet interval shows that no thread spins.
         if busy <= 2 {
             return;
         }
@@ -50,20 +50,21 @@ fn waiting_clients_cost_nothing() {
         });
         check_rests("no clients");
         let idle: Vec<Ws> = (0..10).map(|_| server.ws("/ws")).collect();
-        // Messages and requests that have begun.
+        // A client with an unfinished message, and one with an unfinished request.
         let mut begun = server.ws("/ws");
         begun.send_raw(&frame(Opcode::Text, b"never", true, false)[..7]);
         let mut head = server.http();
         head.send("GET / HT");
-        // Documents that don't come, with more requests behind them than are read.
+        // Requests for missing documents, each followed by more requests than the server reads.
         let mut waiting: Vec<Http> = (0..6).map(|_| server.http()).collect();
         for (n, http) in waiting.iter_mut().enumerate() {
             http.send(format!("GET /feed/{n} HTTP/1.1\r\nHost: a\r\n\r\n"));
             http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000));
         }
-        // One that has finished sending, and waits.
+        // One of these clients has finished sending.
         waiting[0].finish_sending();
-        // Answers and documents that nobody reads; messages that wait behind them.
+        // Clients that don't read their responses, and clients that don't read echoed messages, with further input
+        // waiting.
         let mut unread: Vec<Http> = (0..3).map(|_| server.http()).collect();
         for http in &mut unread {
             http.send("GET /huge HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100));

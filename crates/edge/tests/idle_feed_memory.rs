@@ -16,7 +16,7 @@ use stentor_ports::FeedUpdate;
 static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
 
 const KEYS: usize = 2_000;
-/// A text that JSON has nothing to escape in, and neither do Server-Sent Events.
+/// Size of each document. It contains no characters that JSON or SSE escapes.
 const DOCUMENT_BYTES: usize = 4_870;
 /// Maximum memory of a feed besides its document: on a core with a subscription, and of one session.
 const REST_BYTES_MAX: usize = 1_000;
@@ -34,7 +34,8 @@ fn patch(before: Bytes, version: usize) -> Patch {
     Patch { base: before, operations: operations.into_boxed_str().into_boxed_bytes().into() }
 }
 
-/// Waits until the server has freed its frames. Then a feed takes at most so many bytes besides its document.
+/// Waits until the server has freed its frames, and checks that a feed then takes at most `most` bytes besides its
+/// document.
 fn check(server: &Server, before: usize, most: usize, what: &str) {
     server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
     let (taken, most) = (ALLOCATOR.allocated().saturating_sub(before) / KEYS, DOCUMENT_BYTES + most);
@@ -57,7 +58,7 @@ fn an_idle_feed_keeps_its_document_and_no_frame() {
         ws.ask(serde_json::json!({"type": "subscribe", "feed": name}));
         while !ws.next_text().contains("xxx") {}
     };
-    // Warm: threads, allocator, buffers.
+    // The first feed makes the memory of threads, allocator and buffers grow.
     feed("warm");
     let before = ALLOCATOR.allocated();
     let names: Vec<String> = (0..KEYS).map(|key| format!("feeds/of-some-length/{key:04}")).collect();

@@ -1,5 +1,5 @@
-//! How much memory the whole process takes at its peak, where little input could ask for much. One test, so
-//! that nothing else runs in this process.
+//! Tests the peak memory of the process for small inputs that could cause large allocations. There is one test, so that
+//! no other test runs in this process.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -13,15 +13,15 @@ use stentor_wire::ws::{Deflater, Opcode};
 
 const MB: usize = 1 << 20;
 
-/// A figure of /proc/self/status in bytes.
+/// A field of `/proc/self/status`, in bytes.
 fn status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Checks that the process never grows by more than `most` while the clients that `open` opens do what `act` says, and that
-/// all is given back when they are gone.
+/// Opens clients with `open` and runs `act` on them. Checks that the process meanwhile grows by less than `most` bytes,
+/// and that the server frees all resources after the clients have disconnected.
 fn check<C>(
     what: &str,
     most: usize,
@@ -37,7 +37,7 @@ fn check<C>(
         set(options);
     });
     let mut clients = open(&server);
-    // 5: the peak begins anew (proc_pid_clear_refs(5)).
+    // 5 resets the peak (proc_pid_clear_refs(5)).
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = status("VmRSS:");
     act(&server, &mut clients);
@@ -47,7 +47,7 @@ fn check<C>(
     server.check_empty();
 }
 
-/// Waits until the server has done all it does without us: it has read something and reads no more.
+/// Waits until the server reads no further input of the test's clients.
 fn until_it_rests(server: &Server) {
     let checks_bytes = 20 * harness::request("GET", "/healthz", "").len() as u64;
     let mut last = (0, 0);
@@ -63,7 +63,7 @@ fn until_it_rests(server: &Server) {
 
 #[test]
 fn little_input_never_takes_much_memory() {
-    // Threads, allocator, kernel's caches.
+    // The first run makes the memory of threads, allocator and kernel caches grow.
     check("warm", usize::MAX, |_| {}, |_| (), |server, ()| server.check_serves());
 
     let page = |options: &mut Options| {
@@ -75,7 +75,7 @@ fn little_input_never_takes_much_memory() {
         until_it_rests(server);
     });
 
-    // 60 messages in one read, each of 1 MB once inflated.
+    // 60 messages in one read, each 1 MB when inflated.
     let payload = Deflater::new(9).deflate(&vec![b'x'; 1_000_000], 15).to_vec();
     let burst = frame(Opcode::Binary, &payload, true, true).repeat(60);
     assert!(burst.len() < 64 * 1024);
@@ -104,7 +104,7 @@ fn little_input_never_takes_much_memory() {
         until_it_rests(server);
     });
 
-    // CVE-2026-48779: on many connections.
+    // CVE-2026-48779, on 50 connections.
     let fragments = frame(Opcode::Continuation, b"x", false, false).repeat(2000);
     let fifty = |server: &Server| -> Vec<Ws> { (0..50).map(|_| server.ws("/ws")).collect() };
     check(
@@ -149,7 +149,7 @@ fn little_input_never_takes_much_memory() {
         },
     );
 
-    // They own nothing of their large requests.
+    // Idle connections keep no memory of their large requests.
     let filler = format!("X: {}\r\n", "y".repeat(15_000));
     let none = |_: &Server| Vec::new();
     check(

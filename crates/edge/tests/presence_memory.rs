@@ -1,5 +1,6 @@
-//! Users join many rooms with presence until the budget is used up, and leave. Memory stays near the ledger and comes back.
-//! One test, so that nothing else runs in this process: memory is the process's. Counted is what lives on the heap.
+//! Users join many rooms with presence until the memory budget is used up, and leave. The heap memory stays near the
+//! charged memory, and is freed afterwards. There is one test, so that no other test runs in this process, because
+//! memory is measured per process.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
 
@@ -23,7 +24,7 @@ const BUDGET: usize = 16 << 20;
 const ROOMS: usize = 300;
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Tokens are names of users, who may do anything.
+/// An authenticator and authorizer. A token is the name of a user. Users may do anything.
 #[derive(Debug)]
 struct Tokens;
 
@@ -48,7 +49,8 @@ impl Authenticator for Tokens {
     }
 }
 
-/// Users join rooms of their own until memory is short.
+/// Connects users that each join [`ROOMS`] rooms of their own, until the server refuses a connection because memory is
+/// short.
 fn join_until_refused(server: &Server) -> Vec<Ws> {
     let mut clients = Vec::new();
     loop {
@@ -76,7 +78,7 @@ fn rooms_with_presence_take_the_charged_memory_and_free_it() {
         options.rooms.presence.grace = GRACE;
         options.authenticator = Some(Arc::new(Tokens));
     });
-    // Warm: threads, allocator, buffers.
+    // The first client makes the memory of threads, allocator and buffers grow.
     drop(server.ws("/ws?token=warm"));
     server.until_metric("sessions", |sessions| sessions == 0);
     pass(2 * GRACE);

@@ -15,10 +15,10 @@ use std::sync::Arc;
 static ALLOCATED: cap::Cap<std::alloc::System> = cap::Cap::new(std::alloc::System, usize::MAX);
 
 const CLIENTS: usize = 200;
-/// The goal for a WebSocket over TLS.
+/// Maximum memory of a WebSocket over TLS (a goal of the project).
 const BYTES_MAX: usize = 4_500;
 
-/// Opens connections and forgets the client's side of TLS, which is in this process as well.
+/// Opens connections. Drops the client's TLS state, because it is in the same process and would be counted.
 fn connect(server: &Server, is_tls: bool) -> Vec<TcpStream> {
     let config = Arc::new(client(rustls::DEFAULT_VERSIONS));
     let open = |_| {
@@ -41,11 +41,11 @@ fn connect(server: &Server, is_tls: bool) -> Vec<TcpStream> {
     (0..CLIENTS).map(open).collect()
 }
 
+/// Opens connections. Returns the growth of the heap per connection, in bytes, and the connections.
 fn growth(server: &Server, is_tls: bool) -> (usize, Vec<TcpStream>) {
     let before = (ALLOCATED.allocated(), server.metric("sessions"));
     let clients = connect(server, is_tls);
     server.until_metric("sessions", |sessions| sessions == before.1 + CLIENTS as u64);
-    // Once more, so that what other connections left is used.
     ((ALLOCATED.allocated() - before.0) / CLIENTS, clients)
 }
 
@@ -57,7 +57,7 @@ fn an_idle_connection_stays_within_its_memory() {
         let address = ([127, 0, 0, 1], 0).into();
         options.listeners = vec![stentor_edge::ListenerOptions { address, ..Default::default() }];
     });
-    // The first ones fill tables and caches.
+    // The first connections fill tables and caches.
     let warm = [growth(&server, true), growth(&server, false)];
     let (plain, _plain_clients) = growth(&server, false);
     let before = server.metric("memory_bytes{tls}");

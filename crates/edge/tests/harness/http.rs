@@ -6,11 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
-/// The headers of a handshake of RFC 6455.
+/// The headers of a WebSocket handshake (RFC 6455).
 pub(crate) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
-/// A request without a body, with these headers.
+/// A request with these headers and no body.
 pub(crate) fn request(method: &str, target: &str, headers: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")
 }
@@ -28,7 +28,7 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// The value of a header, "" where there is none.
+    /// The value of a header, or `""` if the response doesn't have it.
     pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
         found.map_or("", |(_, value)| value)
@@ -44,7 +44,7 @@ impl Http {
         Self { stream: Stream::connect(addr).unwrap(), buffer: Vec::new() }
     }
 
-    /// Over a stream of the caller's.
+    /// Makes a client that uses this stream.
     pub(crate) fn over(stream: impl Into<Stream>) -> Self {
         Self { stream: stream.into(), buffer: Vec::new() }
     }
@@ -53,7 +53,7 @@ impl Http {
         &mut self.stream
     }
 
-    /// The stream, of which nothing is read and kept.
+    /// The client's stream. All received bytes must have been used.
     pub(crate) fn into_stream(self) -> Stream {
         assert!(self.buffer.is_empty());
         self.stream
@@ -63,23 +63,23 @@ impl Http {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends as much as the server takes before it closes.
+    /// Sends bytes. Returns `false` if the server closes the connection first.
     pub(crate) fn send_if_open(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Sends a request. Returns its answer.
+    /// Sends a request. Returns the response.
     pub(crate) fn ask(&mut self, request: impl AsRef<[u8]>) -> Response {
         self.send(request);
         self.response()
     }
 
-    /// `GET target`, answered.
+    /// Sends `GET target`. Returns the response.
     pub(crate) fn get(&mut self, target: &str) -> Response {
         self.ask(request("GET", target, ""))
     }
 
-    /// The same, unless the server has closed the connection.
+    /// As `get`. Returns `None` if the server has closed the connection.
     pub(crate) fn get_if_open(&mut self, target: &str) -> Option<Response> {
         let sent = self.send_if_open(request("GET", target, ""));
         let is_open = sent && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
@@ -90,12 +90,13 @@ impl Http {
         self.stream.finish_sending();
     }
 
-    /// Reads what there is, past the answers.
+    /// Reads from the stream without parsing. Returns the number of bytes.
     pub(crate) fn read(&mut self, bytes: &mut [u8]) -> usize {
         super::read(&mut self.stream, bytes).unwrap()
     }
 
-    /// Reads so many bytes past the answers, with a pause after each read: for longer than `least`.
+    /// Reads at least this many bytes without parsing, with a pause after each read. Checks that this takes longer than
+    /// `least`.
     pub(crate) fn read_slowly(&mut self, bytes: usize, pause: Duration, least: Duration) {
         let begun = now();
         let mut buffer = vec![0; 256 * 1024];
@@ -109,7 +110,7 @@ impl Http {
         assert!(now() - begun > least, "too fast to show anything");
     }
 
-    /// Reads more; false at the end of the stream.
+    /// Reads more bytes into the buffer. Returns `false` at the end of the stream.
     fn read_more(&mut self) -> bool {
         let mut bytes = [0; 64 * 1024];
         let n = super::read(&mut self.stream, &mut bytes).unwrap();
@@ -121,7 +122,8 @@ impl Http {
         self.response_to(false)
     }
 
-    /// The head of the next answer, and how the end of its body is known.
+    /// Reads the headers of the next response. `head` is `true` if it answers a HEAD request. Returns the framing of
+    /// the body too.
     fn head(&mut self, head: bool) -> (Response, BodyKind) {
         let limits = Limits::default();
         let mut scanner = HeadScanner::default();
@@ -138,7 +140,7 @@ impl Http {
         (Response { status: parsed.status(), headers, body: Vec::new() }, parsed.body(head))
     }
 
-    /// The next answer; `head`: it is to a HEAD.
+    /// Reads the next response. `head` is `true` if it answers a HEAD request.
     pub(crate) fn response_to(&mut self, head: bool) -> Response {
         let (mut response, kind) = self.head(head);
         assert_ne!(kind, BodyKind::UntilClose, "every answer says where it ends");
@@ -155,21 +157,21 @@ impl Http {
         response
     }
 
-    /// The head of an answer that goes on in chunks.
+    /// Reads the headers of a chunked response with status 200.
     pub(crate) fn stream_head(&mut self) -> Response {
         let (response, kind) = self.head(false);
         assert_eq!((response.status, kind), (200, BodyKind::Chunked));
         response
     }
 
-    /// The head of an answer that ends with the connection.
+    /// Reads the headers of a response whose body ends with the connection.
     pub(crate) fn endless_head(&mut self) -> Response {
         let (response, kind) = self.head(false);
         assert_eq!(kind, BodyKind::UntilClose);
         response
     }
 
-    /// The next bytes of a body without chunks.
+    /// Reads the next bytes of a body without chunks.
     pub(crate) fn next_bytes(&mut self, bytes: usize) -> String {
         while self.buffer.len() < bytes {
             assert!(self.read_more(), "the stream ended: {:?}", String::from_utf8_lossy(&self.buffer));
@@ -177,7 +179,7 @@ impl Http {
         String::from_utf8(self.buffer.drain(..bytes).collect()).unwrap()
     }
 
-    /// The next chunk; `None` for the last one, which is empty.
+    /// Reads the next chunk. Returns `None` for the last chunk, which is empty.
     pub(crate) fn chunk(&mut self) -> Option<String> {
         let line = loop {
             if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -191,17 +193,17 @@ impl Http {
         (bytes > 0).then(|| data[..bytes].to_owned())
     }
 
-    /// The next chunk, of which there is one.
+    /// Reads the next chunk, which must not be the last one.
     pub(crate) fn next_chunk(&mut self) -> String {
         self.chunk().expect("the stream has ended")
     }
 
-    /// The server ends the connection, and sends nothing more before.
+    /// Checks that the server ends the connection without sending more bytes.
     pub(crate) fn expect_end(&mut self) {
         assert_eq!(String::from_utf8_lossy(&self.rest()), "");
     }
 
-    /// Returns the bytes until the connection ends, by a FIN or a reset.
+    /// Returns the remaining bytes until the connection ends by a FIN or a reset.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         loop {
             let mut bytes = [0; 64 * 1024];

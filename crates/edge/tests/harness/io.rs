@@ -1,4 +1,5 @@
-//! A client of Engine.IO, and of Socket.IO upon it: polling, over a WebSocket, or moved from the one to the other.
+//! A client of Engine.IO, and of Socket.IO on top of it: by polling, over a WebSocket, or upgraded from polling to a
+//! WebSocket.
 
 use super::{Http, Response, Seen, Server, Ws, request};
 use base64::Engine as _;
@@ -9,18 +10,18 @@ use std::net::SocketAddr;
 use stentor_wire::engineio::{Data, PayloadDecoder, PayloadEncoder, PayloadFormat, Version};
 use stentor_wire::ws::Opcode;
 
-/// How a client's packets travel.
+/// The transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Polling,
     Socket,
-    /// By polling first, then over a WebSocket.
+    /// Upgraded from polling to a WebSocket.
     Moved,
 }
 
 pub(crate) const WAYS: [Way; 3] = [Way::Polling, Way::Socket, Way::Moved];
 pub(crate) const VERSIONS: [Version; 2] = [Version::V4, Version::V3];
-/// Each version by each way.
+/// Each version over each transport.
 pub(crate) const TRANSPORTS: [(Version, Way); 6] = [
     (Version::V4, Way::Polling),
     (Version::V4, Way::Socket),
@@ -30,13 +31,13 @@ pub(crate) const TRANSPORTS: [(Version, Way); 6] = [
     (Version::V3, Way::Moved),
 ];
 
-/// A packet as it travels in a WebSocket message: text begins with the digit of its kind.
+/// A received packet, in the form of a WebSocket message: text begins with the digit of the packet's type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     Text(String),
     Binary(Vec<u8>),
-    /// The session has ended: over a WebSocket with this code, or 1006 without a Close frame; with 503 if the client is to
-    /// reconnect, with 400 if the server knows nothing of it any more.
+    /// The end of the session. Over a WebSocket: the close code, or 1006 without a Close frame. By polling: status 503
+    /// if the client is to reconnect, or 400 if the server doesn't know the session any more.
     End(u16),
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Io {
     pub sid: String,
     /// The server's open packet.
     pub open: Value,
-    /// The query of every request, without the transport.
+    /// The query of the client's requests, without the transport.
     query: String,
     path: &'static str,
     version: Version,
@@ -60,7 +61,7 @@ pub(crate) struct Io {
     acks: u64,
 }
 
-/// The packets of a poll's answer.
+/// The packets in the response to a poll.
 pub(crate) fn packets(version: Version, response: &Response) -> Vec<Packet> {
     assert_eq!(response.status, 200, "{}", response.text());
     let format = match (version, response.header("content-type").starts_with("application/octet-stream")) {
@@ -89,7 +90,7 @@ pub(crate) fn body(version: Version, packets: &[&str]) -> String {
     }
 }
 
-/// A whole POST.
+/// A POST request with this body.
 pub(crate) fn post(target: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
         "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
@@ -101,24 +102,24 @@ pub(crate) fn post(target: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
 }
 
 impl Io {
-    /// A session of Engine.IO 4 without Socket.IO.
+    /// Opens an Engine.IO 4 session without Socket.IO.
     pub(crate) fn engine(server: &Server, way: Way) -> Self {
         Self::open(server.addr, "/engine.io/", Version::V4, way, "")
     }
 
-    /// A session of Engine.IO 4 for Socket.IO, connected to nothing.
+    /// Opens an Engine.IO 4 session for Socket.IO, without connecting to a namespace.
     pub(crate) fn socket(server: &Server, way: Way) -> Self {
         Self::open(server.addr, "/socket.io/", Version::V4, way, "")
     }
 
-    /// A session of Socket.IO, connected to the main namespace.
+    /// Opens a Socket.IO session that is connected to the main namespace.
     pub(crate) fn connected(server: &Server, version: Version, way: Way) -> Self {
         let mut this = Self::open(server.addr, "/socket.io/", version, way, "");
         this.connect("", Value::Null);
         this
     }
 
-    /// A session; `extra` is added to the query of its handshake.
+    /// Opens a session. `extra` is added to the query of its handshake.
     pub(crate) fn open(
         addr: SocketAddr,
         path: &'static str,
@@ -170,17 +171,17 @@ impl Io {
         matches!(self.link, Link::Polling { .. })
     }
 
-    /// From now on pings are answered by nothing.
+    /// Stops answering pings.
     pub(crate) fn ignore_pings(&mut self) {
         self.answers_pings = false;
     }
 
-    /// Where its requests go.
+    /// The target of the session's requests with this transport.
     pub(crate) fn target(&self, transport: &str) -> String {
         format!("{}?{}&transport={transport}", self.path, self.query)
     }
 
-    /// The WebSocket that carries it.
+    /// The session's WebSocket.
     pub(crate) fn ws(&mut self) -> &mut Ws {
         match &mut self.link {
             Link::Socket(ws) => ws,
@@ -188,7 +189,7 @@ impl Io {
         }
     }
 
-    /// The connection that it posts over.
+    /// The connection of the session's POST requests.
     pub(crate) fn posts(&mut self) -> &mut Http {
         match &mut self.link {
             Link::Polling { post, .. } => post,
@@ -196,7 +197,7 @@ impl Io {
         }
     }
 
-    /// Sends a poll without waiting for its answer.
+    /// Sends a poll without waiting for the response, unless one is waiting already.
     pub(crate) fn begin_poll(&mut self) {
         let target = self.target("polling");
         if let Link::Polling { get, waits, .. } = &mut self.link
@@ -206,25 +207,25 @@ impl Io {
         }
     }
 
-    /// The answer to its poll.
+    /// Reads the response to the waiting poll.
     pub(crate) fn end_poll(&mut self) -> Response {
         let Link::Polling { get, waits, .. } = &mut self.link else { panic!("it isn't polled") };
         assert!(std::mem::take(waits));
         get.response()
     }
 
-    /// Opens the WebSocket that it is to move to.
+    /// Opens a WebSocket for an upgrade.
     pub(crate) fn begin_upgrade(&self) -> Ws {
         Ws::open(self.addr, &self.target("websocket"), &[], false).unwrap()
     }
 
-    /// Moves to a WebSocket that has been probed; answers to polls have all been read.
+    /// Completes the upgrade to a probed WebSocket. All responses to polls have been read.
     pub(crate) fn end_upgrade(&mut self, mut ws: Ws) {
         ws.send_text("5");
         self.link = Link::Socket(ws);
     }
 
-    /// As `end_upgrade`, with a poll that waits: its answer is read after the announcement.
+    /// As `end_upgrade`, with a waiting poll: reads its response after the upgrade packet has been sent.
     pub(crate) fn end_upgrade_waiting(&mut self, mut ws: Ws) {
         ws.send_text("5");
         let answer = self.end_poll();
@@ -300,18 +301,18 @@ impl Io {
         assert_eq!(self.next_text(), text);
     }
 
-    /// Sends a packet, and checks that it comes back.
+    /// Sends a packet, and checks that the server echoes it.
     pub(crate) fn echoes(&mut self, packet: &str) {
         self.send(packet);
         self.expect(packet);
     }
 
-    /// The ping of a server of version 4, which isn't answered by this.
+    /// Expects a ping of a version 4 server, without answering it.
     pub(crate) fn expect_ping(&mut self) {
         assert_eq!(self.receive(), Packet::Text("2".to_owned()));
     }
 
-    /// Checks that the session ends next.
+    /// Checks that the session ends next. Returns the code or status.
     pub(crate) fn expect_end(&mut self) -> u16 {
         match self.next() {
             Packet::End(code) => code,
@@ -319,13 +320,14 @@ impl Io {
         }
     }
 
-    /// Sends packets that are text, together.
+    /// Sends text packets: by polling in one POST, otherwise one after the other.
     pub(crate) fn send_all(&mut self, packets: &[&str]) {
         self.begin_send(packets);
         self.end_send();
     }
 
-    /// The same without waiting for the answer to a POST, which comes when all of it has been handled.
+    /// As `send_all`, without waiting for the response to the POST, which the server sends after it has handled all
+    /// packets.
     pub(crate) fn begin_send(&mut self, packets: &[&str]) {
         let target = self.target("polling");
         match &mut self.link {
@@ -337,7 +339,7 @@ impl Io {
         }
     }
 
-    /// The answer to the POST of `begin_send`.
+    /// Reads the response to the POST of `begin_send`, if the client polls.
     pub(crate) fn end_send(&mut self) {
         if let Link::Polling { post: http, .. } = &mut self.link {
             let answer = http.response();
@@ -349,7 +351,7 @@ impl Io {
         self.send_all(&[packet]);
     }
 
-    /// Sends a message that is bytes, where the session may have ended.
+    /// Sends a binary message in a session that may have ended.
     pub(crate) fn send_binary_if_open(&mut self, bytes: &[u8]) {
         self.begin_send_binary(bytes);
         if let Link::Polling { post: http, .. } = &mut self.link {
@@ -357,13 +359,13 @@ impl Io {
         }
     }
 
-    /// Sends a message that is bytes.
+    /// Sends a binary message.
     pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
         self.begin_send_binary(bytes);
         self.end_send();
     }
 
-    /// The same without waiting for the answer to a POST.
+    /// As `send_binary`, without waiting for the response to the POST.
     pub(crate) fn begin_send_binary(&mut self, bytes: &[u8]) {
         let target = self.target("polling");
         match (&mut self.link, self.version) {
@@ -383,7 +385,7 @@ impl Io {
         }
     }
 
-    /// Connects to a namespace (`""` is the main one) and says what the server answered.
+    /// Connects to a namespace (`""` is the main one). Returns the server's answer.
     pub(crate) fn connect(&mut self, namespace: &str, auth: Value) -> Value {
         let namespace = if namespace.is_empty() { String::new() } else { format!("{namespace},") };
         if self.version == Version::V4 {
@@ -397,7 +399,7 @@ impl Io {
         serde_json::from_str(rest).unwrap_or_default()
     }
 
-    /// Sends an event of the main namespace, and waits for its acknowledgement: the list of arguments.
+    /// Sends an event in the main namespace. Returns the arguments of its acknowledgement, as a list.
     pub(crate) fn ask(&mut self, name: &str, arguments: &[Value]) -> Value {
         self.acks += 1;
         let number = self.acks;
@@ -409,23 +411,23 @@ impl Io {
         serde_json::from_str(list).unwrap()
     }
 
-    /// The next event of the main namespace, as a list.
+    /// Reads the next event in the main namespace, as a list.
     pub(crate) fn event(&mut self) -> Value {
         let text = self.next_text();
         serde_json::from_str(text.strip_prefix("42").unwrap_or_else(|| panic!("{text}"))).unwrap()
     }
 
-    /// Says goodbye.
+    /// Sends a close packet.
     pub(crate) fn leave(mut self) {
         self.send("1");
     }
 
-    /// Ends its connections. A polling client sends a close packet on another connection and doesn't wait for the answer.
+    /// Ends the session. A polling client sends a close packet; over a WebSocket, the connection ends without one.
     pub(crate) fn leave_abruptly(self) {
         if self.is_polled() { self.leave() } else { self.cut() }
     }
 
-    /// Ends its connections without a word; a poll is among them.
+    /// Ends the connections without a close packet. A polling client aborts a waiting poll.
     pub(crate) fn cut(mut self) {
         if let Link::Polling { .. } = self.link {
             self.begin_poll();

@@ -1,7 +1,7 @@
-//! A node, on the virtual clock or over real sockets, and clients that talk to it.
+//! A node, on the virtual clock or over real sockets, and its clients.
 //!
-//! Tests run on the virtual clock, all of a test on its thread. Real sockets are for tests of the kernel's part, and of real
-//! threads. Everything waits for an event, at most [`PATIENCE`]; time never decides whether a test passes.
+//! On the virtual clock, a test and its nodes run on one thread. Real sockets are for tests that need the kernel or real
+//! threads. Each wait ends with an event, after at most [`PATIENCE`]. Time never decides whether a test passes.
 
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
@@ -41,13 +41,13 @@ use stentor_ports::{
     MetricSource, Publish,
 };
 
-/// How long anything may take. Far more than it does, so that a slow machine fails no test.
+/// Maximum duration of each wait. Far above the usual duration, so that no test fails on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longer than a test takes.
+/// Longer than any test.
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// Reads what is there. A signal for the thread (the end of a ring, too) is no answer.
+/// Reads available bytes. Repeats a read that a signal has interrupted (the end of an io_uring ring sends one, too).
 pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match stream.read(bytes) {
@@ -57,7 +57,7 @@ pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<u
     }
 }
 
-/// A control plane that only takes notes.
+/// A control plane that counts the notifications of space.
 #[derive(Default)]
 pub(crate) struct Control {
     spaces: AtomicU64,
@@ -77,7 +77,7 @@ enum Host {
     Sockets(Option<Node>),
 }
 
-/// A node, drained when it is dropped.
+/// A node. It is drained when this is dropped.
 pub(crate) struct Server {
     host: Host,
     plane: Arc<NodeHandle>,
@@ -90,12 +90,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A node on the virtual clock of this thread, with as many cores, its other options set by `set`.
+    /// Starts a node on the virtual clock of this thread. `set` sets its other options.
     pub(crate) fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         Self::simulated(cores, None, set)
     }
 
-    /// A node of an application of its own, whose heartbeats disturb nobody.
+    /// Starts a node with this application. Its heartbeat interval is longer than a test.
     pub(crate) fn quiet(cores: usize, app: App, set: impl FnOnce(&mut Options)) -> Self {
         Self::start(cores, |options| {
             options.app = app;
@@ -104,12 +104,12 @@ impl Server {
         })
     }
 
-    /// A quiet node that sends each message back.
+    /// Starts a quiet node with the `echo` application.
     pub(crate) fn echo(cores: usize) -> Self {
         Self::quiet(cores, App::Echo, |_| {})
     }
 
-    /// As `start`, with an application of the test's.
+    /// As `start`, with an application of the test.
     pub(crate) fn with_app(cores: usize, app: AppFactory, set: impl FnOnce(&mut Options)) -> Self {
         Self::simulated(cores, Some(app), set)
     }
@@ -121,12 +121,12 @@ impl Server {
         })
     }
 
-    /// A node over real sockets, on epoll.
+    /// Starts a node over real sockets, on epoll.
     pub(crate) fn on_sockets(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         Self::on_driver(DriverChoice::Epoll, cores, None, set)
     }
 
-    /// A node over real sockets, with an application of the test's or none.
+    /// Starts a node over real sockets on this driver. `app` is an application of the test.
     pub(crate) fn on_driver(
         driver: DriverChoice,
         cores: usize,
@@ -153,7 +153,7 @@ impl Server {
         Self { host, plane, control, levels, versions, recovers, addr: addrs[0], addrs }
     }
 
-    /// Whether it keeps what lost Socket.IO clients miss.
+    /// `true` if Socket.IO clients can recover missed messages.
     pub(crate) fn recovers(&self) -> bool {
         self.recovers
     }
@@ -162,7 +162,7 @@ impl Server {
         &*self.plane
     }
 
-    /// The handle by which options are changed.
+    /// The handle that changes options.
     pub(crate) fn node(&self) -> &NodeHandle {
         &self.plane
     }
@@ -176,17 +176,17 @@ impl Server {
         Http::connect(self.addr)
     }
 
-    /// A WebSocket client of `target` that offers no compression.
+    /// Opens a WebSocket at `target`, without offering compression.
     pub(crate) fn ws(&self, target: &str) -> Ws {
         Ws::open(self.addr, target, &[], false).unwrap()
     }
 
-    /// The answer to a request over a connection of its own.
+    /// Sends a request over a new connection. Returns the response.
     pub(crate) fn ask(&self, request: impl AsRef<[u8]>) -> Response {
         self.http().ask(request)
     }
 
-    /// The answer to a request with these headers, over a connection of its own.
+    /// Sends a request with these headers over a new connection. Returns the response.
     pub(crate) fn request(&self, method: &str, target: &str, headers: &str) -> Response {
         self.ask(request(method, target, headers))
     }
@@ -195,21 +195,21 @@ impl Server {
         self.request("GET", target, "")
     }
 
-    /// Runs what sends a request, and waits until the server has received it.
+    /// Runs `send`, which sends a request, and waits until the server has received the request.
     pub(crate) fn until_requested(&self, send: impl FnOnce()) {
         let before = self.metric("http_requests");
         send();
         self.until_metric("http_requests", |requests| requests > before);
     }
 
-    /// A client of `stentor.v1` that has been welcomed.
+    /// Connects a client of `stentor.v1`, and waits for its `welcome`.
     pub(crate) fn client(&self) -> Ws {
         let mut ws = self.ws("/ws");
         assert_eq!(ws.next_json()["type"], "welcome");
         ws
     }
 
-    /// Waits until `key` is wanted, or no longer.
+    /// Waits until the last reported interest in `key` is `level` (`true`: the key has subscribers).
     pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
         let feed = Key::parse_as(key, KeyCharset::Utf8).unwrap();
         until(&format!("{key} to be wanted = {level}"), || {
@@ -224,8 +224,8 @@ impl Server {
         });
     }
 
-    /// Forgets a feed at each report that it has no subscribers, as the control plane does, until no topic is left. There may
-    /// be one more: a core may still be asking for the feed for a session that has ended.
+    /// Forgets a feed at each report that it has no subscribers, as the control plane does, until no topic is left.
+    /// There may be a second report, because a core may still request the feed for a session that has ended.
     pub(crate) fn forget_unwanted(&self, key: &str) {
         let feed = Key::parse_as(key, KeyCharset::Utf8).unwrap();
         self.wait_wanted(key, false);
@@ -240,25 +240,25 @@ impl Server {
         });
     }
 
-    /// The number of times that the control plane was notified of space.
+    /// Number of notifications of space to the control plane.
     pub(crate) fn spaces(&self) -> u64 {
         self.control.spaces.load(Ordering::SeqCst)
     }
 
-    /// Waits until the control plane has been told of space more often than `before`.
+    /// Waits until the control plane has received more than `before` notifications of space.
     pub(crate) fn wait_space(&self, before: u64) {
         until("space", || self.spaces() > before);
     }
 
-    /// A new version of a JSON document.
+    /// Publishes a new version of a JSON document.
     pub(crate) fn document(&self, key: &str, body: &str) {
         let document =
             Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() };
         self.update(key, FeedUpdate::Document(document));
     }
 
-    /// A new version of a JSON document without whitespace, with the patch from the last one that was given here, as
-    /// the control plane makes it.
+    /// Publishes a new version of a JSON document (without whitespace), with the patch from the last version published
+    /// here, like the control plane.
     pub(crate) fn version(&self, key: &str, body: &str) {
         let body = Bytes::from(body.to_owned());
         let document = Document { body: body.clone(), json: true, content_type: "application/json".into() };
@@ -276,7 +276,7 @@ impl Server {
         }
     }
 
-    /// A change of a feed's state.
+    /// Changes a feed's state.
     pub(crate) fn state(&self, key: &str, state: FeedState, reason: &str) {
         self.update(key, FeedUpdate::State { state, reason: reason.into() });
     }
@@ -285,7 +285,7 @@ impl Server {
         self.plane.update_feed(&Key::parse_as(key, KeyCharset::Utf8).unwrap(), update).unwrap();
     }
 
-    /// A message of the control plane's to a room, in JSON.
+    /// Publishes JSON data to a room, as the control plane.
     pub(crate) fn publish(&self, room: &str, data: &str) {
         let room = Room::plain(room).unwrap();
         let data = Data::Json(data.to_owned().into());
@@ -293,7 +293,7 @@ impl Server {
         until("the mailbox to have room", || self.plane.publish(publish.clone()).is_ok());
     }
 
-    /// The sum of a figure over its samples; `name{value}` is over those with this value of a label.
+    /// The sum of a metric's samples. `name{value}` sums only the samples with this value of a label.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let (name, label) = match name.strip_suffix('}').and_then(|name| name.split_once('{')) {
             Some((name, label)) => (name, Some(label)),
@@ -306,18 +306,18 @@ impl Server {
         samples.map(|(_, value)| value).sum()
     }
 
-    /// The samples of a figure, with their labels.
+    /// The samples of a metric, with their labels.
     fn samples(&self, name: &str) -> Vec<(Vec<(&'static str, String)>, u64)> {
         let all = self.plane.metrics();
         all.into_iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}")).samples
     }
 
-    /// Sessions ended by the server for this reason.
+    /// Number of sessions that the server has ended for this reason.
     pub(crate) fn disconnects(&self, reason: &str) -> u64 {
         self.metric(&format!("disconnects{{{reason}}}"))
     }
 
-    /// Waits until a figure is what `holds` says.
+    /// Waits until `holds` returns `true` for a metric.
     pub(crate) fn until_metric(&self, name: &str, holds: impl Fn(u64) -> bool) {
         let deadline = now() + PATIENCE;
         loop {
@@ -330,8 +330,8 @@ impl Server {
         }
     }
 
-    /// Puts the server over its budget for as long as the clients that this returns are open: their feeds' documents are
-    /// larger together, and nobody holds enough to be ended for it.
+    /// Puts the server over its memory budget while the returned clients are connected. The documents of their feeds
+    /// together exceed the budget, and no client holds enough memory to be disconnected.
     pub(crate) fn overload(&self, budget: usize) -> Vec<Ws> {
         const DOCUMENT_BYTES: usize = 3_000;
         let keys: Vec<_> = (0..budget / DOCUMENT_BYTES + 1).map(|n| format!("document-{n}")).collect();
@@ -343,7 +343,7 @@ impl Server {
         subscribers
     }
 
-    /// Checks that the counters of deliveries add up, once nothing moves.
+    /// Waits until the counters of deliveries add up.
     pub(crate) fn check_balance(&self) {
         until("the counters of deliveries to add up", || {
             let [due, sent, dropped, conflated, pending, dropped_on_disconnect] =
@@ -353,7 +353,7 @@ impl Server {
         });
     }
 
-    /// Checks that everything that clients cost is given back.
+    /// Waits until all resources of clients are freed.
     pub(crate) fn check_empty(&self) {
         for name in [
             "connections",
@@ -369,17 +369,17 @@ impl Server {
         self.check_balance();
     }
 
-    /// Checks that others are still served.
+    /// Checks that the server answers a new client.
     pub(crate) fn check_serves(&self) {
         assert_eq!(self.get("/healthz").status, 200);
     }
 
-    /// Begins to drain.
+    /// Begins to drain the node.
     pub(crate) fn drain(&self, within: Duration) {
         self.plane.drain(Drain::within(within));
     }
 
-    /// Stops a core of a node on the virtual clock, as if its application were busy, or lets it continue.
+    /// Stops a core of a node on the virtual clock, as if its application were busy. With `false`, the core continues.
     pub(crate) fn stop_core(&self, core: usize, is_stopped: bool) {
         let Host::Simulated(number) = self.host else { panic!("this needs a simulation") };
         simulated::stop_core(number, core, is_stopped);
@@ -427,7 +427,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for what is sent.
+/// Waits for a value from the channel.
 pub(crate) fn receive<T>(receiver: &mpsc::Receiver<T>) -> T {
     let mut received = None;
     until("something to be sent", || {
@@ -437,7 +437,7 @@ pub(crate) fn receive<T>(receiver: &mpsc::Receiver<T>) -> T {
     received.unwrap()
 }
 
-/// Waits for the answer to a command.
+/// Runs a command, and waits for its answer.
 pub(crate) fn answer<T: Send + 'static>(command: impl FnOnce(Done<T>)) -> Result<T, CommandError> {
     let (sender, receiver) = mpsc::channel();
     command(Done::new(move |answer| sender.send(answer).unwrap()));
@@ -450,14 +450,14 @@ pub(crate) fn unix_millis() -> u64 {
     (SystemTime::now() + ahead).duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// The time that passes for the node.
+/// The node's current time.
 pub(crate) fn now() -> Instant {
     simulated::now().unwrap_or_else(Instant::now)
 }
 
-/// Runs what takes so long on the virtual clock, and checks that it does: no less, and hardly more.
+/// Checks that `run` takes this long on the virtual clock: not less, and at most about 10 % more.
 pub(crate) fn takes<R>(time: Duration, run: impl FnOnce() -> R) -> R {
-    /// Of the way to the server and back, about.
+    /// Approximate round-trip time to the server.
     const LATENCY: Duration = Duration::from_millis(10);
     let begun = now();
     let result = run();
@@ -481,12 +481,12 @@ pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
 }
 
 impl Server {
-    /// The samples of a figure that is kept by core.
+    /// The samples of a metric that each core has.
     pub(crate) fn by_core(&self, name: &str) -> Vec<u64> {
         self.samples(name).into_iter().map(|(_, value)| value).collect()
     }
 
-    /// At least four WebSocket clients of `target`, and at least two on each core.
+    /// Opens at least four WebSockets at `target`, and at least two on each core.
     pub(crate) fn ws_on_each_core(&self, target: &str) -> Vec<Ws> {
         let mut clients = Vec::new();
         while clients.len() < 4 || self.by_core("sessions").iter().any(|sessions| *sessions < 2) {
@@ -499,11 +499,11 @@ impl Server {
     }
 }
 
-/// Makes sure that each client's messages reach all of them: that cores know of each other's members takes a
-/// moment. `send` publishes a text, `receive` waits for the next text published by any of them.
+/// Waits until each client's messages reach all clients, because cores learn of each other's members with a delay. `send`
+/// publishes a text, `receive` waits for the next text published by any of the clients.
 ///
-/// Sends rounds of messages until each client has one of each other client, and then one more of each. (A client that has
-/// received a message of a core has received, before it, that core's reports of its members.)
+/// Sends rounds of messages until each client has received a message of each client, and then one more of each. (Before a
+/// client receives a message from a core, its own core has received that core's reports of members.)
 pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: impl Fn(&mut Ws) -> String) {
     let count = clients.len();
     let mut met = vec![vec![false; count]; count];

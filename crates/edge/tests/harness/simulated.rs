@@ -1,8 +1,8 @@
-//! Nodes on the virtual clock: the same clients, over a simulated network. Time passes only while somebody waits, so no
+//! Nodes on the virtual clock: the same clients, over a simulated network. Time passes only while a client waits, so no
 //! client is too slow for a timeout, however busy the machine is.
 //!
-//! A simulation belongs to the thread of its test, and holds all nodes and clients of this thread. It begins with the first
-//! node and ends with the last of them.
+//! A simulation belongs to the thread of its test, and holds all nodes and clients of this thread. It begins with the
+//! first node, and ends when the last node and the last client are dropped.
 
 use super::PATIENCE;
 use fastrand::Rng;
@@ -17,27 +17,27 @@ use stentor_driver::{ConnId, Driver, Event, Sending};
 use stentor_edge::{AppFactory, Core, Options, Simulated, simulated};
 use stentor_ports::ControlPlane;
 
-/// How long the clock runs where no timer is set and nothing is on its way.
+/// Time that passes in one step if no timer is set and no data is in flight.
 const IDLE_STEP: Duration = Duration::from_secs(1);
 
-/// Bytes that a socket takes from the server before it is full. Smaller than a kernel's, so that slow clients show sooner.
+/// Size of the server's send buffers. Smaller than a kernel's, so that slow clients are noticed sooner.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// A client's socket: the bytes that it has received, and those that it still has to send.
+/// A client's socket, with bytes that it has received, and bytes that it hasn't sent yet.
 #[derive(Default)]
 struct Socket {
     is_connected: bool,
     received: Vec<u8>,
     waiting: Vec<u8>,
     in_flight: bool,
-    /// The server has finished sending.
+    /// `true` if the server has finished sending.
     finished: bool,
-    /// The connection is gone.
+    /// `true` if the connection has ended.
     closed: bool,
 }
 
 struct Node {
-    /// The cores, without those that have finished, with their numbers.
+    /// The cores that haven't finished, with their numbers.
     cores: Vec<(usize, Core<SimDriver>)>,
     stopped: Option<usize>,
 }
@@ -52,7 +52,7 @@ struct Simulation {
 
 thread_local! {
     static SIMULATION: RefCell<Option<Simulation>> = const { RefCell::new(None) };
-    /// Nodes started, each of which has a seed of its own.
+    /// Number of started nodes. It makes the seed of the next node.
     static STARTED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -60,7 +60,7 @@ fn with<R>(run: impl FnOnce(&mut Simulation) -> R) -> Option<R> {
     SIMULATION.with_borrow_mut(|simulation| simulation.as_mut().map(run))
 }
 
-/// Starts a node. Returns its number as well.
+/// Starts a node. Returns its number and the node.
 pub(super) fn start(
     options: Options,
     control: Arc<dyn ControlPlane>,
@@ -83,7 +83,7 @@ pub(super) fn start(
     })
 }
 
-/// Lets a node run until all of its cores have finished. False if they don't.
+/// Lets a node run until all of its cores have finished. Returns `false` if they don't finish in time.
 pub(super) fn join(number: u64) -> bool {
     with(|simulation| {
         let until = simulation.world.now() + PATIENCE;
@@ -95,7 +95,7 @@ pub(super) fn join(number: u64) -> bool {
     .unwrap()
 }
 
-/// Stops a core, or lets it continue.
+/// Stops a core. With `false`, the core continues.
 pub(super) fn stop_core(number: u64, core: usize, is_stopped: bool) {
     with(|simulation| simulation.nodes.get_mut(&number).unwrap().stopped = is_stopped.then_some(core))
         .unwrap();
@@ -115,12 +115,12 @@ fn end_if_unused() {
     }
 }
 
-/// The virtual time.
+/// The virtual time. `None` without a simulation.
 pub(super) fn now() -> Option<Instant> {
     with(|simulation| simulation.world.now())
 }
 
-/// Lets the next thing happen. Returns whether there is a simulation.
+/// Advances the simulation by one step. Returns `false` if there is no simulation.
 pub(crate) fn advance() -> bool {
     with(Simulation::step).is_some()
 }
@@ -141,7 +141,8 @@ impl Simulation {
         self.world.clone().run_for(duration, || self.turn());
     }
 
-    /// A turn of everybody, beginning with a core that the seed chooses.
+    /// Runs a turn of all cores, beginning with one that the seed chooses, and of all clients. Returns `true` if there
+    /// was work.
     fn turn(&mut self) -> bool {
         let mut had_something = false;
         for node in self.nodes.values_mut() {
@@ -199,7 +200,7 @@ impl Simulation {
         }
     }
 
-    /// Steps until something is so. An error if it isn't in time.
+    /// Advances the simulation until `holds` returns `true`. Returns an error if it doesn't in time.
     fn step_until(
         &mut self,
         conn: ConnId,
@@ -217,7 +218,7 @@ impl Simulation {
     }
 }
 
-/// A client's socket in the simulation of its thread.
+/// A client's connection in the simulation of this thread.
 pub(crate) struct Stream(ConnId);
 
 impl Stream {
@@ -241,7 +242,7 @@ impl Stream {
         with(|simulation| run(simulation, self.0)).expect("a thread keeps its clients")
     }
 
-    /// Reads what has arrived, or waits for it. A client that isn't reading receives nothing.
+    /// Reads received bytes, or waits for some. The socket receives only during this call.
     pub(super) fn read(&mut self, bytes: &mut [u8], is_peek: bool) -> io::Result<usize> {
         self.with(|simulation, conn| {
             simulation.clients.resume(conn);
@@ -267,7 +268,7 @@ impl Stream {
         });
     }
 
-    /// Waits until everything is sent, at most for `patience`.
+    /// Waits until all bytes are sent, for at most `patience`.
     pub(super) fn wait_sent(&self, patience: Duration) -> io::Result<()> {
         self.with(|simulation, conn| {
             let socket =

@@ -1,4 +1,4 @@
-//! The socket of a client: one of a simulation, or a real one; with TLS or without.
+//! A client's socket: simulated or real, with or without TLS.
 
 use super::tls::TlsStream;
 use super::{PATIENCE, simulated};
@@ -13,7 +13,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Connects in the simulation of this thread, or over a real socket where there is none.
+    /// Connects in the simulation of this thread, or over a real socket if there is no simulation.
     pub(crate) fn connect(addr: SocketAddr) -> io::Result<Self> {
         if let Some(stream) = simulated::Stream::connect(addr, None) {
             return stream.map(Self::Simulated);
@@ -25,12 +25,12 @@ impl Stream {
         Ok(Self::Tcp(stream))
     }
 
-    /// Connects from an address of the client's, in a simulation.
+    /// Connects in a simulation from this client address.
     pub(crate) fn connect_from(source: IpAddr, addr: SocketAddr) -> Self {
         Self::Simulated(simulated::Stream::connect(addr, Some(source)).unwrap().unwrap())
     }
 
-    /// The real one.
+    /// The real socket.
     pub(crate) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Tcp(stream) => stream,
@@ -54,7 +54,7 @@ impl Stream {
         }
     }
 
-    /// As `read`, but leaves what it reads.
+    /// As `read`, but leaves the bytes to be read again.
     pub(crate) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.peek(bytes),
@@ -63,13 +63,13 @@ impl Stream {
         }
     }
 
-    /// Sends in a simulation without waiting: what the server doesn't take now leaves when it does.
+    /// Sends in a simulation without waiting. Bytes that the server doesn't accept now are sent when it does.
     pub(crate) fn enqueue(&self, bytes: &[u8]) {
         self.simulated().enqueue(bytes);
     }
 
-    /// Sends in a simulation for as long as the server reads. Returns how often; what was sent last leaves when the server
-    /// reads again.
+    /// Sends in a simulation until the server stops reading. Returns the number of sends. The rest of the last one is
+    /// sent when the server reads again.
     pub(crate) fn send_until_stalled(&self, mut next: impl FnMut(usize) -> Vec<u8>) -> usize {
         let mut sent = 0;
         loop {
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// Whether a connection of a simulation wasn't reset.
+    /// `true` if the connection (of a simulation) is open.
     pub(crate) fn is_open(&self) -> bool {
         self.simulated().is_open()
     }
@@ -95,10 +95,10 @@ impl Stream {
         }
     }
 
-    /// All that the server sends until it closes or resets the connection.
+    /// Reads until the server closes or resets the connection.
     pub(crate) fn read_all(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
-        // A reset after the answer ends it as well.
+        // A reset after the response also ends the stream.
         let _ = self.read_to_end(&mut all);
         all
     }

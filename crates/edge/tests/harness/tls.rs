@@ -12,14 +12,14 @@ use std::sync::Arc;
 use stentor_edge::{CertificateFiles, TlsHandle, TlsOptions};
 use tempfile::TempDir;
 
-/// Files with certificates, removed when this is dropped.
+/// Files with certificates. They are removed when this is dropped.
 pub(crate) struct Certificates {
     _folder: TempDir,
     pub(crate) options: TlsOptions,
 }
 
 impl Certificates {
-    /// A certificate for each of these names.
+    /// Makes a certificate for each of these names.
     pub(crate) fn new(names: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let write = |(nth, name): (usize, &&str)| {
@@ -90,14 +90,14 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// A client's side of a connection.
+/// The client's side of a TLS connection.
 pub(crate) struct TlsStream {
     pub(crate) stream: Stream,
     pub(crate) session: ClientConnection,
 }
 
 impl TlsStream {
-    /// Does the handshake.
+    /// Completes the TLS handshake over this stream.
     pub(crate) fn open(stream: impl Into<Stream>, config: Arc<ClientConfig>, name: &str) -> io::Result<Self> {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
@@ -112,7 +112,7 @@ impl TlsStream {
 impl Read for TlsStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match rustls::Stream::new(&mut self.session, &mut self.stream).read(bytes) {
-            // A peer that is cut off sends no notice.
+            // A connection that ends without a close_notify is treated as an ordinary end.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             result => result,
         }

@@ -1,4 +1,4 @@
-//! A WebSocket client on the client role of `stentor-wire`, which can misbehave as well.
+//! A WebSocket client that uses the client role of `stentor-wire`. It can also break the protocol.
 
 use super::{PATIENCE, Stream, now};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) enum Seen {
     Binary(Vec<u8>),
     Ping,
     Pong(Vec<u8>),
-    /// Code and reason.
+    /// A Close frame, with its code and reason.
     Closed(u16, String),
     /// The end of the stream.
     End,
@@ -29,13 +29,13 @@ pub(crate) struct Ws {
     connection: Connection,
     shared: Shared,
     seen: VecDeque<Seen>,
-    /// The head of the answer to the handshake.
+    /// The status line and headers of the response to the handshake.
     pub head: String,
     answers_pings: bool,
 }
 
 impl Ws {
-    /// Opens a WebSocket. The error is the status of the refusal.
+    /// Opens a WebSocket. Returns the status as an error if the server refuses.
     pub(crate) fn open(
         addr: SocketAddr,
         target: &str,
@@ -45,7 +45,7 @@ impl Ws {
         Self::open_with(addr, target, headers, deflate, &[])
     }
 
-    /// As `open`, with bytes glued to the handshake.
+    /// As `open`, and sends `glued` together with the handshake.
     pub(crate) fn open_with(
         addr: SocketAddr,
         target: &str,
@@ -59,14 +59,14 @@ impl Ws {
         Self::answered(stream, Some(&handshake))
     }
 
-    /// Opens a WebSocket over a stream of the caller's.
+    /// Opens a WebSocket over this stream.
     pub(crate) fn over(stream: impl Into<Stream>, target: &str) -> Self {
         let begun = Self::begin(stream.into(), "localhost", target, &[], false, &[]);
         let (stream, handshake) = begun.unwrap();
         Self::answered(stream, Some(&handshake)).unwrap()
     }
 
-    /// Sends a handshake, to be `answered`.
+    /// Sends a handshake. [`Self::answered`] reads the response.
     pub(crate) fn begin_open(addr: SocketAddr, target: &str) -> Stream {
         let stream = Stream::connect(addr).unwrap();
         Self::begin(stream, &addr.to_string(), target, &[], false, &[]).unwrap().0
@@ -88,7 +88,7 @@ impl Ws {
         Ok((stream, handshake))
     }
 
-    /// Reads the answer to a handshake that was sent over `stream`. Without `handshake` it isn't checked.
+    /// Reads the response to a handshake that was sent over `stream`. Checks it if `handshake` is given.
     pub(crate) fn answered(
         stream: impl Into<Stream>,
         handshake: Option<&ClientHandshake>,
@@ -124,7 +124,7 @@ impl Ws {
         Ok(this)
     }
 
-    /// From now on pings are answered by nothing.
+    /// Stops answering pings.
     pub(crate) fn ignore_pings(&mut self) {
         self.answers_pings = false;
     }
@@ -156,7 +156,7 @@ impl Ws {
         }
     }
 
-    /// The next thing that the server sent.
+    /// The next message or event from the server.
     pub(crate) fn next(&mut self) -> Seen {
         loop {
             if let Some(seen) = self.seen.pop_front() {
@@ -172,7 +172,7 @@ impl Ws {
         }
     }
 
-    /// Opens a WebSocket, unless the server closes the connection at once.
+    /// Opens a WebSocket. Returns an error if the server closes the connection at once.
     pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str, deflate: bool) -> std::io::Result<Self> {
         let (mut stream, handshake) =
             Self::begin(Stream::connect(addr)?, &addr.to_string(), target, &[], deflate, &[])?;
@@ -183,7 +183,7 @@ impl Ws {
         Self::answered(stream, Some(&handshake)).map_err(|_| ErrorKind::ConnectionRefused.into())
     }
 
-    /// Whether an answer of type `ok` comes before the end.
+    /// Returns `true` if an answer of type `ok` arrives before an error and before the end.
     pub(crate) fn answers_ok(&mut self) -> bool {
         loop {
             match self.next() {
@@ -195,12 +195,12 @@ impl Ws {
         }
     }
 
-    /// Reads up to `messages` messages, until the stream ends. Returns how many there were.
+    /// Reads up to `messages` messages, until the stream ends. Returns the number of read messages.
     pub(crate) fn read_some(&mut self, messages: usize) -> usize {
         (0..messages).take_while(|_| !matches!(self.next(), Seen::Closed(..) | Seen::End)).count()
     }
 
-    /// Sends a message, unless the server has closed the connection.
+    /// Sends a message. Returns `false` if the server has closed the connection.
     pub(crate) fn send_frame_if_open(&mut self, opcode: Opcode, payload: &[u8]) -> bool {
         self.stream.write_all(&frame(opcode, payload, true, false)).is_ok()
     }
@@ -234,7 +234,7 @@ impl Ws {
         serde_json::from_str(&self.next_text()).unwrap()
     }
 
-    /// Sends a text, and checks that it comes back.
+    /// Sends a text, and checks that the server echoes it.
     pub(crate) fn echoes(&mut self, text: &str) {
         self.send_text(text);
         assert_eq!(self.next_text(), text);
@@ -245,7 +245,7 @@ impl Ws {
         assert_eq!(self.next_json(), expect);
     }
 
-    /// The close code and reason; nothing but pings comes before, and then TCP ends.
+    /// Returns the next close code and reason. Only pings may come before, and the connection must end after it.
     pub(crate) fn expect_close(&mut self) -> (u16, String) {
         let closed = loop {
             match self.next() {
@@ -269,7 +269,7 @@ impl Ws {
         }
     }
 
-    /// All that has been sent before the answer to a ping.
+    /// Sends a ping. Returns the messages and events before its pong.
     pub(crate) fn fence(&mut self) -> Vec<Seen> {
         self.send_frame(Opcode::Ping, b"fence", true, false);
         let mut before = Vec::new();
@@ -321,7 +321,7 @@ impl Ws {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends as much as the server takes before it closes.
+    /// Sends bytes. Returns `false` if the server closes the connection first.
     pub(crate) fn send_if_open(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
