@@ -35,8 +35,8 @@ use super::clients::{ClientTable, Clients};
 use super::message::{self, scope_of};
 use super::query::ConnectQuery;
 use super::request::{
-    BufferedRequest, Opened, RequestContext, RequestOutcome, borrowed, cors, push_credentials,
-    push_preflight, write_stream_head,
+    BufferedRequest, Opened, RequestContext, RequestOutcome, borrowed, cors, push_preflight,
+    write_stream_head,
 };
 use super::response::ResponseState;
 use super::route::{Closing, Protocol, RouteFacts};
@@ -213,9 +213,7 @@ fn end(ex: &mut Executor, client: &mut Client) {
 
 /// The headers of every response.
 fn headers<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
-    let origin = cx.allow_origin();
-    let mut headers = cors(origin);
-    push_credentials(&mut headers, origin);
+    let mut headers = cors(cx.allow_origin());
     // Proxies that compress collect what they compress, and nginx what it passes on.
     headers.extend([("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")]);
     headers
