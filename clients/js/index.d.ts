@@ -1,6 +1,6 @@
 // Types of @stentor/client. See README.md for the guide.
 
-/** The transport. `websocket` and `sockjs` support feeds and rooms, the others feeds only. */
+/** The transport. All support the same. */
 export type Transport = 'websocket' | 'sse' | 'polling' | 'socket.io' | 'sockjs';
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
@@ -13,7 +13,7 @@ export interface ConnectOptions {
   transport?: Transport | Transport[] | 'auto';
   /** The client library for the transport `socket.io`. Default: the page's `io`. */
   io?: unknown;
-  /** Further options for `io`: `auth`, `transports`, … */
+  /** Further options for `io`: `transports`, `extraHeaders`, … `path` and `auth` have no effect. */
   ioOptions?: object;
   /** The client library for the transport `sockjs`. Default: the page's `SockJS`. */
   SockJS?: unknown;
@@ -40,9 +40,7 @@ export interface ConnectOptions {
    */
   preferredRetryMs?: number;
   /**
-   * Silence after which the client treats the connection as dead, in milliseconds. Default: twice the server's `ping_ms` for
-   * `websocket` and `sockjs`, 50,000 for `sse`, 30,000 for `polling`. For `polling`, it must exceed the server's
-   * `limits.request_timeout`. `socket.io` uses its own heartbeat.
+   * Silence after which the client treats the connection as dead, in milliseconds. Default: twice the server's `ping_ms`, which is 50,000.
    */
   heartbeatTimeoutMs?: number;
   /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `initialMs` (500), doubled each time, up to `maxMs` (30,000). */
@@ -57,9 +55,9 @@ export interface ConnectOptions {
    * path) is always `paused`. Default: `true`.
    */
   autoConnect?: boolean;
-  /** Time for the answer to a publication, in milliseconds. It then fails with `timeout`. Default: none. */
+  /** Time for the answer to a publication or an event, in milliseconds. It then fails with `timeout`. Default: none. */
   publishTimeoutMs?: number;
-  /** Maximum number of publications that wait for a connection or an answer. Default: 1,000. */
+  /** Maximum number of publications and events that wait for a connection or an answer. Default: 1,000. */
   queueMax?: number;
   /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
   queueCharsMax?: number;
@@ -92,7 +90,7 @@ export interface ConnectionDetails {
  */
 export type FeedState = 'loading' | 'live' | 'stale' | 'complete' | 'not_found';
 
-/** Options of a subscription, for `websocket`, `sockjs` and `socket.io`. See docs/protocol.md, "subscribe". */
+/** Options of a subscription. See docs/protocol.md, "subscribe". */
 export interface SubscribeOptions {
   /** Maximum number of versions per second. */
   rate?: number;
@@ -112,7 +110,7 @@ export type Change = {
   /** The position of this version. */
   epoch: number;
   offset: number;
-  /** Length of the message in characters. Unknown over Socket.IO. */
+  /** Length of the message in characters. */
   chars?: number;
 } & (
   | { kind: 'snapshot' }
@@ -203,7 +201,7 @@ export interface Presence<I = Json> {
 
 export declare class StentorError extends Error {
   /**
-   * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `timeout`, `not_supported`, `no_library`, `no_transport`,
+   * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `timeout`, `no_library`, `no_transport`,
    * `no_response` (a request has had no response for 3 s), `no_token` (`getToken` failed), `too_long` (a publication exceeds the server's limit or `queueCharsMax`), `origin_refused` (the server
    * refuses pages of this origin: see `[origins] allow`).
    */
@@ -214,7 +212,7 @@ export declare class StentorError extends Error {
   readonly room?: string;
   /** The feed that it is about, if there is one. */
   readonly feed?: string;
-  /** With a publication that failed: whether it may have been published nevertheless. */
+  /** With a publication or an event that failed: whether it may have arrived nevertheless. */
   readonly outcome?: 'not_published' | 'unknown';
 }
 
@@ -252,7 +250,16 @@ export declare class Connection<Events extends object = Untyped, Documents exten
    */
   publish<E extends keyof Events & string>(room: string, data: Events[E], event: E, options?: { timeoutMs?: number }): Promise<void>;
   publish(room: IfUntyped<Events, string>, data?: Json, event?: string, options?: { timeoutMs?: number }): Promise<void>;
+  /**
+   * Sends an event to the rule or hook that handles it. A failure is an `error` of the connection. Events wait and keep their order as publications
+   * do.
+   */
+  emit(event: string, data?: Json): void;
+  /** As `emit`. Resolves with the answer: of a rule, `undefined`. */
+  emitWithAck<T = Json | undefined>(event: string, data?: Json, options?: { timeoutMs?: number }): Promise<T>;
   on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Unsubscribe;
+  /** A message to this client alone: the reply of a hook, the echo of a rule, or a message to its session. */
+  on(event: 'message', listener: (data: Json, message: { event?: string; encoding?: string }) => void): Unsubscribe;
   /** Called with all errors but those of publications and of presence. */
   on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
   /** Switches to another transport, or another list of them. Documents continue from their version. */

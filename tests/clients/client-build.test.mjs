@@ -81,7 +81,7 @@ test('the package installs into an empty project, and its types fit what people 
     interface Score { home: number; away: number }
     const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
     const options: ConnectOptions = {
-      transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
+      transport, io: {}, ioOptions: { transports: [] }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
       getToken: async ({ reason }: { reason: TokenReason }) => (reason === 'refused' ? undefined : 'token'),
       heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1, keys: UTF8_KEYS,
       autoConnect: false, publishTimeoutMs: 1_000, withCredentials: true,
@@ -103,6 +103,9 @@ test('the package installs into an empty project, and its types fit what people 
     stentor.on('error', ({ code, message, retry, room, feed }: StentorError) => console.log(code.length, message, retry, room?.length, feed?.length));
     stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code, error.outcome === 'unknown'));
     const accepted: Promise<void> = stentor.publish('lobby', null, undefined, { timeoutMs: 1_000 });
+    stentor.emit('join'); stentor.emit('join', { room: 'lobby' });
+    const answer: Promise<{ sum: number }> = stentor.emitWithAck<{ sum: number }>('add', [1, 2], { timeoutMs: 1_000 });
+    stentor.on('message', (data: Json, { event, encoding }) => console.log(answer, data, event?.length, encoding?.length));
     const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
     room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
     const membership: RoomState = room.state;

@@ -8,7 +8,7 @@ const RANDOM = [undefined, 'websocket', ['websocket', 'sse', 'polling'], ['sse',
 
 /** Tests with the seeds from 1 to `seeds`. */
 export function randomTests(seeds) {
-  test('random events: the state tells the truth, documents are the newest in the end, attempts are bounded', async (t) => {
+  test('random events: the state tells the truth, documents are the newest in the end, messages come once and in order, attempts are bounded', async (t) => {
     for (let seed = 1; seed <= seeds; seed++) {
       const world = new World(t, seed);
       const transport = RANDOM[seed % RANDOM.length];
@@ -19,6 +19,16 @@ export function randomTests(seeds) {
         newest = n;
       });
       const chance = (limit) => Math.floor(world.random() * limit);
+      const room = connection.room('lobby');
+      // Of the server and of the client: the order of each is kept.
+      const said = { server: 0, client: 0 };
+      const heard = { server: 0, client: 0 };
+      room.on('message', ([who, n]) => {
+        assert.ok(n > heard[who], `seed ${seed}: message ${n} after ${heard[who]} of the ${who}`);
+        heard[who] = n;
+      });
+      const publish = () => connection.publish('lobby', ['client', ++said.client], undefined, { timeoutMs: 5_000 }).then(() => 'published', ({ outcome }) => outcome);
+      const outcomes = [];
       // Since when the feed is said to be live while a newer version exists, and since when the browser has reported nothing and yet the network is another one.
       let wrongAt;
       let unreportedAt;
@@ -40,6 +50,8 @@ export function randomTests(seeds) {
       };
       const events = [
         () => world.server.publish(),
+        () => world.server.say('lobby', ['server', ++said.server]),
+        () => { for (let n = chance(5); n >= 0; n--) outcomes.push(publish()); },
         () => world.server.isUp && world.server.stop(),
         () => { world.server.isUp = true; },
         () => { world.latencyMs = [5, 50, 500][chance(3)]; },
@@ -79,6 +91,11 @@ export function randomTests(seeds) {
       const before = attempts.length;
       await pass(120_000);
       assert.deepEqual([connection.state, feed.state, feed.document.n], ['open', 'live', world.server.version], `seed ${seed}`);
+      const published = publish();
+      world.server.say('lobby', ['server', ++said.server]);
+      await pass(3_000);
+      assert.deepEqual([await published, heard, room.state], ['published', said, 'joined'], `seed ${seed}`);
+      for (const outcome of await Promise.all(outcomes)) assert.ok(['published', 'not_published', 'unknown'].includes(outcome));
       assert.ok(attempts.length - before <= 8, `seed ${seed}: ${attempts.length - before} attempts`);
       assert.ok(world.server.requests - requests <= 60, `seed ${seed}: ${world.server.requests - requests} requests`);
       // A better transport is found again.
@@ -113,6 +130,7 @@ export function randomTests(seeds) {
       await world.pass(2_000);
       assert.ok(versions.every(({ n }, at) => at === 0 || n > versions[at - 1].n), name);
       assert.deepEqual([connection.transport, feed.document.n, states, room.state, errors], ['websocket', world.server.version, ['live'], 'joined', []], name);
+      await world.pass(3_000);
       assert.deepEqual([world.server.streams.size, world.server.sockets.size], [0, 1], name);
       await published;
       connection.close();

@@ -140,7 +140,7 @@ test('a room: its state, its messages, and how to publish', async (t) => {
   const published = publish('four', 'said');
   await pass(1_000);
   await published;
-  assert.equal(text(), 'joined 2 said two, 3 said three');
+  assert.equal(text(), 'joined 3 said three, 4 said four');
   assert.deepEqual(asked(world), ['subscribe lobby', 'publish lobby']);
   assert.deepEqual(world.server.received.at(-1).data, 'four');
   await show(null);

@@ -6,6 +6,7 @@ const { setImmediate } = globalThis;
 const PING_MS = 25_000;
 /** The server's `limits.request_timeout`. */
 const WAIT_MS = 10_000;
+const LINES = { 'Content-Type': 'application/x-ndjson' };
 
 /** Random numbers between 0 and 1, the same for each seed (mulberry32). */
 export function random(seed) {
@@ -124,21 +125,24 @@ export class World {
   }
 }
 
-/** A server of stentor.v1: one document for all keys, rooms, and tokens if `accepts` is set. */
+/** A server of stentor.v1 over WebSockets and HTTP: one document for all keys, rooms, and tokens that `refusal` doesn't refuse. */
 class Server {
   isUp = true;
   /** Whether it reads nothing. */
   isSilent = false;
   version = 1;
-  /** Times at which connections began. */
+  /** Times at which WebSockets began. */
   attempts = [];
   received = [];
   sockets = new Set();
+  /** Sessions over HTTP, by their ids. */
+  sessions = new Map();
+  #lastSession = 0;
   /** The close code for a token, or nothing. */
   refusal = () => undefined;
   /** The error that answers a message, or nothing. */
   error = () => undefined;
-  /** Event streams, and requests that wait for another version. */
+  /** Responses that carry lines: those that don't end, and polls. */
   streams = new Set();
   waiting = new Set();
   /** Requests of the browser, and how many it has open at a time. */
@@ -156,16 +160,20 @@ class Server {
     this.world = world;
   }
 
+  /** Members that the server sends messages to. */
+  get members() { return [...this.sockets, ...this.sessions.values()]; }
+
   publish() {
     this.version += 1;
-    for (const member of [...this.sockets, ...this.streams]) for (const feed of member.feeds) this.#snapshot(member, feed);
-    for (const exchange of [...this.waiting]) {
-      this.waiting.delete(exchange);
-      exchange.document();
-    }
+    for (const member of this.members) for (const feed of member.feeds) this.#snapshot(member, feed);
   }
 
-  /** The browser's `fetch`, which has `connectionsMax` requests open at a time: of `/sse`, `/feed/KEY`, and others, which tell that the server answers. */
+  /** Publishes to a room. */
+  say(room, data, event) {
+    for (const member of this.members) if (member.rooms.has(room)) member.say({ type: 'message', room, event, data });
+  }
+
+  /** The browser's `fetch`, which has `connectionsMax` requests open at a time: of `/ndjson`, and others, which tell that the server answers. */
   fetch = (url, { signal, method, headers, body } = {}) => new Promise((resolve, reject) => {
     this.requests += 1;
     const exchange = { method, headers, body, network: this.world.network, isOver: false };
@@ -182,6 +190,7 @@ class Server {
     exchange.fail = (error) => {
       exchange.end();
       reject(error);
+      exchange.writer?.abort(error).catch(() => {});
     };
     exchange.respond = (body, options) => resolve(new Response(body, options));
     signal?.addEventListener('abort', abort);
@@ -201,65 +210,115 @@ class Server {
   #answer(url, exchange) {
     const { world } = this;
     if (!world.isOnline) return world.after(0, () => exchange.fail(new TypeError('Failed to fetch')));
-    const later = (ms, then) => world.after(ms, () => exchange.network === world.network && world.isOnline && !exchange.isOver && then());
-    const answer = (body, options) => later(world.latencyMs, () => {
+    const later = exchange.later = (ms, then) => world.after(ms, () => exchange.network === world.network && world.isOnline && !exchange.isOver && then());
+    const answer = exchange.answer = (body, options) => later(world.latencyMs, () => {
       exchange.end();
       exchange.respond(body, options);
     });
     return later(world.latencyMs, () => {
       if (this.isSilent) return undefined;
       if (!this.isUp) return later(world.latencyMs, () => exchange.fail(new TypeError('Failed to fetch')));
-      const positions = exchange.body && JSON.parse(exchange.body).feeds;
-      const feeds = positions ? Object.keys(positions) : url.searchParams.getAll('feed');
-      if (feeds.length) return this.#stream(feeds, exchange, later, positions);
-      const [, key] = /^\/feed\/(.+)/.exec(url.pathname) ?? [];
-      if (!key) return answer('{}', { headers: { 'Content-Type': 'application/json' } });
-      const document = () => {
-        const data = JSON.stringify({ n: this.version });
-        answer(exchange.method === 'HEAD' ? null : data, { headers: { ETag: `"1-${this.version}"`, 'Content-Type': 'application/json' } });
-      };
-      if (url.searchParams.get('wait') !== `1-${this.version}`) return document();
-      this.waiting.add(Object.assign(exchange, { document }));
-      const headers = { ETag: `"1-${this.version}"` };
-      return world.after(WAIT_MS, () => this.waiting.delete(exchange) && answer(null, { status: 204, headers }));
+      const [, sid] = /^\/ndjson\/?(.*)/.exec(url.pathname) ?? [];
+      if (sid === undefined) return answer('{}', { headers: { 'Content-Type': 'application/json' } });
+      const code = this.refusal(exchange.headers.Authorization?.slice('Bearer '.length));
+      // Other codes are of WebSockets alone.
+      if (code > 4400) return answer('', { status: 401, headers: { 'WWW-Authenticate': `Bearer error_description="token_${code === 4505 ? 'expired' : 'refused'}"` } });
+      const session = sid ? this.sessions.get(sid) : this.#open();
+      const end = () => answer('', { status: 404 });
+      if (!session || (!session.stream && world.nowMs - session.aliveAt > 45_000)) return end();
+      session.aliveAt = world.nowMs;
+      const query = (name) => +url.searchParams.get(name);
+      if (sid && exchange.method === 'POST') {
+        const [number, isEnd] = [query('n'), query('end')];
+        if (number) assert.ok(number <= session.number + 1, `request ${number} after ${session.number}`);
+        if (number > session.number) {
+          session.number = number;
+          this.#lines(session, exchange.body);
+        }
+        if (isEnd) session.end();
+        return answer(null, { status: 204 });
+      }
+      if (sid && query('received') !== session.sent) {
+        session.end();
+        return answer('{"type":"disconnect","code":4503,"reason":"lines were lost"}\n', { headers: LINES });
+      }
+      if (!sid) this.#lines(session, exchange.body);
+      return this.#stream(session, exchange, url.searchParams.get('bytes'));
     });
   }
 
-  #stream(feeds, exchange, later, positions) {
-    const { world } = this;
-    const { readable, writable } = new TransformStream();
-    const writer = writable.getWriter();
-    const write = (text) => later(world.latencyMs, () => writer.write(new TextEncoder().encode(text)).catch(() => {}));
-    Object.assign(exchange, {
-      feeds,
-      say: ({ type, feed, epoch, offset, data }) => write(`event: ${type}\ndata: ${JSON.stringify(data)}\nid: ${feed}!${epoch}!${offset.toString(16)}\n\n`),
-      cut: () => later(world.latencyMs, () => {
-        exchange.end();
-        writer.abort(new TypeError('network error')).catch(() => {});
-      }),
-    });
-    this.streams.add(exchange);
-    later(world.latencyMs, () => exchange.respond(readable, { headers: { 'Content-Type': 'text/event-stream' } }));
-    write('retry: 1500\n\n');
-    const beat = () => {
-      write(': alive\n\n');
-      later(PING_MS, beat);
+  #lines(session, text) {
+    for (const line of text.split('\n')) if (line) this.receive(session, JSON.parse(line));
+  }
+
+  #open() {
+    const sid = `sid${++this.#lastSession}`;
+    const session = { feeds: new Set(), rooms: new Set(), lines: [], sent: 0, number: 0, aliveAt: this.world.nowMs };
+    session.say = (message) => {
+      session.lines.push(`${JSON.stringify(message)}\n`);
+      session.flush?.();
     };
-    later(PING_MS, beat);
-    const known = positions ? Object.values(positions).join(';') : exchange.headers['Last-Event-ID'] ?? '';
-    for (const feed of feeds) if (!known.includes(`${feed}!1!${this.version.toString(16)}`)) this.#snapshot(exchange, feed);
+    session.end = () => {
+      this.sessions.delete(sid);
+      session.stream?.fail(new TypeError('the session has ended'));
+    };
+    this.sessions.set(sid, session);
+    session.say({ type: 'session', sid });
+    session.say({ type: 'welcome', session: `h${this.#lastSession}`, ping_ms: PING_MS, ...this.welcome });
+    return session;
+  }
+
+  /** Carries lines, until another response does. */
+  #stream(session, exchange, bytes) {
+    const { world } = this;
+    session.stream?.fail(new TypeError('another stream has taken over'));
+    session.stream = exchange;
+    const { end } = exchange;
+    exchange.end = () => {
+      session.aliveAt = world.nowMs;
+      if (session.stream === exchange) session.stream = session.flush = undefined;
+      end();
+    };
+    const take = () => {
+      session.sent += session.lines.length;
+      return session.lines.splice(0).join('');
+    };
+    if (bytes !== null) {
+      const reply = () => {
+        session.flush = undefined;
+        this.waiting.delete(exchange);
+        exchange.answer(take() || '\n', { headers: LINES });
+      };
+      if (session.lines.length || bytes === '0') return reply();
+      this.waiting.add(exchange);
+      session.flush = reply;
+      return exchange.later(WAIT_MS, () => this.waiting.has(exchange) && reply());
+    }
+    const { readable, writable } = new TransformStream();
+    exchange.writer = writable.getWriter();
+    const inOrder = ordered(world);
+    const write = (text) => exchange.later(inOrder(), () => exchange.writer.write(new TextEncoder().encode(text)).catch(() => {}));
+    this.streams.add(exchange);
+    exchange.later(world.latencyMs, () => exchange.respond(readable, { headers: LINES }));
+    session.flush = () => write(take());
+    session.flush();
+    const beat = () => {
+      if (!this.isSilent) write('\n');
+      exchange.later(PING_MS, beat);
+    };
+    return exchange.later(PING_MS, beat);
   }
 
   stop() {
     this.isUp = false;
     for (const socket of this.sockets) socket.lost(1006);
     this.sockets.clear();
-    for (const stream of this.streams) stream.cut();
-    for (const exchange of this.waiting) exchange.fail(new TypeError('network error'));
+    this.sessions.clear();
+    for (const exchange of [...this.streams, ...this.waiting]) exchange.later(this.world.latencyMs, () => exchange.fail(new TypeError('network error')));
   }
 
-  #snapshot(socket, feed) {
-    socket.say({ type: 'snapshot', feed, epoch: 1, offset: this.version, state: 'live', data: { n: this.version } });
+  #snapshot(member, feed) {
+    member.say({ type: 'snapshot', feed, epoch: 1, offset: this.version, state: 'live', data: { n: this.version } });
   }
 
   accept(socket) {
@@ -272,24 +331,37 @@ class Server {
     this.opened(socket);
   }
 
-  receive(socket, message) {
-    if (!this.sockets.has(socket) || this.isSilent) return;
+  receive(member, message) {
+    if (!this.members.includes(member) || this.isSilent) return;
     this.received.push({ at: this.world.nowMs, ...message });
-    const { id, type, feed, offset } = message;
+    const { id, type, feed, room, event, offset, data } = message;
     const error = this.error(message);
-    if (error) return socket.say({ type: 'error', id, ...error });
-    socket.say({ type: 'ok', id });
-    if (type !== 'subscribe' || feed === undefined) return;
-    socket.feeds.add(feed);
-    if (offset !== this.version) this.#snapshot(socket, feed);
+    if (error) return member.say({ type: 'error', id, ...error });
+    if (type === 'presence') return member.say({ type: 'presence', id, room, version: 1, count: 0, members: [] });
+    member.say({ type: 'ok', id, ...(type === 'event' && { data }) });
+    if (type === 'publish') this.say(room, data, event);
+    if (type === 'unsubscribe') return void member[room === undefined ? 'feeds' : 'rooms'].delete(room ?? feed);
+    if (type !== 'subscribe') return;
+    if (room !== undefined) return void member.rooms.add(room);
+    member.feeds.add(feed);
+    if (offset !== this.version) this.#snapshot(member, feed);
   }
+}
+
+/** How long each message of a connection takes: they stay in order when the latency changes. */
+function ordered(world) {
+  let at = 0;
+  return () => (at = Math.max(at, world.nowMs + world.latencyMs)) - world.nowMs;
 }
 
 /** The class WebSocket of a world's browser. */
 const socketClass = (world) => class {
   feeds = new Set();
+  rooms = new Set();
   network = world.network;
   isClosed = false;
+  #up = ordered(world);
+  #down = ordered(world);
 
   constructor(url, protocols = []) {
     this.token = protocols.find((one) => one.startsWith('stentor.bearer.'))?.slice('stentor.bearer.'.length);
@@ -309,7 +381,7 @@ const socketClass = (world) => class {
 
   // The client's side.
   send(text) {
-    world.after(world.latencyMs, () => this.isAlive && !this.isClosed && world.server.receive(this, JSON.parse(text)));
+    world.after(this.#up(), () => this.isAlive && !this.isClosed && world.server.receive(this, JSON.parse(text)));
   }
 
   close() {
@@ -319,12 +391,12 @@ const socketClass = (world) => class {
 
   // The server's side.
   say(message) {
-    world.after(world.latencyMs, () => { if (this.isAlive && !this.isClosed) this.onmessage?.({ data: JSON.stringify(message) }); });
+    world.after(this.#down(), () => { if (this.isAlive && !this.isClosed) this.onmessage?.({ data: JSON.stringify(message) }); });
   }
 
   lost(code) {
     world.server.sockets.delete(this);
-    world.after(world.latencyMs, () => this.isAlive && this.#ended(code));
+    world.after(this.#down(), () => this.isAlive && this.#ended(code));
   }
 };
 

@@ -8,8 +8,6 @@ import { connect } from '../../clients/js/src/index.js';
 import { PATIENCE_MS, until } from './harness.mjs';
 
 export const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
-// Polls get whole documents.
-export const WITH_DELTAS = TRANSPORTS.filter((transport) => transport !== 'polling');
 
 /** A document of some 4 kB with its number in it; frozen all through, as nobody may change what was handed out. */
 export function version(n) {

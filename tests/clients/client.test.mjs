@@ -6,9 +6,9 @@ import test from 'node:test';
 import WebSocket, { WebSocketServer } from 'ws';
 import { Backoff } from '../../clients/js/src/backoff.js';
 import { connect, applyPatch } from '../../clients/js/src/index.js';
-import { decoder } from '../../clients/js/src/transports/sse.js';
+import { httpSocket } from '../../clients/js/src/transports/http.js';
 import { freeze } from './client.mjs';
-import { queue, until, website, within } from './harness.mjs';
+import { until, website, within } from './harness.mjs';
 
 /** The next event of a connection or a feed for which `wanted` holds. */
 function next(emitter, name, wanted = () => true) {
@@ -103,14 +103,24 @@ test('back-off is exponential, bounded, with full jitter', (t) => {
   assert.deepEqual([least.delayMs(), least.delayMs(), least.delayMs(250)], [0, 0, 250]);
 });
 
-test('event streams are read however they are cut', () => {
-  const stream = ': comment\nretry: 1500\nid: a!1!2\nevent: snapshot\ndata: {"a":\ndata: "é😀"}\n\nevent: nothing\n\ndata:x\r\n\r\nretry: soon\n\n';
-  for (let at = 0; at <= stream.length; at++) {
-    const events = [];
-    const take = decoder((...event) => events.push(event), (ms) => events.push(ms));
-    take(stream.slice(0, at));
-    take(stream.slice(at));
-    assert.deepEqual(events, [1500, ['snapshot', '{"a":\n"é😀"}', 'a!1!2'], ['', 'x', 'a!1!2']], `split at ${at}`);
+test('lines are read however they are cut', async () => {
+  const text = '{"type":"session","sid":"AbX3"}\n\n{"type":"welcome","session":"é😀"}\n{"type":"disconnect","code":4500,"reason":"bye"}\n';
+  const bytes = new TextEncoder().encode(text);
+  for (let at = 0; at <= bytes.length; at++) {
+    const requests = [];
+    const fetch = async (url, { method, body }) => {
+      requests.push(`${method} ${url.pathname}${url.search} ${body}`);
+      const pieces = [bytes.slice(0, at), bytes.slice(at)];
+      const stream = new ReadableStream({ pull: (to) => (pieces.length ? to.enqueue(pieces.shift()) : to.close()) });
+      return new Response(stream, { headers: { 'Content-Type': 'application/x-ndjson' } });
+    };
+    const messages = [];
+    const socket = httpSocket(new URL('http://server.test/live/'), { fetch });
+    socket.onopen = () => socket.send('{"id":1}');
+    socket.onmessage = ({ data }) => data && messages.push(JSON.parse(data).type);
+    const why = await within(new Promise((resolve) => { socket.onclose = resolve; }), 'the end');
+    assert.deepEqual([messages, why], [['welcome', 'disconnect'], { code: 4500, reason: 'bye' }], `cut at ${at}`);
+    assert.deepEqual(requests, ['POST /live/ndjson?received=0 {"id":1}']);
   }
 });
 
@@ -199,10 +209,10 @@ test('an error that says retry is tried again, another one is not', async (t) =>
   await next(again, 'state', isState('not_found'));
 });
 
-test('a feed that does not exist is asked for again after five seconds or more, over SSE after a minute, a refused one never', async (t) => {
+test('a feed that does not exist is asked for again after five seconds or more, a refused one never', async (t) => {
   const waits = [];
   const real = globalThis.setTimeout;
-  const soon = (ms) => (ms >= 5_000 && ms < 5_300) || (ms >= 60_000 && ms < 60_300);
+  const soon = (ms) => ms >= 5_000 && ms < 5_300;
   t.mock.method(globalThis, 'setTimeout', (then, ms, ...details) => {
     if (soon(ms)) waits.push(Math.floor(ms / 1000));
     return real(then, soon(ms) ? 0 : ms, ...details);
@@ -230,16 +240,6 @@ test('a feed that does not exist is asked for again after five seconds or more, 
   assert.deepEqual([document, states, waits], [[3], ['not_found', 'live'], [5, 5]]);
   assert.equal(refused.state, 'not_found');
   assert.equal(server.received.filter(({ feed }) => feed === 'refused').length, 1);
-
-  let streams = 0;
-  const url = await website(t, (request, response) => {
-    streams += 1;
-    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-    if (streams === 1) response.write('event: state\ndata: {"type":"state","feed":"a","state":"not_found"}\n\n');
-    else response.write('id: a!1!1\nevent: snapshot\ndata: [1]\n\n');
-  });
-  await next(client(t, url, { transport: 'sse' }).feed('a'), 'change');
-  assert.deepEqual(waits.slice(2), [60]);
 });
 
 test('documents: never older, mended where a delta does not fit, resumed from where they are', async (t) => {
@@ -353,82 +353,6 @@ test('rooms: messages, and the place where to go on', async (t) => {
   room.on('message', (data, { event, offset }) => heard.push([data, event, offset]));
   await next(room, 'message', (data) => data === 'two');
   assert.deepEqual(heard, [['one', 'said', 9], ['two', undefined, 10]]);
-});
-
-test('an event stream that ends is opened again after `retry`, with its last ids', async (t) => {
-  const requests = [];
-  const url = await website(t, (request, response) => {
-    requests.push({ url: request.url, id: request.headers['last-event-id'] });
-    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-    response.write('retry: 300\n\n');
-    if (requests.length === 1) response.end('id: a!ff!10;b!1!2\nevent: snapshot\ndata: [1]\n\nid: b!1!3;a!ff!10\nevent: snapshot\ndata: text, no JSON\n\n');
-  });
-  const connection = client(t, `${url}/behind/a/proxy`, { transport: 'sse' });
-  const [a, b] = [connection.feed('a'), connection.feed('b')];
-  const [, { retryMs }] = await next(connection, 'state', isState('waiting'));
-  assert.ok(retryMs >= 300, `${retryMs}`);
-  assert.deepEqual([a.document, a.epoch, a.offset, b.document, b.epoch, b.offset], [[1], 255, 16, 'text, no JSON', 1, 3]);
-  await next(connection, 'state', isState('open'));
-  assert.deepEqual(requests.map(({ url, id }) => [url, id]), [
-    ['/behind/a/proxy/sse?delta=1&feed=a&feed=b', undefined],
-    ['/behind/a/proxy/sse?delta=1&feed=a&feed=b', 'a!ff!10;b!1!3'],
-  ]);
-});
-
-test('an event stream is mended like any other', async (t) => {
-  const requests = [];
-  const event = (offset, type, data) => `id: a!1!${offset};b!2!8\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
-  const delta = (base, path, value) => event(base + 1, 'delta', { type: 'delta', feed: 'a', epoch: 1, base, offset: base + 1, patch: [{ op: 'replace', path, value }] });
-  const url = await website(t, (request, response) => {
-    requests.push(request.headers['last-event-id']);
-    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
-    if (requests.length > 1) return response.write(event(4, 'snapshot', { n: 4 }));
-    // All at once, so that what follows the wrong one is read as well.
-    const reset = event(1, 'reset', { feed: 'a', reason: 'epoch' });
-    const other = `id: b!2!8;a!1!2\nevent: snapshot\ndata: {}\n\n`;
-    return response.write(event(1, 'snapshot', { n: 1 }) + reset + delta(1, '/n', 2) + other + delta(2, '/none', 3) + delta(3, '/n', 4));
-  });
-  const connection = client(t, url, { transport: 'sse' });
-  const feed = connection.feed('a');
-  connection.feed('b');
-  const seen = [];
-  feed.on('change', ({ n }, { kind }) => seen.push([kind, n]));
-  await next(feed, 'change', ({ n }) => n === 4);
-  assert.deepEqual(seen, [['snapshot', 1], ['delta', 2], ['snapshot', 4]]);
-  assert.deepEqual(requests, [undefined, 'b!2!8']);
-});
-
-test('polls that come back to nothing new are live at once, and cold keys may take their time', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
-  const requests = queue();
-  let count = 0;
-  const url = await website(t, (request, response) => {
-    count += 1;
-    const answer = () => response.writeHead(200, { ETag: '"5-7"', 'Content-Type': 'application/json' }).end('{"n":7}');
-    requests.put({ line: `${request.method} ${request.url}`, answer, fail: () => response.destroy() });
-  });
-  const connection = client(t, url, { transport: 'polling', connectTimeoutMs: 100 });
-  const feed = connection.feed('a');
-  const first = await requests.next();
-  t.mock.timers.tick(300);
-  const live = next(feed, 'state', isState('live'));
-  first.answer();
-  await live;
-  assert.deepEqual([feed.document, feed.epoch, feed.offset], [{ n: 7 }, 5, 7]);
-  const second = await requests.next();
-  const stale = next(feed, 'state', isState('stale'));
-  second.fail();
-  await stale;
-  // The longest back-off.
-  t.mock.timers.tick(100);
-  const third = await requests.next();
-  const again = next(feed, 'state', isState('live'));
-  third.answer();
-  await again;
-  // As here nothing is ever told twice, the same is asked once more, and not soon.
-  t.mock.timers.tick(50);
-  assert.deepEqual([first, second, third].map(({ line }) => line), ['GET /feed/a', 'GET /feed/a?wait=5-7', 'HEAD /feed/a']);
-  assert.equal(count, 3);
 });
 
 test('whoever hears of a loss may act on it', async (t) => {

@@ -28,7 +28,7 @@ import { PresenceState } from './presence.js';
 import { Room, RoomState } from './room.js';
 import {
   AUTO_MS, CONNECT_TIMEOUT_MS, SAME_TRANSPORT_ATTEMPTS, STABLE_MS, PREFERRED_MS, PREFERRED_MAX_MS, OVERLOADED_MS,
-  ABSENT_MS, ABSENT_SSE_MS, RACE_MS, RACE_MAX_MS, SILENCE_MS, STUCK_MS, RESETS_MAX, RENEWAL,
+  ABSENT_MS, RACE_MS, RACE_MAX_MS, SILENCE_MS, STUCK_MS, RESETS_MAX, RENEWAL,
 } from './times.js';
 import { noResponse } from './transports/http.js';
 import { transportList, transports } from './transports/index.js';
@@ -73,6 +73,8 @@ export class Connection extends Emitter {
   /** The connection beside: `link`, `carrier`, `index`, `timer`, `lost(details)`, and `isRace` if the current carrier may be dead. */
   #rival;
   #raceMs = RACE_MS;
+  /** The carrier that was replaced by one beside it: its `link`, its `carrier`, and the names of its `rooms` that the new one hasn't joined yet. */
+  #former;
   /** Without an address: a page is being rendered on a server, and there is nothing to connect to. */
   #isInert;
   /** Paused because the page was left. It may come back from the browser's back/forward cache. */
@@ -122,7 +124,7 @@ export class Connection extends Emitter {
     return new Room(room, () => {
       this.#rooms.delete(name);
       room.presence?.disconnected();
-      this.#carrier?.leave?.(name);
+      this.#carrier?.leave(name);
     }, () => {
       if (!room.presence) {
         room.presence = new PresenceState(name);
@@ -133,14 +135,26 @@ export class Connection extends Emitter {
         presence.disconnected();
         if (room.presence !== presence) return;
         room.presence = undefined;
-        if (this.#rooms.get(name) === room) this.#carrier?.watch?.(name, false);
+        if (this.#rooms.get(name) === room) this.#carrier?.watch(name, false);
       }];
     });
   }
 
-  publish(room, data, event, { timeoutMs = this.#options.publishTimeoutMs } = {}) {
-    const text = JSON.stringify({ room, event, data: data ?? null }).slice(1, -1);
-    const answer = this.#outbox.put(text, timeoutMs);
+  publish(room, data, event, options) {
+    return this.#send({ type: 'publish', room, event, data: data ?? null }, options);
+  }
+
+  /** Sends an event to the rule or hook that handles it. A failure is an `error` of the connection. */
+  emit(event, data) {
+    this.emitWithAck(event, data).catch((error) => emit(this, 'error', error));
+  }
+
+  emitWithAck(event, data, options) {
+    return this.#send({ type: 'event', event, data: data ?? null }, options);
+  }
+
+  #send(message, { timeoutMs = this.#options.publishTimeoutMs } = {}) {
+    const answer = this.#outbox.put(JSON.stringify(message).slice(1, -1), timeoutMs);
     if (!WAITING.includes(this.#state)) this.#flush();
     return answer;
   }
@@ -215,13 +229,16 @@ export class Connection extends Emitter {
     },
 
     received: (message, chars) => {
-      if (message.type === 'message') return this.#rooms.get(message.room)?.receive(message);
+      if (message.type === 'message') {
+        const { room, data, event, encoding } = message;
+        return room === undefined ? emit(this, 'message', data, { event, encoding }) : this.#rooms.get(room)?.receive(message);
+      }
       if (message.type === 'presence') return this.#rooms.get(message.room)?.presence?.receive(message);
       // Messages of a closed feed may still arrive.
       const store = this.#stores.get(message.feed);
       if (store && !store.receive(message, chars)) this.#subscribe(store);
-      // It may exist later, as after a deploy of the API. Over SSE, asking opens another stream.
-      if (store?.state === 'not_found') this.#askAgain(store, this.transport === 'sse' ? ABSENT_SSE_MS : ABSENT_MS);
+      // It may exist later, as after a deploy of the API.
+      if (store?.state === 'not_found') this.#askAgain(store, ABSENT_MS);
     },
 
     confirmed: (key) => this.#stores.get(key)?.confirmed(),
@@ -236,6 +253,7 @@ export class Connection extends Emitter {
     woken: () => this.#checkAfter(0),
 
     joined: (name, error) => {
+      this.#former?.rooms.delete(name);
       const room = this.#rooms.get(name);
       if (!room) return;
       if (!error) return room.become('joined');
@@ -334,12 +352,9 @@ export class Connection extends Emitter {
     this.#after(backoff.delayMs(), () => this.#openBeside(0, reason, (details) => this.#lostPreferred(details)));
   }
 
-  /** The first transport didn't open beside the current one, so that this one decides what is supported. */
+  /** The first transport didn't open beside the current one. */
   #lostPreferred({ token } = {}) {
-    if (!this.#carrier?.join) for (const room of this.#rooms.values()) if (room.state === 'joining') this.#join(room);
-    if (this.#state !== 'open') return;
-    this.#retryPreferred(token, token && this.#requestBackoff);
-    this.#flush();
+    if (this.#state === 'open') this.#retryPreferred(token, token && this.#requestBackoff);
   }
 
   #become(state, details) {
@@ -369,16 +384,18 @@ export class Connection extends Emitter {
     rival?.carrier?.close();
   }
 
-  /** Ends the carrier and all timers. Feeds stay `live` if another carrier follows at once. */
+  /** Ends the carrier and all timers. Feeds stay `live`, and rooms `joined`, if another carrier has replaced it. */
   #drop(reason, isReplaced) {
     this.#timers.forEach(clearTimeout);
     this.#timers.clear();
+    this.#former?.carrier.close();
+    this.#former = undefined;
     const carrier = this.#carrier;
     this.#link = this.#carrier = this.#session = this.#check = undefined;
     carrier?.close();
     if (!isReplaced) for (const store of this.#stores.values()) store.disconnected(reason);
     for (const room of this.#rooms.values()) {
-      if (room.state === 'joined') room.become('joining', reason);
+      if (room.state === 'joined' && !isReplaced) room.become('joining', reason);
       room.presence?.disconnected();
     }
   }
@@ -414,7 +431,7 @@ export class Connection extends Emitter {
     this.#triedAt = now();
     const { connectTimeoutMs = CONNECT_TIMEOUT_MS } = this.#options;
     this.#after(connectTimeoutMs, () => {
-      if (this.#state === 'connecting' && !this.#carrier?.isPatient) this.#on.lost({ reason: 'the server is silent' });
+      if (this.#state === 'connecting') this.#on.lost({ reason: 'the server is silent' });
     });
     try {
       this.#carrier = transports[this.transport](this.#base, link, options);
@@ -444,10 +461,10 @@ export class Connection extends Emitter {
   #newLink() {
     const link = (what, ...details) => {
       if (this.#link === link) return this.#on[what](...details);
+      if (this.#former?.link === link && what === 'received' && this.#former.rooms.has(details[0].room)) return this.#on.received(...details);
       const rival = this.#rival;
       if (rival?.link !== link || (what !== 'opened' && what !== 'lost')) return;
-      // Transports without a session open before they have carried anything.
-      if (what === 'opened' && details[0]) return this.#adopt(details[0]);
+      if (what === 'opened') return this.#adopt(details[0]);
       this.#dropRival();
       rival.lost(...details);
     };
@@ -483,13 +500,12 @@ export class Connection extends Emitter {
 
   /** Marks feeds as stale while it is unknown whether the connection works. */
   #suspend(reason) {
-    if (this.#state !== 'open' || !this.#carrier.check) return;
-    for (const store of this.#stores.values()) store.suspend(reason);
+    if (this.#state === 'open') for (const store of this.#stores.values()) store.suspend(reason);
   }
 
   /** Checks an open connection that has been silent for `silenceMs`. */
   #checkAfter(silenceMs) {
-    if (this.#state !== 'open' || this.#check || !this.#carrier.check?.(silenceMs)) return;
+    if (this.#state !== 'open' || this.#check || !this.#carrier.check(silenceMs)) return;
     this.#check = [this.#after(RACE_MS, () => this.#suspend('the server is silent')), this.#after(this.#raceMs, () => this.#race())];
   }
 
@@ -518,7 +534,21 @@ export class Connection extends Emitter {
     const { link, carrier, index, timer, isRace } = this.#rival;
     clearTimeout(timer);
     this.#rival = undefined;
+    // The old carrier goes on for a while: no message of a room is missed, and publications are answered.
+    const former = !isRace && this.#state === 'open' && {
+      link: this.#link,
+      carrier: this.#carrier,
+      rooms: new Set([...this.#rooms.values()].filter(({ state }) => state === 'joined').map(({ name }) => name)),
+    };
+    if (former) this.#carrier = undefined;
     this.#drop('reconnecting', !isRace);
+    if (former) {
+      this.#former = former;
+      this.#after(RACE_MS, () => {
+        former.carrier.close();
+        this.#former = undefined;
+      });
+    }
     this.#link = link;
     this.#carrier = carrier;
     this.#index = index;
@@ -544,8 +574,7 @@ export class Connection extends Emitter {
   }
 
   #join(room) {
-    if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
-    else if (this.#carrier && !this.#rival) this.#on.joined(room.name, notSupported(this.transport));
+    this.#carrier?.join(room.name, room.position);
     this.#watch(room);
   }
 
@@ -553,7 +582,6 @@ export class Connection extends Emitter {
   #watch({ name, presence }) {
     if (!presence || !this.#carrier) return;
     const carrier = this.#carrier;
-    if (!carrier.watch) return this.#rival || presence.failed(notSupported(this.transport));
     carrier.watch(name, true, (error) => {
       if (this.#carrier !== carrier || this.#rooms.get(name)?.presence !== presence) return;
       if (error) presence.failed(error);
@@ -563,11 +591,9 @@ export class Connection extends Emitter {
 
   /** Sends what is queued, or rejects it. */
   #flush() {
-    if (this.#rival && !this.#carrier?.publish) return;
-    const error = this.#state === 'open' ? notSupported(this.transport) : new StentorError('closed', 'the connection is closed');
     this.#outbox.drain((message) => {
-      if (this.#carrier?.publish) this.#carrier.publish(message);
-      else message.reject(error);
+      if (this.#carrier) this.#carrier.publish(message);
+      else message.reject(new StentorError('closed', 'the connection is closed'));
     });
   }
 
@@ -593,5 +619,3 @@ export class Connection extends Emitter {
     for (const room of this.#rooms.values()) room.become('refused', details.reason);
   }
 }
-
-const notSupported = (transport) => new StentorError('not_supported', `no rooms by ${transport}`);

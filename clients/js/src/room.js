@@ -1,4 +1,4 @@
-// A room: a publish/subscribe channel, over the transports `websocket` and `sockjs`.
+// A room: a publish/subscribe channel.
 
 import { Handle, emit } from './emitter.js';
 import { Presence } from './presence.js';
@@ -24,7 +24,11 @@ export class RoomState {
   }
 
   receive({ data, event, epoch, offset, encoding }) {
-    if (offset !== undefined) this.position = { epoch, offset };
+    if (offset !== undefined) {
+      // Two carriers may bring the same message while one replaces the other.
+      if (epoch === this.position?.epoch && offset <= this.position.offset) return;
+      this.position = { epoch, offset };
+    }
     for (const room of this.handles) emit(room, 'message', data, { event, epoch, offset, encoding });
   }
 }

@@ -12,9 +12,8 @@ export const PREFERRED_MS = 10_000;
 export const PREFERRED_MAX_MS = 400_000;
 /** Least time until the client reconnects to a server that is out of memory. */
 export const OVERLOADED_MS = 5_000;
-/** Least time until the client asks again for a feed that doesn't exist, and the same over SSE. */
+/** Least time until the client asks again for a feed that doesn't exist. */
 export const ABSENT_MS = 5_000;
-export const ABSENT_SSE_MS = 60_000;
 /** Time for the first byte of a response, and for a sign of life, at first; doubled with each race, until a connection has lasted. */
 export const RACE_MS = 3_000;
 export const RACE_MAX_MS = 24_000;

@@ -6,6 +6,7 @@ import test, { after, describe } from 'node:test';
 import { Socket as EngineIo6 } from 'engine.io-client';
 import { io } from 'socket.io-client';
 import SockJS from 'sockjs-client';
+import { connect } from '../../../clients/js/src/index.js';
 import { admin, metric } from '../admin.mjs';
 import { serve, until, upstream } from '../harness.mjs';
 import { known } from '../nodes.mjs';
@@ -91,7 +92,16 @@ const engineIo = again((at, heard, lost) => {
   return { send: (id) => socket.readyState === 'open' && socket.send(JSON.stringify({ id, type: 'unsubscribe', room: 'none' })), close: () => socket.close() };
 });
 
+/** @stentor/client, whose requests reach its session on any node. */
+const stentor = (transport) => (t, at) => {
+  const connection = connect(at.http, { transport, backoff: { initialMs: 100, maxMs: 500 } });
+  t.after(() => connection.close());
+  return { connection, works: () => connection.emitWithAck('join_room', 'somewhere', { timeoutMs: 1_000 }).then(() => true, () => false) };
+};
+
 const going = {
+  '@stentor/client by sse': stentor('sse'),
+  '@stentor/client by polling': stentor('polling'),
   'Socket.IO by polling': socketIo(['polling']),
   'Socket.IO with an upgrade': socketIo(['polling', 'websocket']),
   'Engine.IO by polling': engineIo,
@@ -108,6 +118,27 @@ describe('without stickiness', { concurrency: 1 }, () => {
       await until('they were taken', async () => await sum('relays_received_total') > 50);
       assert.equal(await sum('cluster_relay_failures_total'), 0);
       assert.equal(await sum('cluster_sockjs_claims_failed_total'), 0);
+    });
+  }
+
+  for (const [name, proxy] of Object.entries(proxies)) {
+    test(`@stentor/client sends and receives in order behind ${name}, each message once`, { skip: skip || missingProxy(name) }, async (t) => {
+      const at = await proxy(t, servers);
+      await Promise.all(['sse', 'polling'].map(async (transport) => {
+        const { connection } = stentor(transport)(t, at);
+        const room = connection.room(`ordered-${name}-${transport}`);
+        const heard = [];
+        room.on('message', (n) => heard.push(n));
+        await until(`joined by ${transport}`, () => room.state === 'joined');
+        const all = Array.from({ length: 200 }, (_, n) => n);
+        for (const n of all) {
+          const published = connection.publish(room.name, n);
+          // Alone, and many together.
+          if (n % 10) await published;
+        }
+        await until(() => `${heard.length} messages by ${transport}`, () => heard.length >= all.length);
+        assert.deepEqual(heard, all);
+      }));
     });
   }
 

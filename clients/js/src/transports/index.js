@@ -1,16 +1,15 @@
-// The transports, by their public names.
+// The transports, by their public names. All carry the messages of stentor.v1.
 //
 // Each is `(base, link, options) => carrier`. It connects at once to the server at `base`, and reports events with
 // `link(what, …)`.
 //
 //   carrier.subscribe(key, position, subscribeOptions)   resumes from `position`, if any. Called again: replaces the document
 //   carrier.unsubscribe(key)
-//   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   only if the transport supports rooms
-//   carrier.isPatient                         the carrier has its own timeout for an unreachable server
+//   carrier.join(room, position), .leave(room), .watch(room, presence, answered), .members(room, query, answered)
+//   carrier.publish({ text, resolve, reject })   a publication or an event
 //   carrier.isHttp                            it sends requests: they wait while the browser has no connection for them, and no second carrier opens
 //                                             beside one that doesn't answer a check
-//   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked.
-//                                             Transports whose client library does it have none
+//   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked
 //   carrier.forget()                          drops the requests that wait until the carrier opens
 //   carrier.close()                           nothing is reported after this
 //
@@ -19,6 +18,7 @@
 //   link('confirmed', key)                      the server knows the client's version
 //   link('refused', key, error)                 a subscription was refused
 //   link('joined', room, error)                 a room was joined, or refused, or its membership has ended
+//   link('unwatched', room, error)              the members of a room can't be read any more
 //   link('alive')                               the answer to a check
 //   link('woken')                               the page's timers were paused
 //   link('expiring', renew)                     the token expires soon: `renew(token)` passes a newer one on
@@ -27,10 +27,7 @@
 //                                               `expired` or `refused`
 
 import { StentorError } from '../error.js';
-import { polling } from './polling.js';
-import { socketio } from './socketio.js';
-import { sse } from './sse.js';
-import { sockjs, websocket } from './v1.js';
+import { polling, sockjs, socketio, sse, websocket } from './v1.js';
 
 export const transports = { websocket, sse, polling, 'socket.io': socketio, sockjs };
 

@@ -1,7 +1,9 @@
-// stentor.v1 (docs/protocol.md) over anything with the API of WebSocket: the browser's, npm `ws`, or SockJS.
+// stentor.v1 (docs/protocol.md) over anything with the API of WebSocket: the browser's, npm `ws`, SockJS, HTTP (http.js), or Engine.IO, for which the
+// page's Socket.IO client has a connection.
 
 import { now } from '../clock.js';
 import { StentorError, library } from '../error.js';
+import { failure, httpSocket } from './http.js';
 
 /** A pause of this many ticks of the heartbeat's timer: the machine slept, or the page was frozen. */
 const TICKS_MAX = 4;
@@ -39,6 +41,48 @@ export function sockjs(base, link, options) {
   const url = new URL('sockjs', base);
   if (options.token) url.searchParams.set('token', options.token);
   return speak(new SockJS(url.href), link, options);
+}
+
+export const sse = (base, link, options) => ({ ...speak(httpSocket(base, options), link, options), isHttp: true });
+export const polling = (base, link, options) => ({ ...speak(httpSocket(base, options, true), link, options), isHttp: true });
+
+/**
+ * Engine.IO, by a manager of socket.io-client 2 to 4. Its own reconnection is off: it knows neither our backoff nor other transports. Packets aren't
+ * Socket.IO's, so nothing is left to parse.
+ */
+export function socketio(base, link, options) {
+  const { Manager } = library(options, 'io');
+  const { ioOptions, token } = options;
+  class Parser {
+    add() {}
+    on() {}
+    off() {}
+    removeListener() {}
+    destroy() {}
+  }
+  const { engine } = new Manager(base.origin, {
+    ...ioOptions,
+    path: new URL('engine.io/', base).pathname,
+    parser: { Encoder: Parser, Decoder: Parser },
+    reconnection: false,
+    // The header is for polls, and for Node.
+    ...(token && { extraHeaders: { ...ioOptions?.extraHeaders, Authorization: `Bearer ${token}` }, protocols: ['stentor.v1', `stentor.bearer.${token}`] }),
+  });
+  const socket = { send: (text) => engine.write(text), close: () => engine.close() };
+  engine.on('open', () => socket.onopen?.());
+  engine.on('data', (data) => socket.onmessage?.({ data }));
+  // Any packet is a sign of life.
+  engine.on('heartbeat', () => socket.onmessage?.({ data: '' }));
+  engine.on('error', ({ message, description, context }) => {
+    const get = (name) => context?.getResponseHeader?.(name) ?? context?.headers?.get(name);
+    socket.onclose?.(description > 0 ? failure({ status: description, headers: { get } }) : { reason: message });
+  });
+  engine.on('close', (reason, { context } = {}) => {
+    // Polls end with a packet if the server doesn't want the client to return.
+    const isFinal = reason === 'transport close' && engine.transport.name === 'polling';
+    socket.onclose?.({ reason, ...context?.code && { code: context.code, reason: context.reason }, ...isFinal && { retry: false } });
+  });
+  return speak(socket, link, options);
 }
 
 function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
@@ -99,7 +143,7 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
     for (const text of early.splice(0)) socket.send(text);
     early = null;
   };
-  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code), afterMs, token: TOKEN_CODES[code] });
+  socket.onclose = ({ code, reason, ...more }) => end({ code, reason, retry: !/^44/.test(code), afterMs, token: TOKEN_CODES[code], ...more });
   socket.onmessage = ({ data }) => {
     receivedAt = now();
     if (!isChecked) {
@@ -116,7 +160,7 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
     const answered = pending.get(id);
     if (type === 'welcome') {
       watch(message.ping_ms ?? 25_000);
-      bytesMax = message.message_bytes_max ?? Infinity;
+      socket.bytesMax = bytesMax = message.message_bytes_max ?? Infinity;
       link('opened', message.session);
     } else if (type === 'ok' || type === 'error' || (type === 'presence' && answered)) {
       const error = type === 'error' && new StentorError(message.code, message.message, message.retry);
@@ -150,12 +194,12 @@ function speak(socket, link, { heartbeatTimeoutMs }, settled = () => {}) {
     watch: (room, presence, answered = ignore) => request({ type: 'subscribe', room, presence }, answered),
     members: (room, query, answered) => request({ type: 'presence', room, ...query }, answered),
     publish({ text, resolve, reject }) {
-      const frame = `{"id":${++lastId},"type":"publish",${text}}`;
+      const frame = `{"id":${++lastId},${text}}`;
       // Bytes are counted only if the characters could be too many.
       if (frame.length * 3 > bytesMax && new TextEncoder().encode(frame).length > bytesMax) {
         return reject(new StentorError('too_long', `a message has at most ${bytesMax} bytes`));
       }
-      pending.set(lastId, (error) => (error ? reject(error) : resolve()));
+      pending.set(lastId, (error, { data } = {}) => (error ? reject(error) : resolve(data)));
       write(frame);
     },
     check(silenceMs) {

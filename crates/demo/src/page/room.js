@@ -1,6 +1,6 @@
 // The room: a chat and a reaction counter that this page shares with every other client. The page joins with stentor.js, or
 // with Socket.IO's own client if it is opened with ?client=socket.io. The matches have a connection of their own, because
-// their transport can be one without rooms.
+// the page can change their transport.
 
 import { $, drawn, element, loaded, text } from './dom.js';
 import { libraries } from './facts.js';
