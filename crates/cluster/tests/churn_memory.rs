@@ -1,5 +1,5 @@
-//! Clients with ever new names on one node: what they did leaves nothing behind. One test, so that nothing else runs in this process:
-//! counted is what lives on its heap.
+//! Clients with ever new names on one node leave no memory behind. The program has one test, because the test counts
+//! the heap of the process.
 
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
@@ -31,14 +31,15 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 /// Names of each kind in a cycle.
 const NAMES: usize = 500;
-/// Ten bytes for each name of the last seven cycles. How large a table becomes depends on the hashes of its entries.
+/// Maximum growth of the heap (bytes) in the last seven cycles: ten bytes for each name. The size of a table depends on
+/// the hashes of its entries.
 const GROWTH_MAX: usize = 32 << 10;
-/// Bytes of a few epochs that were replaced, which count at the end.
+/// Maximum charge at the end (bytes): a few replaced epochs.
 const COUNTED_MAX: usize = 1_000;
 const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: Duration::from_secs(5) };
 
-/// An engine that keeps nothing.
+/// An engine that stores nothing. Heartbeats return these records of nodes.
 struct Sink(Arc<Mutex<Vec<(NodeId, Bytes)>>>);
 
 impl Engine for Sink {
@@ -66,7 +67,7 @@ impl Engine for Sink {
     }
 }
 
-/// A node and its surroundings.
+/// A node under test, with the engine's events and the data plane's interest in keys.
 struct Bench {
     id: NodeId,
     nodes: Arc<Mutex<Vec<(NodeId, Bytes)>>>,
@@ -74,7 +75,7 @@ struct Bench {
     wanted: Arc<Mutex<Vec<KeyInterest>>>,
     cluster: Arc<Cluster>,
     all: ClusterCommands,
-    /// Names so far.
+    /// Number of names used so far.
     drawn: usize,
 }
 
@@ -84,7 +85,7 @@ fn report(node: NodeId, number: u64) -> (NodeId, Bytes) {
     (node, record.into())
 }
 
-/// An id that a node has drawn.
+/// The `n`th id drawn by a node.
 fn pid(node: NodeId, n: usize) -> Pid {
     let mut bytes = [7; 15];
     bytes[1..5].copy_from_slice(&node.tag().0.to_le_bytes());
@@ -99,7 +100,7 @@ impl Bench {
         self.cluster.interest_changed();
     }
 
-    /// Lets a client act with a name of its own, while another node is there.
+    /// Runs all actions of a client with a name of its own, while the node `other` is in the cluster.
     async fn visit(&mut self, other: NodeId) {
         self.drawn += 1;
         let (name, frames) = (format!("{:x}", self.drawn), Frames::new(other, None, 1_000));
@@ -130,7 +131,7 @@ impl Bench {
         self.all.update_feed(&key, update).unwrap();
         self.cluster.set_interest(&topic, false);
         self.wants(&key, false);
-        // An open room, a socket of a dead node, a question to all, and bytes that no node sent.
+        // A room without history, a socket of a dead node, a command to all nodes, and bytes that no node sent.
         self.cluster.publish(&Broadcast { rooms: Rooms::new("/", [&*name]).unwrap(), ..message }).unwrap();
         let name = SocketName { pid: pid(NodeId(1 << 40), self.drawn), namespace: "/".into(), last: None };
         self.cluster.find_socket(SocketQuestion { ticket: Ticket::for_test(self.drawn as u64), name });
@@ -155,7 +156,7 @@ impl Bench {
             self.visit(other).await;
         }
         self.nodes.lock().unwrap().truncate(1);
-        // Until nothing is kept for anybody.
+        // Waits until all state of clients has expired.
         pass(Duration::from_mins(5)).await;
         self.all.take_key_interest();
     }

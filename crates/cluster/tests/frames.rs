@@ -1,5 +1,5 @@
-//! Frames between nodes that were changed on their way. One test, so that nothing else runs in this process: what decoding takes is
-//! what the process may allocate.
+//! Decodes frames that were changed on their way. The program has one test, because the test limits the allocations of
+//! the process.
 
 #![allow(clippy::unwrap_used)] // Tests may panic.
 
@@ -28,7 +28,7 @@ use stentor_ports::{
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
 const DOCUMENT_BYTES_MAX: usize = 1 << 16;
-/// Memory for an item of a list per byte of the item, while the list grows.
+/// Maximum memory per byte of a frame. Items of a growing list take more memory than their bytes.
 const BYTES_PER_BYTE: usize = 64;
 /// Memory of a decompressor.
 const ZSTD_BYTES: usize = 1 << 20;
@@ -41,7 +41,7 @@ fn arguments() -> Data {
     Data::Arguments { json: "1,2".into(), attachments: [Bytes::from("a"), Bytes::from("b")].into() }
 }
 
-/// A socket of a namespace that moves between nodes, with everything that it may have.
+/// A socket of a namespace that moves between nodes, with all its optional parts.
 fn socket(namespace: &str) -> MovingSocket {
     let subscription = |topic: Topic, options: SubscribeOptions, is_granted: bool| MovingSubscription {
         topic,

@@ -33,7 +33,7 @@ static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 const ROOMS: usize = 100_000;
 const ROOM_BYTES_MAX: usize = 100;
 
-/// Returns when the node receives what is published to a room.
+/// Waits until interest in the topic is established. The node then receives messages published to the room.
 async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
     let Topic::Room(room) = topic.clone() else { panic!() };
     let since = Position { epoch: Epoch(0), offset: 0 };
@@ -44,7 +44,7 @@ async fn established(engine: &Arc<dyn Engine>, topic: &Topic) {
     {}
 }
 
-/// Heap memory of each of 100,000 rooms.
+/// Returns the heap memory (bytes) per room, with 100,000 rooms.
 async fn bytes_per_room<E: Engine + 'static>(
     name: &str,
     connect: impl AsyncFnOnce(NodeId, &ConnectOptions) -> (E, EventReceiver),
@@ -64,7 +64,7 @@ async fn bytes_per_room<E: Engine + 'static>(
     let engine: Arc<dyn Engine> = Arc::new(engine);
     let options = stentor_cluster::Options { ledger, ..fixture::options() };
     let cluster = Cluster::new(node, options, engine.clone(), &events, 0);
-    // The node's cores have the names already.
+    // Names are allocated before the measurement, because a node's cores have them already.
     let topic = |i| Topic::Room(Room::new("/", &format!("conversation-{i:06}")).unwrap());
     let topics: Vec<Topic> = (0..ROOMS).map(topic).collect();
     established(&engine, &topics[0]).await;

@@ -32,12 +32,12 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// Lets all tasks run, and as much time pass of the clock, which is stopped.
+/// Lets all tasks run, and advances the paused clock by `time`.
 pub(crate) async fn pass(time: Duration) {
     let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
 }
 
-/// The answer to a call.
+/// Makes a call, and returns its answer.
 pub(crate) async fn answer_to<T: Send + 'static>(call: impl FnOnce(Done<T>)) -> Result<T, CommandError> {
     let (sender, answer) = oneshot::channel();
     call(Done::new(|result| drop(sender.send(result))));
@@ -48,7 +48,7 @@ pub(crate) async fn answer_to<T: Send + 'static>(call: impl FnOnce(Done<T>)) -> 
 pub(crate) struct Intercepted<E, F> {
     pub(crate) engine: E,
     pub(crate) request: F,
-    /// How long messages may be on their way.
+    /// Maximum time that messages are on their way, as the engine reports it.
     pub(crate) delay_max: Arc<Mutex<Duration>>,
 }
 

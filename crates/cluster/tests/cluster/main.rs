@@ -1,5 +1,5 @@
-//! Several nodes on an engine in memory, and the codecs between them. Engines on real servers are in `contract`; what measures this
-//! process's memory has programs of its own.
+//! Several nodes on an engine in memory, and the codecs between them. Engines on real servers are in `contract`. Tests
+//! that measure the memory of the process are programs of their own.
 
 // Tests may panic; clippy knows only functions marked as such.
 #![allow(clippy::unwrap_used)]

@@ -25,22 +25,22 @@ use tokio::time::Instant;
 const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 3, bytes_max: 1_000, age_max: Duration::from_secs(300) };
 
-/// The largest document of a feed.
+/// Maximum size of a feed's document (bytes).
 const DOCUMENT_BYTES_MAX: usize = 100;
-/// The memory of a node.
+/// Memory budget of a node (bytes).
 const BUDGET: usize = 1 << 20;
 
-/// A data plane with some sessions, which notes what it is asked for.
+/// A data plane that reports `sessions` sessions and records the calls that it receives.
 #[derive(Default)]
 struct Plane {
     sessions: usize,
     received: Mutex<Vec<Broadcast>>,
     commands: Mutex<Vec<String>>,
-    /// How many calls of `receive` are refused.
+    /// Number of calls of `receive` that still fail with `Busy`.
     busy: Mutex<usize>,
     is_silent: Mutex<bool>,
     wanted: Mutex<Vec<KeyInterest>>,
-    /// Versions or states that subscribers of feeds have.
+    /// Updates of rooms and feeds, as texts.
     shown: Mutex<Vec<String>>,
     kept: Mutex<Vec<Command>>,
 }
@@ -113,7 +113,7 @@ impl Plane {
                 let body = String::from_utf8(document.body.to_vec()).unwrap();
                 format!("{key} {} {body} {patches:?}", position.offset)
             }
-            // No client waits.
+            // Confirmations aren't recorded: no client waits for one.
             FeedUpdate::Confirmed(_) => return Ok(()),
             other => format!("{key} {other:?}"),
         };
@@ -174,7 +174,7 @@ impl Plane {
 struct Node {
     cluster: Arc<Cluster>,
     plane: Arc<Plane>,
-    /// With the sessions of all nodes.
+    /// Commands for the sessions of all nodes.
     all: ClusterCommands,
     lifecycle: ClusterLifecycle,
     ledger: Arc<Ledger>,
@@ -218,7 +218,7 @@ impl Node {
         self.cluster.set_interest(&Topic::Room(Room::plain(room).unwrap()), true);
     }
 
-    /// The node's clients subscribe to a feed, or no client does any more.
+    /// Reports whether clients of the node subscribe to a feed.
     async fn want(&self, key: &Key, wanted: bool) {
         self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
         let wanted = KeyInterest { key: key.clone(), wanted, requesters: Vec::new() };
@@ -227,7 +227,7 @@ impl Node {
         pass(MOMENT).await;
     }
 
-    /// The node's control plane has news of a feed.
+    /// Passes news of a feed from the node's control plane to the cluster.
     async fn update(&self, key: &Key, update: FeedUpdate) {
         self.all.update_feed(key, update).unwrap();
         pass(MOMENT).await;
@@ -282,7 +282,7 @@ fn document(body: &str) -> Document {
 async fn three() -> (Memory, [Node; 3]) {
     let memory = Memory::default();
     let nodes = [("a", 1), ("b", 2), ("c", 4)].map(|(name, sessions)| Node::start(&memory, name, sessions));
-    // Until each has heard of the others.
+    // Waits until each node knows the others.
     pass(HEARTBEAT_INTERVAL + MOMENT).await;
     (memory, nodes)
 }
@@ -341,7 +341,7 @@ async fn frames_without_the_secret_are_refused_and_counted() {
     for node in [&stranger, &open] {
         node.cluster.publish(&message(&["room"])).unwrap();
     }
-    // One that was overheard on another channel.
+    // A frame that was overheard on one channel is published on another one.
     let id = NodeId::draw();
     let (engine, mut events) = memory.connect(id, Limits::default());
     engine.set_interest(Channel::from(Room::plain("overheard").unwrap()), true);
@@ -355,7 +355,7 @@ async fn frames_without_the_secret_are_refused_and_counted() {
     engine.publish(Channel::Nodes, Bytes::from_static(b"\x07garbage")).unwrap();
     pass(MOMENT).await;
     assert_eq!(a.received(), []);
-    // And each has said to all that it is there.
+    // Also counted: each of the two strangers has announced itself to all nodes.
     assert_eq!(a.metric("cluster_frames_refused"), 6);
 }
 
@@ -444,13 +444,13 @@ async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
     assert_eq!(a.command(to("red"), emit).await, Concerned::sessions(1), "those of this node");
     pass(MOMENT).await;
     assert_eq!(b.commands(), [""; 0]);
-    // One that the engine orders isn't delivered when it is answered: its members are counted.
+    // An emit to a room with history is answered before it is delivered, so the answer counts the room's members.
     a.commands();
     assert_eq!(a.command(to("kept"), emit).await, Concerned::sessions(1));
     assert_eq!(a.commands()[1..], ["sessions 0 / [kept] -[] []"]);
     let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
     assert_eq!(a.command(to("red").session(id), emit).await, Concerned::sessions(7));
-    // Members of the room receive it from the broker.
+    // Only the named session gets a command. Members of the room receive the message from the broker.
     let note = format!(r#"emit Some("e") Text(b"t") false / [] -[red] ["{id}"]"#);
     assert_eq!(b.commands(), [note]);
 }
@@ -465,7 +465,7 @@ async fn a_node_that_does_not_answer_is_named() {
     assert_eq!(begun.elapsed(), SURVEY_TIMEOUT);
     assert_eq!((concerned.sessions, concerned.missing_nodes), (5, vec!["b".to_owned()]));
     assert_eq!(a.metric("cluster_surveys_incomplete"), 1);
-    // It answers that it can't: the deadline isn't waited for.
+    // Node b answers that it can't carry out the command. Node a doesn't wait for the deadline.
     let begun = Instant::now();
     let (concerned, ()) = tokio::join!(a.command(everybody(), disconnect), async {
         pass(MOMENT).await;
@@ -515,7 +515,7 @@ async fn a_version_that_is_larger_than_documents_may_be_is_refused_and_counted()
         assert_eq!(b.shown().len(), 1 - refused);
         assert_eq!(b.metric("cluster_frames_refused"), refused as u64);
     }
-    // It is back with the next version that it may have.
+    // Node b shows the feed again from the next version within its maximum.
     generous.update(&key, FeedUpdate::Document(document("[2]"))).await;
     pass(Duration::from_secs(2)).await;
     assert_eq!(b.shown().last().map(String::as_str), Some("game/1 3 [2] []"));
@@ -589,7 +589,8 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     for node in [&a, &b, &c] {
         assert_eq!(node.shown(), expect);
     }
-    // A client that comes late gets it at once, and the node that fetched leaves it to another.
+    // A later subscriber receives the document at once. When the fetching node has no subscribers, another node
+    // fetches.
     c.want(&key, false).await;
     c.want(&key, true).await;
     a.want(&key, false).await;
@@ -600,7 +601,7 @@ async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
     assert_eq!(a.metric("cluster_leases") + b.metric("cluster_leases") + c.metric("cluster_leases"), 1);
 }
 
-/// A process that hands its listening sockets over accepts no more clients, also as a node of a cluster.
+/// The node passes `pause_accepting` to its data plane, as when the process hands its listening sockets over.
 #[tokio::test(start_paused = true)]
 async fn a_node_pauses_accepting() {
     let (_memory, [Node { lifecycle, plane, .. }, ..]) = three().await;
@@ -613,7 +614,7 @@ async fn a_node_pauses_accepting() {
     assert_eq!(commands[..], ["pause_accepting true", "pause_accepting false"]);
 }
 
-/// Subscribers on other nodes wait for the next version no longer than half a second beyond the time of a fetch.
+/// When the fetching node drains or ends, another node fetches its feed within 500 ms.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_shuts_down_gives_its_feeds_away_first() {
     let drain: fn(&Node) = |node| node.lifecycle.drain(Drain::within(Duration::from_mins(1)));
@@ -642,7 +643,7 @@ async fn feeds_that_a_node_knows_count_towards_its_memory() {
     node.want(&key, true).await;
     assert!(node.ledger.has_room(BUDGET - 2_000) && !node.ledger.has_room(BUDGET - 500));
     node.want(&key, false).await;
-    // Until then the engine keeps the term of the lease, which counts too.
+    // Until then, the engine keeps the term of the lease, which is charged too.
     pass(Duration::from_secs(11)).await;
     assert!(node.ledger.has_room(BUDGET));
 }
@@ -674,15 +675,15 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     }
     let shown = b.shown();
     assert_eq!(shown[0], "kept after 0 []");
-    // With who is left out, for the core.
+    // The updates contain the excluded rooms and sessions, which the core applies.
     let expect = [1, 2].map(|n| format!(r#"kept {n} Some("goal") {n} -["quiet", "aaaaaaaaaaaaaaaaaaaa"]"#));
     assert_eq!(shown[1..3], expect);
     assert_eq!((shown.len(), b.received()), (6, vec![]));
-    // A client that comes later gets what the engine keeps.
+    // A node that joins later receives the messages that the engine keeps.
     c.join("kept");
     pass(MOMENT).await;
     assert_eq!(c.shown(), [r#"kept after 2 ["3", "4", "5"]"#]);
-    // The core has forgotten it and asks again.
+    // A second join, as after the core has forgotten the room, leads to one more update.
     c.join("kept");
     pass(MOMENT).await;
     assert_eq!(c.shown().len(), 1);
@@ -696,7 +697,7 @@ async fn rooms_with_history_have_one_order_on_all_nodes() {
     }
 }
 
-/// A list of users that holds so many.
+/// A revocation list of users, with its maximum number of entries.
 #[derive(Debug)]
 struct Users(Mutex<BTreeMap<Arc<str>, Revoked>>, usize);
 
@@ -759,20 +760,20 @@ async fn a_revocation_reaches_all_nodes_and_those_that_come_later() {
         assert_eq!(node.commands(), ["Disconnect 42"]);
     }
     assert_eq!((in_b.digest(), in_d.digest()), (in_a.digest(), 0));
-    // No identity becomes void.
+    // `Renew` reaches the sessions of all nodes and revokes no identity.
     assert_eq!(recheck(user("43").filter, RecheckAction::Renew).await.sessions, 11);
     assert_eq!((b.commands(), in_b.digest()), (vec!["Renew 43".to_owned()], in_a.digest()));
-    // Only the node that is asked authorizes its sessions again.
+    // `Authorize` concerns only the sessions of the node that receives the request.
     assert_eq!(recheck(IdentityFilter::default(), RecheckAction::Authorize).await.sessions, 1);
     assert_eq!(b.commands(), [""; 0]);
 
-    // Other nodes have the entries of a node that was cut off after a while; several pages, both ways.
+    // Each node gets the entries that it lacks from the other one, as after it was cut off: several pages, both ways.
     in_a.merge((0..2_500).map(|n| user(&format!("a{n}"))).collect()).unwrap();
     in_b.merge((0..1_500).map(|n| user(&format!("b{n}"))).collect()).unwrap();
     pass(REVOCATIONS_INTERVAL).await;
     assert_eq!((in_a.0.lock().unwrap().len(), in_b.0.lock().unwrap().len()), (4_001, 4_001));
     assert!(b.commands().contains(&"EndRevoked everybody".to_owned()));
-    // One that starts has the list at once.
+    // A node that starts gets the list at once.
     let (c, in_c) = keeper(&memory, "c", 4, 5_000);
     pass(Duration::from_millis(100)).await;
     assert_eq!(in_c.0.lock().unwrap().len(), 4_001);

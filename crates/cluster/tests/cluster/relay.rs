@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Far more than anything takes.
+/// Timeout of each wait. No step takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECRET: &str = "known to all nodes";
 
@@ -28,7 +28,7 @@ impl ControlPlane for NoControl {
     fn space(&self) {}
 }
 
-/// Answers as the engine does, but fails each request to claim a name.
+/// Passes requests to the engine, but fails each request to claim a name.
 fn forgetful(engine: &MemoryEngine, request: Request) -> Answer {
     match request {
         Request::Claim { .. } => {
@@ -88,7 +88,7 @@ impl Node {
         Self { id, cluster, plane, addr, internal, _stop: stop, _edge: edge }
     }
 
-    /// The sum of a metric's samples with this reason, or of all.
+    /// Sum of a metric's samples with the label `reason`, or of all samples if `reason` is empty.
     fn metric(&self, name: &str, reason: &str) -> u64 {
         let all = [self.cluster.metrics(), self.plane.metrics()].concat();
         let metric = all.iter().find(|metric| metric.name == name).unwrap();
@@ -100,7 +100,7 @@ impl Node {
         until(|| self.metric(name, reason) == value).await;
     }
 
-    /// The answer to one request, and whether the connection lives on.
+    /// Sends a request on a new connection, and returns the answer.
     async fn ask(&self, request: &str) -> String {
         let mut socket = TcpStream::connect(self.addr).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
@@ -114,7 +114,7 @@ impl Node {
         String::from_utf8(answer).unwrap()
     }
 
-    /// The answer to a request, which has this status and ends so.
+    /// Sends a request, and checks the status and the end of the answer.
     async fn check(&self, request: &str, status: u16, end: &str) -> String {
         let answer = self.ask(request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
@@ -123,7 +123,7 @@ impl Node {
     }
 }
 
-/// Two nodes that know each other, and the path of polls of a session of the first one.
+/// Starts two nodes that know each other, and opens a session on the first one. Returns also the path of its polls.
 async fn two(memory: &Memory) -> (Node, Node, String) {
     let (a, b) = (Node::start(memory, SECRET).await, Node::start(memory, SECRET).await);
     known(&[&a, &b], 2).await;
@@ -135,7 +135,7 @@ fn reachable(relays: &Arc<Relays>, advertise: &str) -> Options {
     Options { advertise: Some(advertise.into()), relays: Some(relays.clone()), ..options() }
 }
 
-/// Whether an answer with a `Content-Length`, or without a body, has arrived.
+/// Returns `true` if an answer with a `Content-Length`, or without a body, has arrived completely.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -152,7 +152,7 @@ async fn until(mut holds: impl FnMut() -> bool) {
     timeout(PATIENCE, wait).await.unwrap();
 }
 
-/// Until each node knows so many.
+/// Waits until each node knows `count` nodes.
 async fn known(nodes: &[&Node], count: usize) {
     for node in nodes {
         until(|| node.cluster.nodes().len() == count).await;
@@ -229,7 +229,7 @@ async fn without_room_a_request_is_to_be_tried_again() {
     );
     known(&[&a, &b], 2).await;
     let path = open(&a).await;
-    // A poll that waits.
+    // A waiting poll takes the only relayed connection.
     let mut waiting = TcpStream::connect(b.addr).await.unwrap();
     waiting.write_all(get(&path).as_bytes()).await.unwrap();
     b.until_metric("relayed_connections", "", 1).await;
@@ -250,7 +250,7 @@ async fn while_the_engine_does_not_answer_sockjs_sessions_are_opened_where_they_
     assert_eq!(node.metric("cluster_sockjs_claims_failed", ""), 2);
 }
 
-/// A member of the registry whose internal listener is `advertise`.
+/// Adds a member to the registry whose internal listener is `advertise`.
 async fn pretend(memory: &Memory, advertise: &str) -> (NodeId, watch::Sender<bool>) {
     let id = NodeId::draw();
     let (engine, events) = memory.connect(id, Limits::default());
@@ -263,7 +263,7 @@ async fn pretend(memory: &Memory, advertise: &str) -> (NodeId, watch::Sender<boo
     (id, stop)
 }
 
-/// The path of polls of a session that a node might have.
+/// The path of polls of an invented session of a node.
 fn path_of(node: NodeId) -> String {
     let mut id = [7; 15];
     id[1..5].copy_from_slice(&node.tag().0.to_le_bytes());
@@ -277,11 +277,11 @@ async fn a_session_of_a_node_that_cannot_be_reached_is_unknown() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = closed.local_addr().unwrap().to_string();
     drop(closed);
-    // The kernel accepts for a process that is stopped.
+    // The kernel accepts connections for a stopped process.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let stopped = pretend(&memory, &silent.local_addr().unwrap().to_string()).await;
     let dead = pretend(&memory, &nobody).await;
-    // Another node listens there now.
+    // A node that has ended. `node` listens at its address now.
     let former = pretend(&memory, &node.internal.to_string()).await;
     known(&[&node], 4).await;
     for (id, reason) in [(dead.0, "unreachable"), (former.0, "not_authentic"), (stopped.0, "timeout")] {
@@ -305,7 +305,7 @@ async fn nodes_with_different_secrets_do_not_serve_each_other() {
     assert_eq!(a.metric("relays_received", ""), 0);
 }
 
-/// The bytes of the internal listener after its challenge, to the end.
+/// Sends bytes to the internal listener after its challenge. Returns the answer up to the end of the connection.
 async fn answer_to(node: &Node, bytes: &[u8]) -> (Vec<u8>, TcpStream) {
     let mut socket = TcpStream::connect(node.internal).await.unwrap();
     let mut challenge = [0; 32];
@@ -328,7 +328,7 @@ async fn strangers_get_nothing_from_the_internal_listener() {
         assert!(answer.is_empty(), "{answer:?}");
     }
     node.until_metric("cluster_internal_refused", "not_authentic", 3).await;
-    // One that ends early, and one that says too little, or nothing.
+    // Connections that end early, send too few bytes, or send none.
     drop(TcpStream::connect(node.internal).await.unwrap());
     node.until_metric("cluster_internal_refused", "incomplete", 1).await;
     let (slow, silent) = tokio::join!(answer_to(&node, &[1; 74]), answer_to(&node, b""));
@@ -343,7 +343,7 @@ async fn nodes_are_served_while_silent_strangers_have_all_places() {
     let (a, b, path) = two(&memory).await;
     let mut strangers = VecDeque::new();
     for n in 0..5 {
-        // All places are taken when one more connection is too many.
+        // Connects until the listener evicts a connection: all places are taken.
         let evicted = a.metric("cluster_internal_refused", "too_many");
         while a.metric("cluster_internal_refused", "too_many") == evicted {
             strangers.push_back(TcpStream::connect(a.internal).await.unwrap());
@@ -358,7 +358,7 @@ async fn nodes_are_served_while_silent_strangers_have_all_places() {
     assert_eq!(a.metric("relays_received", ""), 10);
 }
 
-/// A node whose engine is away gets no new clients while another node serves them better, or when it reaches no node at all.
+/// Without its engine, a node is ready only if it reaches other nodes, and these have no engine either.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_its_engine_is_ready_if_no_other_node_has_one() {
     let memory = Memory::default();
@@ -374,7 +374,7 @@ async fn a_node_without_its_engine_is_ready_if_no_other_node_has_one() {
     a.check(&get("/readyz"), 503, &body).await;
     assert!(ready(&b));
     memory.set_connected(b.id, false);
-    // Each of both may have taken the other one for a node with an engine.
+    // At first, each node may still believe that the other one has its engine.
     until(|| is_away(&b) && ready(&a) && ready(&b)).await;
     let body = format!("\r\n\r\n{}\n", b.plane.readiness());
     assert!(body.contains("\nready; engine away since "), "{body}");
@@ -383,7 +383,7 @@ async fn a_node_without_its_engine_is_ready_if_no_other_node_has_one() {
     until(|| !is_away(&a) && ready(&a) && !ready(&b)).await;
     memory.set_connected(b.id, true);
     until(|| ready(&b) && !is_away(&b)).await;
-    // It reaches nobody.
+    // A node that reaches no other node isn't ready without its engine.
     let memory = Memory::default();
     let alone = Node::start(&memory, SECRET).await;
     known(&[&alone], 1).await;

@@ -34,7 +34,7 @@ fn golden(file: &str) -> Vec<Vector> {
     vectors.iter().map(vector).collect()
 }
 
-/// A vector's meaning, with its arguments as values: how they are written doesn't matter.
+/// A vector's meaning, with its arguments parsed: their JSON may be written in several ways.
 fn expected(meaning: &Value) -> Value {
     let mut expected = meaning.clone();
     if let Some(text) = meaning["arguments"].as_str() {
@@ -43,7 +43,7 @@ fn expected(meaning: &Value) -> Value {
     expected
 }
 
-/// An object with the members of several ones.
+/// Merges several objects into one.
 fn merged(parts: impl IntoIterator<Item = Value>) -> Value {
     let members = parts.into_iter().flat_map(|part| match part {
         Value::Object(members) => members,
@@ -89,7 +89,8 @@ fn flags(flags: Flags) -> Value {
     json!({ "flags": Value::Object(set.collect()) })
 }
 
-/// A request, with these types for joining, leaving, closing, fetching, emitting to servers, and broadcasting.
+/// A request as JSON. `types` are the numbers for joining, leaving, closing, fetching, emitting to servers, and
+/// broadcasting.
 fn request(body: &RequestBody, types: [u8; 6]) -> Value {
     let (kind, content) = match body {
         RequestBody::Sessions { .. } => panic!("{body:?}"),
@@ -113,7 +114,8 @@ fn request(body: &RequestBody, types: [u8; 6]) -> Value {
     merged([json!({ "type": kind }), content])
 }
 
-/// A response, with these types for sessions, a number of clients, and the answers of servers and of clients.
+/// A response as JSON. `types` are the numbers for sessions, a number of clients, and the answers of servers and of
+/// clients.
 fn response(body: &ResponseBody, types: [Option<u8>; 4]) -> Value {
     let session = |session: &RemoteSession| {
         let details = session.details.as_ref().unwrap();
@@ -134,7 +136,7 @@ fn response(body: &ResponseBody, types: [Option<u8>; 4]) -> Value {
     merged([kind.map_or(json!({}), |kind| json!({ "type": kind })), content])
 }
 
-/// Values that JSON doesn't have are sent as their text or as null.
+/// Returns `false` for vectors with values that JSON lacks, which are sent as their text or as null.
 fn is_exact(vector: &Vector) -> bool {
     !["dates", "not numbers"].iter().any(|name| vector.name.ends_with(name))
 }
@@ -238,7 +240,7 @@ fn the_sharded_adapters_messages_are_read_and_written_as_the_package_does() {
         };
         let header = json!({ "uid": &*message.uid, "namespace": &*message.namespace, "id": id });
         let meaning = ["request", "response"].iter().find_map(|part| meaning.get(part)).unwrap_or(meaning);
-        // Vectors of broadcasts say neither.
+        // Vectors of broadcasts have neither `id` nor `type`.
         let defaults = json!({ "id": null, "type": 3 });
         assert_eq!(merged([content, header]), merged([defaults, expected(meaning)]), "{name}");
         assert_eq!(message.encode().unwrap(), *payload, "{name}");
@@ -249,7 +251,7 @@ fn the_sharded_adapters_messages_are_read_and_written_as_the_package_does() {
     assert!(check(sharded::Mode::DynamicPrivate, session) && !check(sharded::Mode::Static, "r"));
 }
 
-/// MessagePack of a few forms, by hand.
+/// A MessagePack string (str 8).
 fn text(text: &str) -> Vec<u8> {
     [&[0xd9, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
 }
@@ -309,7 +311,7 @@ fn broadcasts_of_other_packages_are_tolerated() {
     check(&[&[0x82], &*text("rooms"), &[0xc0], &*text("other"), &[0x91, 0x80]].concat(), &[]);
     check(&[&[0x81], &*text("rooms"), &*text("one")].concat(), &["one"]);
     check(&[&[0x81], &*text("rooms"), &[0x92, 7, 0xcb, 0x40, 0x45, 0, 0, 0, 0, 0, 0]].concat(), &["7", "42"]);
-    // The type as a float, and the one of events with binary data before Socket.IO 3.
+    // The packet type as a float, and the type of events with binary data before Socket.IO 3.
     let float = [0xcb, 0x40, 0, 0, 0, 0, 0, 0, 0];
     assert!(Broadcast::decode(&broadcast(&float, &data, &[0x80])).is_ok());
     assert!(Broadcast::decode(&broadcast(&[5], &data, &[0x80])).is_ok());
@@ -337,7 +339,7 @@ fn what_cannot_be_meant_is_refused() {
     check(broadcast(&[2], &data, &[&[0x81], &*text("rooms"), &rooms].concat()), WireError::TooMany);
     let attachments = [&[0xdc, 0x10, 0][..], &[0xc4, 0].repeat(0x1000)].concat();
     check(broadcast(&[2], &[&[0x92], &*text("e"), &attachments].concat(), &[0x80]), WireError::TooMany);
-    // Beside an attachment, an object that names another one would end a client's connection.
+    // A forged placeholder beside a real attachment names a missing attachment, which would end a client's connection.
     let forged = [&[0x82], &*text("_placeholder"), &[0xc3], &*text("num"), &[5]].concat();
     let beside = [&[0x92, 0xc4, 1, 7], &*forged].concat();
     assert_eq!(argument(&beside), Err(WireError::BadPlaceholder));
@@ -364,7 +366,7 @@ fn what_cannot_be_meant_is_refused() {
         WireError::BadPlaceholder,
     );
     check(br#"{"method":"emit","event":"e","data":[[1],"?"],"binary":true}"#, WireError::Malformed);
-    // Its servers deliver these to nobody. Without rooms, they would be for everybody.
+    // python-socketio delivers these emits to no client. Decoded without rooms, they would reach all clients.
     check(br#"{"method":"emit","event":"e","data":[1],"room":""}"#, WireError::Malformed);
     check(br#"{"method":"emit","event":"e","data":[1],"room":[]}"#, WireError::Malformed);
     let everybody = Bytes::from_static(br#"{"method":"emit","event":"e","data":[1],"room":null}"#);
@@ -378,7 +380,7 @@ fn names_are_bounded() {
     assert_eq!(Request::decode(&request(NAME_BYTES_MAX + 1)), Err(WireError::NameTooLong));
 }
 
-/// JavaScript's rooms may be numbers; each has one name, as in the rules of a node.
+/// JavaScript's rooms may be numbers. Each number has one name, the same as in a node's rules.
 #[test]
 fn numbers_are_names_as_in_javascript() {
     for (number, name) in [("5", "5"), ("5.0", "5"), ("5e0", "5"), ("1.50", "1.5"), ("-0", "0")] {
@@ -457,7 +459,7 @@ fn channels_are_those_of_one_namespace() {
     check(b"p-request#/a*#x", None);
 }
 
-/// Servers and emitters may be given a parser that writes JSON.
+/// Servers and emitters may be configured with a parser that writes JSON.
 #[test]
 fn a_parser_for_json() {
     let payload = Bytes::from(
@@ -491,7 +493,8 @@ fn a_parser_for_json() {
     }
 }
 
-/// Decodes with every decoder what one is meant for, and checks that what comes out is bounded and can be written.
+/// Decodes a payload with every decoder, and checks that each result is bounded and can be encoded. Returns the number
+/// of decoders that succeed.
 fn decode_all(payload: &Bytes) -> usize {
     let bounded = |event: &Event| {
         let Data::Arguments { json, attachments } = &event.arguments else { panic!("{event:?}") };

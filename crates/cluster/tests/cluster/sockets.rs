@@ -1,4 +1,4 @@
-//! Sockets that move between nodes: one node under test, and others that the test plays on an engine in memory.
+//! Sockets that move between nodes: one node under test, and peers whose frames the test sends, on an engine in memory.
 
 use crate::fixture::{Intercepted, MOMENT, options, pass};
 use base64::Engine as _;
@@ -26,13 +26,13 @@ const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_mins(5) };
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A data plane that notes what becomes of sockets.
+/// A data plane that records sockets and the requests for them.
 #[derive(Default)]
 struct Plane {
-    /// The socket that it has for other nodes.
+    /// The socket that this node hands over to other nodes.
     socket: Mutex<Option<MovingSocket>>,
     expected: Mutex<Vec<MovingSocket>>,
-    /// Sockets aren't waited for any more.
+    /// `true` if no client waits for the expected socket any more.
     has_given_up: Mutex<bool>,
     delivered: Mutex<Vec<(Ticket, Option<MovingSocket>)>>,
     /// Requests for sockets, and messages of rooms with history, in the order of their arrival.
@@ -94,7 +94,7 @@ impl Node {
         let (established, is_established) = watch::channel(true);
         let (reads, delay) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Duration>>::default());
         let reads_of_engine = reads.clone();
-        // Reads are answered when the test says that interest is established.
+        // The engine's answers to reads wait until the test sets `established`.
         let request = move |engine: &MemoryEngine, request: Request| {
             let is_read = matches!(request, Request::History { .. });
             if let Request::History { room, .. } = &request {
@@ -134,7 +134,7 @@ impl Node {
     }
 }
 
-/// A node that the test plays.
+/// A node whose frames the test sends and receives.
 struct Peer {
     id: NodeId,
     frames: Frames,
@@ -191,7 +191,7 @@ impl Peer {
         self.engine.publish(channel, payload).unwrap();
     }
 
-    /// The next frame about sockets that has reached this node.
+    /// The next frame about sockets that has reached this peer. `None` if there is none.
     async fn next(&mut self) -> Option<SocketFrame> {
         loop {
             let event = tokio::time::timeout(MOMENT, self.events.next()).await.ok()??;
@@ -203,7 +203,7 @@ impl Peer {
         }
     }
 
-    /// The number of the next question. It must be the expected one.
+    /// Returns the id of the next question, which must be for `expected`.
     async fn asked(&mut self, expected: SocketRequest) -> u64 {
         match self.next().await {
             Some(SocketFrame::Question { id, request, .. }) if request == expected => id,
@@ -211,7 +211,7 @@ impl Peer {
         }
     }
 
-    /// The node asks for a description and for the socket, and receives both.
+    /// Expects questions for the description and for the socket, and answers both.
     async fn hand_over(&mut self, to: NodeId) {
         let id = self.asked(Describe).await;
         self.answer(to, id, answer_with(described()));
@@ -224,7 +224,7 @@ impl Peer {
     }
 }
 
-/// A `pid` that a node drew.
+/// A `pid` drawn by a node.
 fn pid_of(node: NodeId) -> Pid {
     let mut bytes = [7; 15];
     bytes[1..5].copy_from_slice(&node.tag().0.to_le_bytes());
@@ -274,7 +274,7 @@ fn answer_with(socket: MovingSocket) -> SocketAnswer {
     SocketAnswer::Socket(Box::new(socket))
 }
 
-/// A node, and two others that it knows.
+/// Starts a node and two peers that it knows.
 async fn cluster() -> (Memory, Node, [Peer; 2]) {
     let memory = Memory::default();
     let node = Node::start(&memory);
@@ -323,7 +323,7 @@ async fn a_node_that_lags_behind_the_engine_gives_no_socket_away() {
         pass(MOMENT).await;
         let subscriptions = vec![subscription(kept.clone(), Policy::Queue, false)];
         *node.plane.socket.lock().unwrap() = Some(MovingSocket { subscriptions, ..socket() });
-        // A read begins, and its answer is on its way while a message is published.
+        // The node begins a read. The answer is still on its way when a message is published.
         node.established.send(false).unwrap();
         node.cluster.confirm_history(&kept);
         pass(MOMENT).await;
@@ -338,7 +338,7 @@ async fn a_node_that_lags_behind_the_engine_gives_no_socket_away() {
         assert_eq!(peer.next().await, None, "its rooms are being read");
         assert_eq!(*node.plane.log.lock().unwrap(), ["Look"]);
         if is_late {
-            // The asker has given up.
+            // The node that asked has given up. The socket stays.
             pass(2 * SECOND).await;
             assert_eq!(peer.next().await, Some(SocketFrame::Answer { id: 5, answer: SocketAnswer::None }));
             assert!(node.plane.socket.lock().unwrap().is_some(), "it stays");
@@ -373,7 +373,7 @@ async fn a_node_that_does_not_answer_is_waited_for_two_seconds() {
         check_delivered(&node, []);
         pass(20 * MOMENT).await;
         check_delivered(&node, [(step, None)]);
-        // Too late.
+        // This answer is too late.
         owner.answer(node.id, id, answer_with(socket()));
         pass(MOMENT).await;
         check_delivered(&node, []);
@@ -384,7 +384,8 @@ async fn a_node_that_does_not_answer_is_waited_for_two_seconds() {
 #[tokio::test(start_paused = true)]
 async fn a_socket_that_has_moved_is_found_by_the_node_that_drew_its_pid() {
     let (_memory, node, [mut home, mut holder]) = cluster().await;
-    // To a node that is dead, or to the node that asks: the socket isn't there.
+    // The socket has moved to a living node, to a dead one, or to the node that asks. Only the living node hands it
+    // over.
     for (number, at) in [(1, holder.id), (2, NodeId(9)), (3, node.id)] {
         assert!(node.find(number, pid_of(home.id)));
         let id = home.asked(Describe).await;
@@ -413,7 +414,7 @@ async fn if_the_node_that_drew_a_pid_is_dead_all_are_asked() {
     second.answer(node.id, id, answer_with(socket()));
     pass(MOMENT).await;
     check_delivered(&node, [(1, Some(socket()))]);
-    // No node has it: that is known at once.
+    // All nodes answer that they don't have the socket, so the search ends at once.
     assert!(node.find(2, dead));
     for peer in [&mut first, &mut second] {
         let id = peer.asked(Describe).await;
@@ -430,14 +431,14 @@ async fn answers_of_others_and_without_a_question_have_no_effect() {
     let id = owner.asked(Describe).await;
     other.answer(node.id, id, answer_with(described()));
     owner.answer(node.id, id ^ 1, answer_with(described()));
-    // One that doesn't know the secret.
+    // An answer by a sender that doesn't know the secret.
     let frames = Frames::new(owner.id, Some(b"another"), DOCUMENT_BYTES_MAX);
     let answer = SocketFrame::Answer { id, answer: answer_with(described()) };
     let forged = frames.encode(&Channel::Node(node.id), &Frame::Socket(answer));
     other.engine.publish(Channel::Node(node.id), forged).unwrap();
     pass(MOMENT).await;
     assert_eq!(*node.plane.expected.lock().unwrap(), []);
-    // The client has disconnected meanwhile: the socket stays on its node.
+    // The client has disconnected. The node doesn't take the socket.
     *node.plane.has_given_up.lock().unwrap() = true;
     owner.answer(node.id, id, answer_with(described()));
     assert_eq!(owner.next().await, None);
@@ -450,7 +451,7 @@ async fn own_pids_that_have_not_moved_are_nowhere_else() {
     let (_memory, node, [mut peer, mut other]) = cluster().await;
     let own = pid_of(node.id);
     assert!(!node.find(1, own));
-    // Another node takes it, and hands it to a third one.
+    // A peer takes the socket, and reports that another peer has it now.
     *node.plane.socket.lock().unwrap() = Some(socket());
     let name_of = |pid| SocketName { pid, namespace: "/".into(), last: None };
     for (request, expected) in
@@ -464,7 +465,7 @@ async fn own_pids_that_have_not_moved_are_nowhere_else() {
     assert!(node.find(2, own));
     other.asked(Describe).await;
     assert_eq!(peer.next().await, None);
-    // A node learns that this node has handed over its socket.
+    // This node hands over a socket whose pid another node drew, and notifies that node.
     *node.plane.socket.lock().unwrap() = Some(socket());
     let name = name_of(pid_of(peer.id));
     other.send(node.id, SocketFrame::Question { id: 6, name, request: Take });

@@ -1,4 +1,5 @@
-//! Namespaces shared with Socket.IO's servers over a Redis Cluster, as a user that may do no more than docs/cluster.md says.
+//! Namespaces shared with Socket.IO's servers over a Redis Cluster. The user has only the permissions listed in
+//! docs/cluster.md.
 
 use crate::redis_cluster::RedisCluster;
 use crate::redis_server::RedisServer;
@@ -14,12 +15,12 @@ use stentor_ports::{Broadcast, Broker, Ledger, MetricSource};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Far more than anything takes.
+/// Timeout of each wait. No step takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Permissions that docs/cluster.md adds for clusters.
 const CLUSTER_PERMISSIONS: &str = "+cluster|info +cluster|slots";
 
-/// The user for bridges, as docs/cluster.md has it.
+/// The permissions of the user for bridges, from docs/cluster.md.
 fn permissions() -> String {
     let page = include_str!("../../../../docs/cluster.md");
     assert!(page.contains(&format!("In a Redis Cluster also: `{CLUSTER_PERMISSIONS}`.")));
@@ -28,7 +29,7 @@ fn permissions() -> String {
     format!("{user} {CLUSTER_PERMISSIONS}")
 }
 
-/// A data plane that notes what it receives: the texts of events.
+/// A data plane that records the texts of the events that it receives.
 #[derive(Default)]
 struct Plane(Mutex<Vec<String>>);
 
@@ -100,12 +101,12 @@ impl Member {
         assert_eq!(self.bridges.publish(&message), Ok(()));
     }
 
-    /// Whether it has received this.
+    /// Returns `true` if the node has received a text that begins with `text`.
     fn has(&self, text: &str) -> bool {
         self.plane.0.lock().unwrap().iter().any(|received| received.starts_with(text))
     }
 
-    /// Messages since the last call, except those that prove the connections.
+    /// Returns the texts received since the last call, except those that prove the connections.
     fn take(&self) -> Vec<String> {
         let received = std::mem::take(&mut *self.plane.0.lock().unwrap());
         received.into_iter().filter(|text| !text.contains("met")).collect()
@@ -121,7 +122,7 @@ async fn until(what: &str, mut is_done: impl FnMut() -> bool) {
     assert!(timeout(PATIENCE, wait).await.is_ok(), "in vain: {what}");
 }
 
-/// Says something until the others have received it.
+/// Repeats a message until all `members` have received it.
 async fn meet(say: impl Fn(&str), text: &str, members: &[&Member]) {
     until(text, || {
         say(text);
@@ -130,12 +131,12 @@ async fn meet(say: impl Fn(&str), text: &str, members: &[&Member]) {
     .await;
 }
 
-/// Publishes a message of the package `python-socketio`, at one of the servers.
+/// Publishes a message on one of the servers, as the package `python-socketio` does.
 fn say_in_python(server: &RedisServer, text: &str) {
     let message = format!(
         r#"{{"method": "emit", "event": "say", "data": ["{text}"], "binary": false, "namespace": "/", "room": "red", "skip_sid": null, "callback": null, "host_id": "0123456789abcdef0123456789abcdef"}}"#
     );
-    // How many receive it there.
+    // The reply must be a number: the clients that receive the message.
     server.command(&["PUBLISH", "socketio", &message]).trim().parse::<u64>().unwrap();
 }
 
@@ -184,7 +185,7 @@ async fn servers_in_python_reach_each_node_at_whichever_primary_they_publish() {
         say_in_python(server, &once);
         until("it has arrived", || a.has(&once) && b.has(&once)).await;
     }
-    // A later message on the same way shows that none has come twice.
+    // Messages arrive in order on a connection, so a later one shows that no message has come twice.
     for server in &cluster.nodes {
         say_in_python(server, "end");
     }

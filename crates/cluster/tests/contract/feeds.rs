@@ -9,7 +9,7 @@ use stentor_cluster::engine::{
 use stentor_hub::{Epoch, Key, KeyCharset, Position};
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
-/// Far longer than a busy machine delays what happens within it.
+/// A lease that expires within a test. A busy machine doesn't delay a request nearly as long.
 const SHORT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn acquire(node: &Node, key: &Key, term_seen: u64, ttl: Duration) -> Option<Lease> {
@@ -68,7 +68,7 @@ pub(crate) async fn one_node_holds_a_lease(fixture: &impl Fixture) {
     release(&a, &k, lease).await;
     assert!(!renew(&a, &k, lease, LONG).await);
     assert!(acquire(&b, &k, 0, LONG).await.is_some());
-    // The engine has returned to the lease of a node that doesn't know of a later one.
+    // Node a has seen a later term than the engine's lease, as after a failover. The engine grants a further term.
     let k = key("feed/3");
     let former = acquire(&b, &k, 0, LONG).await.unwrap();
     assert_eq!(acquire(&a, &k, former.term, LONG).await, None);
@@ -128,7 +128,7 @@ pub(crate) async fn a_version_needs_the_lease(fixture: &impl Fixture) {
     assert_eq!((log.term, log.changes.len()), (next.term, 1));
 }
 
-/// The key has what engines treat specially in their names.
+/// The key contains characters that are special in the names of engines.
 pub(crate) async fn a_log_has_a_base_and_its_changes(fixture: &impl Fixture) {
     let (a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
     let k = Key::parse_as("São Paulo/{a}.b*/> 50%", KeyCharset::Utf8).unwrap();
@@ -165,7 +165,7 @@ pub(crate) async fn a_log_has_a_base_and_its_changes(fixture: &impl Fixture) {
     assert_eq!(load(&b, &k).await, Some(log));
 }
 
-/// A change of a feed's state is no version of it.
+/// Changes of a feed's state are stored at the position of the current version.
 pub(crate) async fn an_entry_may_have_the_position_of_the_one_before(fixture: &impl Fixture) {
     let (a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
     let k = key("feed");
@@ -188,7 +188,7 @@ pub(crate) async fn an_entry_may_have_the_position_of_the_one_before(fixture: &i
         may_lack_newest: false,
     };
     assert_eq!(load(&b, &k).await, Some(log));
-    // Also with a base.
+    // An entry with a base may repeat the position too.
     assert_eq!(store(&a, &k, lease, version(2, "again", Some("base"))).await, Ok(Reply::Done));
     assert_eq!(b.message().await, (k.clone().into(), Some(at(2)), "again".into()));
 }
@@ -207,7 +207,7 @@ pub(crate) async fn a_log_can_be_read_while_it_begins_anew(fixture: &impl Fixtur
     let loading = async {
         loop {
             assert_eq!(load(&b, &k).await.unwrap().base, "base");
-            // An engine in memory answers at once, and would never let the other one store.
+            // An engine in memory answers at once. Without yielding, the node that stores would never run.
             tokio::task::yield_now().await;
         }
     };

@@ -1,4 +1,4 @@
-//! The checks of the contract, and a node that asks an engine.
+//! The list of the contract's checks, and a node that sends requests to an engine.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -17,12 +17,13 @@ pub(crate) trait Fixture {
     /// Restarts the server without its data.
     async fn forget(&self);
 
-    /// Is called before each check where several share the servers.
+    /// Called before each check by fixtures whose checks share servers.
     fn begin(&self, _check: &str) {}
 }
 
-/// Runs each check of the contract as a test; with `one by one`, in a function, so that they can share servers. `$fixture` is an expression
-/// of an `Option`; `None` skips. An attribute in front of it replaces `tokio::test`.
+/// Runs each check of the contract as a test. With `one by one`, runs all checks in one function, so that they can
+/// share servers. `$fixture` is an expression of an `Option`; `None` skips the test. An attribute in front of it
+/// replaces `tokio::test`.
 macro_rules! contract {
     (#[$test:meta] $fixture:expr => $($module:ident :: $check:ident),+ $(,)?) => {
         $(#[$test]
@@ -112,7 +113,7 @@ impl Node {
         self.try_request(request).await.unwrap()
     }
 
-    /// Receives what is published to a room from now on.
+    /// Establishes interest in a room: the node receives all messages that are published afterwards.
     pub(crate) async fn join(&self, room: &Room) {
         self.engine.set_interest(room.clone().into(), true);
         self.history(room, START, 0).await;
@@ -144,7 +145,7 @@ impl Node {
         position
     }
 
-    /// The newest offset, the messages, and whether some are missing.
+    /// Returns the newest position, the messages, and whether some are missing.
     pub(crate) async fn history(
         &self,
         room: &Room,
@@ -178,7 +179,7 @@ impl Node {
     }
 }
 
-/// No room is there.
+/// A position of no epoch, so no room has it.
 pub(crate) const START: Position = Position { epoch: stentor_hub::Epoch(0), offset: 0 };
 pub(crate) const KEEP: HistoryLimits =
     HistoryLimits { publications_max: 100, bytes_max: 1 << 20, age_max: Duration::from_secs(60) };

@@ -28,14 +28,14 @@ pub(crate) async fn messages_of_a_node_arrive_in_order_also_at_itself(fixture: &
     assert_eq!(a.message().await.2, "for all");
 }
 
-/// Engines with a queue per subscription fail this.
+/// Engines with a queue per subscription fail this check.
 pub(crate) async fn a_publishers_messages_arrive_in_order_over_rooms(fixture: &impl Fixture) {
     let (publisher, mut node) = (Node::connect(fixture).await, Node::connect(fixture).await);
     let rooms: Vec<Room> = (0..50).map(|i| room(&format!("room {i}"))).collect();
     for r in &rooms {
         node.join(r).await;
     }
-    // NATS takes at most 1 MiB at once.
+    // Payloads of 2 MiB: NATS takes at most 1 MiB at once.
     let payload = |i: usize| format!("{i}{}", " ".repeat(if i % 400 == 200 { 2 << 20 } else { 0 }));
     for i in 0..1_000 {
         publisher.publish(rooms[i * 7 % rooms.len()].clone(), payload(i).as_bytes());
@@ -80,7 +80,7 @@ pub(crate) async fn payloads_of_any_size_up_to_the_maximum(fixture: &impl Fixtur
     let mut node = Node::connect(fixture).await;
     let bytes: Vec<u8> = (0..=255).collect();
     for payload in [vec![], b":".to_vec(), b"1:2:3".to_vec(), bytes, vec![b'x'; PAYLOAD_BYTES_MAX]] {
-        // The largest one waits until the queue is empty.
+        // The largest payload is refused until the queue is empty.
         while node.engine.publish(Channel::Nodes, payload.clone().into()) == Err(EngineError::Full) {
             sleep_ms(1).await;
         }
@@ -99,7 +99,7 @@ pub(crate) async fn payloads_of_any_size_up_to_the_maximum(fixture: &impl Fixtur
     assert!(node.try_request(append(PAYLOAD_BYTES_MAX)).await.is_ok());
 }
 
-/// Names that mean something to an engine, and pairs that would be one name if they were joined carelessly.
+/// Names with a meaning for some engine, and pairs of names that become equal if joined carelessly.
 fn names() -> Vec<Room> {
     let names =
         ["a b", "*", "a*", ">", "a.b", "line\nbreak\r\n", "ümlaut 🦀", "{}", "}", "{a}b", "a:b", "$1", "%"];
@@ -142,7 +142,7 @@ pub(crate) async fn a_slow_node_sees_a_lost_connection(fixture: &impl Fixture) {
     for i in 0..100 {
         assert_eq!(quick.message().await.2, i.to_string());
     }
-    // Messages that arrive at one node have been sent to the other.
+    // The quick node has all messages, so the engine has also sent them to the slow node.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(matches!(slow.event().await, Event::Disconnected { .. }));
     assert_eq!(slow.event().await, Event::Connected);

@@ -60,7 +60,7 @@ contract!(NatsServer::start("") =>
     servers::a_node_may_wait_for_the_server,
 );
 
-/// Sends a command to a server, past the engine.
+/// Sends a command directly to a server.
 fn send(server: &NatsServer, command: &str) {
     let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     write!(raw, "CONNECT {{\"headers\":true}}\r\n{command}\r\nPING\r\n").unwrap();
@@ -72,7 +72,7 @@ fn send(server: &NatsServer, command: &str) {
     }
 }
 
-/// How many messages a stream has.
+/// Number of messages in a stream.
 fn messages(server: &NatsServer, stream: &str) -> u64 {
     let mut raw = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     write!(raw, "CONNECT {{}}\r\nSUB info 1\r\nPUB $JS.API.STREAM.INFO.{stream} info 0\r\n\r\n").unwrap();
@@ -96,7 +96,7 @@ async fn a_claim_that_is_given_up_leaves_nothing() {
         let ttl = Duration::from_millis(ttl_ms);
         node.request(Request::Claim { name: name.into(), owner: node.id, ttl }).await;
     }
-    // The deletion has no answer.
+    // The server doesn't answer a deletion, so the test reads the number of messages.
     while messages(&server, "test_claims") > 1 {
         sleep_ms(10).await;
     }
@@ -106,7 +106,7 @@ async fn a_claim_that_is_given_up_leaves_nothing() {
     assert_eq!(messages(&server, "test_claims"), 2);
 }
 
-/// Lets the node's clock be ahead. `node` proves in between that its connection lives.
+/// Advances the node's clock. Each second, a request shows the node that its connection is alive.
 async fn advance(node: &Node, seconds: u64) {
     for _ in 0..seconds {
         tokio::time::pause();
@@ -125,7 +125,7 @@ async fn a_feed_without_a_document_leaves_nothing() {
     assert_eq!(store(&node, &some, lease, version(1, "", Some("base"))).await, Ok(Reply::Done));
     release(&node, &some, lease).await;
     let log = load(&node, &some).await;
-    // Earlier messages are removed without an answer.
+    // The engine removes earlier messages without waiting for an answer.
     while messages(&server, "test_feeds") > 3 {
         load(&node, &some).await;
     }
@@ -147,7 +147,7 @@ async fn a_feed_without_a_document_leaves_nothing() {
     let next = acquire(&node, &again, 0, LONG).await.unwrap();
     assert!(next.term > lease.term);
     advance(&node, 3).await;
-    // The lease that was acquired again, the other one, and the log.
+    // Messages that stay: the lease that was acquired again, the held lease, and the log.
     while messages(&server, "test_feeds") > 5 {
         load(&node, &some).await;
     }
@@ -209,7 +209,7 @@ async fn a_lease_is_taken_over_by_a_node_that_missed_its_last_renewal() {
     other.follow(&k).await;
     let Reply::Lease(Some(lease)) = holder.request(acquire()).await else { panic!() };
     assert_eq!(holder.request(renewed(lease)).await, Reply::Lease(Some(lease)));
-    // The follower has received what was stored until here.
+    // The follower has received all renewals up to here.
     holder.engine.publish(k.clone().into(), "end".into()).unwrap();
     assert_eq!(other.message().await.2, "end");
     proxy.swallows[1].store(true, std::sync::atomic::Ordering::Relaxed);
@@ -229,7 +229,7 @@ async fn a_holder_that_another_node_has_replaced_is_fenced_by_the_server() {
     let (k, ttl) = (key("feed"), Duration::from_secs(60));
     let acquire = Request::AcquireLease { key: k.clone(), term_seen: 0, ttl };
     let Reply::Lease(Some(lease)) = node.request(acquire).await else { panic!() };
-    // By its own clock, it holds the lease for a minute. A node with another clock acquires it.
+    // By its own clock, the node holds the lease for a minute. Another node, whose clock is ahead, acquires it.
     let meta = r#"{"g":"","t":99999999999999,"k":5,"x":60000,"b":[],"a":0,"p":[],"c":0,"z":0}"#;
     let headers = format!("NATS/1.0\r\nStentor: {meta}\r\n\r\n");
     let length = headers.len();
@@ -276,7 +276,7 @@ async fn a_server_that_wont_do_is_an_error() {
         (other.url(), "JetStream can't be used"),
     ])
     .await;
-    // The first one that will do.
+    // The node uses the first server of the list that accepts it.
     let url = format!("nats://user:right@127.0.0.1:1,127.0.0.1:{port}");
     assert!(connect(&url).await.is_ok());
 }

@@ -9,7 +9,7 @@ use stentor_cluster::NodeId;
 use stentor_cluster::engine::{ConnectOptions, Engine, EngineError, EventReceiver, Limits};
 use stentor_hub::Position;
 
-/// Each node connects to another server.
+/// A cluster of three servers. Each node connects to the next one.
 struct Cluster {
     servers: [NatsServer; 3],
     nodes: AtomicUsize,
@@ -36,7 +36,7 @@ impl Fixture for Cluster {
 
     async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
         let server = &self.servers[self.nodes.fetch_add(1, Ordering::Relaxed) % 3];
-        // The servers elect a leader first.
+        // `wait`: the servers elect a leader first.
         let options = ConnectOptions { limits, wait: true, ..options() };
         attach(node, &server.url(), options).await
     }
@@ -81,7 +81,7 @@ async fn rooms_keep_their_epoch_when_a_server_fails() {
         nodes.push(node);
     }
     let append_number = async |node: &Node, i: usize| {
-        // Until the servers have another leader, the outcome is unknown.
+        // The outcome of appends is unknown until the servers have another leader.
         loop {
             match node.try_request(append(&r, i.to_string(), Some(i.to_string().into()))).await {
                 Ok(_) => return,

@@ -21,7 +21,7 @@ fn tls(authority: &Authority, verify: bool) -> String {
 async fn a_node_connects_to_a_server_whose_certificate_is_for_its_name() {
     let authority = Authority::new();
     let Some(server) = NatsServer::start(&tls(&authority, false)) else { return };
-    // The server asks for TLS, whatever the URL says.
+    // The server requires TLS with either scheme.
     for scheme in ["tls", "nats"] {
         authority.check_server(|host| format!("{scheme}://{host}:{}", server.port)).await;
     }
@@ -44,7 +44,7 @@ async fn a_node_shows_its_certificate_to_a_server_that_asks_for_one() {
     authority.check_client(&format!("tls://localhost:{}", server.port)).await;
 }
 
-/// A key of NATS: its kind, in the first five bits of what it is displayed as, and the pair.
+/// An NKey pair: the prefix byte of its kind (the first five bits of its text), and the seed.
 struct Key(u8, [u8; 32]);
 
 impl Key {
@@ -64,7 +64,7 @@ impl Key {
         encode(&[&[18 << 3 | self.0 >> 5, self.0 << 3], &self.1[..]].concat())
     }
 
-    /// A JWT about a key, signed by this one.
+    /// Returns a JWT with claims about the key `about`, signed by this key.
     fn sign(&self, about: &Key, claims: &Value) -> String {
         let body = json!({
             "jti": "x", "iat": 1, "iss": self.public(), "sub": about.public(), "name": "test", "nats": claims,
@@ -76,7 +76,7 @@ impl Key {
     }
 }
 
-/// Base32, with a checksum.
+/// Encodes bytes in Base32, followed by a checksum.
 fn encode(content: &[u8]) -> String {
     let crc = content.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {

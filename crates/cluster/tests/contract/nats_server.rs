@@ -26,7 +26,8 @@ pub(crate) struct NatsServer {
 }
 
 impl NatsServer {
-    /// A server with these lines of configuration, or `None` with a message if there is no nats-server.
+    /// Starts a server with these lines of configuration. Returns `None`, with a message, if nats-server isn't
+    /// installed.
     pub(crate) fn start(configuration: &str) -> Option<Self> {
         version()?;
         let folder = tempfile::tempdir().unwrap();
@@ -35,7 +36,7 @@ impl NatsServer {
         Some(Self::with(folder, &format!("{jetstream}{configuration}")))
     }
 
-    /// One without JetStream.
+    /// Starts a server without JetStream.
     pub(crate) fn start_without_jetstream() -> Option<Self> {
         Self::start("").map(|server| {
             server.stop();
@@ -43,7 +44,7 @@ impl NatsServer {
         })
     }
 
-    /// Three that are a cluster, or `None` with a message.
+    /// Starts a cluster of three servers. Returns `None`, with a message, if nats-server isn't installed.
     pub(crate) fn start_cluster() -> Option<[Self; 3]> {
         let ports = [(); 3].map(|()| crate::redis_server::free_port());
         let routes = ports.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
@@ -64,7 +65,7 @@ impl NatsServer {
         server
     }
 
-    /// Starts it again after [`Self::stop`], with its data.
+    /// Starts the server again after [`Self::stop`], with its data.
     pub(crate) fn run(&self) {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         let child = Command::new(program())
@@ -83,7 +84,7 @@ impl NatsServer {
         }
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub(crate) fn stop(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             let _ = child.kill();
@@ -91,7 +92,7 @@ impl NatsServer {
         }
     }
 
-    /// Deletes what it has stored. It doesn't run.
+    /// Deletes the data of the server, which must be stopped.
     pub(crate) fn wipe(&self) {
         let _ = std::fs::remove_dir_all(self.folder.path().join("store"));
     }

@@ -7,9 +7,9 @@ use std::{fs, io::Write, path::Path};
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 20_000;
 
-/// A free port that no other test is given. Programs of the tests run side by side, and a server takes its port only later, so a file
-/// reserves the port for a test; `tests/clients/proxies.mjs` does the same. The kernel gives none of these ports to an outgoing connection: it
-/// takes those from 32,768 on (ip(7)).
+/// A free port that is given to no other test. Test programs run side by side, and a server opens its port only later,
+/// so a file reserves the port for a test; `tests/clients/proxies.mjs` does the same. The kernel gives none of these
+/// ports to an outgoing connection: it takes those from 32,768 on (ip(7)).
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() * 97 % u32::from(PORTS)).unwrap();
@@ -23,7 +23,7 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// Whether the file is now this process's. One of a process that has ended is for the next that asks.
+/// Returns `true` if the file now belongs to this process. Removes the file of an ended process for the next attempt.
 fn is_claimed(file: &Path) -> bool {
     if let Ok(mut created) = fs::File::create_new(file) {
         return created.write_all(std::process::id().to_string().as_bytes()).is_ok();

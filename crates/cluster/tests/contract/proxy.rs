@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Forwards connections to a server. It can swallow the bytes of one direction, or be slow.
+/// Forwards connections to a server. The proxy can swallow the bytes of one direction, or delay the server's bytes.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
-    /// Whether bytes of clients are swallowed, and bytes of the server.
+    /// `true`: bytes of clients (index 0) or of the server (index 1) are swallowed.
     pub(crate) swallows: Arc<[AtomicBool; 2]>,
-    /// How many milliseconds each 4 KiB take that the server sends.
+    /// Delay of each 4 KiB that the server sends (ms).
     pub(crate) delay_ms: Arc<AtomicU64>,
 }
 
@@ -24,7 +24,7 @@ impl Proxy {
         let (shared, delay) = (swallows.clone(), delay_ms.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                // A connection of its own is always sound: only those from before are cut.
+                // A new connection is never cut: only earlier connections are.
                 shared.iter().for_each(|swallow| swallow.store(false, Ordering::Relaxed));
                 let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
                 let client = client.unwrap();

@@ -28,7 +28,7 @@ impl Fixture for RedisServer {
 
 impl Server for RedisServer {
     const READING_BEGINS_EPOCHS: bool = true;
-    // The connection that publishes may be back first.
+    // The connection for publishing may be open before the one for subscribing.
     const PUBLISHES_WHEN_SUBSCRIBED: bool = false;
     const SILENCE: &str = "";
 
@@ -183,7 +183,7 @@ async fn a_room_has_an_epoch_before_its_first_message_once_it_is_read() {
         node.history(&r, head, 10).await,
         (Some(Position { offset: 1, ..head }), vec!["x".into()], false)
     );
-    // It isn't kept for long, and a server without memory for it answers as well.
+    // An empty room expires within a minute. A server without memory for the room answers as well.
     let empty = room("empty");
     node.history(&empty, START, 10).await;
     let ttl = server.command(&["PTTL", "test:{room:1:/empty}:head"]);
@@ -192,7 +192,7 @@ async fn a_room_has_an_epoch_before_its_first_message_once_it_is_read() {
     assert_eq!(node.history(&room("third"), START, 10).await, (None, vec![], true));
 }
 
-/// A room's messages go at their age, and its position 60 s later, unless a node asks for it.
+/// The server deletes a room's messages at their maximum age, and its position 60 s later unless a node reads it.
 #[tokio::test]
 async fn a_room_leaves_nothing() {
     let Some(server) = RedisServer::start(&[]) else { return };
@@ -204,7 +204,7 @@ async fn a_room_leaves_nothing() {
     let age_ms = u64::try_from(KEEP.age_max.as_millis()).unwrap();
     assert!((1..=age_ms).contains(&ttl_ms(stream)));
     assert!((age_ms..=age_ms + 60_000).contains(&ttl_ms(head)));
-    // A node asks when it is nearly gone.
+    // A read extends the position's lifetime shortly before its end.
     server.command(&["PEXPIRE", head, "20000"]);
     assert!(node.head(&r).await.is_some());
     assert!((20_001..=60_000).contains(&ttl_ms(head)));

@@ -1,4 +1,4 @@
-//! The engine on Redis as a user that may do no more than docs/cluster.md says.
+//! The engine on Redis as a user that has only the permissions listed in docs/cluster.md.
 
 use crate::redis_server::RedisServer;
 use crate::servers::{attach, check_refused, options};
@@ -11,13 +11,13 @@ fn server(user: &str) -> Option<RedisServer> {
     RedisServer::start(&["--user"].into_iter().chain(user.split(' ')).collect::<Vec<_>>())
 }
 
-/// The user `stentor`, as docs/cluster.md has it.
+/// The permissions of the user `stentor`, from docs/cluster.md.
 pub(crate) fn permissions() -> &'static str {
     let page = include_str!("../../../../docs/cluster.md");
     page.lines().find_map(|line| line.strip_prefix("ACL SETUSER ")).unwrap()
 }
 
-/// A server on which nodes are this user.
+/// A server to which nodes connect as this user.
 struct Restricted(RedisServer);
 
 impl Restricted {

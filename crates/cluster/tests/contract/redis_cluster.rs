@@ -26,12 +26,13 @@ pub(crate) struct RedisCluster {
 
 impl RedisCluster {
     fn start(replicas: usize) -> Option<Self> {
-        // A server that gets no processor for this long counts as failed. Where none is to fail, that is a minute.
+        // Node timeout (ms): a server that doesn't run for this long counts as failed. A minute if no failover is
+        // tested.
         Self::with_timeout(replicas, if replicas == 0 { "60000" } else { "1000" })
     }
 
     fn with_timeout(replicas: usize, node_timeout: &str) -> Option<Self> {
-        // The names of keys are checked without a cluster.
+        // All names of keys are allowed. The tests without a cluster check them.
         let user = [permissions(), CLUSTER_PERMISSIONS].join(" ").replace("stentor:*", "*");
         Self::with_user(replicas, node_timeout, &user)
     }
@@ -71,7 +72,8 @@ impl RedisCluster {
                 .all(|node| node.command(&["INFO", "replication"]).contains("link_status:up"))
         });
         until("the cluster is up", || nodes.iter().all(is_up));
-        // Messages don't reach nodes without a link to the publisher. Later links are reported, but the tests expect none.
+        // A server without a link to the publisher doesn't receive its messages. Links are reported when they connect
+        // later, but the tests expect no such report.
         until("each node has a link from each other", || {
             nodes.iter().all(|node| {
                 let from = node.command(&["CLUSTER", "LINKS"]).lines().filter(|line| *line == "from").count();
@@ -82,23 +84,23 @@ impl RedisCluster {
     }
 
     fn url(&self) -> String {
-        // The first one can't be reached.
+        // The first address can't be reached.
         format!("redis+cluster://stentor:password@127.0.0.1:1,127.0.0.1:{}", self.nodes[1].port)
     }
 
-    /// The address, beginning with one of the servers.
+    /// The URL with one of the servers as its only address.
     pub(crate) fn url_at(&self, server: usize) -> String {
         format!("redis+cluster://stentor:password@127.0.0.1:{}", self.nodes[server].port)
     }
 
-    /// The slot of a room, and the number of the primary that has it at the start.
+    /// Returns the slot of a room, and the index of the primary that has the slot at the start.
     fn place_of(&self, room: &Room) -> (String, usize) {
         let name = format!("{{room:1:/{}}}", room.name());
         let slot: usize = self.nodes[0].command(&["CLUSTER", "KEYSLOT", &name]).trim().parse().unwrap();
         (slot.to_string(), (0..PRIMARIES).find(|i| slot < (i + 1) * SLOTS / PRIMARIES).unwrap())
     }
 
-    /// A room on each primary.
+    /// Returns one room for each primary.
     fn rooms(&self) -> [Room; PRIMARIES] {
         let rooms = (0..100).map(|i| room(&format!("r{i}")));
         let placed: Vec<_> = rooms.map(|room| (self.place_of(&room).1, room)).collect();
@@ -161,7 +163,7 @@ impl Node {
         }
     }
 
-    /// Waits for this message.
+    /// Waits for a message with this payload.
     async fn until_message(&mut self, payload: &str) {
         while !matches!(self.event().await, Event::Message { payload: received, .. } if received == payload) {
         }
@@ -185,7 +187,7 @@ async fn after_the_failover_of_a_primary_its_rooms_begin_new_epochs_and_the_othe
     }
     let killed_at = Instant::now();
     cluster.nodes[0].stop();
-    // The others answer meanwhile, until the cluster notices and stops as a whole, as it is configured by default.
+    // The other primaries answer until the cluster notices the failure and stops as a whole, its default.
     let during = a.append_at_last(&rooms[1], "during").await;
     assert_eq!(during, Position { offset: 2, ..before[1] });
     let after = a.append_at_last(&rooms[0], "after").await;
@@ -194,7 +196,7 @@ async fn after_the_failover_of_a_primary_its_rooms_begin_new_epochs_and_the_othe
     for (i, room) in rooms.iter().enumerate().skip(1) {
         assert_eq!(b.append_at_last(room, "go on").await.epoch, before[i].epoch);
     }
-    // The loss of the links to the dead primary is reported, and all interest is there.
+    // Each node reports the lost links to the dead primary, and has established all interest again.
     for node in [&mut a, &mut b] {
         node.reconnected().await;
     }
@@ -230,13 +232,13 @@ async fn requests_follow_a_slot_that_moves() {
         assert_eq!(from.command(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]), "OK\n");
     };
     migrate(keys[0]);
-    // Half of the room is there: it waits for the other half.
+    // The new primary has one of the room's two keys. The append waits for the other key.
     let meanwhile = tokio::spawn(node.engine.request(append(&r, "meanwhile", None)));
     crate::sleep_ms(300).await;
     assert!(!meanwhile.is_finished());
     migrate(keys[1]);
     let Ok(Reply::Position(meanwhile)) = meanwhile.await.unwrap() else { panic!() };
-    // Another primary counts: what it has may not be all that there was.
+    // The room begins a new epoch on another primary, which may lack messages.
     assert!(meanwhile.epoch != before.epoch && meanwhile.offset == 1, "{meanwhile:?} after {before:?}");
     node.until_message("meanwhile").await;
     set_slot(to, "NODE", &id(to));
@@ -249,7 +251,7 @@ async fn requests_follow_a_slot_that_moves() {
 
 #[tokio::test]
 async fn a_node_may_wait_for_a_cluster() {
-    // Servers that start again need a part of the timeout to find each other.
+    // Restarted servers need a part of the node timeout to find each other.
     let Some(cluster) = RedisCluster::with_timeout(0, "1000") else { return };
     for node in &cluster.nodes {
         node.stop();

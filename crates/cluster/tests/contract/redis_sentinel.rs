@@ -13,7 +13,7 @@ use stentor_cluster::engine::{EngineError, Reply, Request};
 use stentor_hub::Position;
 use tempfile::TempDir;
 
-/// Runs `redis-sentinel` on a free port, until it is dropped.
+/// Runs `redis-sentinel` on a free port. Dropping the value stops it.
 struct Sentinel {
     port: u16,
     _folder: TempDir,
@@ -21,7 +21,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    /// Watches a primary, named `main`. It decides alone.
+    /// Starts a Sentinel that watches a primary under the name `main`, with a quorum of one.
     fn start(primary: &RedisServer, lines: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (file, port, of) = (folder.path().join("sentinel.conf"), free_port(), primary.port);
@@ -37,7 +37,7 @@ impl Sentinel {
         sentinel
     }
 
-    /// Until the answer to a command is as expected.
+    /// Repeats a command until its answer is as expected.
     fn until(&self, command: &str, is_expected: impl Fn(&str) -> bool) {
         until(command, || {
             let mut cli = Command::new("redis-cli");
@@ -93,7 +93,7 @@ async fn a_connection_serves_while_no_sentinel_answers() {
 #[tokio::test]
 async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     let Some(primary) = RedisServer::start(&["--repl-diskless-sync-delay", "0"]) else { return };
-    // The proxy can swallow the bytes of the primary to its replica.
+    // The proxy between the primary and its replica can swallow the primary's bytes.
     let proxy = Proxy::start(primary.port);
     let replica = replica_of(proxy.port);
     let sentinel = Sentinel::start(&primary, "");
@@ -125,13 +125,13 @@ async fn after_a_failover_to_a_replica_that_lagged_no_continuity_is_claimed() {
     primary.stop();
     node.reconnected().await;
     println!("connected to the new primary after {:?}", killed_at.elapsed());
-    // The replica has offset 3. It doesn't continue the epoch in which offset 4 was delivered.
+    // The replica has offset 3, so it doesn't continue the epoch in which offset 4 was delivered.
     let head = node.head(&r).await.unwrap();
     assert!(head.epoch != lost.epoch && head.offset == 0, "{head:?} after {lost:?}");
     assert_eq!(node.history(&r, Position { offset: 3, ..lost }, 10).await, (Some(head), vec![], true));
     assert_eq!(node.append(&r, "new").await, Position { offset: 1, ..head });
     assert_eq!(node.message().await.2, "new");
-    // The replica has version 1 of the feed, and says that it isn't the newest one.
+    // The replica has version 1 of the feed. Its log says that newer versions may be missing.
     let log = load(&node, &k).await.unwrap();
     assert!(log.base == "replicated" && log.changes.is_empty() && log.may_lack_newest, "{log:?}");
     let change = store(&node, &k, lease, version(2, "change", None)).await;
@@ -165,7 +165,7 @@ async fn a_node_follows_a_failover_of_a_primary_that_lives_on() {
     let head = node.head(&r).await.unwrap();
     assert!(head.epoch != old.epoch, "{head:?} after {old:?}");
     assert!(replica.command(&["INFO", "replication"]).contains("role:master"));
-    // The one that isn't the primary any more has nobody.
+    // No node is subscribed at the former primary any more.
     until("nobody subscribes", || primary.command(&["PUBSUB", "CHANNELS", "test:*"]) == "\n");
 }
 
@@ -183,7 +183,7 @@ async fn sentinels_that_do_not_help_are_an_error() {
         let error = connect(&url).await.err().unwrap();
         assert!(error.contains(reason) && !error.contains("secret"), "{error}");
     }
-    // A server serves on while its Sentinels are away.
+    // A node stays connected to the primary while the Sentinels are down.
     let node = connect(&format!("redis+sentinel://127.0.0.1:{}/main", open.port)).await.unwrap();
     assert_eq!(node.append(&room("r"), "x").await.offset, 1);
     drop((open, closed));

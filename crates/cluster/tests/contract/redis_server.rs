@@ -11,7 +11,7 @@ mod ports;
 
 pub(crate) use ports::free_port;
 
-/// Waits until something that another process does is done.
+/// Waits until another process has reached a state.
 pub(crate) fn until(what: &str, is_done: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_done() {
@@ -20,12 +20,12 @@ pub(crate) fn until(what: &str, is_done: impl Fn() -> bool) {
     }
 }
 
-/// `redis-server`, or what is named instead to test another server: `REDIS_SERVER=valkey-server cargo test -p stentor-cluster`.
+/// `redis-server`, or the program in `REDIS_SERVER`: `REDIS_SERVER=valkey-server cargo test -p stentor-cluster`.
 pub(crate) fn program() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
 
-/// Runs `redis-server` on a free port, until it is dropped.
+/// Runs `redis-server` on a free port. Dropping the value stops it.
 pub(crate) struct RedisServer {
     pub(crate) port: u16,
     folder: TempDir,
@@ -34,7 +34,8 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// `None`, with a message, if Redis isn't installed. `{port}` in an argument is its port.
+    /// Starts a server. Returns `None`, with a message, if Redis isn't installed. `{port}` in an argument is the
+    /// server's port.
     pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
         let is_there = Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_ok();
         if !is_there {
@@ -51,7 +52,7 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Starts it again after [`Self::stop`], with the data that it has stored, if it stores any.
+    /// Starts the server again after [`Self::stop`], with its stored data, if any.
     pub(crate) fn run(&self) {
         let child = Command::new(program())
             .args([
@@ -74,7 +75,7 @@ impl RedisServer {
         until("redis-server starts", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub(crate) fn stop(&self) {
         if let Some(mut child) = self.child.lock().unwrap().take() {
             let _ = child.kill();

@@ -8,7 +8,7 @@ use std::process::Command;
 use stentor_cluster::engine::{ConnectOptions, Identity};
 use tempfile::TempDir;
 
-/// An authority, with its certificates in files.
+/// A certificate authority. Its certificates are files.
 pub(crate) struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -45,7 +45,7 @@ impl Authority {
 
     /// A server whose certificate is for `localhost`.
     fn server(&self, asks_clients: &str) -> Option<RedisServer> {
-        // One that has TLS asks for a certificate, and ends.
+        // Redis with TLS ends with an error because it has no certificate.
         let port = free_port().to_string();
         let output = Command::new(program()).args(["--port", "0", "--tls-port", &port]).output().ok()?;
         if !String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured") {
@@ -60,12 +60,13 @@ impl Authority {
         RedisServer::start(&[&arguments[..], &files].concat())
     }
 
-    /// Of a node that trusts this authority.
+    /// Options of a node that trusts this authority.
     fn options(&self, identity: Option<Identity>) -> ConnectOptions {
         ConnectOptions { ca_file: Some(self.file("ca.pem")), identity, ..options() }
     }
 
-    /// A server of this authority is connected to by the name of its certificate, if it is issued by an authority that the node trusts.
+    /// Checks that a node connects by the name in the server's certificate, and only if it trusts the issuing
+    /// authority.
     pub(crate) async fn check_server(&self, url: impl Fn(&str) -> String) {
         connected(&url("localhost"), self.options(None)).await.serves().await;
         let error = reason(&url("127.0.0.1"), self.options(None)).await;
@@ -74,7 +75,7 @@ impl Authority {
         assert!(error.contains("UnknownIssuer") && error.contains("set ca_file in [cluster]"), "{error}");
     }
 
-    /// A server of this authority asks for certificates, and takes those of the authority.
+    /// Checks that a server that requires client certificates accepts those of this authority only.
     pub(crate) async fn check_client(&self, url: &str) {
         let other = Self::new();
         let (own, stranger) = (self.issue("node"), other.issue("stranger"));
@@ -91,7 +92,7 @@ impl Authority {
     }
 }
 
-/// The reason why a node can't connect.
+/// Returns the reason why a node can't connect.
 async fn reason(url: &str, options: ConnectOptions) -> String {
     connect_with(url, options).await.err().unwrap()
 }
@@ -104,7 +105,7 @@ async fn a_node_connects_to_a_server_whose_certificate_is_for_its_name() {
     authority.check_server(url).await;
     let error = reason(&url("localhost"), options()).await;
     assert!(error.contains("UnknownIssuer") || error.contains("no certificates to trust"), "{error}");
-    // A key isn't a certificate.
+    // A missing file, and a key in place of a certificate.
     for (file, end) in [("none.pem", ""), ("localhost.key", "it has no certificate")] {
         let options = ConnectOptions { ca_file: Some(authority.file(file)), ..options() };
         let error = reason(&url("localhost"), options).await;

@@ -54,7 +54,7 @@ pub(crate) async fn a_claim_has_one_owner(fixture: &impl Fixture) {
 pub(crate) async fn calls_come_from_any_thread(fixture: &impl Fixture) {
     let mut node = Node::connect(fixture).await;
     let (id, engine) = (node.id, node.engine.clone());
-    // The cores' threads know no runtime.
+    // Threads of cores have no tokio runtime.
     let call = move || {
         let ttl = Duration::from_secs(60);
         engine.set_interest(room("r").into(), true);

@@ -20,7 +20,7 @@ pub(crate) async fn offsets_are_consecutive_from_one(fixture: &impl Fixture) {
         let node = if offset % 2 == 0 { &b } else { &a };
         assert_eq!(node.append(&r, "x").await, Position { offset, ..first });
     }
-    // Without waiting for answers.
+    // Sends appends without waiting for answers.
     let appends: Vec<_> = (0..200).map(|_| a.engine.request(append(&r, "y"))).collect();
     for (i, append) in appends.into_iter().enumerate() {
         assert_eq!(append.await, Ok(Reply::Position(Position { offset: 20 + i as u64, ..first })));
@@ -67,7 +67,7 @@ pub(crate) async fn history_is_read_from_a_position(fixture: &impl Fixture) {
     check(at(0), 3, &all[..3], false).await;
     check(at(2), 10, &all[2..], false).await;
     check(at(4), 10, &[], false).await;
-    // Another epoch, and a position that there isn't yet.
+    // Positions of another epoch, and one past the newest message.
     check(START, 10, &all, true).await;
     check(at(5), 10, &all, true).await;
     check(START, 2, &all[..2], true).await;
@@ -132,7 +132,7 @@ pub(crate) async fn an_idempotency_key_has_one_effect(fixture: &impl Fixture) {
     assert_eq!(a.head(&r).await, Some(second));
 }
 
-/// Or never, on an engine that doesn't return to epochs.
+/// Ends an epoch twice. Engines that never return to an epoch refuse the request, and keep the epoch.
 pub(crate) async fn an_epoch_ends_once(fixture: &impl Fixture) {
     let node = Node::connect(fixture).await;
     let r = room("r");
@@ -145,7 +145,7 @@ pub(crate) async fn an_epoch_ends_once(fixture: &impl Fixture) {
     }
     let second = node.append(&r, "second").await;
     assert_eq!((second.offset, second.epoch == first.epoch), (1, false));
-    // Another node has seen the same.
+    // A second node may end the same epoch: the request has no further effect.
     assert_eq!(end(first.epoch).await, Ok(Reply::Done));
     assert_eq!(node.history(&r, START, 10).await, (Some(second), vec!["second".into()], true));
 }
@@ -157,14 +157,14 @@ pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &imp
     fixture.forget().await;
     drop(before);
     let node = Node::connect(fixture).await;
-    // It doesn't know the idempotency key any more.
+    // The server has lost the idempotency key.
     let new = node.append_with(&r, "new", Some("k"), KEEP).await;
     assert_eq!(new.offset, 1);
     assert_ne!(new.epoch, old.epoch);
     assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
 }
 
-/// Also when the interest of a node ends and begins again.
+/// Reads begin while messages are appended, and the node's interest ends and begins again.
 pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fixture) {
     let (writer, mut reader) = (Node::connect(fixture).await, Node::connect(fixture).await);
     for i in 0..60 {

@@ -1,4 +1,4 @@
-//! Connections of nodes to real servers, and checks that Redis and NATS pass alike.
+//! Connections of nodes to real servers, and checks that both Redis and NATS pass.
 
 use crate::proxy::Proxy;
 use crate::{Fixture, KEEP, Node, START, room, sleep_ms};
@@ -18,26 +18,26 @@ use stentor_ports::Ledger;
 
 /// A server of Redis or NATS.
 pub(crate) trait Server: Fixture {
-    /// Whether a room begins its epoch when it is read, and not with its next message.
+    /// `true` if a room's epoch begins when the room is read, `false` if it begins with the next message.
     const READING_BEGINS_EPOCHS: bool;
-    /// Whether messages that waited are published after the node is subscribed again.
+    /// `true` if waiting messages are published only after the node is subscribed again.
     const PUBLISHES_WHEN_SUBSCRIBED: bool;
-    /// The reason for replacing a connection that is silent, if there is but one.
+    /// Text in the reason for replacing a silent connection. Empty if several reasons are possible.
     const SILENCE: &str;
 
     fn port(&self) -> u16;
 
-    /// The address, with another port.
+    /// The server's URL with another port.
     fn url_at(&self, port: u16) -> String;
 
     fn url(&self) -> String {
         self.url_at(self.port())
     }
 
-    /// Kills it.
+    /// Kills the server.
     fn stop(&self);
 
-    /// Starts it again, with the data that it has stored.
+    /// Starts the server again, with its stored data.
     fn run(&self);
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn connect_with(url: &str, options: ConnectOptions) -> Result<N
     Ok(Node { id, engine, events })
 }
 
-/// A node that is connected.
+/// Connects a node, and waits until it is connected.
 pub(crate) async fn connected(url: &str, options: ConnectOptions) -> Node {
     let mut node = connect_with(url, options).await.unwrap();
     assert_eq!(node.event().await, Event::Connected);
@@ -80,7 +80,7 @@ pub(crate) async fn attach(
     engine::connect(node, &Address::parse(url).unwrap(), options).await.unwrap()
 }
 
-/// Checks why nodes can't connect: the reason is named, and no password.
+/// Checks that connecting to each URL fails with an error that contains the reason but not the password `wrong`.
 pub(crate) async fn check_refused(rows: impl IntoIterator<Item = (String, &str)>) {
     for (url, reason) in rows {
         let error = connect(&url).await.err().unwrap();
@@ -88,7 +88,7 @@ pub(crate) async fn check_refused(rows: impl IntoIterator<Item = (String, &str)>
     }
 }
 
-/// The port of a server that speaks HTTP.
+/// Starts a server that answers each connection with an HTTP error. Returns its port.
 pub(crate) fn http_server() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -101,7 +101,7 @@ pub(crate) fn http_server() -> u16 {
 }
 
 impl Node {
-    /// Waits until the connection is lost, and why; then until it is back.
+    /// Waits until the connection is lost and restored. Returns the reason for the loss.
     pub(crate) async fn reconnected(&mut self) -> Arc<str> {
         loop {
             if let Event::Disconnected { reason } = self.event().await {
@@ -111,28 +111,28 @@ impl Node {
         }
     }
 
-    /// Receives what is appended to a room in which the node is interested.
+    /// Appends a message to a room in which the node is interested, and waits for it.
     pub(crate) async fn receives(&mut self, name: &str) {
         let key: Arc<str> = fastrand::u64(..).to_string().into();
         let append = || append(&room(name), "again", Some(key.clone()));
-        // Read after the subscription: what is appended before that doesn't come as a message.
+        // The read succeeds only after the subscription. Messages appended earlier don't arrive.
         let history =
             || Request::History { room: room(name), since: START, messages_max: 0, age_max: KEEP.age_max };
         while self.try_request(history()).await.is_err() {}
-        // A request on a connection that was cut has an unknown outcome.
+        // A request has an unknown outcome if its connection is cut, so the append is repeated.
         while let Err(error) = self.try_request(append()).await {
             assert!(matches!(error, EngineError::Unavailable(_)), "{error}");
         }
         assert_eq!(self.message().await.2, "again");
     }
 
-    /// Joins a room and receives what is appended to it.
+    /// Joins a room, appends a message, and waits for it.
     pub(crate) async fn serves(&mut self) {
         self.join(&room("r")).await;
         self.receives("r").await;
     }
 
-    /// Joins 2,500 rooms, and returns some of them.
+    /// Joins 2,500 rooms. Returns every 500th of them.
     pub(crate) async fn join_many(&self) -> Vec<Room> {
         let rooms: Vec<_> = (0..2_500).map(|i| room(&format!("r{i}"))).collect();
         for r in &rooms {
@@ -147,7 +147,7 @@ pub(crate) fn append(room: &Room, payload: impl Into<Bytes>, idempotency_key: Op
     Request::Append { room: room.clone(), payload: payload.into(), idempotency_key, limits: KEEP }
 }
 
-/// Stored messages can be read. Messages after them may follow lost ones, so they have another epoch.
+/// After a restart, stored messages can be read. Later messages may follow lost ones, so they have another epoch.
 pub(crate) async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data<S: Server>(
     server: &S,
 ) {
@@ -161,7 +161,7 @@ pub(crate) async fn a_server_that_starts_again_begins_another_epoch_also_with_it
     node.reconnected().await;
     let head = node.head(&r).await.unwrap();
     if S::READING_BEGINS_EPOCHS {
-        // A head never goes back within an epoch.
+        // The head is that of a new epoch, because a head never goes back within an epoch.
         assert!(head.epoch != old.epoch && head.offset == 0, "{head:?}");
         assert_eq!(node.history(&r, old, 10).await, (Some(head), vec![], true));
     } else {
@@ -212,7 +212,7 @@ pub(crate) async fn what_is_published_during_an_outage_waits_within_bounds<S: Se
         received.push(node.message().await.2);
     }
     assert!(!S::PUBLISHES_WHEN_SUBSCRIBED || received == ["0", "1", "2", "end"], "{received:?}");
-    // The answer to the last batch follows its messages.
+    // The engine reads the answer to the last batch after its messages.
     while node.engine.waiting() != Waiting::default() {
         sleep_ms(1).await;
     }
