@@ -1,4 +1,4 @@
-//! The URLs of keys, and the mistakes that the rules refuse.
+//! Tests of the URLs of keys, and of the configuration mistakes that are refused.
 
 use super::*;
 use hyper::Uri;
@@ -8,7 +8,7 @@ fn key(text: &str) -> Key {
     Key::parse_as(text, KeyCharset::Utf8).unwrap()
 }
 
-/// Makes a route of keys with any characters.
+/// Makes a route with the charset `Utf8`.
 fn route(prefix: &str, template: &str, url: &str) -> Result<Route, Vec<RouteError>> {
     Route::new(prefix, template, url, KeyCharset::Utf8, "")
 }
@@ -160,19 +160,20 @@ fn the_most_specific_upstream_wins() {
     // The longest prefix wins, in any order of the upstreams.
     check(&[("", ""), ("a/", ""), ("a", "")], "a/b", Some(1));
     check(&[("a/b", ""), ("a", "")], "a/c", Some(1));
-    // The longest text before the first placeholder.
+    // Of templates and prefixes, the one with the longest text before its first placeholder wins.
     check(&[("", "{x}/live"), ("", "a/{x}")], "a/live", Some(1));
     check(&[("", "a/{x}"), ("", "a/live")], "a/live", Some(1));
     check(&[("a/l", ""), ("", "a/{x}")], "a/live", Some(0));
-    // With the same text: a template, a template with a rest, a prefix.
+    // If these texts are equally long, a template precedes a template with a rest (`{x*}`), which precedes a
+    // prefix.
     check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b", Some(2));
     check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b/c", Some(1));
     check(&[("a/", ""), ("", "a/{x}")], "a/b/c", Some(0));
-    // The most text.
+    // Of templates with equally long first texts, the one with the most text in all wins.
     check(&[("", "{s}/{x}"), ("", "{s}/live")], "a/live", Some(1));
     check(&[("", "{s}/{x}"), ("", "{s}/live")], "a/dead", Some(0));
     check(&[("", "m{x}"), ("", "m{x}.json")], "m1.json", Some(1));
-    // The first.
+    // Otherwise, the first upstream wins.
     check(&[("", "{x}/b"), ("", "a{x}/c")], "d/b", Some(0));
     check(&[("", "{x}-b"), ("", "{x}-{y}a")], "a-b", Some(0));
     check(&[("", "{s}/b/{x}"), ("", "{s}/{x}/c")], "a/b/c", Some(0));
@@ -195,7 +196,8 @@ fn keys_of_the_wider_charset_belong_to_upstreams_that_have_it() {
     };
     check("c d", Some(0));
     check("a/x", Some(1));
-    // The upstream with the shorter prefix isn't used.
+    // The upstream with the longest matching prefix doesn't allow the key. Upstreams with shorter prefixes
+    // aren't tried.
     check("a/x y", None);
     check("b/x y", None);
     check("b/b/x y", Some(3));
@@ -256,7 +258,7 @@ fn errors_name_their_field() {
     ] {
         check("", key, url, &[("url", text)]);
     }
-    // Both mistakes at once.
+    // A mistake in `key` and one in `url` are both reported.
     let both = [("key", "a { has no }: \"{x\""), ("url", &format!("{scheme}\"ftp://h\""))];
     check("", "{x", "ftp://h", &both);
 }
@@ -314,7 +316,7 @@ proptest! {
         }
     }
 
-    /// Any configuration is accepted or refused.
+    /// Any configuration is either accepted or refused, without a panic.
     #[test]
     fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
         if let Ok(route) = route(&prefix, &key, &url) {

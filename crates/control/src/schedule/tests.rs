@@ -29,7 +29,7 @@ fn options() -> FeedsOptions {
     }
 }
 
-/// Returns options with changes to the upstream with this number, and room for many keys and fetches.
+/// Returns options with limits for many keys and fetches. `change` changes the upstream with the index `nth`.
 fn upstream_options(nth: usize, change: impl FnOnce(&mut UpstreamOptions)) -> FeedsOptions {
     let mut options = FeedsOptions { fetches_max: 1000, keys_max: 1000, ..options() };
     change(&mut options.upstreams[nth]);
@@ -73,7 +73,7 @@ impl Bench {
         self
     }
 
-    /// Makes a session of an address request a key.
+    /// Requests a key for the session `session` of the address `source`.
     fn want_by(&mut self, key: &str, source: u64, session: u64) -> &mut Self {
         let requester = requester(source, session);
         self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), true, &[requester]);
@@ -85,7 +85,7 @@ impl Bench {
         self
     }
 
-    /// Returns all keys whose fetches start now.
+    /// Starts all fetches that may start now. Returns their keys.
     fn jobs(&mut self) -> String {
         let mut keys = Vec::new();
         while let Some(job) = self.scheduler.poll_fetch(self.now) {
@@ -97,7 +97,7 @@ impl Bench {
         keys.join(" ")
     }
 
-    /// Returns all updates, as `key=document` or `key:state`.
+    /// Takes all updates. Returns them as `key=document` or `key:state`.
     fn events(&mut self) -> String {
         let mut events = Vec::new();
         while let Some((key, update)) = self.scheduler.poll_event() {
@@ -129,7 +129,7 @@ impl Bench {
         self
     }
 
-    /// Asserts the time range of the next retry.
+    /// Asserts that the next retry is due within this time, and advances the clock to it.
     #[track_caller]
     fn retry_within(&mut self, seconds: u64) -> &mut Self {
         let wait = self.scheduler.poll_timeout().expect("a retry") - self.now;
@@ -168,7 +168,7 @@ fn failed() -> Outcome {
     failed_with(FailureClass::ServerError, None)
 }
 
-/// Makes a failure. A failure with 429 pauses the upstream.
+/// Makes a failure. The class `TooManyRequests` (429) also pauses the upstream.
 pub(super) fn failed_with(class: FailureClass, retry_after: Option<Duration>) -> Outcome {
     Outcome::Failed { class, reason: "no".into(), retry_after, pause: class == FailureClass::TooManyRequests }
 }
@@ -230,7 +230,8 @@ fn a_complete_key_is_published_once_and_not_fetched_again() {
 
     bench.want("b", true).check("b", "").result("b", Outcome::Gone { reason: "410".into() });
     bench.check("", "b:complete").next(None);
-    // The home core doesn't keep the state of a key without a document.
+    // The home core doesn't keep the state of a key without a document, so a new subscriber causes another
+    // update.
     bench.want("b", false).want("b", true).check("", "b:complete");
 }
 
@@ -264,7 +265,7 @@ fn jitter_covers_the_whole_range() {
 fn retry_after_is_obeyed_within_bounds() {
     fn check(class: FailureClass, retry_after: u64, least: u64, most: u64) {
         let retry_after_max = FeedsOptions::default().retry_after_max;
-        // The delay before a retry is independent of it.
+        // `backoff_max` doesn't limit a delay by `Retry-After`.
         let mut bench =
             Bench::new(FeedsOptions { retry_after_max, backoff_max: Duration::from_secs(3), ..options() });
         let retry_after = Some(Duration::from_secs(retry_after));
@@ -287,7 +288,7 @@ fn a_503_with_retry_after_holds_its_upstream_until_a_fetch_succeeds() {
     let held = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap().held_until;
     bench.want_all(&["b1", "b2", "b3", "b4"]).check("b1 b2 b3 b4", "");
     bench.result("b1", busy()).result("b2", fresh("1")).check("", "b1:stale b2=1");
-    // Other keys aren't held.
+    // One key in four has failed with `Retry-After`, which doesn't hold the other keys of the upstream.
     bench.at(1).check("b2", "");
     assert_eq!(held(&bench), None);
     bench.result("b2", busy()).result("b3", busy()).result("b4", busy()).events();
@@ -295,7 +296,7 @@ fn a_503_with_retry_after_holds_its_upstream_until_a_fetch_succeeds() {
     assert_eq!(held(&bench), Some(bench.zero + Duration::from_secs(21)));
     let keys = bench.at(21).jobs();
     assert_eq!(keys.split(' ').count(), 5, "{keys}");
-    // The first success ends the hold.
+    // The first successful fetch ends the hold.
     bench.result("b1", busy()).result("b2", busy()).result("b3", fresh("1")).events();
     assert_eq!(held(&bench), None);
     bench.want("b6", true).check("b6", "");
@@ -305,12 +306,12 @@ fn a_503_with_retry_after_holds_its_upstream_until_a_fetch_succeeds() {
 fn a_not_found_key_requested_in_a_loop_is_still_retried() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
-    // A subscriber receives `not_found`, which ends its subscription before a fetch is due.
+    // Each subscriber receives `not_found`, which ends its subscription before a fetch is due.
     for at in 1..60 {
         bench.at(at).want("a", true).check("", "a:not_found").want("a", false).check("", "");
     }
     bench.at(60).check("a", "").result("a", lost()).check("", "");
-    // Without a new subscription no fetch is due.
+    // Without a new subscription, no fetch is due, and the key is forgotten.
     bench.at(88).check("", "").at(89).check("", "a:forget").at(90);
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
     bench.at(95).want("a", true).check("", "a:not_found").want("a", false).check("", "");
@@ -322,12 +323,13 @@ fn a_not_found_key_requested_in_a_loop_is_still_retried() {
 fn a_not_found_key_is_reported_and_retried_rarely() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(60));
-    // The next subscriber receives the state at once, without a fetch.
+    // Another subscriber receives the state at once, without a fetch.
     bench.at(1).want("a", true).check("", "a:not_found").next(Some(60));
     bench.at(60).check("a", "").result("a", lost()).check("", "").next(Some(120));
     bench.at(120).check("a", "").result("a", failed()).check("", "").next(Some(180));
     bench.at(180).check("a", "").result("a", fresh("1")).check("", "a=1").next(Some(190));
-    // Not found after it had a document: the document is dropped, so that its return is a new version.
+    // The key had a document and is now not found. The scheduler drops the document, so a later one is a new
+    // version.
     bench.at(190).check("a", "").result("a", lost()).check("", "a:not_found");
     assert_eq!(bench.scheduler.stats().documents_bytes, 0);
     // Without subscribers the key isn't fetched, and is forgotten.
@@ -342,7 +344,7 @@ fn a_document_stays_while_its_upstream_answers_404_for_a_while() {
     let mut bench = Bench::new(options);
     bench.fetch_all(&["a"]).at(10).check("a", "").result("a", lost()).check("", "a:stale").next(Some(20));
     assert_eq!(bench.scheduler.lanes().next().unwrap().failing[FailureClass::NotFound as usize], 1);
-    // Only 404 counts.
+    // Another failure than 404 doesn't make the key `not_found`.
     bench.at(20).check("a", "").result("a", failed()).check("", "a:stale").retry_within(1).check("a", "");
     bench.result("a", lost()).check("", "a:stale");
     for at in [31, 42] {
@@ -351,7 +353,7 @@ fn a_document_stays_while_its_upstream_answers_404_for_a_while() {
     bench.at(51).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(111));
     assert_eq!(bench.scheduler.stats().documents_bytes, 0);
     assert_eq!(bench.scheduler.lanes().next().unwrap().failing[FailureClass::NotFound as usize], 0);
-    // When the document exists again, it is a new version.
+    // When the upstream has the document again, it is a new version.
     bench.at(111).check("a", "").result("a", fresh("1")).check("", "a=1");
     bench.at(121).check("a", "").result("a", lost()).check("", "a:stale");
     bench.at(131).check("a", "").result("a", same()).check("", "a:live");
@@ -373,12 +375,12 @@ fn keys_that_do_not_exist_share_a_tenth_of_the_capacity() {
     }
     bench.at(60);
     assert_eq!(bench.jobs(), "a0");
-    // Ten per second, two at a time.
+    // Keys that don't exist may use a tenth: ten fetches per second, two at a time.
     bench.now += Duration::from_millis(100);
     assert_eq!(bench.jobs(), "a1");
     bench.now += Duration::from_millis(100);
     assert_eq!(bench.jobs(), "");
-    // Other keys are fetched first.
+    // New keys are fetched before keys that don't exist.
     bench.result("a0", lost());
     bench.want_all(&["ax0", "ax1"]).check("ax0 ax1 a2", "");
 }
@@ -390,7 +392,7 @@ fn a_key_without_subscribers_lingers() {
     bench.at(5).want("a", false).check("", "").next(Some(10));
     bench.at(10).check("a", "").result("a", fresh("2")).check("", "a=2");
     bench.at(20).check("a", "").result("a", fresh("3")).check("", "a=3");
-    // A subscription that returns meanwhile causes neither a fetch nor another delivery of the document.
+    // A client that subscribes to a lingering key causes neither a fetch nor another update.
     bench.at(25).want("a", true).check("", "").want("a", false).at(30).check("a", "").result("a", same());
     bench.check("", "").at(55).check("", "a:forget").next(None);
     bench.want("a", true).check("a", "").result("a", fresh("3")).check("", "a=3");
@@ -402,7 +404,7 @@ fn a_fetch_that_outlives_the_linger_time_is_forgotten() {
     bench.want("a", true).check("a", "").want("a", false).next(None);
     bench.at(31).check("", "").result("a", fresh("1")).check("", "").next(None);
     assert_eq!(bench.scheduler.stats(), Stats::default());
-    // The key has subscribers again before the response, so the response counts.
+    // A client subscribes again before the response arrives, so the response is used.
     bench.want("a", true).check("a", "").want("a", false).at(35).want("a", true).check("", "");
     bench.at(36).result("a", fresh("1")).check("", "a=1");
 }
@@ -418,7 +420,7 @@ fn resubscribing_causes_no_fetch() {
     };
     resubscribe(&mut bench, 1000);
     bench.next(Some(10)).at(10).check("a", "");
-    // The same while the response is outstanding, and during the back-off.
+    // Resubscribing during a fetch and during the delay after a failure also changes nothing.
     resubscribe(&mut bench, 10);
     bench.result("a", failed()).check("", "a:stale");
     let retry = bench.scheduler.poll_timeout();
@@ -429,9 +431,9 @@ fn resubscribing_causes_no_fetch() {
 #[test]
 fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
     let mut bench = Bench::new(options());
-    // One worker is reserved for each upstream, and all share the fourth.
+    // There are four workers. One is reserved for each of the three upstreams, and all share the fourth.
     bench.want_all(&["a1", "a2", "a3", "b1", "b2"]).check("a1 b1 a2", "").next(None);
-    // Half of the workers stay free for the key with a document.
+    // First fetches leave half of the upstream's workers to keys with a document.
     bench.result("b1", fresh("1")).check("b2", "b1=1").result("a1", fresh("1")).check("", "a1=1");
     bench.result("a2", fresh("1")).check("a3", "a2=1");
     // A key that loses its subscribers before its turn isn't fetched.
@@ -446,7 +448,7 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
         upstream.concurrency_max = 100;
     }));
     bench.want_all(&["b1", "b2", "b3", "a1"]);
-    // Keys of another upstream don't wait for it.
+    // The rate of the upstream `b` doesn't delay keys of the upstream `a`.
     bench.check("a1 b1", "");
     let lane = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap();
     let stats = |lane: LaneStats| (lane.in_flight, lane.waiting, lane.rate_waits);
@@ -459,7 +461,7 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
         bench.check(key, "");
     }
     assert_eq!(stats(lane(&bench)), (3, 0, 2));
-    // Unused capacity isn't saved up.
+    // An idle upstream saves up no fetches for later.
     bench.next(None).at(100).want("b4", true).want("b5", true).check("b4", "").at(101).check("b5", "");
 }
 
@@ -487,7 +489,7 @@ fn the_interval_is_longer_where_the_rate_does_not_allow_the_configured_one() {
         bench.result(&key, fresh("1"));
     }
     assert_eq!(interval(&bench), 3);
-    // Two keys lose their subscribers: the rate suffices for the remaining one.
+    // Two keys lose their subscribers. The rate now allows the configured interval for the remaining key.
     bench.want("b1", false).want("b2", false).at(100).jobs();
     for second in 100..104 {
         bench.at(second).result("b3", fresh("1")).jobs();
@@ -503,18 +505,18 @@ fn an_upstream_that_answers_429_is_paused() {
     let pause = Duration::from_secs(20);
     bench.at(1).result("b1", too_many(pause)).check("", "b1:stale");
     bench.result("a1", fresh("1")).check("", "a1=1");
-    // A fetch in flight may succeed, which doesn't end the pause.
+    // The result of another fetch in flight doesn't end the pause.
     bench.at(2).result("b2", lost()).check("", "b2:not_found").want("b2", false);
     bench.at(9).check("", "").next(Some(10));
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
     bench.result("b3", too_many(pause));
-    // At most `retry_after_max`.
+    // The pause is at most `retry_after_max`.
     bench.result("b4", too_many(Duration::MAX)).want("a1", false).result("a1", same()).events();
     assert_eq!(bench.at(60).jobs(), "");
     assert_eq!(bench.at(81).jobs(), "b1 b3");
 }
 
-/// Runs fetches one after another, beginning when the fetch in flight has been answered. Returns their order.
+/// Answers the fetch `in_flight`, then runs `count` fetches one after another. Returns their keys in order.
 fn order(bench: &mut Bench, in_flight: &str, count: usize) -> String {
     let mut order = vec![in_flight.to_owned()];
     for n in 0..count {
@@ -539,14 +541,14 @@ fn refreshes_that_are_late_by_ten_intervals_come_first() {
     let keys: Vec<_> = (0..9).map(|n| format!("a{n}")).collect();
     bench.fetch_all(&keys.iter().map(String::as_str).collect::<Vec<_>>());
     bench.want_all(&["ax", "ay"]).check("ax", "").at(110).check("", "");
-    // But not without limit.
+    // A key that waits for its first fetch has a turn after seven late refreshes.
     assert_eq!(order(&mut bench, "ax", 10), "a0 a1 a2 a3 a4 a5 a6 ay a7 a8");
 }
 
 #[test]
 fn first_fetches_leave_workers_for_refreshes() {
     let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 4));
-    // While no key has a document, new keys may use all workers.
+    // While no key has a document, first fetches may use all workers of the upstream.
     bench
         .want_all(&["a1", "a2", "a3", "a4", "a5"])
         .check("a1 a2 a3 a4", "")
@@ -557,7 +559,8 @@ fn first_fetches_leave_workers_for_refreshes() {
         bench.result(key, fresh("1"));
     }
     bench.events();
-    // Now half of them stay free, and a due key doesn't wait.
+    // Now all five keys have documents. First fetches leave half of the workers free, so due refreshes don't
+    // wait.
     for n in 0..20 {
         bench.want(&format!("ax{n}"), true);
     }
@@ -571,9 +574,9 @@ fn first_fetches_make_up_for_refreshes_that_ended_before_them() {
     let mut bench = Bench::new(upstream_options(0, |upstream| upstream.concurrency_max = 4));
     bench.fetch_all(&["a1", "a2", "a3", "a4", "a5", "a6", "a7"]);
     bench.at(10).want_all(&["ax1", "ax2", "ax3", "ax4"]).check("a1 ax1 a2 ax2", "");
-    // All slots of first fetches are in use.
+    // Two first fetches are in flight, the maximum, so only refreshes start.
     bench.result("a1", same()).check("a3", "").result("a2", same()).check("a4", "");
-    // Both are free, because the refreshes have had their turns.
+    // Four refreshes have started, and two first fetches. So first fetches get both free workers.
     bench.result("ax1", fresh("1")).check("ax3", "ax1=1").result("ax2", fresh("1")).check("ax4", "ax2=1");
 }
 
@@ -581,7 +584,7 @@ fn first_fetches_make_up_for_refreshes_that_ended_before_them() {
 fn first_fetches_are_not_starved_by_refreshes() {
     let options = upstream_options(1, |upstream| upstream.concurrency_max = 1);
     let mut bench = Bench::new(FeedsOptions { fetches_max: 1, ..options });
-    // Enough keys that one is always due.
+    // With 20 keys, a refresh is always due.
     for n in 0..20 {
         bench.fetch_all(&[&format!("b{n}")]);
     }
@@ -609,8 +612,8 @@ fn a_session_with_thousands_of_new_keys_delays_no_other() {
             bench.want_by(&format!("a{session}/{n}"), 1, session);
         }
     }
-    // The table is full. The last session has replaced some keys of sessions that wait for far more keys;
-    // these are reported as not found. Then the session is refused.
+    // The table is full. Keys of the last session have replaced keys of sessions that wait for far more keys.
+    // The replaced keys are reported as `not_found`. Further keys of the last session are refused.
     assert_eq!(bench.scheduler.stats().keys, 10_000);
     assert_eq!(bench.scheduler.stats().counters.refused_keys, 1000);
     let events = bench.events();
@@ -620,7 +623,7 @@ fn a_session_with_thousands_of_new_keys_delays_no_other() {
     assert!((400..=500).contains(&displaced), "{displaced}");
     let mut in_flight = bench.jobs();
     assert_eq!(in_flight.split(' ').count(), 8);
-    // Until each session has had its turn.
+    // Answers the fetches in flight until each session has had a turn.
     for _ in 0..5 {
         for key in in_flight.split(' ') {
             bench.result(key, lost());
@@ -628,7 +631,7 @@ fn a_session_with_thousands_of_new_keys_delays_no_other() {
         in_flight = bench.jobs();
     }
     bench.events();
-    // One key for another address, and one for the same.
+    // A session of another address requests a key, and a new session of the same address another.
     bench.want_by("amine", 2, 100).want_by("aours", 1, 101);
     assert_eq!(bench.scheduler.stats().counters.refused_keys, 1002);
     bench.events();
@@ -638,14 +641,14 @@ fn a_session_with_thousands_of_new_keys_delays_no_other() {
     let first = bench.jobs();
     bench.result(next(), lost());
     assert_eq!((first.as_str(), bench.jobs().as_str()), ("amine", "aours"));
-    // The same session again waits for its turn, but not for all other keys.
+    // The next key of the session 100 waits for one turn, not for all other keys.
     bench.want_by("amine2", 2, 100);
     bench.result(next(), lost());
     bench.result(next(), lost());
     assert!(bench.jobs().split(' ').any(|key| key == "amine2"));
 }
 
-/// A session requests as many keys as it may subscribe to: they take turns with those of other sessions.
+/// A session requests 900 keys at once. Their fetches take turns with those of other sessions.
 #[test]
 fn a_session_may_ask_for_all_its_keys_at_once() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 10_000, fetches_max: 1, ..options() });
@@ -654,7 +657,7 @@ fn a_session_may_ask_for_all_its_keys_at_once() {
     }
     bench.check("a0", "");
     assert_eq!(bench.scheduler.stats().cold, 900);
-    // Other sessions' keys take turns with them, at the same address or another.
+    // Another session of the same address and a session of another address request a key each.
     bench.want_by("a-same", 1, 2).want_by("a-other", 2, 3);
     bench.result("a0", lost()).check("a-other", "a0:not_found");
     bench.result("a-other", lost()).check("a-same", "a-other:not_found");
@@ -668,7 +671,7 @@ fn a_key_is_fetched_for_the_requester_that_waits_for_fewer() {
         bench.want_by(&format!("a{n}"), 1, 1);
     }
     bench.check("a0", "");
-    // Another session requests a key that is far behind in the first one's queue.
+    // A second session requests a key that is far behind in the first session's queue.
     bench.want_by("a90", 2, 2).result("a0", lost());
     bench.check("a90", "a0:not_found");
     bench.result("a90", lost()).check("a1", "a90:not_found");
@@ -678,17 +681,18 @@ fn a_key_is_fetched_for_the_requester_that_waits_for_fewer() {
 fn a_session_waits_for_a_bounded_number_of_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { cold_keys_max: 2, keys_max: 100, fetches_max: 1, ..options() });
     bench.want_by("a1", 1, 7).want_by("b1", 1, 7).check("a1 b1", "");
-    // Fetches in flight don't count as waiting.
+    // Keys with a fetch in flight don't count, so the session may wait for two more keys.
     bench.want_by("a2", 1, 7).want_by("b2", 1, 7).check("", "");
     bench.want_by("a3", 1, 7).want_by("a4", 1, 7).check("", "a3:refuse:7 a4:refuse:7");
     assert_eq!(bench.scheduler.stats().counters.refused_cold_keys, 2);
-    // Another session may request it. A key that is fetched for that session is refused to no session.
+    // Another session may request `a3`. Since `a3` is then fetched for that session, the first session may
+    // request it too.
     bench.want_by("a3", 1, 8).want_by("a3", 1, 7).check("", "");
-    // If there are too many requesters to know them all, no requester is refused.
+    // A key with `REQUESTERS_MAX` known requesters may have unknown ones, so no requester is refused.
     let many: Vec<_> = (0..REQUESTERS_MAX).map(|_| requester(1, 7)).collect();
     bench.scheduler.handle_wanted(bench.now, &Key::parse("a4").unwrap(), true, &many);
     bench.check("", "");
-    // When the session ends, its keys are removed, and it may request keys again.
+    // When keys lose their subscribers, they no longer count, and the session may request other keys.
     for key in ["a2", "b2", "a4"] {
         bench.want(key, false);
     }
@@ -702,8 +706,8 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
 fn an_address_waits_for_a_bounded_number_of_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { cold_keys_per_address_max: 3, fetches_max: 1, ..options() });
     bench.want_by("a1", 1, 7).check("a1", "");
-    // Three keys for two sessions wait; a third session of the address is refused, one of another address
-    // isn't.
+    // Three keys of two sessions of an address wait. Further keys of this address are refused, also of a
+    // third session. Sessions of other addresses aren't refused.
     bench.want_by("a2", 1, 7).want_by("a3", 1, 7).want_by("a4", 1, 8).check("", "");
     bench.want_by("a5", 1, 9).want_by("a6", 1, 7).check("", "a5:refuse:9 a6:refuse:7");
     bench.want_by("a5", 2, 10).want_by("a6", 0, 11).check("", "");
@@ -719,7 +723,7 @@ fn keys_are_bounded_and_keys_without_subscribers_are_evicted() {
     bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:forget");
     let stats = bench.scheduler.stats();
     assert_eq!((stats.keys, stats.counters.refused_keys, stats.counters.evicted_keys), (2, 1, 1));
-    // A key with a fetch in flight can't be evicted.
+    // The key `a3` has no subscribers, but its fetch is in flight, so it isn't evicted.
     bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:not_found a4:forget");
 }
 
@@ -731,12 +735,12 @@ fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
         bench.check("", &format!("{key}=1"));
     }
     bench.want_by("ax1", 1, 1).want_by("ax2", 1, 1).check("ax1", "");
-    // A third key is accepted. A fourth key of the same session is refused, and another session replaces one
-    // of its keys.
+    // A third key that was never fetched evicts a document. A fourth one of the same session is refused. A
+    // key of another session replaces a key of the first session.
     bench.want_by("ax3", 1, 1).check("", "a1:forget");
     bench.want_by("ax4", 1, 1).check("", "ax4:refuse:1");
     bench.want_by("ay1", 2, 2).check("", "ax3:not_found ax3:forget");
-    // A key without document and subscribers is removed first.
+    // A key that has neither a document nor subscribers is removed first.
     bench.result("ax1", lost()).want("ax1", false).want_by("ay2", 2, 2);
     bench.check("ay1", "ax1:not_found ax1:forget");
 }
@@ -748,7 +752,7 @@ fn a_key_is_fetched_for_a_requester_that_is_known_later() {
         bench.want(&format!("a{n}"), true);
     }
     bench.check("a0", "");
-    // Requester 1 doesn't wait for the fewest keys, but is the only known requester of `a9`.
+    // Requester 1 waits for more keys than unknown requesters, but is the only known requester of `a9`.
     for n in 0..20 {
         bench.want_by(&format!("ax{n}"), 1, 1);
     }
@@ -768,10 +772,10 @@ fn documents_are_bounded_together() {
     bench.result("b1", fresh(&big)).check("", "b1:stale");
     assert_eq!(bench.scheduler.stats().counters.refused_documents, 1);
     assert_eq!(bench.scheduler.stats().documents_bytes, 60);
-    // A new version takes the space of the old one.
+    // A new version uses the space of the key's previous version.
     bench.at(10).check("a1 b1", "").result("a1", fresh(&"y".repeat(100)));
     bench.check("", &format!("a1={}", "y".repeat(100)));
-    // Keys without subscribers are evicted.
+    // A key without subscribers is evicted to make space.
     bench.want("a1", false).result("b1", fresh(&big)).check("", &format!("a1:forget b1={big}"));
     assert_eq!(bench.scheduler.stats().documents_bytes, 60);
 }

@@ -1,4 +1,4 @@
-//! References in headers and URLs, files that change, and masks.
+//! Tests of references in headers and URLs, files that change, and masks.
 
 use super::*;
 use crate::route::Route;
@@ -21,7 +21,7 @@ fn references_are_replaced() {
     check("Bearer ${A}", Ok("Bearer 1"));
     check("${A}${_B2}", Ok("12"));
     check("$ $A {A} $$ {file:/a}", Ok("$ $A {A} $$ {file:/a}"));
-    // References within a value aren't replaced.
+    // A value that has the form of a reference isn't expanded again.
     check("${R}", Ok("${A}"));
     check("${EMPTY}", Err("needs the environment variable EMPTY, which is not set"));
     check("${NONE}", Err("needs the environment variable NONE, which is not set"));
@@ -41,7 +41,7 @@ fn a_user_and_a_password_are_a_header() {
         let value = all.basic_auth(text).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(value.as_deref(), expect.map_err(String::from).as_deref(), "{text}");
     };
-    // The example of RFC 7617, section 2, and the one of section 2.1.
+    // Examples of RFC 7617: section 2, then section 2.1.
     check("Aladdin:open sesame", Ok("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
     check("test:123\u{a3}", Ok("Basic dGVzdDoxMjPCow=="));
     check("Aladdin:${PASSWORD}", Ok("Basic QWxhZGRpbjpvcGVuOnNlc2FtZQ=="));
@@ -172,7 +172,7 @@ fn a_file_that_cannot_be_used_keeps_its_last_value() {
         all.reread();
         assert_eq!((all.expand(&text).as_deref(), all.version()), (Ok(expect), version), "{content:?}");
     }
-    // A reload while the file is missing, and one afterwards.
+    // A reload while the file is missing keeps the last value. A reload after the file is back reads it.
     let reloaded = Secrets::new([], &all);
     assert_eq!(reloaded.expand(&text).as_deref(), Ok("three"));
     fs::write(&file.path, "four").unwrap();

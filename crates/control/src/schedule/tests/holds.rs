@@ -1,4 +1,4 @@
-//! The end of a hold by `Retry-After`, because a request outside the schedule has succeeded.
+//! A fetch outside the schedule that succeeds ends a hold by `Retry-After`.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_pause_ends_for_all_keys_of_its_upstream() {
     bench.result("b1", held(FailureClass::TooManyRequests)).result("b2", held(FailureClass::TooManyRequests));
     bench.check("", "b1:stale b2:stale").at(30).check("", "");
     bench.refetch("a1").check("", "").refetch("x").check("", "");
-    // A fetch of a key without subscribers ends the hold, too.
+    // A fetch of a key without subscribers also ends the hold.
     bench.refetch("b4").check("b3 b1", "").result("b3", fresh("2")).check("b2", "b3=2");
 }
 

@@ -1,4 +1,4 @@
-//! The limit that delays keys, and its value that would suffice.
+//! Tests of the reported limit: which limit delays keys, and which value of it would suffice.
 
 use super::*;
 
@@ -7,8 +7,8 @@ impl Bench {
         self.scheduler.lanes().nth(1).unwrap()
     }
 
-    /// Fetches the due ones of these keys at each of these seconds. Each fetch takes two seconds and waits
-    /// this long for memory.
+    /// Runs all due fetches, every two seconds. Each fetch takes two seconds, and waits `waits_ms` of it for
+    /// memory.
     fn fetch_for(&mut self, seconds: std::ops::Range<u64>, waits_ms: u64) -> &mut Self {
         for second in seconds.step_by(2) {
             self.at(second);
@@ -27,7 +27,7 @@ impl Bench {
 
 #[test]
 fn a_limit_is_named_while_only_first_fetches_wait() {
-    // Of 20 keys, two are fetched at a time, for the first time, within the hour between two fetches.
+    // 20 keys are fetched for the first time, two at a time. The interval is an hour, so no refresh is due.
     let hourly = |upstream: &mut UpstreamOptions| {
         upstream.poll_interval = Duration::from_secs(3600);
         upstream.concurrency_max = 2;
@@ -40,8 +40,8 @@ fn a_limit_is_named_while_only_first_fetches_wait() {
     bench.fetch_for(0..8, 0);
     let LaneStats { limited_by, first_limited_by, first_wait, .. } = bench.lane();
     assert_eq!((limited_by, first_wait), (None, Duration::from_secs(6)));
-    // The queue is as long as at the start of the last fetch: two in flight and twelve waiting, and as many
-    // refreshes at the same time.
+    // The sufficient value counts the keys in flight and waiting when the last fetch started (two and
+    // twelve), and as many refreshes.
     assert_eq!(first_limited_by.map(|(limit, _)| limit), Some(Limit::Concurrency));
     assert!(first_limited_by.is_some_and(|(_, sufficient)| sufficient >= 12), "{first_limited_by:?}");
     bench.fetch_for(8..40, 0);
@@ -55,7 +55,7 @@ fn memory_is_named_when_fetches_mostly_wait_for_it() {
         bench.want_all(&["b1", "b2", "b3", "b4"]).fetch_for(0..60, waits_ms);
         assert_eq!(bench.lane().limited_by, Some(expect), "{waits_ms} ms");
     };
-    // Four keys each second, each for two seconds: more bodies at a time than `concurrency_max` allows.
+    // Four keys are due each second, and each fetch takes two seconds, so `concurrency_max` (2) delays them.
     check(0, (Limit::Concurrency, 4));
     check(500, (Limit::Concurrency, 4));
     check(1500, (Limit::FetchesBytes, 2000));

@@ -1,4 +1,4 @@
-//! Random operations, compared with a model that only knows the rules, on virtual time.
+//! Random operations on virtual time, compared with a model that has only the rules.
 
 use super::super::results::RETRY_MIN;
 use super::super::*;
@@ -7,7 +7,7 @@ use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Prefix, interval in milliseconds, concurrent fetches, fetches per second.
+/// For each upstream: prefix, interval in milliseconds, concurrent fetches, fetches per second.
 const UPSTREAMS: [(&str, u64, usize, usize); 3] =
     [("a", 1000, 2, 1000), ("b", 300, 3, 2), ("ab", 5000, 1, 5)];
 
@@ -15,20 +15,21 @@ const UPSTREAMS: [(&str, u64, usize, usize); 3] =
 #[derive(Default)]
 struct Shadow {
     wanted: bool,
-    /// `true` if a client has asked for it since its last fetch, while it was not found.
+    /// `true` if a client has subscribed to the key since its last fetch, while the key was not found.
     asked: bool,
     /// No fetch may start before this time.
     not_before: Option<Instant>,
     in_flight: bool,
     started: Option<Instant>,
-    /// If this document is sent (it may be refused), no fetch may start before this time.
+    /// The last fetched document. If it is sent (the scheduler may refuse it), no fetch may start before this
+    /// time.
     promise: Option<(Bytes, Instant)>,
-    /// The home core's copy: the last document sent to it.
+    /// The last document sent to the home core.
     document: Option<Bytes>,
-    /// The home core's copy: the last state sent to it.
+    /// The last state sent to the home core.
     state: Option<FeedState>,
     unwanted_since: Option<Instant>,
-    /// `true` if its requesters were refused, and there are no others.
+    /// `true` if all requesters of the key were refused.
     refused: bool,
     /// `true` if `not_found` was sent to subscribers since the last subscription.
     lost_told: bool,
@@ -100,7 +101,7 @@ fn run(seed: u64) {
     let mut starts = [const { Vec::new() }; UPSTREAMS.len()];
     for step in 0..3000u32 {
         let key = &keys[random.usize(..keys.len())];
-        // In the last part all subscribers leave, and no new ones come.
+        // In the last part of the run, subscribers only leave.
         let closing = step >= 2000;
         match random.u64(..8) {
             0..=2 => {
@@ -113,7 +114,7 @@ fn run(seed: u64) {
                 shadow.wanted = wanted;
                 shadow.refused = false;
                 shadow.lost_told = false;
-                // One of two addresses with three sessions each, or an unknown requester.
+                // The requester is one of three sessions at one of two addresses, or unknown.
                 let requester = requester(random.u64(..2), random.u64(..3));
                 let known = usize::from(random.u64(..4) != 0);
                 scheduler.handle_wanted(now, key, wanted, &[requester][..known]);
@@ -128,7 +129,7 @@ fn run(seed: u64) {
                     let size = random.usize(..150);
                     let body = format!("{step}:{}", "x".repeat(size));
                     let (outcome, mut wait) = outcome(&mut random, &body);
-                    // A key with a document is fetched at its usual interval.
+                    // A key with a document isn't `not_found` at once, and keeps its usual interval.
                     if matches!(outcome, Outcome::NotFound { .. }) && !options.not_found_after.is_zero() {
                         wait = Duration::ZERO;
                     }
@@ -164,7 +165,7 @@ fn run(seed: u64) {
             shadow.started = Some(now);
             let (row, rate) = (&mut starts[job.upstream], UPSTREAMS[job.upstream].3);
             row.push(now);
-            // In any period, at most the rate and the starts allowed at once.
+            // In any period, the starts are at most the rate plus the starts that are allowed at once.
             let most = rate + (rate / 10).max(1);
             if let Some(before) = row.len().checked_sub(most + 1) {
                 let second = Duration::from_secs(1);
@@ -220,7 +221,7 @@ fn run(seed: u64) {
                 // First fetches leave exactly half of the workers to the others.
                 let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
                     && stats.in_flight < options.fetches_max.div_ceil(2);
-                // Keys that don't exist wait for a separate rate.
+                // Keys that don't exist wait for a rate of their own.
                 let lost = shadows.iter().filter(|(key, shadow)| {
                     upstream_of(key.as_str()) == i && shadow.state == Some(FeedState::NotFound)
                 });
@@ -231,7 +232,7 @@ fn run(seed: u64) {
             }
         }
     }
-    // All subscribers have left; the linger times pass.
+    // All subscribers leave, and the linger times pass.
     for key in &keys {
         scheduler.handle_wanted(now, key, false, &[]);
     }

@@ -19,7 +19,7 @@ fn redirects_take_the_place_of_fetches() {
     wait(&mut bench, 3, "b2");
     bench.scheduler.record_redirects(bench.now, 1, 0);
     wait(&mut bench, 1, "b3");
-    // Redirects of another upstream don't count.
+    // Redirects of another upstream don't count towards this upstream's rate.
     bench.scheduler.record_redirects(bench.now, 0, 3);
     wait(&mut bench, 1, "b4");
 }

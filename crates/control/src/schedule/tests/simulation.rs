@@ -5,10 +5,10 @@ use super::super::*;
 use super::{requester, version};
 use std::collections::BTreeMap;
 
-/// The response of an upstream: its duration, and an outcome. `None` is a document.
+/// The response of an upstream: its duration, and the outcome of the fetch. `None` is a document.
 pub(super) type Reply = (Duration, Option<Outcome>);
 
-/// Returns responses to requests for a key at a time.
+/// Returns the response to a request for a key at a time (since the start).
 type Replies<'a> = Box<dyn FnMut(&Key, Duration) -> Reply + 'a>;
 
 /// A started fetch.
@@ -27,7 +27,7 @@ pub(super) struct Simulation<'a> {
     now: Instant,
     number: u64,
     replies: Replies<'a>,
-    /// Fetches in flight, by the time of their end.
+    /// Fetches in flight, ordered by the time at which they end.
     in_flight: BTreeMap<(Instant, u64), (FetchJob, Option<Outcome>)>,
     pub(super) starts: Vec<Start>,
     /// Documents and states sent to the subscribers of each key, with their times.
@@ -77,7 +77,7 @@ impl<'a> Simulation<'a> {
         self.now - self.zero
     }
 
-    /// Makes a session of an address request these keys.
+    /// Requests these keys for a session of the address `source`.
     pub(super) fn want(&mut self, source: u64, keys: impl IntoIterator<Item = String>) -> &mut Self {
         for text in keys {
             self.scheduler.handle_wanted(self.now, &key(&text), true, &[requester(source, source)]);
@@ -143,7 +143,7 @@ impl<'a> Simulation<'a> {
         self.tell();
     }
 
-    /// Checks that one more fetch of this key keeps to the limits.
+    /// Checks that a fetch of this key that starts now keeps to the limits.
     fn check(&self, key: &Key, upstream: usize) {
         assert!(self.in_flight.values().all(|(job, _)| job.key != *key), "two fetches of {key}");
         let options = &self.options.upstreams[upstream];
@@ -159,13 +159,14 @@ impl<'a> Simulation<'a> {
         assert!(recent < most, "{key}: {recent} requests within a second");
     }
 
-    /// Returns the time at which the subscribers of a key first received this.
+    /// Returns the time at which the subscribers of the key `of` first received `what`.
     pub(super) fn first_received(&self, of: &str, what: &str) -> Option<Duration> {
         let told = self.told.get(&key(of))?;
         told.iter().find(|(_, text)| text == what).map(|(at, _)| *at)
     }
 
-    /// Returns the longest time between two fetches of these keys that start between two times.
+    /// Returns the longest interval between two starts of fetches of the same key within a period, of the
+    /// keys for which the function returns `true`.
     pub(super) fn longest_interval(
         &self,
         of: impl Fn(&Key) -> bool,
@@ -193,10 +194,10 @@ fn first_documents_do_not_wait_for_refreshes_of_a_slow_api() {
     simulation.want(1, (0..120).map(|n| format!("u0/{n}"))).run_until(ms(15_000));
     let without = |n: &usize| simulation.first_received(&format!("u0/{n}"), "document").is_none();
     assert_eq!((0..120).filter(without).count(), 0, "clients without a document");
-    // The number of keys: no key is fetched twice at a time.
+    // The sufficient value is the number of keys, since a key has at most one fetch at a time.
     let limited_by = simulation.scheduler.lanes().next().unwrap().limited_by;
     assert_eq!(limited_by, Some((Limit::Concurrency, 120)));
-    // Refreshes continue meanwhile: half of the starts.
+    // At least half of the started fetches are refreshes.
     let within = |start: &&Start| start.at > ms(1000) && start.at < ms(11_000);
     let (first, refresh): (Vec<_>, Vec<_>) =
         simulation.starts.iter().filter(within).partition(|start| start.first);
@@ -206,12 +207,12 @@ fn first_documents_do_not_wait_for_refreshes_of_a_slow_api() {
 #[test]
 fn a_flood_of_new_keys_at_most_doubles_the_interval_of_running_feeds() {
     let options = upstreams(1, |_, upstream| upstream.requests_per_second_max = 20);
-    // Fetches of new keys hang.
+    // Fetches of new keys hang until their timeout.
     let hangs = Outcome::failed(FailureClass::Timeout, "");
     let is_new = |key: &Key| key.as_str().starts_with("u0/new");
     let reply = |key: &Key, _| if is_new(key) { (ms(9000), Some(hangs.clone())) } else { (ms(100), None) };
     let mut simulation = Simulation::new(options, reply);
-    // As many as the rate allows.
+    // The first 20 keys use the whole rate.
     simulation.want(1, (0..20).map(|n| format!("u0/{n}"))).run_until(ms(5000));
     simulation.want(2, (0..10_000).map(|n| format!("u0/new{n}"))).run_until(ms(60_000));
     let longest = simulation.longest_interval(|key| !is_new(key), ms(5000), ms(60_000));
@@ -244,7 +245,7 @@ fn sections_that_hang_do_not_delay_another() {
     }
 }
 
-/// The proxy in front of the API answers 404 while the API restarts.
+/// During a deploy, the proxy in front of the API answers 404.
 #[test]
 fn no_subscription_ends_when_an_api_answers_404_during_a_deploy() {
     let not_found = Outcome::NotFound { reason: "404".into() };
@@ -260,7 +261,7 @@ fn no_subscription_ends_when_an_api_answers_404_during_a_deploy() {
     }
 }
 
-/// Clients request keys that don't exist over and over.
+/// Clients request 1,000 keys that don't exist, again every second.
 #[test]
 fn keys_that_do_not_exist_delay_no_others() {
     let is_lost = |key: &Key| key.as_str().starts_with("u0/none");
@@ -273,7 +274,7 @@ fn keys_that_do_not_exist_delay_no_others() {
     }
     let longest = simulation.longest_interval(|key| !is_lost(key), ms(40_000), ms(59_000));
     assert!(longest <= ms(1100), "{longest:?}");
-    // These keys don't starve: three at a time, two per second each.
+    // Keys that don't exist are still fetched: three at a time, each taking 0.5 s.
     let asked = simulation.starts.iter().filter(|start| is_lost(&start.key) && start.at > ms(40_000)).count();
     assert!((100..=130).contains(&asked), "{asked}");
 }
@@ -282,7 +283,8 @@ fn server_error() -> Option<Outcome> {
     Some(Outcome::failed(FailureClass::ServerError, "500"))
 }
 
-/// Returns the times at which the keys were fetched successfully after an outage from 5 s on, in order.
+/// Runs an outage that begins at 5 s. Returns the times of the first successful fetch of each key after it,
+/// in order.
 fn recoveries(keys: usize, outage: Duration, seed: u64) -> Vec<Duration> {
     let (from, to) = (ms(5000), ms(5000) + outage);
     let options = upstreams(1, |_, upstream| upstream.requests_per_second_max = 250);
@@ -315,7 +317,7 @@ fn all_keys_are_back_soon_after_an_outage() {
 
 #[test]
 fn a_key_that_fails_alone_keeps_its_own_delay() {
-    // Other keys may be fetched often or rarely.
+    // The delay doesn't depend on how often other keys of the upstream are fetched.
     for poll_interval in [1, 60] {
         let options = upstreams(1, |_, upstream| upstream.poll_interval = Duration::from_secs(poll_interval));
         let reply = |key: &Key, _| (ms(20), if key.as_str() == "u0/bad" { server_error() } else { None });
@@ -323,13 +325,13 @@ fn a_key_that_fails_alone_keeps_its_own_delay() {
         simulation.want(1, (0..199).map(|n| format!("u0/{n}"))).want(1, ["u0/bad".into()]);
         simulation.run_until(ms(600_000));
         let requests = simulation.starts.iter().filter(|start| start.key == key("u0/bad")).count();
-        // 1, 2, 4, … 60 s, half of it on average.
+        // The delays are at most 1, 2, 4, … 60 s, and half of it on average.
         assert!((10..=35).contains(&requests), "{requests} requests");
     }
 }
 
-/// If an upstream answers one request in ten, each failing key is requested at most every two seconds, in
-/// addition to its own delays.
+/// If an upstream answers one request in ten, a success makes all failing keys due, but at most every two
+/// seconds. So the requests are no more than those to a working upstream.
 #[test]
 fn an_upstream_that_fails_mostly_is_not_asked_faster() {
     let mut random = Rng::with_seed(3);
@@ -347,11 +349,11 @@ enum Manner {
     Slow,
     Failing,
     Hanging,
-    /// Alternately up and down for some seconds each.
+    /// Alternately up and down for this many seconds each.
     Flapping(u64),
-    /// 429 above this many requests per second.
+    /// Answers 429 above this many requests per second.
     Limited(u64),
-    /// 404 for some keys, and for others during a deploy.
+    /// Answers 404 for some keys always, and for the others during a deploy.
     Partial,
 }
 
@@ -443,13 +445,13 @@ fn run(seed: u64) {
         let n = section(&key);
         let lost = simulation.told.get(&key).is_some_and(|told| told.iter().any(|(_, t)| t == "not_found"));
         if lost {
-            // A lost document isn't requested again.
+            // A key that doesn't exist isn't requested again in time.
             continue;
         }
         let share = (options.fetches_max / sections).max(1).min(concurrency[n]);
         let workers = u32::try_from(share.div_ceil(2)).unwrap();
         let one = (manners[n].longest() / workers).max(Duration::from_secs(1) / rates[n] as u32);
-        // Or one request per pause plus a second.
+        // A limited upstream may allow only one request in each pause plus a second.
         let one = if matches!(manners[n], Manner::Limited(_)) { one.max(ms(6000)) } else { one };
         let starts: Vec<_> = simulation.starts.iter().filter(|start| start.key == key).collect();
         let mut ended = since;

@@ -1,4 +1,4 @@
-//! Tables of response headers.
+//! Tests in tables of response headers.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn max_age_is_read() {
     fn check(fields: &[(&'static str, &str)], expect: Freshness) {
         let ending = freshness(&headers(fields), None, true);
         assert_eq!(ending, expect, "{fields:?}");
-        // If `max-age=0` doesn't end the feed, the other values have the same effect.
+        // Without `complete_on_max_age_zero`, only the result `Over` differs.
         let expect = if expect == Freshness::Over { Freshness::Unsaid } else { expect };
         assert_eq!(freshness(&headers(fields), None, false), expect, "{fields:?}");
     }

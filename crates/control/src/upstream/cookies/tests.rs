@@ -1,4 +1,4 @@
-//! Rules of RFC 6265, in tables.
+//! Tests of the rules of RFC 6265, in tables.
 
 use super::*;
 
@@ -98,7 +98,7 @@ fn few_cookies_of_few_bytes_are_kept() {
     for n in 0..COOKIES_MAX {
         set(&jar, &format!("c{n}={n}; Path=/{n}"), "/");
     }
-    // The first cookie is used, so the second one is removed.
+    // The first cookie is sent once more, so the second one is the least recently used and is removed.
     assert_eq!(sent(&jar, "/0"), "c0=0");
     set(&jar, "more=1; Path=/more", "/");
     let kept: Vec<_> =

@@ -1,4 +1,4 @@
-//! Compressed bodies, valid, broken and oversized.
+//! Tests of compressed bodies: valid, broken and oversized.
 
 use super::*;
 use flate2::{Compression, write::GzEncoder};
@@ -44,11 +44,11 @@ fn gzip_and_brotli_are_inflated_within_the_limit() {
         assert_eq!(decode(coding, encode(&text), BYTES_MAX).unwrap(), text);
         check(coding, encode(b""), Ok(0));
         check(coding, encode(&[b'x'; BYTES_MAX + 1]), Err("failed_too_large"));
-        // 8 MB in a few kB.
+        // A small body that inflates to 8 MiB.
         let bomb = encode(&vec![b' '; 8 << 20]);
         assert!(bomb.len() < 100_000, "{}", bomb.len());
         check(coding, bomb, Err("failed_too_large"));
-        // A truncated body.
+        // The body is truncated at each position.
         let whole = encode(&text[..100]);
         for end in 0..whole.len() {
             check(coding, whole[..end].to_vec(), Err("failed_encoding"));
@@ -63,7 +63,7 @@ fn gzip_may_have_several_members_and_padding_but_no_trailing_data() {
     check(Coding::Gzip, [gzip(b"[1,"), gzip(b"2]")].concat(), Ok(5));
     check(Coding::Gzip, [gzip(b"1"), b"trailing garbage".to_vec()].concat(), Err("failed_encoding"));
     check(Coding::Gzip, [gzip(b"1"), gzip(&[b'x'; BYTES_MAX])].concat(), Err("failed_too_large"));
-    // Padding, as on tapes and block devices.
+    // Zeros after the end (padding, as tapes and block devices add it) are ignored.
     for zeros in [1, 512] {
         let padding = vec![0; zeros];
         check(Coding::Gzip, [gzip(b"[1]"), padding.clone()].concat(), Ok(3));

@@ -1,4 +1,4 @@
-//! Bodies that are new versions, and their patches.
+//! Tests of which bodies are new versions, and of their patches.
 
 use super::*;
 
@@ -45,12 +45,12 @@ fn a_patch_applies_to_the_kept_document() {
     let second = process(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
     let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
     assert_eq!(second.patch, Some(Patch { base, operations }));
-    // A patch that is longer than the document isn't used.
+    // A patch is dropped if it is longer than the document.
     let third = process(received(b"1", Some(second.version))).unwrap().unwrap();
     assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
 }
 
-/// The document has more values than the maximum for a comparison, 2²⁰.
+/// A document with more values than a comparison allows (2²⁰) is sent without a patch.
 #[test]
 fn a_document_too_large_to_compare_is_sent_whole() {
     let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();

@@ -1,4 +1,4 @@
-//! Forms of responses: a scripted server sends the bytes of each row to the fetcher unchanged.
+//! Tests of forms of responses. For each row of a table, a server sends the row's bytes to the fetcher.
 
 mod network;
 mod paths;
@@ -19,14 +19,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// A time longer than any fetch of the table takes.
+/// Timeout of the fetches, longer than any of them takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One response.
 #[derive(Clone)]
 struct Reply {
     bytes: Vec<u8>,
-    /// `true` if the server closes the connection after it.
+    /// `true` if the server closes the connection after the response.
     closes: bool,
 }
 
@@ -55,10 +55,10 @@ fn raw(bytes: impl AsRef<[u8]>) -> Reply {
     Reply { bytes: bytes.as_ref().to_vec(), closes: true }
 }
 
-/// Requests that a server has received.
+/// The requests that the server has received.
 #[derive(Default)]
 struct Requests {
-    /// Conditional headers of the requests and contents of POST, each in brackets.
+    /// Conditional headers of the requests, and types and bodies of POST requests, each in brackets.
     conditions: String,
     connections: usize,
     /// The request line and headers of each request.
@@ -70,8 +70,8 @@ struct Shape {
     name: &'static str,
     change: fn(&mut UpstreamOptions),
     replies: Vec<Reply>,
-    /// The conditional headers of each request and the result of the fetch. There are as many fetches as
-    /// entries. The last reply is repeated. A result that ends in a colon and a blank is a prefix.
+    /// One entry per fetch: the conditional headers of its requests, then its result. The last reply is
+    /// repeated. An entry that ends in a colon and a space is a prefix.
     expect: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Rig {
         rig
     }
 
-    /// Makes a rig without a server.
+    /// Makes a rig for a server that the test runs.
     fn at(addr: SocketAddr, change: impl FnOnce(&mut UpstreamOptions)) -> Self {
         Self::serverless(addr, Secrets::default(), change)
     }
@@ -157,7 +157,8 @@ impl Rig {
         }
     }
 
-    /// Fetches the key, and keeps its document. Returns the conditional headers and the result.
+    /// Fetches the key, and keeps its document for the next fetch. Returns the conditional headers and the
+    /// result, as in [`Shape::expect`].
     async fn fetch(&mut self) -> String {
         let bodies = Bodies::new(usize::MAX, Arc::new(Ledger::new(usize::MAX)));
         let fetched = self.upstreams.at(0).fetch(&self.job, &self.processor, &bodies).await;
@@ -169,7 +170,7 @@ impl Rig {
     }
 }
 
-/// Keeps the document as the scheduler does.
+/// Keeps a new document, or new validators of the kept document, as the scheduler does.
 fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
     match outcome {
         Outcome::Fresh { version, .. } => *kept = Some(Arc::new(version)),
@@ -183,7 +184,7 @@ fn keep(kept: &mut Option<Arc<Version>>, outcome: Outcome) {
 }
 
 fn shown(outcome: &Outcome, failure: Option<String>) -> String {
-    // The server's port differs each time.
+    // Removes the server's port, which differs each time.
     let failure = failure.map(|failure| match failure.split_once(" to http://127.0.0.1:") {
         Some((before, after)) => {
             format!("{before} to {}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
@@ -238,7 +239,8 @@ async fn serve(listener: TcpListener, replies: Vec<Reply>, requests: Arc<Mutex<R
                 break;
             }
         }
-        // The client may still have to read its response, so unread requests must not reset the connection.
+        // Ends the connection with a FIN. Dropping it with unread requests would reset it before the client
+        // has read its response.
         let _ = stream.shutdown().await;
     }
 }
@@ -251,7 +253,8 @@ async fn request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<String> {
     Some(head.into_iter().map(char::from).collect())
 }
 
-/// Advances the time. No timer may fire while the fetcher waits for its server.
+/// Advances the clock, which then runs on. A paused clock would fire timers while the fetcher waits for its
+/// server.
 async fn advance(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -273,7 +276,7 @@ async fn each_shape_of_response_has_its_result() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Each connection is used for [`UpstreamOptions::connection_age_max`].
+/// A connection older than [`UpstreamOptions::connection_age_max`] isn't used for further fetches.
 #[tokio::test]
 async fn an_old_connection_is_replaced() {
     let mut rig = Rig::new(vec![reply("200 OK", "1")], |options| {
@@ -289,7 +292,8 @@ async fn an_old_connection_is_replaced() {
     assert_eq!(connections, [1, 1, 2, 2]);
 }
 
-/// A server that sends no response, and one whose queue of connections is full.
+/// The failure names the timeout that has passed. `connects` is `true` for a server that accepts connections
+/// but sends nothing, and `false` for one whose accept queue is full.
 #[tokio::test(start_paused = true)]
 async fn the_timeout_that_passed_is_named() {
     async fn check(connects: bool, change: fn(&mut UpstreamOptions), expect: &str) {

@@ -1,4 +1,4 @@
-//! Routes to an upstream: host names, certificates, sockets, proxies.
+//! Tests of connections to an upstream: host names, certificates, Unix sockets, proxies.
 
 use super::{PATIENCE, request_head, shown};
 use crate::options::{FeedsOptions, Proxy, UpstreamOptions};
@@ -39,7 +39,7 @@ async fn fetch_by(change: impl FnOnce(&mut UpstreamOptions)) -> String {
     fetch(&upstreams(change).unwrap()).await
 }
 
-/// Answers each request with a JSON string of `about`, the request line and the header `Host`.
+/// Answers each request with a JSON string: `about`, the request line, and the `Host` header.
 async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, about: String) {
     while let Some(head) = request_head(&mut stream).await {
         let mut lines = head.lines();
@@ -51,7 +51,7 @@ async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin, about: String) {
     }
 }
 
-/// A reload replaces an upstream.
+/// Dropping an upstream, as a reload does, closes its idle connections.
 #[tokio::test]
 async fn idle_connections_close_with_their_upstream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -62,7 +62,7 @@ async fn idle_connections_close_with_their_upstream() {
         assert!(fetch(&upstreams).await.contains("GET /k "));
         drop(upstreams);
     };
-    // Otherwise, it would be closed when it has been idle for long enough.
+    // The time is half of `IDLE_TIMEOUT`, after which the idle connection would close anyway.
     let both = async { tokio::join!(until_closed, replaced) };
     timeout(IDLE_TIMEOUT / 2, both).await.expect("the connection is open");
 }
@@ -87,8 +87,8 @@ impl Certificate {
         Self { made, certificate_file, key_file }
     }
 
-    /// Serves [`echo`] over TLS, preceded by the SNI name. With `client`, each client must have this
-    /// certificate. Returns the port.
+    /// Serves [`echo`] over TLS. The SNI name precedes each response. With `client`, clients must present
+    /// this certificate. Returns the port.
     async fn serve(&self, client: Option<&Certificate>) -> u16 {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -233,8 +233,8 @@ async fn requests_go_to_a_socket() {
     }
 }
 
-/// Runs a proxy that opens tunnels, and answers other requests itself. Returns its port, and the heads of the
-/// requests without their line ends.
+/// Runs a proxy that answers CONNECT with `connect`, and opens the tunnel if that is a 200. It answers other
+/// requests itself. Returns its port and a log of the requests' headers, each joined to one line.
 async fn proxy(connect: &'static str) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (port, heads) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<String>>>::default());
@@ -299,7 +299,7 @@ async fn requests_go_through_a_proxy() {
     let authorized = format!("{connect}Proxy-Authorization: Basic dXNlcjpwYXNz ");
     let https = |no| environment(String::new(), user.clone(), no);
     assert_eq!(by(&secure, https("")).await, (document.clone(), authorized));
-    // Without a proxy.
+    // These settings lead to no proxy for the URL.
     for other in [https("localhost"), environment(user.clone(), String::new(), ""), Proxy::None] {
         assert_eq!(by(&secure, other).await, (document.clone(), String::new()));
     }

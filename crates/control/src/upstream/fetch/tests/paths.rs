@@ -1,4 +1,4 @@
-//! Responses that depend on the path: redirects and cookies.
+//! Tests of responses that depend on the path: redirects and cookies.
 
 use super::{Reply, Rig, raw, reply, request_head};
 use crate::options::{Redirects, UpstreamOptions};
@@ -8,10 +8,10 @@ use stentor_hub::Key;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
-/// Requested paths, each with its relevant headers.
+/// Requested paths, each with its `If-None-Match` and `Cookie` headers.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Makes a fetcher, and a server that answers by a request's path and relevant headers.
+/// Makes a fetcher, and a server whose response depends on the path and these headers.
 async fn rig(change: fn(&mut UpstreamOptions), answer: fn(&str, &str) -> Reply) -> (Rig, Log) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rig = Rig::at(listener.local_addr().unwrap(), change);
@@ -80,7 +80,7 @@ async fn redirects_are_followed_within_the_path() {
     let far = format!("{failure} the host evil.test; it leads out of the path of `url`");
     for (key, expect, requests) in [
         ("slash", "1", "/api/slash, /api/slash/"),
-        // The validators belong to the second URL.
+        // The validators belong to the redirect's target, so only the second request has them.
         ("slash", "same", "/api/slash, /api/slash/ if-none-match: \"1\""),
         ("changing", "2", "/api/changing, /api/other"),
         ("three", "0", "/api/three, /api/2, /api/1, /api/0?x=1"),
@@ -102,7 +102,7 @@ async fn redirects_are_not_followed_by_default() {
     assert_eq!(fetch(&mut rig, &log, "slash").await, (expect.into(), "/api/slash".into()));
 }
 
-/// Each response takes 4 s, by the clock of the fetcher.
+/// The timeout of a fetch includes its redirects. Each response takes 4 s of the fetcher's clock.
 #[tokio::test]
 async fn redirects_share_the_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

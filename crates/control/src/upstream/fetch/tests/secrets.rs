@@ -1,13 +1,13 @@
-//! Secrets that change while they are in use, and secrets that an upstream repeats.
+//! Tests of secrets that change while they are in use, and of secrets that an upstream repeats.
 
 use super::*;
 use std::fs;
 use std::path::PathBuf;
 
-/// The failure of a request whose credentials are refused.
+/// The result of a fetch whose credentials the upstream refuses.
 const REFUSED: &str = "unauthorized: the upstream answered 401 to /api/k: no";
 
-/// A file with a secret, and an upstream that requires it in the header `X-Key`.
+/// A file with a secret, and a fetcher that sends the secret in the header `X-Key`.
 struct Rotation {
     folder: tempfile::TempDir,
     rig: Rig,
@@ -27,7 +27,7 @@ impl Rotation {
         self.folder.path().join("key")
     }
 
-    /// Fetches, and checks the sent values and the result.
+    /// Fetches once, and asserts the secrets of its requests and its result.
     async fn check(&mut self, sent: &[&str], expect: &str) {
         let happened = self.rig.fetch().await;
         assert_eq!(happened, expect);
@@ -46,10 +46,10 @@ async fn after_a_401_a_new_value_is_sent_once() {
     let document = reply("200 OK", "1");
     let mut all =
         Rotation::new(vec![refused.clone(), refused.clone(), refused.clone(), document, refused]).await;
-    // The value is unchanged.
+    // The file is unchanged, so the request isn't repeated.
     all.check(&["one"], REFUSED).await;
     fs::write(all.path(), "two").unwrap();
-    // The file was read less than ten seconds ago.
+    // The file was read less than ten seconds ago, so it isn't read again.
     all.check(&["one"], REFUSED).await;
     advance(Duration::from_secs(10)).await;
     all.check(&["one", "two"], "1").await;
@@ -58,7 +58,7 @@ async fn after_a_401_a_new_value_is_sent_once() {
     advance(Duration::from_secs(9)).await;
     all.check(&["two"], REFUSED).await;
     advance(Duration::from_secs(1)).await;
-    // One repetition, although it is refused as well.
+    // The request is repeated only once, although the repetition is refused too.
     all.check(&["two", "three"], REFUSED).await;
 }
 
@@ -99,7 +99,7 @@ async fn a_password_is_sent_renewed_and_masked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("password");
     fs::write(&path, "hunter1").unwrap();
-    // The second response repeats the password, and the third one the header.
+    // The second response contains the password, and the third one the header's value.
     let replies = ["no", "no hunter2", "no cmVhZGVyOmh1bnRlcjI="].map(|body| reply("401 Unauthorized", body));
     let text = format!("reader:${{file:{}}}", path.display());
     let mut rig = Rig::new(replies.to_vec(), |options| options.basic_auth = text).await;
@@ -109,12 +109,13 @@ async fn a_password_is_sent_renewed_and_masked() {
     let heads = rig.requests.lock().unwrap().heads.clone();
     let sent =
         heads.iter().filter_map(|head| head.lines().find_map(|line| line.strip_prefix("authorization: ")));
-    // base64 of reader:hunter1 and reader:hunter2.
+    // base64 of `reader:hunter1` and `reader:hunter2`.
     let [one, two] = ["Basic cmVhZGVyOmh1bnRlcjE=", "Basic cmVhZGVyOmh1bnRlcjI="];
     assert_eq!(sent.collect::<Vec<_>>(), [one, two, two]);
 }
 
-/// The next fetch uses a value that was found in the files, and a connection to the URL's current host.
+/// After its file has changed, a secret in the URL's host takes effect with the next fetch, which connects to
+/// the new host.
 #[tokio::test]
 async fn the_host_of_a_url_can_change() {
     let other = Rig::new(vec![reply("200 OK", "2")], |_| {}).await;
@@ -132,13 +133,13 @@ async fn the_host_of_a_url_can_change() {
     rig.secrets.reread();
     assert_eq!(rig.fetch().await, "2");
     assert!(base(&other).starts_with("GET /api/other/v1/k HTTP/1.1"), "{}", base(&other));
-    // A scheme that needs trusted certificates requires a reload.
+    // A change from `http` to `https` takes effect only with a reload, which loads the trusted certificates.
     fs::write(&path, "https://127.0.0.1:1").unwrap();
     rig.secrets.reread();
     assert_eq!(rig.fetch().await, "same");
 }
 
-/// If an upstream repeats a secret that it received, no message shows it.
+/// If an upstream's response contains a secret of the request, no message contains it.
 #[tokio::test]
 async fn no_message_has_a_secret_that_the_upstream_repeats() {
     let long = format!("hunter2-{}", "x".repeat(8000));

@@ -1,4 +1,4 @@
-//! The table: settings, responses, results.
+//! The table of responses: settings, responses, results.
 
 use super::{Reply, Shape, raw, reply, shape};
 use crate::options::{Content, Redirects, RequestMethod, UpstreamOptions};
