@@ -1,4 +1,4 @@
-//! The module `memfd` of systems without memfds: all frames are on the heap.
+//! The module `memfd` for systems without memfds: all frames are on the heap.
 
 use std::fs::File;
 use std::io;

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// fast (measured: equal at 8 kB; sendfile is 1.4 times faster at 16 kB).
 pub const FILE_FRAME_BYTES_MIN: usize = 16 * 1024;
 
-/// Maximum number of frames in memfds in the process, because each takes a file descriptor. If RLIMIT_NOFILE is
-/// small, an eighth of it. Further frames are on the heap.
+/// Maximum number of frames in memfds in the process, because each takes a file descriptor. An eighth of RLIMIT_NOFILE applies
+/// if that is smaller. Further frames are on the heap.
 pub const FILE_FRAMES_MAX: usize = 1024;
 
 static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts distinct live bytes: each shared frame made with the meter counts once, as long as any clone lives.
-/// A clone of the meter is the same meter.
+/// Counts distinct live bytes: each shared frame made with the meter counts once, as long as any clone of the frame lives.
+/// Clones of a meter share one count.
 #[derive(Clone, Debug, Default)]
 pub struct Meter(Arc<AtomicUsize>);
 
@@ -45,7 +45,7 @@ impl Meter {
     }
 }
 
-/// Bytes counted in a meter until this is dropped.
+/// Bytes counted in a meter until the charge is dropped.
 pub struct Charge {
     meter: Meter,
     bytes: usize,
@@ -95,8 +95,8 @@ impl Frame {
         Self(Kind::Static(bytes))
     }
 
-    /// Makes an encoding that many connections share: the concatenation of `parts`. From
-    /// [`FILE_FRAME_BYTES_MIN`] on it is stored in a memfd, if the kernel provides one.
+    /// Makes a frame that many connections share: the concatenation of `parts`. A frame of at least [`FILE_FRAME_BYTES_MIN`] is
+    /// stored in a memfd, if the kernel provides one.
     pub fn shared(parts: &[&[u8]], meter: &Meter) -> Self {
         let len = parts.iter().map(|part| part.len()).sum();
         if len >= FILE_FRAME_BYTES_MIN
@@ -124,7 +124,7 @@ impl Frame {
         self.len() == 0
     }
 
-    /// Returns `true` if it is stored in a memfd.
+    /// Returns `true` if the frame is stored in a memfd.
     pub fn is_file(&self) -> bool {
         matches!(self.0, Kind::File(_))
     }
@@ -180,7 +180,7 @@ impl Frame {
         true
     }
 
-    /// Returns the content as a sender needs it.
+    /// Returns the location of the content, from which the driver sends.
     #[inline]
     pub fn view(&self) -> View<'_> {
         match &self.0 {
@@ -219,7 +219,7 @@ pub enum View<'a> {
 }
 
 impl FileFrame {
-    /// The memfd, to send from. It can't be written to.
+    /// Returns the memfd to send from. It is sealed, so it can't be written to.
     #[inline]
     pub fn file(&self) -> &File {
         &self.file
@@ -288,7 +288,7 @@ mod tests {
         check(&[b"ab", b"", b"c"], false);
         check(&[&half, &half[1..]], false);
         check(&[b"", &half, b"", &half], true);
-        let many: Vec<&[u8]> = vec![&half[..100]; 3000]; // more than one writev takes
+        let many: Vec<&[u8]> = vec![&half[..100]; 3000]; // more parts than one `writev` takes
         check(&many, true);
     }
 

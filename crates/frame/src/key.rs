@@ -11,13 +11,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// Returns the key as one word, for the kernel to return.
+    /// Returns the key as one word, which the kernel returns with an event.
     #[inline]
     pub fn to_bits(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// Makes the key from a word of [`Self::to_bits`].
+    /// Makes the key from a word that [`Self::to_bits`] returned.
     #[inline]
     pub fn from_bits(bits: u64) -> Self {
         Self { index: bits as u32, generation: (bits >> 32) as u32 }
@@ -29,7 +29,7 @@ impl Key {
 pub struct ConnId(pub Key);
 
 impl ConnId {
-    /// Returns a small number, unique among the live connections of this driver, to be used as a table index.
+    /// Returns a small number, unique among the live connections of this driver, for use as a table index.
     #[inline]
     pub fn index(self) -> usize {
         self.0.index as usize

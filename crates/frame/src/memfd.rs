@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 
 /// Maximum number of memfds of the process: an eighth of RLIMIT_NOFILE.
 pub(crate) fn count_max() -> usize {
-    // Without a limit, only `FILE_FRAMES_MAX` counts.
+    // If RLIMIT_NOFILE is unlimited, only `FILE_FRAMES_MAX` applies.
     getrlimit(Resource::Nofile)
         .current
         .map_or(usize::MAX, |max| usize::try_from(max / 8).unwrap_or(usize::MAX))
@@ -18,7 +18,7 @@ pub(crate) fn count_max() -> usize {
 /// Writes a memfd, and seals it.
 pub(crate) fn sealed(parts: &[&[u8]]) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    // Linux 6.3 logs a warning about a memfd without a flag for execution; older kernels lack the flag.
+    // Since Linux 6.3, a memfd without a flag for execution is logged as a warning. Older kernels lack the flag.
     let fd = match memfd_create(c"frame", flags | MemfdFlags::NOEXEC_SEAL) {
         Err(Errno::INVAL) => memfd_create(c"frame", flags)?,
         result => result?,

@@ -36,8 +36,8 @@ impl From<Result<EventReply, Denial>> for Answer {
 
 /// Receives answers for the cores that asked, or for a layer between the core and the answering part.
 pub trait Answers: Send + Sync {
-    /// Answers a question. No effect if the client has disconnected, the time is over, or the question has been answered. Of a
-    /// late reply to an event, messages to rooms are sent nevertheless. The call doesn't block.
+    /// Answers a question. No effect if the client has disconnected, the time is over, or the question has been answered. But
+    /// messages to rooms in a late reply to an event are still sent. The call doesn't block.
     ///
     /// # Errors
     /// The core's inbox is full; nothing was answered.
@@ -47,18 +47,18 @@ pub trait Answers: Send + Sync {
 /// An open question.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
-    /// Names the question.
+    /// Identifies the question.
     pub ticket: Ticket,
     answers: &'a Arc<dyn Answers>,
 }
 
 impl<'a> Asking<'a> {
-    /// A question whose answer `answers` receives.
+    /// An open question. `answers` receives the answer.
     pub fn new(ticket: Ticket, answers: &'a Arc<dyn Answers>) -> Self {
         Self { ticket, answers }
     }
 
-    /// Returns the means to answer the question later.
+    /// Returns a reply by which the question can be answered later.
     pub fn later<T>(&self) -> Reply<T> {
         Reply { ticket: self.ticket, answers: self.answers.clone(), answer: PhantomData }
     }
@@ -79,7 +79,7 @@ pub struct Reply<T> {
 
 /// A reply to a question about a permission, or to a message for the engine.
 pub type PermissionReply = Reply<Result<(), Denial>>;
-/// A reply to credentials.
+/// A reply to a question about a client's identity.
 pub type IdentityReply = Reply<Result<Arc<Identity>, Denial>>;
 /// A reply to an event.
 pub type ReplyToEvent = Reply<Result<EventReply, Denial>>;

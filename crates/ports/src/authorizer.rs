@@ -18,7 +18,7 @@ pub struct Principal {
 /// An action that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access<'a> {
-    /// Connect to a namespace; clients of plain protocols to `/`.
+    /// Connect to a namespace. Clients of plain protocols connect to `/`.
     Connect {
         /// The namespace.
         namespace: &'a str,
@@ -33,7 +33,7 @@ pub enum Access<'a> {
     History(&'a Topic),
 }
 
-/// Names a question, for an answer that comes later.
+/// Identifies a question for a later answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The core that asks.
@@ -53,11 +53,11 @@ impl Ticket {
 /// A question to the [`Authorizer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Gives out the means to answer a question that is [`Decision::Pending`].
+    /// The open question, for an answer after [`Decision::Pending`].
     pub asking: Asking<'a>,
-    /// The session that asks. Before a client is connected, there is none.
+    /// The session that asks. `None` before the client is connected.
     pub session: Option<PublicId>,
-    /// A number for the client's address, or its /64 network of IPv6. Before a client is connected: 0.
+    /// A number for the client's IPv4 address or IPv6 /64 network. 0 before the client is connected.
     pub source: u64,
     /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
     pub identity: Option<&'a Identity>,
@@ -66,7 +66,7 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Returns the means to answer a question that is [`Decision::Pending`].
+    /// Returns a reply by which the question can be answered after [`Decision::Pending`].
     pub fn later(&self) -> PermissionReply {
         self.asking.later()
     }
@@ -83,7 +83,7 @@ pub enum Decision {
     /// client's message or request waits, and so does all input that the client sends after it. The action is refused with
     /// [`Denial::UNAVAILABLE`], and the client may try again, if no decision arrives in time, if too many questions are open
     /// (`limits.decisions_max`), or if an application asks in a handler that can't wait. Only handlers of messages and events
-    /// can.
+    /// can wait.
     Pending,
 }
 
@@ -122,19 +122,19 @@ impl Denial {
         retry: false,
     };
 
-    /// Whether the decision is missing or late. No rule has denied the action.
+    /// `true` if the decision is missing or late, so no rule has denied the action.
     pub fn is_unavailable(&self) -> bool {
         self.retry && self.code == Self::UNAVAILABLE.code
     }
 
-    /// A denial that a repeated request doesn't change.
+    /// A denial with `retry` false: repeating the request doesn't help.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
         Self { code: code.into(), message: message.into(), retry: false }
     }
 }
 
-/// Decides what clients may do. It is called on the threads of the cores, so it must not block: an answer that takes time is
-/// [`Decision::Pending`].
+/// Decides what clients may do. The cores call it on their threads, so it must not block: if the decision takes time, it
+/// returns [`Decision::Pending`].
 ///
 /// On a node with an [`Authenticator`](super::Authenticator), the authorizer of the client's [`Identity`] decides, and the
 /// authorizer in the node's options is not used.
@@ -145,11 +145,12 @@ pub trait Authorizer: fmt::Debug + Send + Sync {
     /// Decides whether the client may perform the action.
     fn authorize(&self, question: &Question<'_>) -> Decision;
 
-    /// The client that waits for a pending decision has disconnected. A later decision has no effect.
+    /// Cancels a pending question, because its client has disconnected. A later decision has no effect.
     fn cancel(&self, _ticket: Ticket) {}
 
-    /// Whether an answer holds until the identity is renewed or [`Authenticator::generation`](super::Authenticator::generation)
-    /// changes, so that the same question needn't be asked again.
+    /// `true` if an answer holds until the identity is renewed or
+    /// [`Authenticator::generation`](super::Authenticator::generation) changes, so the same question needn't be asked
+    /// again.
     fn is_cacheable(&self, _access: Access<'_>) -> bool {
         false
     }

@@ -10,14 +10,14 @@ use stentor_hub::{Data, Key, OutgoingPresence, Room, Rooms, Topic};
 /// A message to rooms, as nodes pass it to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broadcast {
-    /// Id of the message, the same on all nodes. 0 if it has none.
+    /// The message's id, the same on all nodes. 0 if the message has none.
     pub id: u64,
     /// Rooms whose members receive the message.
     pub rooms: Rooms,
     /// Rooms whose members are left out.
     pub except_rooms: Vec<Room>,
-    /// Sessions that are left out. A node leaves its own sessions out itself, so these are sessions of other nodes. If the engine
-    /// orders the room, sessions of this node are listed as well.
+    /// Sessions that are left out. The publishing node leaves its own sessions out itself, so it lists only sessions of
+    /// other nodes. If the engine orders the room, it lists its own sessions as well.
     pub except_sessions: Vec<PublicId>,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
@@ -28,7 +28,7 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Approximate size.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let rooms = self.rooms.iter().count() + self.except_rooms.len();
         let sessions = self.except_sessions.len() * size_of::<PublicId>();
@@ -36,12 +36,12 @@ impl Broadcast {
     }
 }
 
-/// Sends messages to other nodes. It is called on the threads of the cores, so it must not block.
+/// Sends messages to other nodes. The cores call it on their threads, so it must not block.
 ///
-/// Members on this node receive a message whatever the broker does with it.
+/// Members on this node receive a message even if the broker can't send it.
 pub trait Broker: fmt::Debug + Send + Sync {
-    /// Sends a message that was published on this node. It is called once per message, whatever the number of cores and members.
-    /// Messages of one core are in order.
+    /// Sends a message that was published on this node. Called once per message, whatever the number of cores and members.
+    /// The calls of one core are in the order of its messages.
     ///
     /// # Errors
     /// [`Busy`]: the broker's queue is full. The core keeps the message and tries again within a few milliseconds. Meanwhile it
@@ -56,9 +56,9 @@ pub trait Broker: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Sends a message to one room with history to the engine, which assigns its position. A `publisher` waits for an answer that
-    /// the engine has stored the message, or why not. After `limits.decision_timeout` the message is refused with `unavailable`,
-    /// and the outcome is unknown. `source` is the source of the client's session
+    /// Sends a message to one room with history to the engine, which assigns its position. `publisher` is answered when the
+    /// engine has stored the message, or with the reason why not. After `limits.decision_timeout`, the data plane refuses the
+    /// message with `unavailable`, and the outcome is unknown. `source` is the source of the client's session
     /// ([`Hub::set_source`](stentor_hub::Hub::set_source)); `None` for a message of the backend.
     ///
     /// # Errors
@@ -70,25 +70,25 @@ pub trait Broker: fmt::Debug + Send + Sync {
         source: Option<u64>,
     ) -> Result<(), Busy>;
 
-    /// Looks for a socket on the other nodes while its client waits.
-    /// [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket) follows. Returns `false` if no other node has the socket,
-    /// or if the search isn't possible now.
+    /// Looks for a socket on the other nodes while its client waits. Returns `true` if
+    /// [`NodeInbox::deliver_socket`](super::NodeInbox::deliver_socket) follows, `false` if no other node has the socket or
+    /// the search isn't possible now.
     fn find_socket(&self, _question: SocketQuestion) -> bool {
         false
     }
 
-    /// A client named a position in a room that the engine orders. The position is newer than this node's, or of another epoch.
-    /// The client waits until [`NodeInbox::update_room`](super::NodeInbox::update_room) delivers the messages that the engine has
-    /// now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
+    /// Requests the newest messages of a room that the engine orders, because a client named a position that is newer than
+    /// this node's or of another epoch. The client waits until [`NodeInbox::update_room`](super::NodeInbox::update_room)
+    /// delivers the messages that the engine has now, and then [`RoomUpdate::Confirmed`](super::RoomUpdate::Confirmed).
     fn confirm_history(&self, room: &Room);
 
-    /// A client named a version of a feed whose epoch differs from this node's. The client waits until
-    /// [`Feeds::update_feed`](super::Feeds::update_feed) delivers the version that the engine has, and then
-    /// [`FeedUpdate::Confirmed`](super::FeedUpdate::Confirmed) with the number of a read that began after this call. Returns the
-    /// greatest number so far. Another core may report the interest in the feed after this call.
+    /// Requests the newest version of a feed, because a client named a version whose epoch differs from this node's. The
+    /// client waits until [`Feeds::update_feed`](super::Feeds::update_feed) delivers the version that the engine has, and
+    /// then [`FeedUpdate::Confirmed`](super::FeedUpdate::Confirmed) with the number of a read that began after this call.
+    /// Returns the greatest number of a read so far. Another core may report the interest in the feed after this call.
     fn confirm_feed(&self, key: &Key) -> u64;
 
-    /// Sends a list of a room's members, or a request for one. Messages to one node are in order. A message may be lost.
+    /// Sends a list of a room's members, or a request for a list. Messages to one node keep their order. A message may be lost.
     fn send_presence(&self, _message: &OutgoingPresence) {}
 
     /// Adds the room's members on other nodes to `list`, which already has the members on this node.
@@ -101,7 +101,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// core has dropped the room's history and waits for it again.
     fn set_interest(&self, topic: &Topic, has_subscribers: bool);
 
-    /// The engine's absence, for `/readyz`. `None`: it is connected, or there is none.
+    /// The lost connection to the engine, for `/readyz`. `None` if the engine is connected, or there is no engine.
     fn engine_away(&self) -> Option<EngineAway> {
         None
     }

@@ -31,14 +31,14 @@ pub struct Publish {
 /// Receives acknowledgements.
 pub type Acknowledged = Arc<dyn Fn(Data) + Send + Sync>;
 
-/// A session that a target names.
+/// A session that a [`Target`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// An id that hasn't been decoded yet.
     Id(PublicId),
     /// A session of this node.
     Session(CoreId, SessionId),
-    /// An id of no session on this node. Another node may have the session.
+    /// An id that names no session of this node. Another node may have the session.
     Unknown(PublicId),
 }
 
@@ -133,12 +133,12 @@ impl Target {
         Self { everybody: all_members, rooms, sessions, except_rooms, except_sessions }
     }
 
-    /// Whether it has neither rooms nor sessions.
+    /// `true` if the target selects neither rooms nor sessions.
     pub fn is_empty(&self) -> bool {
         self.rooms.is_empty() && self.sessions.is_empty()
     }
 
-    /// Only the sessions that are named, without those that are members of the rooms.
+    /// Reduces the target to the sessions selected by id that aren't members of its rooms.
     pub fn only_sessions(mut self) -> Self {
         self.except_rooms.append(&mut self.rooms);
         self
@@ -154,7 +154,7 @@ impl Target {
         self.except_sessions.iter().filter_map(Named::id)
     }
 
-    /// Approximate size.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         let rooms = self.rooms.iter().chain(&self.except_rooms);
         let rooms: usize = rooms.map(|room| size_of::<Room>() + room.name().len()).sum();
@@ -182,7 +182,7 @@ pub enum Command {
         event: Arc<str>,
         /// The content.
         data: Data,
-        /// Acknowledgements that arrive later are ignored.
+        /// Time to wait for acknowledgements. Later ones are ignored.
         timeout: Duration,
         /// Receives each client's acknowledgement, as [`Data::Arguments`], on a core's thread.
         answered: Acknowledged,
@@ -213,8 +213,8 @@ pub enum Command {
     },
     /// Lists the sessions. Suspended sessions, whose clients are disconnected, are left out.
     Sessions {
-        /// Maximum number to list: at most [`SESSIONS_LISTED_MAX`](super::SESSIONS_LISTED_MAX). Further sessions are only
-        /// counted.
+        /// Maximum number of sessions to list: at most [`SESSIONS_LISTED_MAX`](super::SESSIONS_LISTED_MAX). Further
+        /// sessions are only counted.
         limit: usize,
         /// Receives the list.
         done: Done<SessionList>,
@@ -247,9 +247,9 @@ impl Command {
 /// The number of sessions that a command concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concerned {
-    /// Sessions for which it was carried out.
+    /// Sessions for which the command was carried out.
     pub sessions: usize,
-    /// Sessions that couldn't join a room, because they or their core have reached the maximum
+    /// Sessions that couldn't join a room, because the session or its core has reached its maximum
     /// (`limits.subscriptions_max`, `limits.topics_max`).
     pub refused: usize,
     /// Names of nodes that didn't answer in time: their sessions aren't counted.
@@ -279,16 +279,17 @@ pub trait Commands: Send + Sync {
     /// sent.
     fn publish(&self, message: Publish) -> Result<(), Busy>;
 
-    /// Sends a message as [`Self::publish`], and answers when the message is kept: where an engine orders rooms with history, when the
-    /// engine has it, or why not. Otherwise at once. With a key, the engine publishes the first of several messages to a room within
-    /// five minutes; the key is ignored if no engine orders the room ([`Topology::is_ordered`](crate::Topology::is_ordered)).
+    /// Sends a message like [`Self::publish`]. If an engine orders the room's history, `done` receives whether the engine
+    /// has stored the message; otherwise it is answered at once. Of several messages with the same key within five minutes,
+    /// the engine publishes only the first. The key is ignored if no engine orders the room
+    /// ([`Topology::is_ordered`](crate::Topology::is_ordered)).
     fn publish_kept(&self, message: Publish, key: Option<Arc<str>>, done: Done<Result<(), Denial>>);
 
     /// Carries out an action on sessions.
     fn command(&self, target: Target, command: Command);
 
-    /// Looks at the identities of sessions again, on all cores, because tokens were revoked or permissions have changed. `done`
-    /// receives how many sessions matched, and in `refused` how many of them ended.
+    /// Checks the identities of sessions again, on all cores, because tokens were revoked or permissions have changed. `done`
+    /// receives the number of sessions that matched, and in `refused` the number of them that ended.
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>);
 
     /// Lists members of a room on all nodes.

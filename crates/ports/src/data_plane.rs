@@ -1,4 +1,4 @@
-//! The data plane, for the control plane. A cluster and bridges replace the parts in which they take part.
+//! The data plane, as the control plane sees it.
 
 use crate::{
     Answers, Commands, Feeds, Histogram, Lifecycle, Metric, MetricSource, NodeInbox, NodeInfo, Topology,
@@ -6,12 +6,12 @@ use crate::{
 use std::sync::Arc;
 use stentor_hub::Room;
 
-/// A node by itself: all ports that a data plane offers.
+/// All ports that the data plane of one node offers.
 pub trait LocalNode: Commands + Answers + Feeds + NodeInbox + Lifecycle + MetricSource {}
 
 impl<T: Commands + Answers + Feeds + NodeInbox + Lifecycle + MetricSource> LocalNode for T {}
 
-/// The data plane, for the control plane. A cluster and bridges replace the parts in which they take part.
+/// The data plane, as the control plane sees it. A cluster and bridges replace the fields that they implement themselves.
 #[derive(Clone)]
 pub struct DataPlane {
     /// Commands for sessions and rooms, of all nodes.
@@ -22,12 +22,12 @@ pub struct DataPlane {
     pub lifecycle: Arc<dyn Lifecycle>,
     /// All parts that have metrics.
     pub metrics: Vec<Arc<dyn MetricSource>>,
-    /// The cluster of this node. `None` if the node is alone.
+    /// The cluster of this node. `None` without a cluster.
     pub topology: Option<Arc<dyn Topology>>,
 }
 
 impl DataPlane {
-    /// The data plane of a node that is alone.
+    /// The data plane of a node without a cluster.
     pub fn new(node: Arc<dyn LocalNode>) -> Self {
         Self {
             commands: node.clone(),
@@ -43,7 +43,7 @@ impl DataPlane {
         self.topology.as_ref().map_or_else(Vec::new, |topology| topology.nodes())
     }
 
-    /// Whether the engine of a cluster assigns positions to the messages of a room.
+    /// `true` if the engine of a cluster assigns positions to the messages of a room.
     pub fn is_ordered(&self, room: &Room) -> bool {
         self.topology.as_ref().is_some_and(|topology| topology.is_ordered(room))
     }

@@ -13,8 +13,8 @@ pub enum CommandError {
     Stopped,
 }
 
-/// Receives the answer to a command, exactly once. It runs on a core's thread, or within the call if the command is
-/// refused, so it has to return at once.
+/// Receives the answer to a command, exactly once. The function runs on a core's thread, or within the call if the command
+/// is refused, so it has to return at once.
 pub struct Done<T>(Option<Receive<T>>);
 
 type Receive<T> = Box<dyn FnOnce(Result<T, CommandError>) + Send>;

@@ -18,9 +18,9 @@ use stentor_hub::{Data, Room, Rooms};
 /// An event of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientEvent<'a> {
-    /// Gives out the means to reply.
+    /// The question that the reply answers.
     pub asking: Asking<'a>,
-    /// The session that sent it.
+    /// The session that sent the event.
     pub session: PublicId,
     /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
     pub identity: Option<&'a Identity>,
@@ -28,20 +28,20 @@ pub struct ClientEvent<'a> {
     pub protocol: &'static str,
     /// The client's IPv4 address or IPv6 /64 network.
     pub address: Option<&'a str>,
-    /// A number that stands for this address.
+    /// A number for this address or network.
     pub source: u64,
-    /// Its namespace; `/` for plain sessions.
+    /// The session's namespace; `/` for plain sessions.
     pub namespace: &'a str,
     /// The event's name.
     pub name: &'a str,
     /// The event's arguments.
     pub arguments: Arguments<'a>,
-    /// `true` if the client receives [`EventReply::ack`].
+    /// `true` if the client expects an acknowledgement: it receives [`EventReply::ack`].
     pub wants_ack: bool,
 }
 
 impl ClientEvent<'_> {
-    /// The means to reply.
+    /// Returns a reply by which the event can be answered later.
     pub fn later(&self) -> ReplyToEvent {
         self.asking.later()
     }
@@ -65,7 +65,7 @@ pub struct EventReply {
 /// A message in the application's reply to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventEmit {
-    /// The rooms whose members receive it. `None`: only the session receives it.
+    /// The rooms whose members receive the message. `None` if only the session receives it.
     pub rooms: Option<Rooms>,
     /// `true` if the session that sent the event is left out.
     pub except_sender: bool,
@@ -83,10 +83,11 @@ impl EventReply {
     }
 }
 
-/// Receives events of clients for the application behind the server. It is called on the threads of the cores, so it must not
+/// Receives events of clients for the application behind the server. The cores call it on their threads, so it must not
 /// block.
 pub trait EventSink: fmt::Debug + Send + Sync {
-    /// Whether the application handles events with this name. `is_known`: the server would handle the event itself otherwise.
+    /// `true` if the application handles events with this name. `is_known` is `true` if the server would otherwise handle
+    /// the event itself.
     fn takes(&self, namespace: &str, name: &str, is_known: bool) -> bool;
 
     /// Takes an event. A reply follows ([`ClientEvent::later`]), within `limits.decision_timeout`; otherwise

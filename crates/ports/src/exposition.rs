@@ -41,7 +41,7 @@ pub struct Histogram {
 /// The series of one label set in a [`Histogram`].
 #[derive(Clone, Debug)]
 pub struct HistogramSample {
-    /// For example `("core", "0")`.
+    /// Names and values of the labels, for example `("core", "0")`.
     pub labels: Vec<(&'static str, String)>,
     /// The number of values per bucket. The last bucket has no upper bound.
     pub buckets: Vec<u64>,
@@ -49,7 +49,7 @@ pub struct HistogramSample {
     pub sum: f64,
 }
 
-/// The name of the metric with the expiry of certificates, to which servers of the process with other certificates add theirs.
+/// The name of the metric with the expiry of certificates. Each server of the process adds samples for its own certificates.
 pub const CERTIFICATE_EXPIRY: &str = "tls_certificate_expiry_timestamp_seconds";
 
 /// Returns the metric with the expiry of each certificate, in Unix time, by its file.

@@ -1,4 +1,4 @@
-//! A fake data plane, for tests of its callers.
+//! A fake data plane, for tests of the control plane and the cluster.
 
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
@@ -9,7 +9,7 @@ use crate::{
 use std::sync::Arc;
 use stentor_hub::{Key, PresenceMessage, Room};
 
-/// A call of a port that makes the data plane act: the method and its arguments.
+/// A call that makes the data plane act: the method and its arguments.
 #[expect(missing_docs, reason = "named after the methods")]
 pub enum Call {
     Publish(Publish),
@@ -47,7 +47,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A data plane that passes its calls to `call`. The result counts for methods that return one.
+    /// A data plane that passes its calls to `call`. Methods that return a result return that of `call`.
     pub fn new(call: impl Fn(Call) -> Result<(), Busy> + Send + Sync + 'static) -> Self {
         Self {
             call: Box::new(call),
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// Passes on a call of a method without a result. A call that carries a [`Done`] is answered by it.
+    /// Passes on a call of a method without a result. The closure answers through the [`Done`] in the call, if there is one.
     fn call(&self, call: Call) {
         let _ = (self.call)(call);
     }

@@ -5,14 +5,14 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_hub::{Document, FeedState, Key, Patch, Position, Requester};
 
-/// Whether a key has subscribers now. The value is a level, not an event: only the newest report per key counts.
+/// The current demand for a key. The value is a level, not an event: only the newest report per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyInterest {
     /// The key.
     pub key: Key,
-    /// `true` from the first subscriber on, `false` after the last one.
+    /// `true` while the key has subscribers.
     pub wanted: bool,
-    /// The sessions that have requested the key since the last call, while it had no state: at most
+    /// The sessions that have requested the key since the last call, while the key had no state: at most
     /// [`REQUESTERS_MAX`], each once. If the list is full, there may have been more.
     pub requesters: Vec<Requester>,
 }
@@ -25,7 +25,7 @@ pub const REQUESTERS_MAX: usize = 16;
 pub enum FeedUpdate {
     /// A new version. The feed is live from now on.
     Document(Document),
-    /// A new version with the patch from the previous one. A core that has another previous version ignores the patch.
+    /// A new version with the patch from the previous version. A core with another previous version ignores the patch.
     Patched(Document, Patch),
     /// A new version whose position another node of the cluster has assigned. The feed is live from now on. A version that
     /// isn't newer than the newest one of its epoch has no effect.
@@ -34,10 +34,10 @@ pub enum FeedUpdate {
         position: Position,
         /// The document.
         document: Document,
-        /// JSON Patches (RFC 6902) that lead to it, oldest first, from consecutive versions.
+        /// JSON Patches (RFC 6902) from consecutive versions that lead to the document, oldest first.
         patches: Vec<Bytes>,
     },
-    /// A new state. The document, if there is one, stays as it is.
+    /// A new state of the feed. The document, if there is one, stays as it is.
     State {
         /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
         state: FeedState,
@@ -53,13 +53,13 @@ pub enum FeedUpdate {
     /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
     /// key's home core.
     Refuse(Requester),
-    /// The feed is at least as new on this node as it was in the engine when a read with this number began
+    /// The feed is at least as new on this node as it was in the engine when the read with this number began.
     Confirmed(u64),
 }
 
 /// The feeds of the data plane, for the control plane. No call blocks.
 pub trait Feeds: Send + Sync {
-    /// Takes the changes of demand for keys since the last call.
+    /// Takes the keys whose demand has changed since the last call.
     fn take_key_interest(&self) -> Vec<KeyInterest>;
 
     /// Sends an update of a feed to its home core. Updates of one key keep their order.
@@ -68,6 +68,6 @@ pub trait Feeds: Send + Sync {
     /// The inbox of the home core is full; nothing was sent.
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
 
-    /// The store of pushed documents that all nodes of a cluster share. `None` if the control plane keeps them.
+    /// The store of pushed documents that all nodes of a cluster share. `None` if the control plane of each node keeps its own.
     fn pushed_feeds(&self) -> Option<&dyn PushedFeeds>;
 }

@@ -19,21 +19,22 @@ use stentor_hub::Room;
 /// The identity of a client, verified by a token or a hook, or anonymous. Sessions of one client share it.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Issuer and subject. `None`: anonymous.
+    /// The user: issuer and subject. `None` if the client is anonymous.
     pub principal: Option<Principal>,
     /// The id of the token (`jti`).
     pub token_id: Option<Arc<str>>,
-    /// The issuer and the user of the token. A hook may have named another `principal`. `None`: the client has no token.
+    /// The issuer and the user of the token. A hook may have named another `principal`. `None` if the client has no token.
     pub token_principal: Option<Principal>,
     /// When the token was issued (`iat`), or when a hook named a client without a token, in Unix seconds.
     pub issued_at: Option<u64>,
-    /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has renewed it. `None`: never.
+    /// When the token expires (`exp`), in Unix seconds. The session ends then, unless its client has presented a newer
+    /// token. `None` if the token never expires.
     pub expires_at: Option<u64>,
     /// Public information about the client, for presence and hooks: JSON text.
     pub info: Option<Arc<str>>,
     /// Rooms that a session joins when it opens, without a question to the authorizer. Rooms of other namespaces are left out.
     pub join: Vec<Room>,
-    /// Decides which actions the client may perform. It knows the claims, the token's grants and the rules for all clients.
+    /// Decides which actions the client may perform, by the token's claims and grants and by the rules for all clients.
     pub authorizer: Arc<dyn Authorizer>,
 }
 
@@ -80,11 +81,11 @@ pub struct ClientFacts<'a> {
     pub protocol: &'static str,
     /// The Socket.IO namespace that the client connects to.
     pub namespace: Option<&'a str>,
-    /// The header `Origin` of its request.
+    /// The header `Origin` of the client's request.
     pub origin: Option<&'a str>,
-    /// The header `User-Agent` of its request.
+    /// The header `User-Agent` of the client's request.
     pub user_agent: Option<&'a str>,
-    /// The header `traceparent` of its request, if it has the form of one (W3C Trace Context, section 3.2).
+    /// The header `traceparent` of the client's request, if it is well-formed (W3C Trace Context, section 3.2).
     pub traceparent: Option<&'a str>,
 }
 
@@ -100,10 +101,10 @@ impl ClientFacts<'_> {
 pub enum Authentication {
     /// The client's identity.
     Accepted(Arc<Identity>),
-    /// The client is refused. The code is one of [`Denial`]'s, so that clients know what to do.
+    /// The client is refused. The code is one that [`Denial`] lists, so clients know what to do.
     Refused(Denial),
-    /// It isn't known yet: an [`IdentityReply`](super::IdentityReply) follows, within `limits.decision_timeout`.
-    /// Until then the client's request or message waits.
+    /// The identity isn't known yet: an [`IdentityReply`](super::IdentityReply) follows, within `limits.decision_timeout`.
+    /// Until then, the client's request or message waits.
     Pending,
     /// Verifying the token takes more work than this turn has left ([`SignatureWork::take`]). The data plane asks again in a
     /// later turn.
@@ -139,14 +140,14 @@ impl SignatureWork {
         self.used += time;
     }
 
-    /// Whether the turn has time left.
+    /// `true` if the turn has time left.
     pub fn is_left(&self) -> bool {
         self.used < self.max
     }
 }
 
-/// Verifies the identities of clients. It is called on the threads of the cores, so it must not block: an answer that takes time
-/// is [`Authentication::Pending`].
+/// Verifies the identities of clients. The cores call it on their threads, so it must not block: if the answer takes time, it
+/// returns [`Authentication::Pending`].
 pub trait Authenticator: fmt::Debug + Send + Sync {
     /// Verifies a client's identity when the client connects, and again when it presents a newer token. The time for a signature
     /// is taken from `work` before the signature is verified.
@@ -157,29 +158,30 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
         work: &mut SignatureWork,
     ) -> Authentication;
 
-    /// The client that waits for a pending answer has disconnected. A later answer has no effect.
+    /// Cancels a pending question, because its client has disconnected. A later answer has no effect.
     fn cancel(&self, _ticket: Ticket) {}
 
-    /// Whether the authorizers of identities decide about publishing. If not, `rooms.publish` does, as without an authenticator.
+    /// `true` if the authorizers of identities decide about publishing. Otherwise `rooms.publish` decides, as without an
+    /// authenticator.
     fn decides_publishing(&self) -> bool {
         true
     }
 
-    /// A number that changes with the rules: earlier decisions are then void. Revocations don't change it.
+    /// A number that changes with the rules. Decisions under another number are void. Revocations don't change the number.
     fn generation(&self) -> u64 {
         0
     }
 
-    /// Whether an identity has been revoked: its user, its token, or all tokens issued before some time.
+    /// `true` if an identity has been revoked: its user, its token, or all tokens issued before some time.
     fn is_revoked(&self, _identity: &Identity) -> bool {
         false
     }
 }
 
-/// Selects the sessions of a [`Recheck`]: sessions for which all fields that are set match.
+/// Selects the sessions of a [`Recheck`]: those that match all fields that are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFilter {
-    /// Identities that this issuer has confirmed.
+    /// Identities of this issuer.
     pub issuer: Option<Arc<str>>,
     /// Identities of this user.
     pub subject: Option<Arc<str>>,
@@ -192,7 +194,7 @@ pub struct IdentityFilter {
 }
 
 impl IdentityFilter {
-    /// Whether an identity matches. The field `session` is ignored.
+    /// `true` if an identity matches. The field `session` is ignored.
     pub fn matches(&self, identity: &Identity) -> bool {
         let is_of = |wanted: &Option<Arc<str>>, found: Option<&Arc<str>>| {
             wanted.as_ref().is_none_or(|wanted| found == Some(wanted))
@@ -241,7 +243,7 @@ pub struct Recheck {
 pub struct Revoked {
     /// The void tokens. The filter names no session.
     pub filter: IdentityFilter,
-    /// The Unix time in seconds at which the last such token expires. `u64::MAX`: the receiving node decides.
+    /// The Unix time in seconds at which the last such token expires. `u64::MAX` lets the receiving node choose the time.
     pub until: u64,
 }
 
@@ -254,8 +256,8 @@ pub trait RevocationList: fmt::Debug + Send + Sync {
     /// At most `count` entries that follow `after`, in the order of the list.
     fn entries(&self, after: Option<&IdentityFilter>, count: usize) -> Vec<Revoked>;
 
-    /// Adds entries of another node. Invalid and expired entries are ignored. Returns whether the list has changed; the list's
-    /// owner then rechecks sessions.
+    /// Adds entries of another node. Invalid and expired entries are ignored. Returns `true` if the list has changed; the
+    /// list's owner then rechecks sessions.
     ///
     /// # Errors
     /// The list is full: some entries were not added.

@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_frame::Meter;
 use stentor_hub::LiveBytes;
 
-/// Above this share of the budget, in percent, large inputs are refused.
+/// The share of the budget, in percent, above which large inputs are refused.
 const TIGHT_PERCENT: usize = 95;
-/// The server makes room down to this share of the budget, in percent, so that it needn't do so again at once.
+/// The share of the budget, in percent, down to which the server frees memory once it is short, so that it needn't do so again
+/// at once.
 const RELIEVED_PERCENT: usize = 90;
 
 /// Classes of held memory.
@@ -125,10 +126,10 @@ impl Class {
 /// The memory pressure: the used part of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Below 95 %.
+    /// At most 95 % of the budget.
     #[default]
     None,
-    /// Above 95 %: no new connections, subscriptions or large inputs.
+    /// Above 95 % of the budget: no new connections, subscriptions or large inputs.
     Tight,
     /// Above the budget: no publications either.
     Full,
@@ -168,12 +169,12 @@ impl Ledger {
         self.counted.load(Ordering::Relaxed) + self.frames.bytes() + self.publications.bytes()
     }
 
-    /// Whether the budget has room for `bytes` more.
+    /// `true` if the process may hold `bytes` more without exceeding the budget.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.bytes().saturating_add(bytes) <= self.bytes_max()
     }
 
-    /// Whether the server stays without pressure if it holds `bytes` more. If not, it refuses large inputs.
+    /// `true` if the pressure would still be [`Pressure::None`] with `bytes` more. Otherwise the server refuses large inputs.
     pub fn has_room_for_input(&self, bytes: usize) -> bool {
         self.bytes().saturating_add(bytes) <= self.relaxed_bytes_max.load(Ordering::Relaxed)
     }
@@ -210,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// The number of bytes to free until there is room again, or 0.
+    /// The number of bytes above 90 % of the budget, or 0. Under pressure, the server frees this amount.
     pub fn excess_bytes(&self) -> usize {
         self.bytes().saturating_sub(percent(self.bytes_max(), RELIEVED_PERCENT))
     }
@@ -218,7 +219,7 @@ impl Ledger {
     /// Replaces `before` by `now` in the sum of a class.
     #[inline]
     pub(crate) fn adjust(&self, class: Class, before: usize, now: usize) {
-        // Wrapping, as a decrease is the addition of its two's complement.
+        // A decrease is the addition of its two's complement, which wraps.
         let difference = now.wrapping_sub(before);
         if difference != 0 {
             self.classes[class as usize].fetch_add(difference, Ordering::Relaxed);
@@ -231,7 +232,7 @@ fn percent(bytes: usize, share: usize) -> usize {
     bytes / 100 * share
 }
 
-/// Bytes that a queue holds. They count towards the bound of the queue and in the ledger.
+/// The number of bytes that a queue holds, for the queue's own bound and for the ledger.
 #[derive(Debug)]
 pub struct Charge {
     ledger: Arc<Ledger>,
@@ -245,7 +246,7 @@ impl Charge {
         Self { ledger, class, bytes: AtomicUsize::new(0) }
     }
 
-    /// A number of bytes, held until the charge is dropped.
+    /// A charge of `bytes`, held until it is dropped.
     pub fn of(ledger: Arc<Ledger>, class: Class, bytes: usize) -> Self {
         ledger.adjust(class, 0, bytes);
         Self { ledger, class, bytes: bytes.into() }
@@ -263,7 +264,7 @@ impl Charge {
         self.ledger.adjust(self.class, bytes, 0);
     }
 
-    /// Sets the bytes that the queue holds. For a queue that one thread at a time changes.
+    /// Sets the bytes that the queue holds. Only for queues that one thread at a time changes.
     pub fn set(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         self.ledger.adjust(self.class, before, bytes);
@@ -294,7 +295,7 @@ pub const HOLDING_CLASSES: [Class; 6] = [
 /// Bytes held of each of the [`HOLDING_CLASSES`].
 pub type Held = [usize; HOLDING_CLASSES.len()];
 
-/// The memory that one connection or client holds besides its fixed size. Empty while it holds none.
+/// The memory that one connection or client holds besides its fixed size.
 #[derive(Debug, Default)]
 pub struct Holding(Option<Box<HeldBytes>>);
 
@@ -358,7 +359,7 @@ impl Drop for HeldBytes {
     }
 }
 
-/// The classes that a core counts by number, and answers in flight, which its driver counts.
+/// The classes that a core reports: five counted by number, and answers in flight, which its driver counts in bytes.
 const REPORT_CLASSES: [Class; 6] = [
     Class::Connections,
     Class::Sessions,

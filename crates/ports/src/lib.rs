@@ -1,7 +1,7 @@
 //! The ports of the data plane: the traits by which the data plane and the rest of the process call each other, their values,
 //! and the ledger of memory. No core and no protocol is named here.
 //!
-//! Any thread may call these traits, and no call blocks. A full inbox is an answer ([`Busy`]): the caller waits for
+//! Any thread may call these traits, and no call blocks. If an inbox is full, the call returns [`Busy`]: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
 mod answers;

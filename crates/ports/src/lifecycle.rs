@@ -3,22 +3,22 @@
 use crate::{Done, Histogram, Metric, Readiness};
 use std::time::Duration;
 
-/// The times of a drain. As soon as it begins, the node isn't ready ([`Lifecycle::readiness`]).
+/// The times of a drain. The node isn't ready ([`Lifecycle::readiness`]) as soon as the drain begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drain {
     /// Time during which all requests are served as before, so that load balancers notice that the node isn't ready.
     pub delay: Duration,
-    /// Time after it during which sessions end, evenly distributed. New sessions are refused.
+    /// Time after `delay` during which sessions end, evenly distributed. New sessions are refused.
     pub window: Duration,
-    /// Time after it until which the remaining connections must end.
+    /// Time after `window` until which the remaining connections must end.
     pub timeout: Duration,
-    /// `true` if new connections are accepted until the window is over. `false` if none is accepted from the beginning, because
+    /// `true` if the node accepts new connections until the window is over. `false` if it stops accepting at once, because
     /// another process or a service manager has the listening sockets.
     pub listens: bool,
 }
 
 impl Drain {
-    /// A drain without delay and window.
+    /// A drain with a timeout and without delay and window.
     pub fn within(timeout: Duration) -> Self {
         Self { timeout, ..Self::default() }
     }
@@ -32,8 +32,8 @@ pub trait Lifecycle: Send + Sync {
     /// The number of client connections.
     fn connections(&self) -> usize;
 
-    /// Stops or resumes accepting connections on all cores, and answers when all cores have. The listening sockets stay open,
-    /// because another process has them too.
+    /// Stops or resumes accepting connections on all cores, and answers `done` when all cores have done so. The listening
+    /// sockets stay open, because another process has them too.
     fn pause_accepting(&self, is_paused: bool, done: Done<()>);
 
     /// Ends all sessions and connections. A second call replaces the times of the first.

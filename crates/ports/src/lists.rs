@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub const SESSIONS_LISTED_MAX: usize = 1_000;
 /// Maximum number of rooms in a [`RoomList`].
 pub const ROOMS_LISTED_MAX: usize = 1_000;
-/// Maximum size of the names in a [`SessionList`].
+/// Maximum size of the ids and names in a [`SessionList`], in bytes.
 pub const LIST_BYTES_MAX: usize = 1 << 20;
 
 /// A list of sessions of a target.
@@ -56,11 +56,11 @@ impl SessionList {
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its public id. For clients of Socket.IO protocol 4, this is `socket.id`.
+    /// The session's public id. For clients of Socket.IO protocol 4, this is `socket.id`.
     pub id: String,
-    /// The name of its protocol, as in the label `protocol` of the metrics.
+    /// The name of the session's protocol, as in the label `protocol` of the metrics.
     pub protocol: Cow<'static, str>,
-    /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
+    /// The session's rooms, unordered. Truncated when the session list reaches [`LIST_BYTES_MAX`].
     pub rooms: Vec<String>,
     /// The handshake of a Socket.IO client as JSON, if the node keeps handshakes.
     pub handshake: Option<Box<str>>,
@@ -97,9 +97,9 @@ pub struct RoomsQuery {
     pub namespace: String,
     /// The prefix of the rooms' names.
     pub prefix: String,
-    /// Lists names after this one, in the order of their bytes.
+    /// Lists only names that follow this one, in the order of their bytes.
     pub after: String,
-    /// Maximum number to list: at most [`ROOMS_LISTED_MAX`].
+    /// Maximum number of rooms to list: at most [`ROOMS_LISTED_MAX`].
     pub limit: usize,
 }
 

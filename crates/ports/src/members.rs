@@ -12,7 +12,7 @@ pub struct MembersQuery {
     pub room: Room,
     /// Lists members whose session ids follow this one.
     pub after: Option<PublicId>,
-    /// Maximum number to list: at most [`MEMBERS_LISTED_MAX`].
+    /// Maximum number of members to list: at most [`MEMBERS_LISTED_MAX`].
     pub limit: usize,
 }
 
@@ -35,14 +35,15 @@ impl MemberList {
     /// Adds the part of another core or node to a list of at most `limit` members.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let limit = limit.min(MEMBERS_LISTED_MAX);
-        // A part with `has_more` has further members after its last one. They precede members of other parts that are greater.
+        // A part with `has_more` has further members after its last one. The merged list must end there, because members of the
+        // other part that are greater may follow those.
         let end = |part: &Self| part.members.last().filter(|_| part.has_more).map(|member| member.id);
         let end = [end(self), end(&other)].into_iter().flatten().min();
         if self.members.is_empty() {
             self.members = other.members;
         } else if !other.members.is_empty() {
             let all = std::mem::take(&mut self.members).into_iter().chain(other.members);
-            // A session that moves between nodes is on both for a moment.
+            // While a session moves to another node, both nodes list it.
             let all: BTreeMap<MemberId, Arc<RoomMember>> = all.map(|member| (member.id, member)).collect();
             self.members = all.into_values().collect();
         }
@@ -82,9 +83,9 @@ mod tests {
         }
     }
 
-    /// A part ends early if its members are large. The rest is in the next page.
+    /// A part may end before the limit, with `has_more`. Members after its last one belong to the next page.
     #[test]
-    fn a_page_ends_where_the_first_of_its_parts_does() {
+    fn a_page_ends_with_the_part_that_ends_first() {
         let mut list = part(&[1, 4, 9], false);
         list.merge(part(&[2, 3, 5], true), 10);
         list.merge(part(&[6, 7], true), 10);

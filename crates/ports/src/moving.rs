@@ -39,7 +39,7 @@ impl Pid {
 
 impl fmt::Debug for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It is a secret.
+        // The id is a secret.
         f.debug_struct("Pid").field("node", &self.node()).finish_non_exhaustive()
     }
 }
@@ -47,9 +47,9 @@ impl fmt::Debug for Pid {
 /// A socket that a client names when it reconnects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketName {
-    /// Its id.
+    /// The socket's private id.
     pub pid: Pid,
-    /// Its namespace.
+    /// The socket's namespace.
     pub namespace: Box<str>,
     /// The id of the last message that the client received.
     pub last: Option<u64>,
@@ -58,7 +58,7 @@ pub struct SocketName {
 /// A request for a socket that a client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketQuestion {
-    /// Names the question.
+    /// Identifies the question.
     pub ticket: Ticket,
     /// The socket.
     pub name: SocketName,
@@ -69,7 +69,7 @@ pub struct SocketQuestion {
 pub enum SocketRequest {
     /// Requests the socket's id and rooms. The socket's connection continues.
     Look,
-    /// Requests the socket's id and rooms. If the socket is still connected, its connection ends as if it had been lost.
+    /// Requests the socket's id and rooms. If the client is still connected, its connection ends as if it had been lost.
     Describe,
     /// Requests the complete socket, which is removed from this node.
     Take,
@@ -79,7 +79,7 @@ pub enum SocketRequest {
 pub const MOVING_TOPICS_MAX: usize = 1_024;
 /// Maximum number of missed messages of a [`MovingSocket`].
 pub const MOVING_MESSAGES_MAX: usize = 16_384;
-/// Maximum size of their contents.
+/// Maximum size of the contents of the missed messages of a [`MovingSocket`], in bytes.
 pub const MOVING_BYTES_MAX: usize = 4 << 20;
 
 /// A subscription of a socket that moves.
@@ -103,11 +103,12 @@ pub struct MovingSocket {
     pub id: PublicId,
     /// The user. `None` if the client is anonymous.
     pub principal: Option<Principal>,
-    /// Its rooms and feeds.
+    /// The socket's rooms and feeds.
     pub subscriptions: Vec<MovingSubscription>,
     /// Messages that the client missed, in order. Empty in an answer to `Look` or `Describe`.
     pub missed: Vec<MissedMessage>,
-    /// Ids of messages of the socket's rooms that the first node has received. They must not be sent to the client again.
+    /// Ids of the messages in the socket's rooms that the previous node has received. The new node must not send these
+    /// messages to the client again.
     pub known: Vec<u64>,
 }
 

@@ -1,17 +1,17 @@
-//! Networks of addresses, as `10.0.0.0/8`.
+//! Networks of IP addresses, such as `10.0.0.0/8`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A list of networks. Empty: no address is in it.
+/// A list of networks. An empty list contains no address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// Addresses of version 4 are kept as those of version 6 that they are mapped to (RFC 4291, section 2.5.5.2).
+/// A network. IPv4 addresses are stored as IPv4-mapped IPv6 addresses (RFC 4291, section 2.5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network {
     address: u128,
-    /// Of 128 bits.
+    /// Length of the prefix: 0 to 128 bits.
     prefix_bits: u32,
 }
 
@@ -54,7 +54,7 @@ impl Network {
         };
         let prefix_bits = before + length;
         let network = Self { address: bits_of(address), prefix_bits };
-        // Bits after the prefix are a mistake: either the address or the prefix is wrong.
+        // A bit that is set after the prefix is a mistake: either the address or the prefix is wrong.
         (length <= bits && network.address & !network.mask() == 0).then_some(network)
     }
 
@@ -73,12 +73,12 @@ impl Networks {
         texts.iter().map(|text| network(text.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the list is empty.
+    /// `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether an address is in one of the networks.
+    /// `true` if an address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         let bits = bits_of(address);
         self.0.iter().any(|network| bits & network.mask() == network.address)
@@ -94,7 +94,7 @@ pub fn source_of(address: IpAddr) -> u64 {
     }
 }
 
-/// The address, or the /64 network, of a [`source_of`].
+/// Formats the address or /64 network for which [`source_of`] returned `source`.
 pub fn network_of(source: u64) -> String {
     match u32::try_from(source) {
         Ok(bits) => Ipv4Addr::from(bits).to_string(),

@@ -23,8 +23,8 @@ pub enum RoomUpdate {
         /// Sessions of any node that are left out.
         except_sessions: Vec<PublicId>,
     },
-    /// All messages that followed a position, oldest first. It is the first update of a room that gets subscribers, and it closes
-    /// a gap.
+    /// All messages that followed a position, oldest first. This is the first update of a room that gets subscribers, and the
+    /// update after messages may have been missed.
     History {
         /// The position; offset 0 of [`Epoch::NONE`](stentor_hub::Epoch::NONE) if the room never had a message.
         after: Position,
@@ -49,7 +49,7 @@ impl RoomUpdate {
     }
 }
 
-/// The set of messages of one caller to [`NodeInbox::receive`] that keep their order.
+/// The messages that keep their order among the messages of one caller to [`NodeInbox::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Messages to the same rooms.
@@ -86,24 +86,25 @@ pub trait NodeInbox: Send + Sync {
     /// An inbox is full; nothing was sent.
     fn lose_node(&self, node: u64) -> Result<(), Busy>;
 
-    /// Whether a session with this id may be on this node. Otherwise a command for it has no effect.
+    /// `true` if a session with this id may be on this node. Otherwise commands for it have no effect here.
     fn may_have(&self, id: PublicId) -> bool;
 
-    /// Gives another node a socket of this one. `done` receives `None` if there is none.
+    /// Answers another node's request for a socket of this node. `done` receives `None` if this node has no such socket.
     fn request_socket(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>);
 
-    /// Announces a socket from another node, for which a client waits: the socket joins its rooms. `done` receives whether the client
-    /// still waits, after the interest in the rooms was reported ([`Broker::set_interest`](crate::Broker::set_interest)).
+    /// Announces a socket from another node, for which a client waits: the socket joins its rooms. After this node has
+    /// reported its interest in the rooms ([`Broker::set_interest`](crate::Broker::set_interest)), `done` receives `true`
+    /// if the client still waits.
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>);
 
-    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None` if the socket can't be found. No
+    /// Delivers a socket for which a client waits, after [`Self::expect_socket`]; or `None` if no node has the socket. No
     /// effect if the client has disconnected, or the time is over.
     ///
     /// # Errors
     /// An inbox is full; the socket is lost.
     fn deliver_socket(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy>;
 
-    /// Gives a connection to a core. It was passed through by another node, or it returns because another node couldn't be
-    /// reached. It is closed if the core has no room for it.
+    /// Gives a connection to a core, which closes the connection if it has no room. Another node passed the connection
+    /// through, or the connection returns because its target node can't be reached.
     fn adopt(&self, connection: ClientConnection, handover: Handover);
 }

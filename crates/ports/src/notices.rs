@@ -13,18 +13,18 @@ pub enum Notice<'a> {
         session: PublicId,
         /// The client's identity. `None` if the node has no [`Authenticator`](super::Authenticator).
         identity: Option<&'a Identity>,
-        /// The name of its protocol.
+        /// The name of the session's protocol.
         protocol: &'static str,
-        /// Its namespace; `/` for plain sessions.
+        /// The session's namespace; `/` for plain sessions.
         namespace: &'a str,
         /// The client's IPv4 address or IPv6 /64 network.
         address: Option<&'a str>,
     },
-    /// A session that was connected has ended, and doesn't continue on another node.
+    /// A session has ended after [`Self::Connected`], and doesn't continue on another node.
     Disconnected {
         /// The session.
         session: PublicId,
-        /// Its namespace.
+        /// The session's namespace.
         namespace: &'a str,
         /// The client's identity.
         identity: Option<&'a Identity>,
@@ -44,9 +44,9 @@ pub enum Notice<'a> {
     Vacated(&'a Topic),
 }
 
-/// Receives notices. It is called on the threads of the cores, so it must not block.
+/// Receives notices. The cores call it on their threads, so it must not block.
 pub trait NoticeSink: fmt::Debug + Send + Sync {
-    /// Whether it needs notices about subscriptions and topics.
+    /// `true` if this sink needs notices about subscriptions and topics.
     fn wants_topics(&self) -> bool {
         true
     }

@@ -42,12 +42,12 @@ pub enum PushDenied {
     },
 }
 
-/// Whether the document differs from the previous one.
+/// `true` if the document differs from the previous one.
 pub type PushResult = Result<bool, PushDenied>;
-/// The document of a feed, if it has one.
+/// The document of a feed. `None` if the feed has no document.
 pub type ReadResult = Result<Option<Document>, PushDenied>;
 
-/// Pushed documents, which all nodes share, whichever node received the push.
+/// Pushed documents. All nodes share them, whichever node received the push.
 pub trait PushedFeeds: Send + Sync {
     /// Reads the document of a feed. It may be replaced at any time.
     fn read(&self, key: &Key, done: Done<ReadResult>);

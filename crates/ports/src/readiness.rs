@@ -1,4 +1,4 @@
-//! Whether load balancers should choose a node for new clients: the answer to `GET /readyz`.
+//! The readiness of a node for new clients: the answer to `GET /readyz`.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -6,9 +6,9 @@ use std::time::SystemTime;
 /// A lost connection to the engine of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineAway {
-    /// When the connection was lost, or the node started without one.
+    /// When the connection was lost, or when the node started without a connection.
     pub since: SystemTime,
-    /// `true`: the node should get no new clients, because other nodes serve them better.
+    /// `true` if the node should get no new clients, because other nodes serve them better.
     pub makes_unready: bool,
 }
 
@@ -21,25 +21,25 @@ impl fmt::Display for EngineAway {
 /// The state of a node that `/readyz` reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// `true` from the signal to shut down on.
+    /// `true` after the signal to shut down.
     pub is_draining: bool,
-    /// `None`: the engine is connected, or the node has none.
+    /// The lost connection to the engine. `None` if the engine is connected, or the node has no engine.
     pub engine_away: Option<EngineAway>,
 }
 
 impl Readiness {
-    /// Whether `/readyz` answers 200.
+    /// `true` if `/readyz` answers 200.
     pub fn is_ready(&self) -> bool {
         !self.is_draining && !self.engine_away.is_some_and(|away| away.makes_unready)
     }
 
-    /// The status of the answer.
+    /// The HTTP status of the answer.
     pub fn status(&self) -> u16 {
         if self.is_ready() { 200 } else { 503 }
     }
 }
 
-/// The body of the answer, without the end of the line.
+/// Formats the body of the answer, without the final line break.
 impl fmt::Display for Readiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

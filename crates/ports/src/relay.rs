@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Approximate size of a relayed connection, without its buffers.
+/// Approximate size of a relayed connection, without its buffers, in bytes.
 const RELAYED_BYTES: usize = 2_048;
 
 /// A client's connection outside of the data plane, at a request boundary.
@@ -25,9 +25,9 @@ pub struct ClientConnection {
     pub socket: TcpStream,
     /// The client's address, or that of its load balancer.
     pub peer: SocketAddr,
-    /// Bytes that were read from it.
+    /// Bytes that were read from the socket.
     pub input: Vec<u8>,
-    /// `true` if the client speaks TLS with the node that it connected to. `input` is plaintext in any case.
+    /// `true` if the client uses TLS to the node that it connected to. `input` is plaintext in any case.
     pub is_tls: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct RelayPermit {
 }
 
 impl RelayPermit {
-    /// A permit for one more connection. `None` if `max` connections have one.
+    /// A permit for one more connection. `None` if `max` connections have permits.
     pub fn new(ledger: &Arc<Ledger>, count: &Arc<AtomicUsize>, max: usize) -> Option<Self> {
         let has_room = |count: usize| (count < max).then_some(count + 1);
         count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room).ok()?;
@@ -68,7 +68,7 @@ impl Drop for RelayPermit {
     }
 }
 
-/// Keeps the name of a session claimed for this node until it is dropped.
+/// Claims the name of a session for this node until the claim is dropped.
 pub trait SessionClaim: fmt::Debug + Send + Sync {}
 
 /// The node that has a session.
@@ -93,19 +93,19 @@ pub struct SessionName<'a> {
     pub session: &'a str,
 }
 
-/// Passes connections to the nodes that have their clients' sessions. It is called on the threads of the cores, so it must not
+/// Passes connections to the nodes that have their clients' sessions. The cores call it on their threads, so it must not
 /// block.
 pub trait Relay: fmt::Debug + Send + Sync {
-    /// Whether a node is alive and can be connected to.
+    /// `true` if a node is alive and can be connected to.
     fn reaches(&self, node: NodeTag) -> bool;
 
     /// Passes a connection to a node. If the node can't be reached, the connection returns
     /// ([`NodeInbox::adopt`](crate::NodeInbox::adopt)).
     fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit);
 
-    /// Looks for a node that isn't known to be alive: it may have started just now.
+    /// Looks up a node that isn't known to be alive: the node may have started just now.
     fn find(&self, node: NodeTag, done: Done<Location>);
 
-    /// Looks up which node has a session. With `claims`, a session that no node has is claimed for this one.
+    /// Looks up which node has a session. With `claims`, a session that no node has is claimed for this node.
     fn locate(&self, session: SessionName<'_>, claims: bool, done: Done<Location>);
 }

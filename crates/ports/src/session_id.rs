@@ -159,8 +159,8 @@ mod tests {
         }
     }
 
-    // Sessions are numbered from 0 on, which ids must not show. Each bit is set in about half of 4,000 ids; the standard
-    // deviation is 32, so 10 of them never happen by chance.
+    // Sessions are numbered from 0 on, which ids must not reveal. Each bit must be set in about half of 4,000 ids. The test
+    // tolerates 10 standard deviations of 32 ids each, which random ids never exceed.
     #[test]
     fn ids_of_neighbors_look_random() {
         let ids: Vec<PublicId> = (0..4_000).map(|n| PublicId::of(SEED, 0, SessionId::from_bits(n))).collect();

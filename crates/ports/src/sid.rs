@@ -28,7 +28,7 @@ pub(crate) fn write_id(f: &mut fmt::Formatter<'_>, bytes: &[u8; Sid::BYTES]) -> 
 pub struct Sid([u8; Sid::BYTES]);
 
 impl Sid {
-    /// Length of an id. Engine.IO's own ids have as many bytes.
+    /// Length of an id in bytes, the same as in the `engine.io` package.
     pub const BYTES: usize = 15;
 
     /// The id with these bytes.
@@ -44,13 +44,13 @@ impl Sid {
     /// Reads an id as a client sent it.
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; Self::BYTES + 3];
-        // 20 characters are 15 bytes. An id of another length is not ours.
+        // 20 characters are 15 bytes. An id of another length isn't from Stentor.
         (text.len() == 20).then_some(())?;
         let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
         bytes[..len].try_into().ok().map(Self)
     }
 
-    /// The digest of a name that a client chose, in two halves.
+    /// Makes the id from two halves of the digest of a name that a client chose.
     pub fn digest(halves: [u64; 2]) -> Self {
         let [low, high] = halves.map(u64::to_le_bytes);
         let mut bytes = [0; Self::BYTES];

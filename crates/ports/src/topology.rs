@@ -7,15 +7,15 @@ use stentor_hub::Room;
 pub struct NodeInfo {
     /// A random id that the node drew when it started.
     pub id: String,
-    /// Its name in the configuration.
+    /// The node's name in its configuration.
     pub name: String,
     /// Stentor's version.
     pub version: String,
-    /// The address at which other nodes reach it.
+    /// The address at which other nodes reach this node. `None` if they can't.
     pub address: Option<String>,
-    /// When it started, in seconds since 1970.
+    /// The Unix time when the node started, in seconds.
     pub started_at_seconds: u64,
-    /// Connections of clients, a few seconds ago.
+    /// The number of client connections, a few seconds ago.
     pub connections: usize,
     /// `true` for this node.
     pub is_this: bool,
@@ -26,6 +26,6 @@ pub trait Topology: Send + Sync {
     /// The nodes that are alive, by id.
     fn nodes(&self) -> Vec<NodeInfo>;
 
-    /// Whether the engine assigns positions to the messages of a room.
+    /// `true` if the engine assigns positions to the messages of a room.
     fn is_ordered(&self, room: &Room) -> bool;
 }

@@ -112,7 +112,7 @@ mod tests {
             assert_eq!(client(ForwardedHeader::XForwardedFor, peer, headers).0, expected, "{headers:?}");
         };
         check("10.0.0.1", &["X-Forwarded-For: 192.0.2.1"], "192.0.2.1");
-        // The client's own text is first.
+        // Addresses before the last untrusted hop are the client's own text and don't count.
         check("10.0.0.1", &["X-Forwarded-For: 127.0.0.1, 10.9.9.9, 192.0.2.1, 10.0.0.2"], "192.0.2.1");
         check("10.0.0.1", &["X-Forwarded-For: 198.51.100.1", "x-forwarded-for: 192.0.2.1"], "192.0.2.1");
         check("2001:db8:1::1", &["X-Forwarded-For: 2001:db8:2::1, 10.0.0.1"], "2001:db8:2::1");
@@ -155,7 +155,7 @@ mod tests {
         check(XForwardedFor, "10.0.0.1", &["X-Forwarded-Proto: http"], false);
         check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1"], true);
         check(Forwarded, "10.0.0.1", &["Forwarded: for=192.0.2.1;proto=http"], false);
-        // The hop from the client to the farthest proxy.
+        // The hop from the client to the farthest proxy decides.
         let hops = "Forwarded: for=192.0.2.1;proto=https, for=10.0.0.2;proto=http";
         check(Forwarded, "10.0.0.1", &[hops], true);
     }

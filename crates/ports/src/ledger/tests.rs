@@ -1,4 +1,4 @@
-//! Charges to the ledger and their end.
+//! Charging memory to the ledger and releasing it.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn a_holding_counts_until_its_owner_is_dropped() {
 }
 
 #[test]
-fn a_report_replaces_the_one_before() {
+fn a_report_replaces_the_previous_one() {
     let ledger = Arc::new(Ledger::new(1_000));
     let mut report = Report::new(ledger.clone());
     report.set([1, 2, 3, 4, 5, 6]);

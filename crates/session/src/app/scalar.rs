@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn values_null_and_nothing() {
+    fn values_null_and_missing_fields() {
         let message: Message =
             serde_json::from_str(r#"{"epoch":9007199254740991,"rate":0.5,"delta":null}"#).unwrap();
         assert_eq!((message.epoch, message.delta, message.rate), (Some((1 << 53) - 1), None, Some(0.5)));

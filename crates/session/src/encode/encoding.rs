@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_are_where_the_table_has_them() {
+    fn each_encoding_finds_its_entry_in_the_table() {
         assert!(WIRES.len() * 2 <= FORMATS_MAX);
         let check = |encoding: Encoding, wire: &str, envelope: Envelope| {
             assert_eq!((&*shown(encoding.wire()), encoding.envelope()), (wire, envelope));

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frames_header_fits_whatever_was_guessed() {
+    fn a_frame_has_the_right_header_for_each_estimate() {
         for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
             for estimate in [0, 125, 126, 65_536] {
                 let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);

@@ -23,7 +23,7 @@ fn handles_and_tags() {
 }
 
 #[test]
-fn an_id_names_its_core_and_survives_the_wire() {
+fn an_id_contains_its_core_and_node_and_can_be_parsed() {
     let mut sids = Sids::new(SYSTEM);
     for cores in [1, 2, 3, 7, 100, 256] {
         for n in 0..2_000 {
@@ -42,8 +42,8 @@ fn an_id_names_its_core_and_survives_the_wire() {
     }
 }
 
-// CVE-2017-16031: ids that can be predicted. Each bit of the 14 free bytes is set in about half of the ids; 4,000
-// ids put the standard deviation at 32, so that 10 of them never happen by chance.
+// CVE-2017-16031: predictable ids. Each bit must be set in about half of 4,000 ids. The test tolerates 10 standard deviations
+// of 32 ids each, which random ids never exceed.
 #[test]
 fn ids_look_random() {
     let mut sids = Sids::new(SYSTEM);

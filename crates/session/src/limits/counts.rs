@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_holds_so_many() {
+    fn a_key_has_a_maximum_count() {
         let (counts, now) = counts(64, 2, 0);
         let slots: Vec<_> = (0..2)
             .map(|_| {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_so_often() {
+    fn a_key_has_a_maximum_rate() {
         let (counts, now) = counts(64, 0, 3);
         let tries = |now| (0..10).filter(|_| counts.check(7_u64, now).is_ok()).count();
         assert_eq!(tries(now), 3);
@@ -252,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_leave_no_trace_and_those_that_stay_are_counted() {
+    fn released_keys_free_their_entries_and_held_keys_stay_counted() {
         let (counts, now) = counts(8_192, 2, 1_000);
         let held: Vec<_> = (0..200_u64).map(|key| counts.hold(key, now)).collect();
-        // Many more keys than there are entries, in ten seconds.
+        // In 10 s, many more keys than the table has entries are held and released.
         for key in 1_000..101_000_u64 {
             let at = now + Duration::from_micros(100 * (key - 1_000));
             let _ = counts.check(key, at);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_counts_no_more_and_refuses_no_key() {
+    fn a_full_table_neither_counts_nor_refuses_further_keys() {
         let (counts, now) = counts(WAYS, 1, 0);
         let held: Vec<_> = (0..100_u64).map(|key| counts.hold(key, now)).collect();
         assert_eq!(counts.overflows(), 100 - WAYS as u64);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn cores_count_the_same() {
+    fn concurrent_holds_and_releases_add_up_to_zero() {
         let (counts, now) = counts(64, 0, 0);
         std::thread::scope(|scope| {
             for core in 0..4 {

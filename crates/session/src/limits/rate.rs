@@ -51,7 +51,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let rate = Rate::new(5, Duration::from_secs(1)).unwrap();
         let (mut full_at, mut taken) = (0, Vec::new());
-        // Every 10 ms, for two seconds.
+        // Requests one unit every 10 ms, for 2 s.
         for now in (0..2 * SECOND).step_by(10_000_000) {
             if let Ok(next) = rate.take(full_at, now, 1) {
                 full_at = next;
@@ -60,19 +60,19 @@ mod tests {
         }
         assert_eq!(taken, [0, 10, 20, 30, 40, 200, 400, 600, 800, 1_000, 1_200, 1_400, 1_600, 1_800]);
         assert_eq!(rate.take(full_at, 2 * SECOND, 2), Err(Duration::from_millis(200)));
-        // A pause fills the bucket up to its size.
+        // A pause fills the bucket, but no further.
         assert!(rate.take(full_at, 60 * SECOND, 5).is_ok());
         assert!(rate.take(full_at, 60 * SECOND, 6).is_ok(), "more than the bucket holds, from a full one");
     }
 
     #[test]
-    fn rates_of_bytes_and_slow_ones() {
+    fn rates_of_bytes_and_slow_rates() {
         assert_eq!(Rate::new(0, Duration::from_secs(1)), None);
         // 4 GB per second: a quarter of a nanosecond per byte.
         let rate = Rate::new(4_000_000_000, Duration::from_secs(1)).unwrap();
         assert_eq!(rate.take(0, 0, 4_000_000_000), Ok(SECOND));
         assert_eq!(rate.take(SECOND, 0, 400), Err(Duration::from_nanos(100)));
-        // One unit fits, however short the burst is.
+        // The bucket holds at least one unit, even if the burst is shorter than the time of one unit.
         let rate = Rate::new(1, Duration::from_millis(100)).unwrap();
         let full_at = rate.take(0, 0, 1).unwrap();
         assert_eq!(rate.take(full_at, SECOND / 2, 1), Err(Duration::from_millis(500)));

@@ -162,7 +162,7 @@ mod tests {
         rates.count(one, Counted::Message(550), now).unwrap();
         let key = rates.count(one, Counted::Message(0), now).unwrap_err();
         assert_eq!(key, "session_limits.messages_per_second");
-        // Another session, and the next one with the same index.
+        // Another session isn't limited by the first one, nor is the next session with the first one's index.
         rates.count(other, Counted::Message(1_000), now).unwrap();
         rates.open(one);
         rates.count(one, Counted::Message(1_000), now).unwrap();
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(sent(&mut rates, Counted::Message(1)), 2);
         let more = SessionLimits { messages_per_second: 4, publications_per_second: 3, ..limits };
         rates.configure(&more);
-        // The amount of one second was sent.
+        // The session has used up its burst of 1 s, and a higher rate doesn't refill it.
         assert_eq!(sent(&mut rates, Counted::Message(1)), 0);
         assert_eq!(sent(&mut rates, Counted::Publication), 3);
         rates.configure(&SessionLimits { burst: Duration::from_secs(2), policy: LimitPolicy::Close, ..more });

@@ -1,9 +1,9 @@
-//! Milliseconds across their wrap, and the clock.
+//! Comparisons and differences of [`Millis`] across the wrap of 32 bits, and the clock.
 
 use super::*;
 
 #[test]
-fn differences_survive_the_wrap() {
+fn comparisons_and_differences_work_across_the_wrap() {
     let early = Millis::new(u32::MAX - 5);
     let late = early.after(Duration::from_millis(10));
     assert!(early.is_before(late) && !late.is_before(early));
@@ -31,7 +31,7 @@ fn a_clock_shows_the_computed_time() {
 }
 
 #[test]
-fn timers_are_late_by_a_256th_at_most_and_meet() {
+fn coarse_timers_are_at_most_a_256th_late_and_coincide() {
     for begin in [7, u32::MAX - 20_000] {
         let now = Millis::new(begin);
         for wait in [0, 1, 255, 300, 511, 512, 3_000, 25_000, 45_000, 3_600_000] {

@@ -61,12 +61,12 @@ fn origins() {
     check(list, Some("https://example.com:444"), "a.test", false);
     check(list, Some("http://local.test:3000"), "a.test", true);
     check(list, Some("http://local.test"), "a.test", false);
-    // WS-2020-0443: characters that end no host
+    // WS-2020-0443: a character that isn't valid in a host name must not end it.
     check(list, Some("https://example.com`.evil.test"), "a.test", false);
     check(list, Some("https://evil.test$.example.com"), "a.test", false);
     check(list, Some("https://user@example.com"), "a.test", false);
     check(list, Some("https://example.com/"), "a.test", false);
-    // Pages without a host: each form is allowed by name only.
+    // Origins without a host: each is allowed only by a pattern of exactly this form.
     for origin in ["null", "file://", "app://", "app://.", "capacitor://localhost"] {
         check(list, Some(origin), "a.test", false);
         check(&[], Some(origin), "", false);

@@ -402,7 +402,7 @@ mod tests {
             (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
         told.sort_unstable();
         assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
-        // Each tenth of the time has about a tenth of the streams.
+        // Each tenth of the range contains about a tenth of the delays.
         for tenth in 0..10 {
             let from = 1500 + 300 * tenth;
             let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();

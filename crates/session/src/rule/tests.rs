@@ -28,7 +28,7 @@ fn templates() {
 }
 
 #[test]
-fn no_templates() {
+fn invalid_templates_are_refused() {
     for text in ["", "{", "a}b", "{a", &"r".repeat(257)] {
         assert!(Template::parse(text).is_err(), "{text}");
     }

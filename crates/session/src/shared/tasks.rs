@@ -533,7 +533,7 @@ fn topics(target: &Resolved, rooms: &Rooms) -> Arc<[Topic]> {
 mod tests {
     use super::*;
 
-    /// Comparing each with each would take minutes.
+    /// Checks the time as well: comparing each session with each left-out session would take minutes.
     #[test]
     fn many_sessions_are_left_out_at_once() -> Result<(), stentor_hub::RoomError> {
         const SESSIONS: u64 = 200_000;

@@ -1,4 +1,4 @@
-//! A system for tests: its time stands still, and its random source is real.
+//! A [`System`] for tests: its time stands still, and its random source is real.
 
 use super::System;
 

@@ -70,7 +70,7 @@ impl Questions {
 mod tests {
     use super::*;
 
-    /// Each line is the expected order of questions after these pushes.
+    /// Each assertion lists the numbers of the questions in the order in which they are taken.
     #[test]
     fn addresses_take_turns() {
         let mut queue = SignatureQueue::default();
@@ -85,7 +85,7 @@ mod tests {
         queue.remove(5);
         queue.remove(5);
         assert_eq!([(); 3].map(|()| take(&mut queue)), [Some(1), Some(4), Some(6)]);
-        // An address that arrives later waits for the current round only.
+        // A new address waits only until the current round ends.
         queue.push(4, 7);
         queue.push(4, 8);
         assert_eq!([(); 5].map(|()| take(&mut queue)), [Some(2), Some(7), Some(3), Some(8), None]);

@@ -1,4 +1,4 @@
-//! Packets for one session, as frames and as records.
+//! Events, acknowledgements and messages to one session, encoded as frames and as records.
 
 use super::*;
 use crate::encode::records;

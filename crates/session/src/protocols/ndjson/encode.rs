@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_at_bytes_that_are_no_chunk() {
+    fn malformed_chunks_contain_no_lines() {
         for broken in [&b""[..], b"3", b"3\r\n", b"3\r\n{}", b"x\r\n{}\n\r\n", b"3\r\n{}\nxx"] {
             assert_eq!(lines(broken).count(), 0, "{broken:?}");
         }

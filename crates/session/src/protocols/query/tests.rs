@@ -1,4 +1,4 @@
-//! Queries of first requests.
+//! Query strings of the requests that open connections.
 
 use super::*;
 use crate::executor::SubscribeOptions;

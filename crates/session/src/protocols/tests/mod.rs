@@ -1,5 +1,5 @@
-//! Machines of connections on a virtual clock, without a socket, a driver or a core, in situations that clients can't cause
-//! alone. `tests/edge` tests each protocol from its clients' side, on a virtual clock as well.
+//! Tests of protocol machines in situations that clients alone can't cause: on a virtual clock, without socket, driver or core.
+//! `crates/edge/tests/edge` tests each protocol from the client's side, on a virtual clock as well.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -19,7 +19,7 @@ use stentor_hub::{HistoryLimits, Policy, Room};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Opens a WebSocket.
+/// Opens a WebSocket. Returns the connection and the first output after the response to the upgrade.
 fn socket(rig: &mut Rig, target: &str) -> (Conn, String) {
     let mut conn = rig.connect();
     let response = rig.receive(&mut conn, upgrade(target));
@@ -29,7 +29,7 @@ fn socket(rig: &mut Rig, target: &str) -> (Conn, String) {
     (conn, first)
 }
 
-/// Each short message causes a thousand deliveries, so the publisher's share of a turn is used long before its input is.
+/// Each short message causes 1,000 deliveries, so the publisher's share of a turn is used up while most of its input is unread.
 #[test]
 fn deliveries_count_as_work_of_the_connection_that_publishes() {
     let rooms = Rooms { publish: true, ..Rooms::default() };
@@ -48,7 +48,8 @@ fn deliveries_count_as_work_of_the_connection_that_publishes() {
     assert!(socket.has_unread());
 }
 
-/// The core's shortcut requires this of every protocol: an echo leaves no effect, and no message for other cores.
+/// Checks for each protocol that an echoed message causes neither effects nor messages to other cores. The core's shortcut
+/// requires this.
 #[test]
 fn an_echo_causes_nothing_but_its_answer() {
     let check = |target: &str, first: &[&str], message: &str, answer: &str| {
@@ -72,8 +73,8 @@ fn an_echo_causes_nothing_but_its_answer() {
     check("/socket.io/?EIO=4&transport=websocket", &["40"], r#"42["a",1]"#, r#"42["a",1]"#);
 }
 
-/// In one input, a client names a position that is too old, publishes to that room and to another one, and leaves the other one.
-/// The core hasn't handled the notices yet.
+/// In one input, a client subscribes to `kept` at an expired position, publishes to `kept` and `other`, and unsubscribes from
+/// `other`. The core handles no notices in between.
 #[test]
 fn a_leave_after_a_gap_in_another_room_loses_nothing() {
     let limits = HistoryLimits { publications_max: 9, bytes_max: 1_000, age_max: Duration::from_secs(300) };

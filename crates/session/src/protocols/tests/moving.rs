@@ -1,4 +1,4 @@
-//! A CONNECT that waits for a socket of another node, on a virtual clock.
+//! Recovery of a Socket.IO socket from another node: the client's CONNECT waits for it. On a virtual clock.
 
 use super::rig::{Conn, Rig, frame, text};
 use super::{MILLISECOND, socket};
@@ -20,7 +20,7 @@ const URL: &str = "/socket.io/?EIO=4&transport=websocket";
 const PID: &str = "BAgICAgHBwcHBwcHBwcH";
 const ID: &str = "aaaaaaaaaaaaaaaaaaaa";
 
-/// A broker to other nodes, which records questions.
+/// A broker that records which sockets it is asked to find on other nodes.
 #[derive(Debug, Default)]
 struct Others(Mutex<Vec<SocketQuestion>>);
 
@@ -96,7 +96,7 @@ fn missed(id: u64) -> MissedMessage {
     MissedMessage { id, is_direct: false, event: Some("news".into()), data }
 }
 
-/// Publishes a message that other nodes know by this id.
+/// Publishes the message `missed(id)` to the room `red`.
 fn publish(rig: &mut Rig, id: u64) {
     let now = rig.ex.context.now;
     let MissedMessage { event, data, .. } = missed(id);
@@ -107,7 +107,8 @@ fn news(id: u64) -> String {
     frame(&format!(r#"42["news",{id},"{id:016x}"]"#))
 }
 
-/// Returns a client that waits, with its later input, and the number of its question.
+/// Connects a client that requests the socket of another node and then sends `then`. Returns the client and the number of the
+/// question to the broker.
 fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
     let (mut conn, _) = socket(rig, URL);
     assert_eq!(rig.receive(&mut conn, [&connect(PID, "0000000000000003"), then].concat()), "");
@@ -116,7 +117,7 @@ fn waiting(rig: &mut Rig, others: &Others, then: &[u8]) -> (Conn, u64) {
     (conn, question.ticket.number)
 }
 
-/// Whether a new session has begun.
+/// `true` if the answer opens a new session instead of recovering the socket.
 fn begins_anew(answer: &str) -> bool {
     answer.contains(r#"40{"sid":""#) && !answer.contains(ID) && !answer.contains(PID)
 }
@@ -130,7 +131,7 @@ fn a_client_gets_its_socket_of_another_node() {
     for id in [5, 6, 7] {
         publish(&mut rig, id);
     }
-    // The other node missed 5 and received 6.
+    // The other node has kept 4 and 5 for the client, and knows 4 to 6: of these, only 4 and 5 are sent.
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4), missed(5)], vec![4, 5, 6])));
     let answer = rig.resume_decided(&mut conn).unwrap();
     let connected = frame(&format!(r#"40{{"sid":"{ID}","pid":"{PID}"}}"#));
@@ -141,7 +142,7 @@ fn a_client_gets_its_socket_of_another_node() {
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
     assert_eq!(rig.deliveries(session), news(8));
 
-    // The socket is found by its id, and moves on to another node.
+    // Commands find the socket by its public id. A third node can then take the socket.
     assert_eq!(rig.ex.shared.session_of(PublicId::parse(ID).unwrap()), Some((0, session)));
     let pid = Pid::parse(PID).unwrap();
     let name = SocketName { pid, namespace: "/".into(), last: Some(5) };
@@ -158,10 +159,10 @@ fn a_client_gets_its_socket_of_another_node() {
 }
 
 #[test]
-fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
+fn a_client_whose_socket_does_not_arrive_in_time_gets_a_new_session() {
     let (mut rig, others) = node();
     let timeout = rig.ex.options().limits.decision_timeout;
-    // The steps: no answer; rooms joined; refused; delivered without having been expected.
+    // Steps: (0) no answer, (1) only the rooms arrive, (2) the socket isn't found, (3) the socket arrives without its rooms.
     for step in 0..4 {
         let (mut conn, number) = waiting(&mut rig, &others, b"");
         match step {
@@ -177,7 +178,7 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
         }
         let answer = rig.resume_decided(&mut conn).unwrap();
         assert!(begins_anew(&answer), "{step}: {answer}");
-        // The answer is too late.
+        // An answer after the deadline has no effect.
         assert!(!rig.ex.expect_socket(number, &moving(vec![], vec![])));
         rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
         rig.ex.end_unclaimed_arrivals();
@@ -188,14 +189,14 @@ fn a_client_whose_socket_does_not_come_begins_anew_at_the_deadline() {
 }
 
 #[test]
-fn sockets_of_others_are_not_delivered() {
+fn a_socket_that_does_not_match_the_request_is_refused() {
     let (mut rig, others) = node();
     let room = |namespace| subscription(Room::new(namespace, "red").unwrap(), true);
     let (mut conn, number) = waiting(&mut rig, &others, b"");
     let foreign = MovingSocket { subscriptions: vec![room("/"), room("/chat")], ..moving(vec![], vec![]) };
     assert!(!rig.ex.expect_socket(number, &foreign));
     assert!(!rig.ex.expect_socket(number + 1, &moving(vec![], vec![])));
-    // The id is that of a session of this node.
+    // A socket with the public id of a session on this node is refused too.
     rig.ex.deliver_socket(number, None);
     assert!(begins_anew(&rig.resume_decided(&mut conn).unwrap()));
     let session = rig.engine_client().socketio().unwrap().sockets()[0].session;
@@ -205,7 +206,7 @@ fn sockets_of_others_are_not_delivered() {
 }
 
 #[test]
-fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
+fn waiting_clients_are_limited_and_a_disconnected_one_leaves_nothing() {
     let (mut rig, others) = node();
     let (first, number) = waiting(&mut rig, &others, b"");
     let (_second, _) = waiting(&mut rig, &others, b"");
@@ -218,13 +219,13 @@ fn only_so_many_wait_and_a_client_that_goes_leaves_nothing() {
     rig.ex.deliver_socket(number, Some(moving(vec![missed(4)], vec![])));
     rig.ex.end_unclaimed_arrivals();
     assert_eq!(rig.ex.hub.sessions(), 1);
-    // Invented offsets and pids aren't looked up.
+    // A client with a malformed offset gets a new session: its socket isn't looked up.
     let (mut other, _) = socket(&mut rig, URL);
     assert!(begins_anew(&rig.receive(&mut other, connect(PID, "nowhere"))));
     assert!(others.0.lock().unwrap().is_empty());
 }
 
-/// An authenticator whose tokens name their users. They may subscribe to all rooms but the closed ones.
+/// An authenticator that takes a token for its user's name. It denies subscriptions to the rooms of its list.
 #[derive(Clone, Debug, Default)]
 struct Issuer(Arc<Mutex<Vec<&'static str>>>);
 
@@ -272,7 +273,7 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
         ],
         ..moving(vec![missed(4)], vec![])
     };
-    // The application added the socket to the green room.
+    // The client requested `red`, so the subscription must be allowed. The application added the socket to `green`.
     for (closed, is_recovered) in [(vec!["red"], false), (vec!["green"], true)] {
         *issuer.0.lock().unwrap() = closed;
         let (mut conn, number) = waiting(&mut rig, &others, b"");
@@ -282,7 +283,7 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
         assert_eq!(answer.contains(&news(4)), is_recovered, "{answer}");
         assert_eq!(begins_anew(&answer), !is_recovered, "{answer}");
     }
-    // The subscriptions that the client requested are still known, here and on the next node.
+    // After the move, `red` still counts as requested by the client: for the next node, and when rights change on this one.
     let (_, session) = rig.ex.shared.session_of(PublicId::parse(ID).unwrap()).unwrap();
     let name = SocketName { pid: Pid::parse(PID).unwrap(), namespace: "/".into(), last: Some(5) };
     let mut moved = rig.ex.release_socket(&name, SocketRequest::Describe).unwrap().subscriptions;
@@ -295,7 +296,7 @@ fn subscriptions_from_the_other_node_must_be_allowed_here() {
 }
 
 #[test]
-fn a_node_without_identities_takes_all_rooms_for_asked_for() {
+fn without_identities_each_room_counts_as_requested_by_the_client() {
     let (mut rig, others) = node();
     let (mut conn, number) = waiting(&mut rig, &others, b"");
     assert!(rig.ex.expect_socket(number, &moving(vec![], vec![])));

@@ -1,4 +1,4 @@
-//! Messages that wait for a decision: the handler has run once when the client is answered.
+//! Messages that wait for a decision: their handler doesn't run again when the decision arrives.
 
 use super::rig::{Rig, text};
 use super::socket;
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_hub::{HistoryLimits, Key, Room, SessionId, Topic};
 
-/// An engine that orders rooms with history, and an authorizer that answers later about all actions in other rooms.
+/// An engine that orders rooms with history, and an authorizer that decides later. It allows connections and publishing to the
+/// room `kept` at once.
 #[derive(Debug, Default)]
 struct Engine(Mutex<Vec<PermissionReply>>);
 
@@ -61,7 +62,7 @@ impl Authorizer for Engine {
     fn cancel(&self, _: Ticket) {}
 }
 
-/// Counts the messages that it handles.
+/// The application for rooms. Counts the messages that it handles.
 struct Counting(RoomsApp, Arc<AtomicUsize>);
 
 impl Application for Counting {

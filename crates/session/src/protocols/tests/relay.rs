@@ -90,7 +90,7 @@ fn an_engineio_session_of_another_node_is_passed_through() {
 }
 
 #[test]
-fn a_node_that_is_not_known_is_looked_for() {
+fn an_unknown_node_is_looked_up() {
     let (mut rig, notes) = rig();
     let mut conn = rig.connect();
     assert_eq!(rig.receive(&mut conn, poll_of(sid_of(DEAD))), "");
@@ -106,7 +106,7 @@ fn a_node_that_is_not_known_is_looked_for() {
 }
 
 #[test]
-fn a_connection_that_was_passed_through_has_one_request_and_goes_no_further() {
+fn a_relayed_connection_gets_one_answer_and_is_not_relayed_again() {
     let (mut rig, _) = rig();
     let mut conn = rig.connect_by(Some(Handover::Relayed));
     let answer = rig.receive(&mut conn, poll_of(sid_of(OTHER)));
@@ -119,14 +119,14 @@ fn a_connection_that_was_passed_through_has_one_request_and_goes_no_further() {
 }
 
 #[test]
-fn a_connection_that_came_back_has_one_request_answered_here() {
+fn the_next_request_of_a_returned_connection_is_answered_here() {
     let (mut rig, notes) = rig();
     let mut conn = rig.connect_by(Some(Handover::Returned));
     let answer = rig.receive(&mut conn, poll_of(sid_of(OTHER)));
     assert!(answer.contains("\r\nConnection: keep-alive\r\n") && answer.ends_with(UNKNOWN), "{answer}");
     assert_eq!(rig.receive(&mut conn, poll_of(sid_of(OTHER))), "");
     assert_eq!(destination(&conn), Some(Destination::Node(OTHER)));
-    // A new SockJS session begins.
+    // A request for another node's SockJS session opens a new session, because the connection can't be relayed.
     let mut conn = rig.connect_by(Some(Handover::Returned));
     let answer = rig.receive(&mut conn, post("/sockjs/000/name/xhr", ""));
     assert!(answer.ends_with("\r\n\r\no\n"), "{answer}");
@@ -141,7 +141,7 @@ fn waiting(rig: &mut Rig, path: &str) -> Conn {
 }
 
 #[test]
-fn a_sockjs_session_that_is_not_here_is_looked_for() {
+fn a_sockjs_session_that_is_not_on_this_node_is_looked_up() {
     let (mut rig, notes) = rig();
     let mut conn = waiting(&mut rig, "/sockjs/000/name/xhr");
     rig.locate(&mut conn, Location::Node(OTHER));
@@ -156,7 +156,7 @@ fn a_sockjs_session_that_is_not_here_is_looked_for() {
 }
 
 #[test]
-fn a_sockjs_session_holds_its_claim_until_it_is_gone() {
+fn a_sockjs_session_holds_its_claim_until_it_is_removed() {
     let (mut rig, notes) = rig();
     let claim: Arc<dyn SessionClaim> = Arc::new(Claim);
     let mut conn = waiting(&mut rig, "/sockjs/000/name/xhr");

@@ -1,4 +1,4 @@
-//! Machines without a core: one executor with a real hub, a virtual clock, and no socket.
+//! Runs protocol machines without a core: one executor with a real hub, on a virtual clock, without sockets.
 
 use crate::app::Application;
 use crate::executor::{Apps, Effect, Executor, ToClient};
@@ -74,7 +74,7 @@ impl Rig {
         self.connect_by(None)
     }
 
-    /// Makes a connection that doesn't come directly from its client.
+    /// Opens a connection. With `handover`, another node passed it through, or it returned from a node that can't be reached.
     pub(super) fn connect_by(&mut self, handover: Option<Handover>) -> Conn {
         self.connections += 1;
         let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
@@ -90,7 +90,8 @@ impl Rig {
         self.ex.begin_turn(self.now);
     }
 
-    /// Returns the answer of an HTTP connection.
+    /// Calls `run` with an HTTP connection, which appends its answer to `out`. Then upgrades or ends the connection as
+    /// `run` decided.
     fn run_http(
         &mut self,
         conn: &mut Conn,
@@ -114,21 +115,21 @@ impl Rig {
         }
     }
 
-    /// Returns the answer of a connection whose wait is over.
+    /// Resumes the request that a connection kept waiting. Returns the answer.
     pub(super) fn resume(&mut self, conn: &mut Conn) -> String {
         let mut out = Vec::new();
         self.run_http(conn, &mut out, |http, cx, out| http.handle_ready(cx, out));
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Returns the answer of a connection when the location of the session that its request names is known.
+    /// Tells a connection the location of the session that its request names. Returns the answer.
     pub(super) fn locate(&mut self, conn: &mut Conn, location: Location) -> String {
         let Machine::Http(http) = &mut conn.machine else { panic!("it speaks HTTP no more") };
         assert!(http.handle_location(location));
         self.resume(conn)
     }
 
-    /// Returns the answer of a connection to some bytes.
+    /// Passes bytes of the client to a connection. Returns the answer.
     pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
         let mut out = Vec::new();
         let mut bytes = bytes.as_ref().to_vec();
@@ -154,7 +155,7 @@ impl Rig {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Returns the answer of a WebSocket to its waiting input, if a decision has arrived.
+    /// Resumes the waiting input of a WebSocket. Returns the answer, or `None` if no decision has arrived.
     pub(super) fn resume_decided(&mut self, conn: &mut Conn) -> Option<String> {
         self.ex.questions.expire(self.now);
         let decided = self.ex.questions.poll_decided()?;
@@ -173,7 +174,7 @@ impl Rig {
         Some(String::from_utf8_lossy(&out).into_owned())
     }
 
-    /// Returns the output of a connection at its next timeout.
+    /// Calls the timeout handler of a connection. Returns the output.
     pub(super) fn time_out(&mut self, conn: &mut Conn) -> String {
         let mut out = Vec::new();
         match &mut conn.machine {
@@ -191,7 +192,7 @@ impl Rig {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// Sets the timers of clients that have requested it, and drops other effects.
+    /// Sets the timers that clients have requested. Drops all other effects.
     pub(super) fn arm_clients(&mut self) {
         while let Some(effect) = self.ex.effects.pop() {
             if let Effect::Client(id, ToClient::Arm) = effect
@@ -204,7 +205,7 @@ impl Rig {
         }
     }
 
-    /// The pending deliveries of a session.
+    /// Takes and encodes the pending deliveries of a session.
     pub(super) fn deliveries(&mut self, session: SessionId) -> String {
         let mut out = Vec::new();
         self.ex.take_at_once(session, &mut out);
@@ -218,7 +219,7 @@ impl Rig {
     }
 }
 
-/// A request for a WebSocket.
+/// Returns a request that opens a WebSocket.
 pub(super) fn upgrade(target: &str) -> String {
     format!(
         "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -226,14 +227,14 @@ pub(super) fn upgrade(target: &str) -> String {
     )
 }
 
-/// A text message of a client.
+/// Returns the frame of a client's text message.
 pub(super) fn text(message: &str) -> Vec<u8> {
     let mut frame = Vec::new();
     ws::encode(&mut frame, ws::Opcode::Text, message.as_bytes(), false, Some([1, 2, 3, 4]));
     frame
 }
 
-/// A text message of the server.
+/// Returns the frame of a server's text message.
 pub(super) fn frame(message: &str) -> String {
     let mut frame = Vec::new();
     ws::encode(&mut frame, ws::Opcode::Text, message.as_bytes(), false, None);

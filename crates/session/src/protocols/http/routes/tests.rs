@@ -1,4 +1,4 @@
-//! Routes by their paths.
+//! Which route each path has.
 
 use super::*;
 use crate::options::StaticRoute;

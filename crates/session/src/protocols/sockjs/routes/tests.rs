@@ -1,4 +1,4 @@
-//! Paths under the prefixes.
+//! Paths under the prefixes of SockJS services.
 
 use super::*;
 use crate::options;
