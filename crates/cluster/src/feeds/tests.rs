@@ -50,10 +50,10 @@ fn version_of(document: &Document) -> u64 {
 #[derive(Default)]
 struct View {
     is_fetching: bool,
-    /// Of the control plane: the last document that it gave.
+    /// The last document that the control plane has given.
     fetched: Option<Document>,
     wanted: bool,
-    /// Positions and versions that subscribers received, since they came.
+    /// Positions and versions received since the node has had subscribers.
     shown: Vec<(Position, u64)>,
     state: Option<FeedState>,
 }
@@ -67,7 +67,7 @@ struct Node {
     pushed: View,
     is_connected: bool,
     answers: Vec<(u64, PushAnswer)>,
-    /// Has the subscribers of [`key`], and one that doesn't move while there are some.
+    /// Hub with the clients of [`key`], and with `resident`, which is there while the node has subscribers.
     hub: Hub<Whole>,
     resident: Option<SessionId>,
 }
@@ -88,7 +88,7 @@ impl Node {
         }
     }
 
-    /// A frame of another node arrived.
+    /// Handles a frame of another node.
     fn handle(
         &mut self,
         now: Instant,
@@ -120,13 +120,13 @@ struct Cluster {
     nodes: Vec<Node>,
     /// The newest version of the upstream.
     upstream: u64,
-    /// Requests on their way: when, whose.
+    /// Requests on their way, each with the index of its node.
     requests: VecDeque<(usize, Ticket, FeedRequest)>,
-    /// Whether the engine answers.
+    /// `true` if the engine answers.
     is_up: bool,
-    /// Whether what is stored may arrive after what was stored later,
+    /// `true` if an entry may arrive after entries that were stored later.
     is_unordered: bool,
-    /// and what does.
+    /// Events that arrive later.
     late: Vec<(NodeId, Event)>,
     clients: Vec<Client>,
     random: fastrand::Rng,
@@ -151,7 +151,7 @@ impl Cluster {
         }
     }
 
-    /// Nodes that have subscribers of [`key`], except for the last ones.
+    /// Creates nodes, of which the first `following` have subscribers of [`key`].
     fn following(nodes: u64, following: usize) -> Self {
         let mut cluster = Self::new(nodes, 1);
         (0..following).for_each(|index| cluster.want(index, true));
@@ -183,7 +183,7 @@ impl Cluster {
         }
     }
 
-    /// Carries out what a machine asks for.
+    /// Carries out the outputs of a node's machine.
     fn collect(&mut self, index: usize) {
         while let Some(output) = self.nodes[index].feeds.poll_output() {
             let node = &mut self.nodes[index];
@@ -223,7 +223,7 @@ impl Cluster {
         }
     }
 
-    /// A node that fetches publishes what the upstream has.
+    /// A node that fetches publishes the upstream's version.
     fn fetch(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         if !node.view.is_fetching {
@@ -270,7 +270,7 @@ impl Cluster {
         self.nodes[index].feeds.handle_reply(self.now, ticket, answer);
     }
 
-    /// Delivers frames. Frames of a node may arrive after later ones of others.
+    /// Delivers frames. Frames of a node may arrive after later ones of other nodes.
     fn deliver(&mut self) {
         let mut arrived: VecDeque<_> = self.late.drain(..).collect();
         let mut held = HashSet::new();
@@ -301,7 +301,7 @@ impl Cluster {
         }
     }
 
-    /// Lets everything happen that can happen without time.
+    /// Runs all steps for which no time must pass.
     fn run_until_idle(&mut self) {
         loop {
             (0..self.nodes.len()).for_each(|index| self.fetch(index));
@@ -322,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// The node that fetches begins to shut down.
+    /// The node that fetches begins to shut down. Checks that another node fetches, if any has subscribers.
     #[track_caller]
     fn leave_feeds(&mut self, holder: usize) {
         self.nodes[holder].feeds.handle_leaving(self.now);
@@ -342,7 +342,7 @@ impl Cluster {
         self.nodes[index].view.shown.last().map(|(_, version)| *version)
     }
 
-    /// All nodes with subscribers show this version.
+    /// Checks that all nodes with subscribers show this version.
     #[track_caller]
     fn check_newest(&self, expected: u64) {
         for (index, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.view.wanted) {
@@ -351,7 +351,7 @@ impl Cluster {
         }
     }
 
-    /// The control plane of a node has news of [`key`].
+    /// Passes news of [`key`] from a node's control plane to its machine.
     fn update(&mut self, index: usize, update: FeedUpdate) -> Option<FeedUpdate> {
         let own = self.nodes[index].feeds.handle_update(self.now, &key(), update);
         self.collect(index);
@@ -359,14 +359,14 @@ impl Cluster {
         own
     }
 
-    /// A node ends without a word: nothing of it happens any more.
+    /// Kills a node without notice, and returns it. A new node takes its index.
     fn kill(&mut self, index: usize) -> Node {
         let dead = std::mem::replace(&mut self.nodes[index], Node::new(9));
         self.bus.disconnect(dead.id);
         dead
     }
 
-    /// The engine carries out the oldest request, and its answer is lost.
+    /// The answer to a node's request is lost.
     fn lose_answer(&mut self, index: usize, ticket: Ticket) {
         let lost = Answer::Failed(EngineError::Unavailable("away".into()));
         self.nodes[index].feeds.handle_reply(self.now, ticket, lost);
@@ -392,10 +392,10 @@ impl Cluster {
         self.change_primary_for(&connected);
     }
 
-    /// The other server becomes the primary. These nodes are connected to it at once.
+    /// The other server becomes the primary. The nodes `connected` connect to it at once.
     fn change_primary_for(&mut self, connected: &[usize]) {
         self.bus.change_primary();
-        // Terms grow by the clocks of the servers.
+        // Terms grow with the servers' clocks.
         self.now += Duration::from_millis(1);
         (0..self.nodes.len()).for_each(|index| self.disconnect(index));
         connected.iter().for_each(|index| self.connect(*index));
@@ -415,12 +415,12 @@ fn state(state: FeedState) -> FeedUpdate {
     FeedUpdate::State { state, reason: "a reason".into() }
 }
 
-/// How many epochs a feed has had.
+/// Number of epochs of the shown versions.
 fn epochs(shown: &[(Position, u64)]) -> usize {
     shown.iter().map(|(position, _)| position.epoch.0).collect::<BTreeSet<_>>().len()
 }
 
-/// Within an epoch, positions only grow. An epoch that another one has replaced doesn't return.
+/// Checks that positions only grow within an epoch, and that a replaced epoch doesn't return.
 #[track_caller]
 fn check_positions(shown: &[(Position, u64)]) {
     let mut runs: Vec<Epoch> = shown.iter().map(|(position, _)| position.epoch).collect();
@@ -431,7 +431,7 @@ fn check_positions(shown: &[(Position, u64)]) {
     assert!(shown.windows(2).all(is_before), "{shown:?}");
 }
 
-/// Versions only grow as well.
+/// Checks positions, and that versions don't decrease.
 #[track_caller]
 fn check_order(shown: &[(Position, u64)]) {
     check_positions(shown);
@@ -474,7 +474,7 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     let mut cluster = Cluster::following(2, 2);
     cluster.want(0, false);
     cluster.run_until_idle();
-    // Its subscribers may come back.
+    // The holder fetches on for `IDLE_TTL`, because its subscribers may come back.
     cluster.upstream = 2;
     cluster.run_for(IDLE_TTL / 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![0], Some(2)));
@@ -486,7 +486,7 @@ fn a_holder_without_subscribers_lets_another_node_fetch() {
     cluster.run_for(IDLE_TTL);
     assert_eq!(cluster.holders(), [0_usize; 0]);
     cluster.upstream = 3;
-    // It doesn't wait for the lease to end.
+    // The other node doesn't wait until the lease expires.
     cluster.run_for(Duration::from_millis(500));
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(3)));
     check_order(&cluster.nodes[1].view.shown);
@@ -514,7 +514,7 @@ fn a_dead_holder_is_followed_by_another_within_its_lease() {
     cluster.upstream = 2;
     cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL * 2);
     assert_eq!((cluster.holders(), cluster.newest(1)), (vec![1], Some(2)));
-    // The process was only suspended. When it resumes, it must not store anything.
+    // The dead node was only suspended. When it resumes, it must not store anything.
     dead.view.is_fetching = true;
     dead.feeds.handle_timeout(cluster.now);
     let outputs: Vec<_> = std::iter::from_fn(|| dead.feeds.poll_output()).collect();
@@ -595,17 +595,17 @@ fn a_document_that_is_gone_is_not_shown_to_a_node_that_joins_late() {
     assert_eq!((cluster.newest(1), cluster.nodes[1].view.state), (Some(2), Some(FeedState::Live)));
 }
 
-/// Subscribers come and go, backends push, nodes lose their connection, the engine is away, answers late or forgets everything.
-/// After the faults, every node with subscribers shows what the upstream has, or what was pushed last. All nodes show the same at
-/// one position, and never does a feed go back. Then the node that fetches shuts down: another one fetches half a second later, or the same
-/// node again if no other has subscribers.
+/// Subscribers come and go, backends push, nodes lose their connection, the engine is away, answers late or forgets
+/// everything. After the faults, every node with subscribers shows the upstream's version, or the version that was
+/// pushed last. All nodes show the same version at one position, and no feed goes back. Then the node that fetches
+/// shuts down: another one fetches half a second later, or the same node again if no other has subscribers.
 #[test]
 fn feeds_survive_faults_and_never_go_back() {
     simulate(0..2_000, 400, |run| {
         let seed = run.seed;
         let mut cluster = Cluster::new(4, seed);
         cluster.clients.extend((0..4).map(|n| Client::new(n > 1)));
-        // As NATS, which has no replica that lags.
+        // Entries arrive out of order as with NATS, which has no replica that lags.
         cluster.is_unordered = seed % 4 == 3 && seed % 3 != 0;
         let mut history = History::default();
         for step in run.steps.clone() {

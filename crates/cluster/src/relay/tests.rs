@@ -22,7 +22,7 @@ fn client() -> Client {
     Client { address: "192.0.2.7:4711".parse().unwrap(), is_tls: false }
 }
 
-/// Both sides of a handshake with these secrets, the relay meaning to reach `meant`.
+/// Runs both sides of a handshake with these secrets. The relay dials the node `meant`.
 async fn shake(
     owner: Option<&[u8]>,
     relay: Option<&[u8]>,
@@ -51,7 +51,7 @@ async fn nodes_with_one_secret_know_each_other() {
         assert_eq!(accepted.unwrap(), (RELAY, Some(client())));
         dialed.unwrap();
     }
-    // The address of a client by IPv6 is another one's. And it may speak TLS.
+    // The client's address is an IPv6 address, and the client uses TLS.
     let (mut a, mut b) = duplex(1024);
     let six = Client { address: "[2001:db8::1]:9".parse().unwrap(), is_tls: true };
     let (owner, relay) = (Handshake::new(OWNER, None), Handshake::new(RELAY, None));
@@ -123,7 +123,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
     let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
     let (accepted, dialed, (challenge, introduction, acceptance)) = shake_through(|_| {}).await;
     assert!(accepted.is_ok() && dialed.is_ok());
-    // To the owner again, with what the relay said; and its own words, back to the owner.
+    // Replays the relay's introduction to the owner, also with the first 32 bytes of the owner's own challenge.
     for is_echoed in [false, true] {
         let (mut a, mut b) = duplex(1024);
         let (accepted, ()) = tokio::join!(owner.accept(&mut a, || true), async {
@@ -135,7 +135,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
         });
         assert!(matches!(accepted, Err(HandshakeError::NotAuthentic)), "{is_echoed}: {accepted:?}");
     }
-    // To the relay, as the owner.
+    // Replays the owner's challenge and acceptance to the relay.
     let (mut a, mut b) = duplex(1024);
     let (dialed, ()) = tokio::join!(relay.dial(&mut b, OWNER, client()), async {
         a.write_all(&[challenge, acceptance].concat()).await.unwrap();
@@ -162,7 +162,7 @@ async fn many_strangers_are_bounded_and_gone_soon() {
         let mut place = strangers.admit().await;
         silent.spawn(async move { (n, place.run(std::future::pending::<Result<(), Refusal>>()).await) });
     }
-    // Each node takes the place of the oldest silent connection, and frees this place for the next node.
+    // Each node evicts the oldest silent connection, and frees its own place for the next node.
     for _ in 0..ALL {
         assert_eq!(strangers.admit().await.run(std::future::ready(Ok("a node"))).await, Ok("a node"));
     }
@@ -239,11 +239,11 @@ async fn a_side_that_does_not_read_holds_up_the_other() {
     assert!(!writer.is_finished(), "the owner is held up");
     let buffered = rig.buffered.load(Ordering::Relaxed);
     assert!((1..=CHUNK_BYTES).contains(&buffered), "{buffered}");
-    // The other way is open.
+    // The other direction is open.
     rig.client.write_all(b"still here").await.unwrap();
     let mut heard = [0; 10];
     read_half.read_exact(&mut heard).await.unwrap();
-    // Slowly: each read is a sign of life.
+    // The client reads slowly. Each read shows that it is alive.
     let mut received = Vec::new();
     while received.len() < sent.len() {
         advance(STALL_MAX / 2).await;
@@ -296,7 +296,7 @@ async fn a_request_whose_owner_is_lost_is_answered() {
     let bad_gateway = ("HTTP/1.1 502 Bad Gateway".to_owned(), Err(OwnerLost));
     assert_eq!(lost(b"GET /", &[]).await, bad_gateway);
     assert_eq!(lost(b"POST /", &["HTTP/1.1 100 Continue\r\n\r\n"]).await, bad_gateway);
-    // It would become a part of the answer that has begun. An owner answers one request.
+    // A response 502 would become a part of the answer that has begun. An owner answers one request.
     for answers in [
         &["HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nthe first bytes"][..],
         &["HTTP/1.1 100 Continue\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n"],
@@ -305,7 +305,7 @@ async fn a_request_whose_owner_is_lost_is_answered() {
     ] {
         assert_eq!(lost(b"GET /", answers).await, (String::new(), Ok(())), "{answers:?}");
     }
-    // It was on its way.
+    // The answer was on its way when the owner closed.
     let mut rig = rig(b"GET /");
     rig.owner.write_all(b"HTTP/1.1 200 OK").await.unwrap();
     drop(rig.owner);

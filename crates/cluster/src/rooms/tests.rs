@@ -1,4 +1,5 @@
-//! Rooms with history of several nodes on a simulated engine, against what the engine has really appended.
+//! Rooms with history of several nodes on a simulated engine, checked against the messages that the engine has
+//! appended.
 
 mod clients;
 mod cluster;
@@ -17,16 +18,17 @@ use stentor_ports::Ledger;
 
 const START: Position = Position { epoch: Epoch::NONE, offset: 0 };
 const ROOMS: [&str; 2] = ["a", "b"];
-/// Epochs that the machine may draw for detours.
+/// Number of epochs that the machine may draw for detours.
 const DETOUR_EPOCHS: u64 = 3;
 
 /// The members of a node's rooms.
 #[derive(Default)]
 struct Members {
     members: [Option<Member>; ROOMS.len()],
-    /// How many messages there were when a member came that waits for them.
+    /// Number of messages when a member came that waits for all of them. `None` if no member waits.
     confirms: [Option<usize>; ROOMS.len()],
-    /// The same for a socket that is to be given away, with what [`Rooms::handle_prove`] returned.
+    /// For a member's socket that is to be given away: the result of [`Rooms::handle_prove`], and the number of
+    /// messages then.
     proofs: [Option<(u64, usize)>; ROOMS.len()],
 }
 
@@ -45,7 +47,7 @@ impl Plane for Members {
         let member = node.plane.members[i].as_mut().expect("it has subscribers");
         if matches!(update, RoomUpdate::Confirmed) {
             let waits = node.plane.confirms[i].take().expect("a member waits");
-            // In an empty room, every position that a client names is lost.
+            // In an empty room, each position that a client names counts as lost.
             let is_there = member.expected.is_none_or(|next| next >= waits);
             assert!(is_there || member.newest == Some(START));
         } else {
@@ -82,7 +84,7 @@ impl Cluster {
         self.report_interest(index, &room(room_index), has_subscribers);
     }
 
-    /// A member comes that waits for all messages that there are.
+    /// A member comes and waits for all messages appended so far.
     fn confirm(&mut self, index: usize, room_index: usize) {
         let node = &mut self.nodes[index];
         if node.plane.members[room_index].as_ref().is_some_and(|member| member.newest.is_some()) {
@@ -92,7 +94,7 @@ impl Cluster {
         }
     }
 
-    /// A socket of a member is to be given away.
+    /// Requests that the room's core reads all current messages, as before a member's socket moves to another node.
     fn prove(&mut self, index: usize, room_index: usize) {
         let node = &mut self.nodes[index];
         if node.plane.members[room_index].is_some() && node.plane.proofs[room_index].is_none() {
@@ -102,7 +104,8 @@ impl Cluster {
         }
     }
 
-    /// A member whose socket is given away has had all that there was when it was asked for, or was notified of a gap.
+    /// After the read, a member whose socket is given away has all messages appended before the request, or was
+    /// notified of a gap.
     fn check_proofs(&mut self) {
         for node in &mut self.nodes {
             for (i, proof) in node.plane.proofs.iter_mut().enumerate() {
@@ -124,7 +127,7 @@ impl Cluster {
         resyncs.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.label(), n)).collect()
     }
 
-    /// Every member has all that there is.
+    /// Checks that every member has all messages, and that no request and no publisher waits.
     fn check_complete(&mut self, seed: u64) {
         for index in 0..self.nodes.len() {
             for i in 0..ROOMS.len() {
@@ -147,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// Messages of one publisher are in its order, and once per epoch.
+    /// Checks that each publisher's messages are in its order, and once per epoch.
     fn check_publishers(&self, seed: u64) {
         for truth in &self.truth {
             let mut newest: HashMap<Vec<u8>, (Epoch, u64)> = HashMap::new();
@@ -222,7 +225,7 @@ fn a_quiet_room_keeps_its_epoch_as_long_as_it_has_members() {
         pass_ages(&mut cluster, 10);
     }
     assert_eq!(cluster.resyncs(1), []);
-    // Without members, it is gone a minute after its last message has expired.
+    // Without members, the room expires a minute after its last message.
     let epoch = cluster.head(room(0)).epoch;
     cluster.set_interest(1, 0, false);
     pass_ages(&mut cluster, 1);
@@ -280,7 +283,7 @@ fn messages_that_no_node_sent_have_no_position() {
             .flat_map(|epoch| [1, 5].map(|more| Position { epoch, offset: newest.offset + more }));
         for position in forged {
             cluster.forge(0, position);
-            // Before the message that has the position, and while the history is read.
+            // The forged messages arrive before the real one, and while the history is read.
             cluster.deliver(1);
             cluster.forge(0, position);
         }
@@ -305,7 +308,7 @@ fn an_engine_that_forgets_or_goes_back_is_announced() {
     cluster.publish(0, 0, 0);
     cluster.run_until_idle();
     assert_eq!((cluster.resyncs(0), cluster.member(0, 0).gaps), (vec![("forgotten", 1)], 1));
-    // The same epoch, but fewer messages: no engine should do that.
+    // Fewer messages within the same epoch. No engine should answer this.
     let newest = cluster.member(0, 0).newest.expect("a message");
     let rooms = &mut cluster.nodes[0].rooms;
     rooms.handle_connected(cluster.now);
@@ -367,7 +370,7 @@ fn an_engine_that_returns_to_an_epoch_begins_another_one() {
                 }
             }
         }
-        // Publishing goes on.
+        // Members still receive new messages.
         let received = [0, 1, 2].map(|index| cluster.member(index, 0).received);
         cluster.heal();
         cluster.publish(0, 1, 0);
@@ -379,7 +382,7 @@ fn an_engine_that_returns_to_an_epoch_begins_another_one() {
     });
 }
 
-/// The node sends it again. An engine that forgot doesn't know the idempotency key any more.
+/// The node repeats the append. An engine that has lost its data doesn't know the idempotency key any more.
 #[test]
 fn a_message_whose_answer_is_lost_has_one_position_per_epoch() {
     for (forgets, positions) in [(false, 1), (true, 2)] {
@@ -477,7 +480,7 @@ fn waiting_messages_are_bounded() {
         cluster.run_until_idle();
     }
     assert_eq!(publish(&mut cluster), Ok(()));
-    // Messages that arrive while the history is read.
+    // Messages wait as well while the history is read.
     cluster.run_until_idle();
     cluster.set_interest(1, 0, true);
     cluster.is_up = false;
@@ -496,8 +499,8 @@ fn waiting_messages_are_bounded() {
     cluster.check_complete(1);
 }
 
-/// Publishers on all nodes, members come and go, messages and connections are lost, the engine is away, answers late, or forgets
-/// everything. `Member` checks each update; after the faults, every member has all that there is.
+/// Publishers on all nodes, members come and go, messages and connections are lost, the engine is away, answers late,
+/// or forgets everything. `Member` checks each update. After the faults, every member has all messages.
 #[test]
 fn rooms_survive_faults_and_no_loss_is_silent() {
     let (mut received, mut gaps, mut refused, mut recovered) = (0, 0, 0, 0);
@@ -575,7 +578,7 @@ fn rooms_survive_faults_and_no_loss_is_silent() {
         }
         refused += cluster.refused;
     });
-    // The faults were there, and didn't prevent everything.
+    // The faults have occurred, and messages have arrived nevertheless.
     let counts = (received, gaps, refused, recovered);
     assert!(received > 10_000 && gaps > 1_000 && refused > 100 && recovered > 100, "{counts:?}");
     for reason in ["truncated", "epoch", "forgotten", "unproven", "unreadable"] {

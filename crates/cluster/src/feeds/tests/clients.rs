@@ -5,7 +5,7 @@ use stentor_hub::{
     Body, Encoder, FormatId, Hub, Options, Policy, Publication, RecoveryLimits, Room, SessionId,
 };
 
-/// Whole documents.
+/// An encoder for whole documents.
 pub(super) struct Whole;
 
 impl Encoder for Whole {
@@ -34,11 +34,11 @@ pub(super) fn hub() -> Hub<Whole> {
 /// A client of the feed [`key`].
 #[derive(Default)]
 pub(super) struct Client {
-    /// The node that it is at.
+    /// Index of the client's node, and its session there. `None` while the client is away.
     at: Option<(usize, SessionId)>,
-    /// The version that it received last.
+    /// The version received last.
     last: Option<(Position, u64)>,
-    /// It speaks Socket.IO: nodes hand its session over.
+    /// `true` if the client uses Socket.IO: nodes hand its session over.
     is_socket: bool,
 }
 
@@ -53,7 +53,7 @@ impl Client {
 }
 
 impl Node {
-    /// News for the hub's subscribers.
+    /// Passes an update to the hub's subscribers.
     pub(super) fn update_hub(&mut self, key: &Key, update: FeedUpdate) {
         match update {
             FeedUpdate::At { position, document, patches } => {
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Asks what the hub wants to know.
+    /// Asks the engine about feeds that the hub wants confirmed.
     fn confirm(&mut self, now: Instant) {
         while let Some(topic) = self.hub.poll_unconfirmed() {
             assert_eq!(topic, Topic::Feed(key()));
@@ -95,7 +95,7 @@ impl Node {
 }
 
 impl Node {
-    /// A session comes from another node.
+    /// Opens a session that comes from another node, with the positions that it may have.
     fn arrive(&mut self, now: Instant, positions: Vec<(Key, Position)>) -> SessionId {
         let session = self.hub.handle_open(FormatId(0), 0);
         assert!(self.hub.handle_suspend(session));
@@ -112,7 +112,7 @@ impl Node {
 }
 
 impl Cluster {
-    /// A client moves to a node, or away. One that has no subscribers can't be moved to.
+    /// Moves a client to a node, or away. A client can't move to a node without subscribers.
     pub(super) fn move_client(&mut self, client: usize, to: Option<usize>) {
         let client = &mut self.clients[client];
         let mut positions = Vec::new();
@@ -123,7 +123,7 @@ impl Cluster {
         let Some(index) = to.filter(|index| self.nodes[*index].view.wanted) else { return };
         let node = &mut self.nodes[index];
         let session = match client.is_socket {
-            // One whose session wasn't at another node begins anew.
+            // A client whose session wasn't at another node begins anew.
             true if positions.is_empty() => {
                 client.last = None;
                 node.subscribe(None)
@@ -135,7 +135,7 @@ impl Cluster {
         self.take();
     }
 
-    /// A node has no subscribers any more.
+    /// Removes the clients of a node that has no subscribers any more.
     pub(super) fn leave(&mut self, index: usize) {
         for client in 0..self.clients.len() {
             if self.clients[client].at.is_some_and(|(at, _)| at == index) {
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// Clients receive what is there for them: nothing older than what they have.
+    /// Clients receive their updates. None is older than the version that the client has.
     pub(super) fn take(&mut self) {
         for node in &mut self.nodes {
             node.confirm(self.now);
@@ -172,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// Clients of nodes with subscribers have the newest version.
+    /// Checks that all clients at a node have the newest version.
     pub(super) fn check_clients(&mut self, expect: u64) {
         self.take();
         for client in self.clients.iter().filter(|client| client.at.is_some()) {
@@ -180,8 +180,8 @@ impl Cluster {
         }
     }
 
-    /// Two nodes, a client at the first one. The second one is cut off, the engine has forgotten everything, and the client has a version
-    /// of the epoch that began then.
+    /// Creates two nodes, with a client at the first one. The second node is cut off when the engine forgets
+    /// everything. The client has a version of the epoch that begins then.
     fn forgotten() -> Self {
         let mut cluster = Self::following(2, 2);
         cluster.clients.push(Client::default());
@@ -199,7 +199,7 @@ impl Cluster {
     }
 }
 
-/// A version of an epoch that nobody knows.
+/// A version of an epoch that no node knows.
 const OLD: (Position, u64) = (Position { epoch: Epoch(9), offset: 9 }, 1);
 
 #[test]
@@ -214,7 +214,7 @@ fn a_client_of_another_epoch_waits_while_its_node_is_cut_off() {
     cluster.check_clients(3);
 }
 
-/// Later steps wouldn't show that it waits.
+/// No further version is published, because it would hide that a client waits.
 #[test]
 fn a_client_of_an_older_epoch_has_the_newest_version_at_once() {
     let mut cluster = Cluster::forgotten();
@@ -229,7 +229,7 @@ fn a_client_of_an_older_epoch_has_the_newest_version_at_once() {
     }
 }
 
-/// The node that is back finds no log, because nobody has stored one yet.
+/// The node that reconnects finds no log, because no node has stored a version yet.
 #[test]
 fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_all() {
     let mut cluster = Cluster::forgotten();
@@ -242,7 +242,7 @@ fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_a
     cluster.upstream = 3;
     cluster.run_for(LEASE_TTL + ACQUIRE_INTERVAL);
     cluster.check_clients(3);
-    // One whose upstream has nothing new: what the node has counts after a while.
+    // Without a new version of the upstream, the client receives the node's version after `LOST_WAIT_MAX`.
     cluster.bus.forget();
     cluster.connect(1);
     cluster.clients[0].last = Some(OLD);
@@ -253,7 +253,7 @@ fn a_client_of_another_epoch_waits_for_the_next_version_if_the_engine_has_lost_a
     cluster.check_clients(3);
 }
 
-/// A read that was on its way says nothing about what its node's clients have received since.
+/// A read that began before a client came doesn't confirm the node's version to this client.
 #[test]
 fn a_client_is_not_sent_versions_read_before_its_request() {
     let mut cluster = Cluster::forgotten();
@@ -263,7 +263,7 @@ fn a_client_is_not_sent_versions_read_before_its_request() {
     cluster.clients.push(Client { last: Some(OLD), ..Client::default() });
     cluster.move_client(0, Some(1));
     cluster.pass(CONFIRM_DELAY);
-    // The read for the first one is on its way when the second one comes.
+    // The read for the first client is on its way when the second client comes.
     assert_eq!(cluster.requests.len(), 1);
     cluster.move_client(1, Some(1));
     cluster.answer();

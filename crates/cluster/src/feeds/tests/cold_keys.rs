@@ -1,4 +1,4 @@
-//! Keys of feeds without a document in the engine, because of the clients of one node.
+//! Feeds without a document whose keys are in the engine because of the clients of one node.
 
 use super::*;
 use crate::engine::{Lease, TERM_TTL};
@@ -13,7 +13,7 @@ struct Bench {
     feeds: Feeds,
     ledger: Arc<Ledger>,
     leases: HashMap<Key, Lease>,
-    /// When the engine forgets the terms of released leases.
+    /// Times at which the engine forgets the terms of released leases.
     terms: Vec<Instant>,
     /// Keys that the control plane fetches.
     fetched: HashSet<Key>,
@@ -35,7 +35,7 @@ impl Bench {
         }
     }
 
-    /// Keys in the engine.
+    /// Number of keys in the engine.
     fn in_engine(&self) -> usize {
         self.leases.len() + self.terms.iter().filter(|at| **at > self.now).count()
     }
@@ -45,7 +45,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Answers what the node asks, and checks the bound.
+    /// Answers the node's requests, and checks the bound of keys.
     fn settle(&mut self) {
         while let Some(output) = self.feeds.poll_output() {
             match output {

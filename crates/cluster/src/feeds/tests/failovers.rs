@@ -3,7 +3,8 @@
 use super::pushes::History;
 use super::*;
 
-/// Three nodes; the first one fetches, the last one has no subscribers. The replica has version 1, the first two nodes have version 2.
+/// Three nodes. The first one fetches, the last one has no subscribers. The replica has version 1, the first two nodes
+/// have version 2.
 fn lagging() -> Cluster {
     let mut cluster = Cluster::following(3, 2);
     cluster.bus.replicate();
@@ -26,7 +27,7 @@ fn a_node_that_takes_over_begins_a_new_epoch() {
     assert_eq!((cluster.holders(), cluster.newest(2)), (vec![2], Some(3)));
     cluster.connect(1);
     cluster.run_for(Duration::from_secs(1));
-    // Version 3 has the offset that version 2 had, and isn't taken for it.
+    // Version 3 has the same offset as version 2. Node 1 doesn't confuse them.
     assert_eq!(cluster.newest(1), Some(3));
     assert_eq!(epochs(&cluster.nodes[1].view.shown), 2);
     cluster.upstream = 4;
@@ -47,7 +48,8 @@ fn a_holder_that_lives_on_begins_a_new_epoch() {
     assert_eq!(epochs(&cluster.nodes[1].view.shown), 2);
 }
 
-/// The holder is cut off while the other server is the primary. Then it holds its lease still, which is the engine's again.
+/// The holder is cut off while the other server is the primary. When its own server is the primary again, both still
+/// have the lease.
 #[test]
 fn a_holder_that_has_seen_nothing_of_another_epoch_loses_its_lease() {
     let mut cluster = Cluster::following(3, 3);
@@ -84,7 +86,8 @@ fn a_holder_that_was_cut_off_stores_under_a_greater_term() {
     cluster.check_newest(3);
 }
 
-/// A node learns of its lease when it is connected to the engine again. Meanwhile, the other server was the primary, as above.
+/// A node receives the answer to its acquisition only when it is connected again. Meanwhile, the other server was the
+/// primary, as above.
 #[test]
 fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
     let mut cluster = Cluster::new(3, 1);
@@ -108,14 +111,14 @@ fn a_lease_that_was_granted_before_a_failover_is_acquired_again() {
     cluster.check_newest(3);
 }
 
-/// It is unknown whether the version was published before the failover. So the next version must not take its position.
+/// The version may have been published before the failover, so the next version must not take its position.
 #[test]
 fn a_version_whose_outcome_is_unknown_after_a_failover_ends_the_epoch() {
     let mut cluster = lagging();
     cluster.bus.replicate();
     cluster.upstream = 3;
     cluster.fetch(0);
-    // It is stored and published. The answer is lost.
+    // The engine stores and publishes the version. Its answer is lost.
     let (index, ticket, request) = cluster.requests.pop_front().expect("a request");
     let frames = cluster.nodes[index].frames.clone();
     let request =
@@ -186,8 +189,8 @@ fn what_a_second_replica_has_is_not_newer_under_the_same_holder() {
     cluster.check_newest(4);
 }
 
-/// Sentinel makes A the primary, then B, then A again, and so on: A wasn't demoted, and has what it had. Feeds go on under a further epoch.
-/// No node shows an epoch again that it has seen replaced, and no fetched feed goes back.
+/// Sentinel makes A the primary, then B, then A again, and so on. A isn't demoted, and keeps its data. Feeds continue
+/// in a further epoch. No node returns to an epoch that it has seen replaced, and no fetched feed goes back.
 #[test]
 fn a_primary_that_returns_begins_another_epoch() {
     primaries_return(0..500);

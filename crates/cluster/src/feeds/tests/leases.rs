@@ -1,10 +1,10 @@
-//! Nodes with many feeds: how often they ask for leases.
+//! Nodes with many feeds: the number of their requests for leases.
 
 use super::*;
 
 const KEYS: usize = 2_000;
 
-/// Lets everything happen that can happen without time. A node that fetches a feed gets a document.
+/// Runs all steps for which no time must pass. A node that fetches a feed gets a document.
 fn run_until_idle(cluster: &mut Cluster) {
     loop {
         for index in 0..cluster.nodes.len() {
@@ -71,11 +71,11 @@ fn followers_do_not_ask_for_leases_while_their_holder_is_alive() {
     assert_eq!(after.1.requests, before.1.requests, "of a follower");
     let renewals = 40 / RENEW_INTERVAL.as_secs() * KEYS as u64;
     assert!((renewals - KEYS as u64..=renewals).contains(&(after.0.requests - before.0.requests)));
-    // From time to time, it checks that somebody holds the leases.
+    // Every `CHECK_INTERVAL`, a follower checks that a node holds the leases.
     run_for(&mut cluster, CHECK_INTERVAL);
     let asked = stats(&cluster).1.requests - after.1.requests;
     assert!((KEYS as u64..=2 * KEYS as u64).contains(&asked), "{asked}");
-    // The holder ends without a word.
+    // The holder is killed.
     cluster.kill(0);
     run_for(&mut cluster, LEASE_TTL + ACQUIRE_INTERVAL.mul_f64(1.3));
     assert_eq!(cluster.nodes[1].feeds.stats().leases, KEYS);
@@ -86,7 +86,7 @@ fn a_node_that_leaves_gives_its_leases_away_first() {
     let mut cluster = Cluster::following(3, 3);
     assert_eq!(cluster.holders(), [0]);
     let leave = |cluster: &mut Cluster, index: usize| {
-        // Something is being stored.
+        // The node leaves while it stores a version.
         cluster.upstream += 1;
         cluster.fetch(index);
         cluster.nodes[index].feeds.handle_leaving(cluster.now);
@@ -96,7 +96,7 @@ fn a_node_that_leaves_gives_its_leases_away_first() {
         assert!(!cluster.nodes[index].feeds.is_releasing());
         assert_eq!(cluster.holders(), [0; 0]);
     };
-    // Its own subscribers stay while it drains, and follow the next holder.
+    // Subscribers of a leaving node stay while it drains, and receive versions from the next holder.
     for _ in 0..2 {
         let holder = cluster.holders()[0];
         leave(&mut cluster, holder);
@@ -105,7 +105,7 @@ fn a_node_that_leaves_gives_its_leases_away_first() {
         assert_eq!(cluster.holders().len(), 1);
         cluster.check_newest(cluster.upstream);
     }
-    // When all nodes leave, one of them takes it back.
+    // When all nodes leave, one of them takes the lease back.
     let last = cluster.holders()[0];
     cluster.run_for(CHECK_INTERVAL);
     assert_eq!(cluster.holders(), [last]);

@@ -1,11 +1,11 @@
-//! The memory of feeds that are gone.
+//! The memory of removed feeds.
 
 use super::*;
 use crate::engine::Lease;
 
 const FEEDS: usize = 3_000;
 
-/// Answers all requests as an engine does that knows no feed.
+/// Answers all requests as an engine without feeds does.
 fn answer_all(feeds: &mut Feeds, now: Instant) {
     while let Some(output) = feeds.poll_output() {
         let Output::Request(ticket, request) = output else { continue };

@@ -4,11 +4,11 @@ use super::*;
 use std::collections::HashMap;
 use stentor_ports::{PushDenied, PushedFeed};
 
-/// A push, by its number, which is its document's version as well. 0: the document is deleted.
+/// A push. `version` is the push's number, or 0 if the push deletes the document.
 struct Pushed {
     version: u64,
     began: u64,
-    /// `None`: not answered, or the outcome is unknown.
+    /// `None` if the push isn't answered or its outcome is unknown.
     ended: Option<u64>,
     is_stored: Option<bool>,
 }
@@ -16,7 +16,7 @@ struct Pushed {
 /// Pushed documents, and the documents that nodes have shown.
 #[derive(Default)]
 pub(super) struct History {
-    /// The engine has forgotten what it had.
+    /// `true` if the engine has lost data.
     pub(super) is_lossy: bool,
     pushes: Vec<Pushed>,
     clock: u64,
@@ -33,7 +33,7 @@ impl History {
         cluster.push(index, id, (version > 0).then_some(version), None);
     }
 
-    /// Notes what has happened.
+    /// Records the answers to pushes, and the versions shown.
     pub(super) fn note(&mut self, cluster: &mut Cluster) {
         self.clock += 1;
         for node in &mut cluster.nodes {
@@ -57,7 +57,7 @@ impl History {
         }
     }
 
-    /// All show what was pushed last.
+    /// Checks that all nodes show the version that was pushed last.
     pub(super) fn check(&self, cluster: &Cluster, seed: u64) {
         let nodes: Vec<&Node> = cluster.nodes.iter().filter(|node| node.pushed.wanted).collect();
         let newest = |node: &Node| node.pushed.shown.last().map_or(0, |(_, version)| *version);
@@ -75,7 +75,8 @@ impl History {
         if self.is_lossy {
             return;
         }
-        // No push that was stored began after the last one had ended. Any of the deletions may have been the last one.
+        // No stored push may have begun after the last push had ended. Any of the deletions may have been the last
+        // push.
         let lasts = self.pushes.iter().filter(|push| push.version == first && push.is_stored != Some(false));
         let ended = lasts.map(|push| push.ended.unwrap_or(u64::MAX)).max().unwrap_or(0);
         let later = self.pushes.iter().find(|push| push.is_stored == Some(true) && push.began > ended);
@@ -88,7 +89,7 @@ impl History {
 }
 
 impl Cluster {
-    /// Nodes of which the first ones have subscribers of [`pushed`].
+    /// Creates nodes, of which the first `subscribed` have subscribers of [`pushed`].
     fn subscribed(nodes: u64, subscribed: usize) -> Self {
         let mut cluster = Self::new(nodes, 1);
         (0..subscribed).for_each(|index| cluster.want_key(index, &pushed(), true));
@@ -96,14 +97,14 @@ impl Cluster {
         cluster
     }
 
-    /// Pushes a version, or none, to a node.
+    /// Pushes a version, or a deletion (`None`), to a node.
     fn push(&mut self, index: usize, id: u64, version: Option<u64>, sequence: Option<u64>) {
         let push = PushedFeed { document: version.map(document), patch: None, sequence };
         self.nodes[index].feeds.handle_push(self.now, id, &pushed(), push);
         self.collect(index);
     }
 
-    /// The answer to a push of a version, or of none.
+    /// Pushes a version, or a deletion (`None`), and returns the answer.
     fn pushed(&mut self, index: usize, version: Option<u64>, sequence: Option<u64>) -> PushAnswer {
         self.push(index, 1, version, sequence);
         self.run_for(Duration::from_millis(500));
@@ -111,7 +112,7 @@ impl Cluster {
         answer
     }
 
-    /// The answers of a node, by the pushes' numbers.
+    /// Takes the answers of a node, with the pushes' numbers.
     fn answers(&mut self, index: usize) -> Vec<(u64, PushAnswer)> {
         std::mem::take(&mut self.nodes[index].answers)
     }
@@ -133,7 +134,7 @@ fn a_document_reaches_all_nodes_in_one_epoch_whichever_it_is_pushed_to() {
     let shown = &cluster.nodes[1].pushed.shown;
     assert_eq!(*shown, cluster.nodes[0].pushed.shown);
     assert_eq!(epochs(shown), 1);
-    // One that joins when all others have gone.
+    // A node joins when no other node has subscribers any more.
     cluster.nodes.truncate(2);
     cluster.nodes.push(Node::new(7));
     cluster.bus.connect(NodeId(7));
@@ -199,7 +200,7 @@ fn a_push_that_the_engine_does_not_answer_is_refused_in_time() {
     cluster.push(0, 1, Some(1), None);
     cluster.run_for(push::PUSH_TIMEOUT);
     assert_eq!(cluster.answers(0), [(1, Err(PushDenied::Unavailable { is_unknown: false }))]);
-    // The store itself isn't answered.
+    // Only the request that stores the version isn't answered.
     cluster.is_up = true;
     cluster.push(0, 2, Some(2), None);
     while !matches!(cluster.requests.front(), Some((_, _, FeedRequest::Store { .. }))) {
@@ -237,7 +238,7 @@ fn documents_that_the_engine_lost_are_stored_again() {
     assert_eq!(cluster.pushed(2, Some(2), Some(3)), Err(PushDenied::OldSequence { last: 4 }));
     assert_eq!(cluster.pushed(1, Some(2), None), Ok(true));
     assert_eq!(cluster.shown(), [Some(2); 3]);
-    // Other nodes may have had newer versions.
+    // The epoch is a new one, because other nodes may have had newer versions.
     assert_ne!(cluster.nodes[0].pushed.shown[1].0.epoch, before[0].0.epoch);
 }
 
@@ -248,7 +249,7 @@ fn a_document_with_subscribers_is_stored_again_before_it_expires() {
     let before = cluster.nodes[0].feeds.stats().requests;
     cluster.pass(REFRESH_INTERVAL.mul_f64(1.3));
     cluster.run_for(Duration::from_secs(1));
-    // It acquires the lease, reads, stores and releases.
+    // The node acquires the lease, reads, stores and releases.
     assert_eq!(cluster.nodes[0].feeds.stats().requests - before, 4);
     assert_eq!(cluster.nodes[0].pushed.shown.len(), 1, "nobody notices");
 }
@@ -273,7 +274,7 @@ fn subscribers_of_undeclared_keys_without_a_document_are_notified() {
 fn a_version_that_arrived_before_the_first_subscriber_is_shown_to_it() {
     let mut cluster = Cluster::new(2, 1);
     cluster.push(0, 1, Some(1), Some(1));
-    // Node 0 knows the feed while its push waits. The engine hasn't ended an earlier interest yet.
+    // Node 0 knows the feed while its push waits. It receives the feed's entries because of an earlier interest.
     let waiting = std::mem::take(&mut cluster.requests);
     cluster.bus.set_interest(NodeId(1), Channel::from(pushed()), true);
     assert_eq!(cluster.pushed(1, Some(2), Some(2)), Ok(true));

@@ -1,5 +1,6 @@
-//! Clients of several nodes with several cores each: `ok` is a position. A message that is published in a room after a client has
-//! its `ok` reaches the client once, in order, however long a read of the history takes; or a notice says that messages may be missing.
+//! Clients of several nodes with several cores each. A client's `ok` marks a position in the room. A message that is
+//! published afterwards reaches the client once, in order, however long a read of the history takes; or a notice says
+//! that messages may be missing.
 //!
 //! Clients do what the data plane does for them (`prepare.rs` of `stentor-edge`).
 
@@ -39,7 +40,7 @@ impl Encoder for NoFrames {
 #[derive(Clone, Copy, Debug)]
 enum State {
     Out,
-    /// It has no answer yet.
+    /// The client waits for its answer.
     Waiting,
     /// In the room since there were `since` messages. The client expects message `next`; `None` before the first one arrives.
     In {
@@ -54,7 +55,7 @@ struct Client {
     core: usize,
     session: SessionId,
     rooms: [State; ROOMS.len()],
-    /// Of the last message that it received in each room.
+    /// Position of the last message received in each room.
     newest: [Option<Position>; ROOMS.len()],
     gaps: usize,
     resumed: usize,
@@ -62,7 +63,7 @@ struct Client {
 }
 
 impl Client {
-    /// Whether it isn't in a room, and has a position there.
+    /// Returns `true` if the client isn't in a room, but has a position there.
     fn may_resume(&self, i: usize) -> bool {
         matches!(self.rooms[i], State::Out) && self.newest[i].is_some()
     }
@@ -72,7 +73,7 @@ impl Client {
 struct Cores {
     hubs: Vec<Hub<NoFrames>>,
     clients: Vec<Client>,
-    /// For each core.
+    /// Updates for each core.
     updates: Vec<VecDeque<(Room, RoomUpdate)>>,
 }
 
@@ -124,7 +125,7 @@ impl Plane for Cores {
             has_happened |= !cluster.nodes[index].plane.updates[core].is_empty();
             cluster.turn(index, core);
             has_happened |= cluster.pass_mail(index, core);
-            // The hub reports the changes that the mail has caused.
+            // The hub still has to report changes that the mail has caused.
             has_happened |= !cluster.nodes[index].plane.hubs[core].is_quiet();
         }
         has_happened
@@ -152,7 +153,7 @@ impl Cluster {
         }
     }
 
-    /// A client joins, and has its `ok`.
+    /// A client joins, and receives its `ok`.
     fn join(&mut self, index: usize, client: usize, i: usize, since: Option<Position>) {
         let Cores { hubs, clients, .. } = &mut self.nodes[index].plane;
         let client = &mut clients[client];
@@ -172,7 +173,7 @@ impl Cluster {
         client.rooms[i] = State::In { since: self.truth[i].0.len(), next, notices: 0 };
     }
 
-    /// A client that waits doesn't wait any longer.
+    /// A waiting client stops waiting, and joins with an unknown position.
     fn give_up(&mut self, index: usize, client: usize, i: usize) {
         let Client { core, rooms, .. } = &self.nodes[index].plane.clients[client];
         if let (State::Waiting, core) = (rooms[i], *core) {
@@ -218,12 +219,12 @@ impl Cluster {
         self.collect(index);
     }
 
-    /// Clients of a core read what there is for them.
+    /// Clients of a core receive their messages and notices.
     fn receive(&mut self, index: usize, core: usize) {
         let Cores { hubs, clients, .. } = &mut self.nodes[index].plane;
         let hub = &mut hubs[core];
         while hub.poll_ready().is_some() {}
-        // A core also sends what waits while it handles something else, before it comes to notices.
+        // A core may send waiting messages before it handles notices.
         let is_sent_first = self.random.bool();
         while !is_sent_first && let Some(notice) = hub.poll_notice() {
             let Notice::Gap { session, topic: Topic::Room(room) } = &notice else { panic!("{notice:?}") };
@@ -268,7 +269,7 @@ impl Cluster {
         }
     }
 
-    /// A message from one core to another.
+    /// Passes a message from one core to the other one. Returns `true` if there was one.
     fn pass_mail(&mut self, index: usize, from: usize) -> bool {
         let (now, hubs, to) = (self.now, &mut self.nodes[index].plane.hubs, CORES - 1 - from);
         let dispatch = hubs[from].outgoing(to).pop_front();
@@ -279,7 +280,7 @@ impl Cluster {
         has_passed
     }
 
-    /// Every client has all that was published since its answer.
+    /// Checks that every client has all messages published since its `ok`.
     fn check_complete(&self) {
         for client in self.nodes.iter().flat_map(|node| &node.plane.clients) {
             for (state, truth) in client.rooms.iter().zip(&self.truth) {
@@ -348,8 +349,9 @@ fn publications_after_an_answer_arrive_once_or_are_announced() {
         cluster.heal();
         cluster.check_complete();
         for node in &cluster.nodes {
-            // Without an epoch before the first message, a node that learns of it by a comparison of positions can't tell whether
-            // it is the first one. A node that reads while many messages are on their way may find that the history is shorter.
+            // If a room has no epoch before its first message, a node that learns of this message by comparing
+            // positions can't tell whether it is the first one. A node that reads while many messages are appended may
+            // find a truncated history.
             let resyncs = node.rooms.stats().resyncs;
             let expected = resyncs[&Resync::Unproven] + resyncs[&Resync::Truncated];
             for client in &node.plane.clients {

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use stentor_hub::{Key, Position, Room, Topic};
 use stentor_ports::{Denial, RoomUpdate};
 
-/// Per node. Those with even numbers have tickets.
+/// Publishers per node. Those with even numbers have tickets, so they wait for a decision.
 pub(super) const PUBLISHERS: usize = 4;
 
-/// A publisher's message: the publisher, the room, and how many messages it had published then.
+/// A message: its publisher, its room, and its number among the publisher's messages.
 type Published = (usize, usize, u64);
 
 /// The data plane of a node.
 pub(super) trait Plane: Sized {
-    /// Takes a room's news for the node's subscribers.
+    /// Passes an update of a room to the node's subscribers.
     fn update(cluster: &mut Cluster<Self>, index: usize, room: &Room, update: RoomUpdate);
 
     /// Runs the cores of a node. Returns whether they had anything to do.
@@ -35,7 +35,7 @@ enum Outgoing {
     Request(u64, Request),
 }
 
-/// How often each publisher of a node has published, and for which of its messages it waits.
+/// Number of messages that a publisher has published, and the message whose decision it waits for.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Publisher {
     count: u64,
@@ -47,13 +47,13 @@ pub(super) struct Node<P> {
     pub(super) rooms: Rooms<Published>,
     pub(super) plane: P,
     pub(super) publishers: [Publisher; PUBLISHERS],
-    /// As reported.
+    /// Interest in each room, as the data plane has reported it.
     interest: [bool; ROOMS.len()],
     outgoing: VecDeque<Outgoing>,
-    /// Answers on their way, each with the number of messages in each room when it was made.
+    /// Answers on their way, each with the number of messages in each room when the engine made it.
     answers: Vec<(u64, Result<Reply, EngineError>, [usize; ROOMS.len()])>,
     pub(super) events: VecDeque<Event>,
-    /// How many messages there were when the engine made the last answer.
+    /// Number of messages in each room when the engine made the answer received last.
     pub(super) answered_at: [usize; ROOMS.len()],
     is_connected: bool,
 }
@@ -69,11 +69,11 @@ pub(super) struct Cluster<P> {
 }
 
 impl<P: Plane> Cluster<P> {
-    /// Connected nodes with these data planes.
+    /// Creates connected nodes with these data planes.
     pub(super) fn new(planes: impl IntoIterator<Item = P>, seed: u64) -> Self {
         let mut bus = Bus::default();
         let now = Instant::now();
-        // The epochs by which the machine takes its detours are those that chance doesn't draw.
+        // The engine's epochs begin after those that the machine may draw for its detours.
         for _ in 0..DETOUR_EPOCHS {
             let key = Key::parse("k").expect("a key");
             let lease = Request::AcquireLease { key, term_seen: 0, ttl: Duration::ZERO };
@@ -107,7 +107,7 @@ impl<P: Plane> Cluster<P> {
         let node = &mut self.nodes[index];
         node.is_connected = true;
         self.bus.connect(node.id);
-        // Interest is a level.
+        // Interest is a state: only its last value counts.
         node.outgoing.retain(|outgoing| matches!(outgoing, Outgoing::Request(..)));
         for (i, is_interested) in node.interest.into_iter().enumerate() {
             self.bus.set_interest(node.id, room(i).into(), is_interested);
@@ -115,7 +115,7 @@ impl<P: Plane> Cluster<P> {
         node.events.push_back(Event::Connected);
     }
 
-    /// Some of the requests on their way still have an effect, and no answer.
+    /// Ends a node's connection. The engine still carries out some of the node's requests, but their answers are lost.
     pub(super) fn disconnect(&mut self, index: usize) {
         let executed = self.random.usize(..=self.nodes[index].outgoing.len());
         (0..executed).for_each(|_| self.execute(index, true));
@@ -154,7 +154,7 @@ impl<P: Plane> Cluster<P> {
         self.collect(index);
     }
 
-    /// Tells a publisher whether the history has its message.
+    /// Passes a decision to its publisher, and checks the decision against the history.
     fn decide(&mut self, index: usize, published: Published, decision: Result<(), Denial>) {
         let (publisher, room_index, count) = published;
         let waits = self.nodes[index].publishers[publisher].waits.take();
@@ -170,14 +170,14 @@ impl<P: Plane> Cluster<P> {
         }
     }
 
-    /// Someone who isn't a node of the cluster writes to the engine.
+    /// Appends a message that no node has sent.
     pub(super) fn intrude(&mut self, room_index: usize) {
         let (room, limits) = (room(room_index), limits());
         let append = Request::Append { room, payload: "?".into(), idempotency_key: None, limits };
         self.carry_out(append).expect("an engine in memory");
     }
 
-    /// Someone writes to a room's channel, past the engine.
+    /// Publishes a forged message on a room's channel. The engine doesn't append it.
     pub(super) fn forge(&mut self, room_index: usize, position: Position) {
         let channel = Channel::from(room(room_index));
         for node in self.nodes.iter_mut().filter(|node| node.is_connected && node.interest[room_index]) {
@@ -186,7 +186,7 @@ impl<P: Plane> Cluster<P> {
         }
     }
 
-    /// Carries out a request to the engine.
+    /// Carries out a request on the engine, and records an appended message.
     fn carry_out(&mut self, request: Request) -> Result<Reply, EngineError> {
         let appended = match &request {
             Request::Append { room, payload, .. } => Some((index_of(room), payload.clone())),
@@ -207,7 +207,7 @@ impl<P: Plane> Cluster<P> {
         reply
     }
 
-    /// The engine takes a node's oldest task, or never gets it.
+    /// Passes a node's oldest task to the engine. The task has no effect if the node isn't connected.
     pub(super) fn execute(&mut self, index: usize, is_answer_lost: bool) {
         let Some(next) = self.nodes[index].outgoing.pop_front() else { return };
         let (id, is_connected) = (self.nodes[index].id, self.nodes[index].is_connected);
@@ -234,7 +234,7 @@ impl<P: Plane> Cluster<P> {
         self.nodes[index].answers.push((number, reply, counts));
     }
 
-    /// An answer reaches its node, maybe not in order.
+    /// A random one of the answers on their way reaches its node.
     fn answer(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         if node.answers.is_empty() {
@@ -246,7 +246,7 @@ impl<P: Plane> Cluster<P> {
         self.collect(index);
     }
 
-    /// The node's oldest event.
+    /// Delivers the node's oldest event.
     pub(super) fn deliver(&mut self, index: usize) {
         let node = &mut self.nodes[index];
         match node.events.pop_front() {
@@ -269,7 +269,7 @@ impl<P: Plane> Cluster<P> {
         }
     }
 
-    /// Carries out what a machine wants.
+    /// Carries out the outputs of a node's machine.
     pub(super) fn collect(&mut self, index: usize) {
         while let Some(output) = self.nodes[index].rooms.poll_output() {
             match output {
@@ -282,7 +282,7 @@ impl<P: Plane> Cluster<P> {
         }
     }
 
-    /// Offsets of readable messages that the engine still has after a position, if it is of the same epoch.
+    /// Offsets of readable messages that the engine still has after `since`, in the same epoch.
     pub(super) fn kept(&mut self, room: &Room, since: Position) -> HashSet<u64> {
         let request =
             Request::History { room: room.clone(), since, messages_max: usize::MAX, age_max: Duration::MAX };
@@ -297,7 +297,7 @@ impl<P: Plane> Cluster<P> {
         heads[0].unwrap_or(START)
     }
 
-    /// Lets everything happen that can happen without time.
+    /// Runs all steps for which no time must pass.
     pub(super) fn run_until_idle(&mut self) {
         let mut is_idle = false;
         while !is_idle {

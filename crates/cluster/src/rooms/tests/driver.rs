@@ -1,4 +1,4 @@
-//! The driver that joins the machine with a data plane that may be busy.
+//! The driver between the machine and a data plane that may be busy.
 
 use super::model::{content, limits, room};
 use super::vacant_rooms;
@@ -17,7 +17,7 @@ use stentor_ports::{Answers, Asking, Busy, Ledger, Ticket};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Has no room for decisions while it is busy.
+/// A data plane that refuses decisions while it is busy.
 #[derive(Default)]
 struct Plane {
     is_busy: AtomicBool,

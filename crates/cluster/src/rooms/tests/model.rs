@@ -22,7 +22,7 @@ pub(super) fn index_of(room: &Room) -> usize {
     ROOMS.iter().position(|name| *name == room.name()).expect("a room")
 }
 
-/// Reads the message of a node. Other bytes come from elsewhere.
+/// Decodes a node's message. Returns `None` for other bytes.
 pub(super) fn decode(_: &Room, payload: &Bytes) -> Option<Content> {
     payload.starts_with(b"m").then(|| content(payload.clone()))
 }
@@ -36,7 +36,7 @@ fn covers(newest: Position, other: Position) -> bool {
     newest.epoch == other.epoch && newest.offset >= other.offset
 }
 
-/// All that was ever appended to a room, in order.
+/// All messages ever appended to a room, in order.
 #[derive(Default)]
 pub(super) struct Truth(pub(super) Vec<(Position, Bytes)>);
 
@@ -45,7 +45,7 @@ impl Truth {
         self.0.iter().position(|(at, _)| *at == position)
     }
 
-    /// Index of the message after a position. `None`: no such position.
+    /// Index of the message after a position. `None` if there is no such position.
     fn index_after(&self, after: Position) -> Option<usize> {
         match after.offset {
             0 => self.index_of(Position { offset: 1, ..after }),
@@ -58,7 +58,7 @@ impl Truth {
 #[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) newest: Option<Position>,
-    /// The message that has to come next.
+    /// Index of the message that must come next.
     pub(super) expected: Option<usize>,
     pub(super) gaps: usize,
     pub(super) received: usize,
@@ -81,7 +81,8 @@ impl Member {
                 match self.newest {
                     Some(newest) if covers(newest, after) => {}
                     Some(newest) if newest.epoch == Epoch::NONE => {
-                        // No gap is announced. Only a detour leads to a position that never was.
+                        // This update announces no gap, so it must continue at the expected message. Only a detour
+                        // leads to a position that never existed.
                         assert!(
                             expected.is_none() || expected == self.expected,
                             "silence: {newest:?} {after:?}"

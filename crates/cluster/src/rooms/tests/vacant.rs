@@ -1,4 +1,4 @@
-//! Rooms with history that the engine has because clients of one node published to them.
+//! Rooms with history and without subscribers, which the engine has because clients of one node published to them.
 
 use super::*;
 use crate::engine::HEAD_TTL;
@@ -7,12 +7,12 @@ use stentor_ports::{Denial, Ledger};
 const MAX: usize = 40;
 const BUDGET: usize = 1 << 30;
 
-/// A node, and an engine that takes every message.
+/// A node, and an engine that accepts every message.
 struct Bench {
     now: Instant,
     rooms: Rooms<()>,
     ledger: Arc<Ledger>,
-    /// When the engine forgets each room.
+    /// Time at which the engine forgets each room.
     kept: HashMap<Room, Instant>,
 }
 
@@ -24,7 +24,7 @@ impl Bench {
         Self { now: Instant::now(), rooms, ledger, kept: HashMap::new() }
     }
 
-    /// A client at an address, or a backend, publishes. Returns what it is answered.
+    /// Publishes as a client at an address, or as a backend (`None`). Returns the answer.
     fn publish(&mut self, source: Option<u64>, room: &Room) -> Result<(), Denial> {
         let publisher = (Some(()), source);
         assert_eq!(self.rooms.handle_publish(self.now, room, "m".into(), publisher, None), Ok(()));
@@ -58,7 +58,7 @@ impl Bench {
         self.settle();
     }
 
-    /// How many of the rooms from `first` on a client at an address publishes to before one is refused.
+    /// A client at an address publishes to rooms from `first` on. Returns the number of rooms until one is refused.
     fn fill(&mut self, source: u64, first: usize) -> usize {
         (first..first + 2 * MAX).take_while(|i| self.publish(Some(source), &random(*i)).is_ok()).count()
     }
@@ -69,7 +69,7 @@ impl Bench {
         self.settle();
     }
 
-    /// Rooms in the engine, of which the node knows.
+    /// Checks the number of rooms in the engine, which the node must know.
     #[track_caller]
     fn check(&self, expected: usize) {
         let in_engine = self.kept.values().filter(|until| **until > self.now).count();
@@ -92,7 +92,7 @@ fn random_rooms_have_a_bound_and_leave_nothing() {
     assert_eq!(bench.fill(1, 0), MAX / 2);
     let denial = bench.publish(Some(1), &random(MAX)).expect_err("too many rooms");
     assert!(denial.code == "too_many_topics" && denial.retry, "{denial:?}");
-    // A room that is there already, another address, and a backend.
+    // Accepted: a room that is there already, another address, and a backend.
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.publish(Some(1), &random(0)), Ok(()));
     assert_eq!(bench.publish(Some(2), &random(MAX)), Ok(()));
@@ -126,7 +126,7 @@ fn a_room_counts_once_its_subscribers_have_left() {
         bench.subscribe(&random(i), false);
     }
     bench.check(MAX / 2);
-    // A room that is occupied again isn't counted, and keeps its time.
+    // A room that has subscribers again isn't counted. Its expiry doesn't change.
     bench.subscribe(&random(0), true);
     assert_eq!(bench.rooms.stats().vacant, MAX / 2 - 1);
     bench.subscribe(&random(0), true);
