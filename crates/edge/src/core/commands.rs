@@ -70,9 +70,9 @@ pub(super) fn carry_out_commands(
             ControlCommand::Answer(session, answer) => {
                 actions::send_to_session(conns, protocols, session, *answer)
             }
-            ControlCommand::Decide(number, answer) => protocols.ex.questions.decide(number, answer),
+            ControlCommand::Decide(number, answer) => protocols.ex.decide(number, answer),
             ControlCommand::Reply(number, reply) => protocols.ex.reply(number, *reply),
-            ControlCommand::Identify(number, answer) => protocols.ex.questions.identified(number, *answer),
+            ControlCommand::Identify(number, answer) => protocols.ex.decide_identity(number, *answer),
             ControlCommand::Feed(key, update) => protocols.update_feed(&key, update),
             ControlCommand::Socket(command) => move_socket(protocols, mail, *command),
             ControlCommand::Barrier(barrier) => {

@@ -121,7 +121,7 @@ impl<D: Driver> Connections<D> {
             ex.access.end(index, ex.context.now);
         }
         ex.release_connection(&mut self.table.take_slot(index));
-        ex.questions.forget(conn.id);
+        ex.forget_questions(conn.id);
         if let Some(timer) = conn.timer {
             self.driver.timer_cancel(timer);
         }

@@ -151,7 +151,7 @@ pub(super) fn end_pending(conns: &mut Connections<impl Driver>, protocols: &mut 
         }
         Machine::WebSocket(socket) if conn.held.has(Held::DECISION) && socket.client().is_none() => {
             let is_v1 = socket.encoding().envelope() == Envelope::V1;
-            protocols.ex.questions.drop_subscriptions(conn.id, is_v1);
+            protocols.ex.drop_subscriptions(conn.id, is_v1);
         }
         _ => {}
     }

@@ -33,7 +33,7 @@ const EXPIRING_EVENT: &str = "stentor:token_expiring";
 impl Upkeep {
     /// Sets a timer for the time at which the next token is due.
     pub(super) fn set_identity_timer(&mut self, conns: &mut Connections<impl Driver>, ex: &mut Executor) {
-        if let Some(due) = ex.questions.identities.next_due()
+        if let Some(due) = ex.identities().next_due()
             && self.identities.set(due)
         {
             let wait = Duration::from_millis(due.saturating_sub(ex.unix_millis()));
@@ -44,12 +44,12 @@ impl Upkeep {
 
 /// Handles at most [`DUE_PER_TURN`] tokens that are due. The next turn handles the others.
 pub(super) fn check_due_identities(conns: &mut Connections<impl Driver>, protocols: &mut Protocols) {
-    if protocols.ex.questions.identities.next_due().is_none() {
+    if protocols.ex.identities().next_due().is_none() {
         return;
     }
     let now = protocols.ex.unix_millis();
     for _ in 0..DUE_PER_TURN {
-        match protocols.ex.questions.identities.poll_due(now) {
+        match protocols.ex.identities_mut().poll_due(now) {
             Some(Due::Renewal(session, left)) => ask_for_token(conns, protocols, session, left),
             Some(Due::End(session)) => token_expired(conns, protocols, session),
             None => break,
@@ -98,12 +98,12 @@ pub(super) fn work_on_recheck(
     steps: &mut usize,
 ) -> bool {
     while *steps > 0 {
-        let Some(session) = protocols.ex.questions.identities.at(task.next) else { return true };
+        let Some(session) = protocols.ex.identities().at(task.next) else { return true };
         task.next += 1;
         let taken = session.and_then(|session| {
             let taken = recheck(conns, protocols, session, &task.recheck, task.session)?;
             task.concerned.sessions += 1;
-            task.concerned.refused += usize::from(protocols.ex.questions.identities.get(session).is_none());
+            task.concerned.refused += usize::from(protocols.ex.identities().get(session).is_none());
             Some(taken)
         });
         *steps = steps.saturating_sub(taken.unwrap_or(VISIT_STEPS));
@@ -119,7 +119,7 @@ fn recheck(
     recheck: &Recheck,
     only: Option<SessionId>,
 ) -> Option<usize> {
-    let identity = protocols.ex.questions.identities.get(session).cloned()?;
+    let identity = protocols.ex.identities().get(session).cloned()?;
     let is_meant = match &recheck.filter.session {
         Some(_) if only.is_some() => only == Some(session),
         Some(id) => protocols.id_of(session) == id.to_string(),
@@ -138,7 +138,7 @@ fn recheck(
         RecheckAction::Authorize => steps += REVIEW_STEPS * protocols.ex.reauthorize(session),
         RecheckAction::Renew => {
             let (now, lead) = (protocols.ex.unix_millis(), protocols.ex.options().tokens.renewal_lead);
-            protocols.ex.questions.identities.shorten(session, now, lead);
+            protocols.ex.identities_mut().shorten(session, now, lead);
         }
     }
     Some(steps)

@@ -75,7 +75,7 @@ pub(super) fn run_socket(
     // Most messages are whole, and their answers are sent at once. Without this shortcut, an echo takes 9 % more
     let is_usual = flow == Flow::Continue
         && protocols.ex.dispatches() == dispatches
-        && !protocols.ex.questions.is_waiting(id)
+        && !protocols.ex.is_waiting(id)
         && conn.holds_nothing()
         && conn.held.is_none()
         && !conn.in_flight
@@ -111,7 +111,7 @@ fn after_socket_input(
     if let Some(due) = message_due {
         conns.arm(&protocols.ex, index, due);
     }
-    if protocols.ex.questions.is_waiting(id) {
+    if protocols.ex.is_waiting(id) {
         conns.hold(index, Held::DECISION);
     }
     if flow != Flow::Continue {
@@ -162,7 +162,7 @@ pub(super) fn run_http(
     });
     let upgraded = connection.http.take_upgraded();
     conns.table.set_slot(index, slot);
-    if protocols.ex.questions.is_waiting(conn) {
+    if protocols.ex.is_waiting(conn) {
         conns.hold(index, Held::DECISION);
     }
     match (flow, upgraded) {

@@ -56,7 +56,7 @@ pub(super) fn handle_prepared(
     work: &mut Work,
     room: &Room,
 ) {
-    protocols.ex.questions.prepared(room);
+    protocols.ex.prepared(room);
     for joined in &mut work.tasks.joined {
         if let Some(at) = joined.rooms.iter().position(|other| other == room) {
             joined.rooms.swap_remove(at);

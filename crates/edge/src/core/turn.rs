@@ -23,7 +23,7 @@ pub(super) fn is_busy(
     work.has_mail && (!mail.mailboxes.is_empty() || tasks::has_commands(protocols, work))
         || !conns.revisit.is_empty()
         || conns.has_left()
-        || protocols.ex.questions.has_unverified()
+        || protocols.ex.has_unverified()
 }
 
 /// Carries out the effects of handlers, and sends pending deliveries and messages to other cores. Returns whether there were any.
@@ -56,7 +56,7 @@ pub(super) fn pump(
 fn is_quiet(conns: &Connections<impl Driver>, protocols: &Protocols) -> bool {
     (!protocols.ex.hub.has_changed() || protocols.ex.hub.is_quiet())
         && !protocols.ex.has_effects()
-        && protocols.ex.questions.is_quiet()
+        && protocols.ex.has_no_decisions()
         && conns.revisit.is_empty()
         && conns.left.is_empty()
 }
@@ -79,12 +79,10 @@ fn carry_out_all(
             end::disconnect(conns, protocols, session, why);
         } else if let Some(room) = protocols.ex.hub.poll_prepared() {
             tasks::handle_prepared(conns, protocols, mail, work, &room);
-        } else if let Some(room) = protocols.ex.questions.poll_released() {
-            protocols.ex.hub.handle_release(&room);
-        } else if let Some(conn) = protocols.ex.questions.poll_decided() {
+        } else if let Some(conn) = protocols.ex.poll_decided() {
             conns.resume_decided(protocols, conn);
-        } else if let Some((session, topic, denial)) = protocols.ex.questions.poll_withdrawn() {
-            protocols.ex.withdraw(session, topic, denial);
+        } else if protocols.ex.carry_out_decision() {
+            // Its effects follow.
         } else if protocols.ex.has_effects() {
             actions::carry_out_effects(conns, protocols, mail);
         } else if let Some((_, tag)) = protocols.ex.hub.poll_ready() {

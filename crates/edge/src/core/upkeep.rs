@@ -71,7 +71,7 @@ impl Upkeep {
         {
             conns.driver.timer_set(at, Timer::Rates.token());
         }
-        if let Some(at) = ex.questions.poll_timeout()
+        if let Some(at) = ex.question_due()
             && self.decisions.set(at)
         {
             conns.driver.timer_set(at, Timer::Decisions.token());
@@ -102,7 +102,7 @@ impl Upkeep {
             Timer::Presence => self.presence.fired(),
             Timer::Decisions => {
                 self.decisions.fired();
-                protocols.ex.questions.expire(protocols.ex.context.now);
+                protocols.ex.expire_questions();
             }
             Timer::Identities => {
                 self.identities.fired();
@@ -127,8 +127,7 @@ impl Upkeep {
         ex.expire_suspended();
         self.check_addresses(ex);
         // Answered questions are removed as well, even before their deadline.
-        ex.questions.expire(now);
-        ex.questions.retry_reviews(now);
+        ex.tick_questions();
         protocols.review_sessions();
         protocols.ex.end_unclaimed_arrivals();
         // The system's clock may have been changed.
@@ -140,15 +139,7 @@ impl Upkeep {
         holdings::check_holdings(conns, protocols);
         protocols.report_presence();
         self.release_unused_memory(&protocols.ex);
-        let (ex, metrics) = (&protocols.ex, protocols.ex.metrics());
-        metrics.publications_refused.set(ex.context.refusals.get());
-        metrics.messages_limited.set(ex.context.limited.get());
-        metrics.decisions_pending.set(ex.questions.open() as u64);
-        metrics.decisions_unanswered.set(ex.questions.unanswered);
-        metrics.identities.set(ex.questions.identities.count() as u64);
-        metrics.tokens_refused.set(ex.questions.identities.refused);
-        metrics.record_protocols(&ex.hub);
-        metrics.record_past(ex.hub.history_stats(), ex.hub.log_stats());
+        protocols.ex.record_counts();
     }
 }
 

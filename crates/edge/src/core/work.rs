@@ -152,5 +152,5 @@ pub(super) fn resume_one_left(
 /// there was one.
 pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
     // One at a time, because the cost isn't known in advance.
-    conns.revisit.is_empty() && protocols.ex.questions.poll_unverified(&protocols.ex.budget.signatures)
+    conns.revisit.is_empty() && protocols.ex.poll_unverified()
 }

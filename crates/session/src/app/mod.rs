@@ -179,7 +179,7 @@ pub trait Application {
     ) {
     }
 
-    /// Handles an event of a Socket.IO client. It may be called again, like [`Self::message`].
+    /// Handles an event of a Socket.IO client, like [`Self::message`].
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
     /// A client has acknowledged an event of [`Context::emit_with_ack`], or hasn't in time.

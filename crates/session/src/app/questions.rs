@@ -150,7 +150,7 @@ impl Waiting {
 }
 
 /// One core's questions.
-pub struct Questions {
+pub(crate) struct Questions {
     /// `None` if all actions are allowed, except to clients with identities.
     authorizer: Option<Arc<dyn Authorizer>>,
     /// `None` if there is no application behind the server.
@@ -323,7 +323,7 @@ impl Questions {
     }
 
     /// The port to the application behind the server.
-    pub fn events(&self) -> Option<&Arc<dyn EventSink>> {
+    pub(crate) fn events(&self) -> Option<&Arc<dyn EventSink>> {
         self.events.as_ref()
     }
 
@@ -350,7 +350,7 @@ impl Questions {
     }
 
     /// Handles the application's reply to an event. Returns the reply if no client waits for it.
-    pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) -> Option<EventReply> {
+    pub(crate) fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) -> Option<EventReply> {
         let reply = match reply {
             Err(denial) => {
                 self.decide(number, Err(denial));
@@ -399,7 +399,7 @@ impl Questions {
     }
 
     /// The number of open questions.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.len() + self.reviews.open.len()
     }
 
@@ -411,7 +411,7 @@ impl Questions {
 
     /// Whether a connection waits for a decision.
     #[inline]
-    pub fn is_waiting(&self, conn: ConnId) -> bool {
+    pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
         !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
@@ -472,7 +472,7 @@ impl Questions {
     }
 
     /// Handles the answer to a question. Answers without a question, and second answers, have no effect.
-    pub fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
+    pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
         if self.reviewed(number, &answer) {
             return;
         }
@@ -490,12 +490,12 @@ impl Questions {
     }
 
     /// The time at which [`Self::expire`] is due. The question may already be answered.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, _)| *at)
     }
 
     /// Refuses questions whose time is over.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, number)) = self.deadlines.front().copied() {
             let is_open = self.open.contains_key(&number) || self.reviews.open.contains_key(&number);
             if is_open && at > now {
@@ -516,7 +516,7 @@ impl Questions {
     }
 
     /// Removes the questions of a connection, which has ended or whose message has been handled.
-    pub fn forget(&mut self, conn: ConnId) {
+    pub(crate) fn forget(&mut self, conn: ConnId) {
         if self.waiting.is_empty() {
             return;
         }
@@ -547,14 +547,14 @@ impl Questions {
     }
 
     /// The next connection whose questions have all been answered.
-    pub fn poll_decided(&mut self) -> Option<ConnId> {
+    pub(crate) fn poll_decided(&mut self) -> Option<ConnId> {
         self.decided.pop_front()
     }
 
     /// Whether [`Self::poll_decided`], [`Self::poll_withdrawn`], [`Self::poll_released`] and [`Self::poll_unverified`] would
     /// return nothing.
     #[inline]
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.decided.is_empty()
             && self.reviews.withdrawn.is_empty()
             && self.preparations.is_quiet()

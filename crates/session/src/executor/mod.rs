@@ -9,6 +9,7 @@
 //! function here blocks or knows a protocol.
 
 mod arrivals;
+mod decisions;
 mod effects;
 pub(crate) mod handshakes;
 pub(crate) mod holds;
@@ -25,9 +26,8 @@ pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::access::AccessLog;
 use crate::app::{
-    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, ENVELOPE_BYTES, Effects,
-    HandlerScope, Identities, NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id,
-    take_at_once,
+    AT_ONCE_BYTES_MAX, Acks, Application, Arguments, Context, CoreContext, Effects, HandlerScope, Identities,
+    NotSubscribed, Outlet, Questions, Refused, Tickets, asking, public_id, take_at_once,
 };
 use crate::budget::Budget;
 use crate::drain::DrainState;
@@ -41,7 +41,7 @@ use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis, part_of};
 use crate::options::Options;
 use crate::ports::source_of;
-use crate::ports::{Access, Denial, Done, EventEmit, EventReply, Identity, Location, PublicId};
+use crate::ports::{Access, Done, Identity, Location, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::refusal_log::{Logged, Refusal};
 use crate::settings::Settings;
@@ -56,7 +56,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_frame::{ConnId, Frame};
-use stentor_hub::{CoreId, Disconnect, Emit, Hub, Position, Publication, SessionId, SubscribeError, Topic};
+use stentor_hub::{CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
 /// Maximum size of an input that is accepted while memory is short.
 pub const SMALL_INPUT_BYTES: usize = 16 * 1024;
@@ -100,7 +100,7 @@ pub struct Executor {
     /// Publications for the node and the broker.
     pub outlet: Outlet,
     /// Questions to the authorizer.
-    pub questions: Questions,
+    pub(crate) questions: Questions,
     /// Handshakes of Socket.IO clients, for other servers that ask.
     pub(crate) handshakes: Handshakes,
     /// The access log.
@@ -452,24 +452,6 @@ impl Executor {
             // If the inbox is full, the request times out.
             let _ = shared.inboxes[core].put(ControlCommand::Located(conn, location));
         })
-    }
-
-    /// Handles a reply of the application behind the server. If the event's client has disconnected, others still receive their
-    /// messages.
-    pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
-        if let Some(reply) = self.questions.reply(number, reply) {
-            self.emit_reply(reply);
-        }
-    }
-
-    /// Sends the messages of a reply to an event whose client has disconnected.
-    pub(crate) fn emit_reply(&mut self, reply: EventReply) {
-        for EventEmit { rooms, event, data, .. } in reply.emit {
-            let Some(rooms) = rooms else { continue };
-            self.budget.count_published(data.len() + ENVELOPE_BYTES);
-            let (hub, now) = (&mut self.hub, self.context.now);
-            self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
-        }
     }
 
     /// Whether another node of the cluster has drawn this id.

@@ -20,6 +20,19 @@ impl Executor {
         }
     }
 
+    /// Records counts of questions, identities, refused messages and histories.
+    pub fn record_counts(&self) {
+        let (questions, metrics) = (&self.questions, &self.metrics);
+        metrics.publications_refused.set(self.context.refusals.get());
+        metrics.messages_limited.set(self.context.limited.get());
+        metrics.decisions_pending.set(questions.open() as u64);
+        metrics.decisions_unanswered.set(questions.unanswered);
+        metrics.identities.set(questions.identities.count() as u64);
+        metrics.tokens_refused.set(questions.identities.refused);
+        metrics.record_protocols(&self.hub);
+        metrics.record_past(self.hub.history_stats(), self.hub.log_stats());
+    }
+
     /// Records the latencies of sampled deliveries that the kernel has accepted.
     #[inline]
     pub fn record_latencies(&mut self, clock: fn() -> Instant) {

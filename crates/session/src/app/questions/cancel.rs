@@ -40,7 +40,7 @@ impl Questions {
     /// Handles that the client of a connection has disconnected. Drops its open questions about subscriptions, so that its
     /// further input is handled. `may_refuse`: a message that subscribes has no other effect, and its session continues if it is
     /// refused.
-    pub fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
+    pub(crate) fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
         let Some(waiting) = self.waiting.get(&conn) else { return };
         if waiting.feeds.is_some() {
             // A refusal would end the session. Without a refusal, the session just isn't subscribed.
@@ -54,7 +54,7 @@ impl Questions {
     }
 
     /// Cancels the questions of a session that has ended.
-    pub fn close(&mut self, session: SessionId) {
+    pub(crate) fn close(&mut self, session: SessionId) {
         self.identities.remove(session);
         for (number, authorizer) in self.reviews.close(session) {
             self.charge.subtract(QUESTION_BYTES);

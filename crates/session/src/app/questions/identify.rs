@@ -142,7 +142,7 @@ impl Questions {
     }
 
     /// Handles a late answer of [`Self::identify`]. Answers without a question, and second answers, have no effect.
-    pub fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
+    pub(crate) fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
         let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
         let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);
         let Some(question) = questions.find(|question| question.number == number) else { return };

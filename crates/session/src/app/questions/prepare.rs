@@ -42,7 +42,12 @@ impl Questions {
     ///
     /// # Errors
     /// The client must wait.
-    pub fn prepare(&mut self, now: Instant, hub: &mut Hub<Encodings>, room: &Room) -> Result<bool, Refused> {
+    pub(crate) fn prepare(
+        &mut self,
+        now: Instant,
+        hub: &mut Hub<Encodings>,
+        room: &Room,
+    ) -> Result<bool, Refused> {
         let asked = Asked::Position(room.clone());
         if let Some(answer) = self.answer_of(self.asker, |other| *other == asked) {
             return match answer {
@@ -74,14 +79,14 @@ impl Questions {
     }
 
     /// Notes that sessions can join a room now.
-    pub fn prepared(&mut self, room: &Room) {
+    pub(crate) fn prepared(&mut self, room: &Room) {
         for number in self.preparations.waiting.remove(room).unwrap_or_default() {
             self.decide(number, Ok(()));
         }
     }
 
     /// The next room for which the caller calls [`Hub::handle_release`].
-    pub fn poll_released(&mut self) -> Option<Room> {
+    pub(crate) fn poll_released(&mut self) -> Option<Room> {
         self.preparations.released.pop()
     }
 }

@@ -136,7 +136,7 @@ impl Questions {
     }
 
     /// Makes sessions without answers due again, now and then.
-    pub fn retry_reviews(&mut self, now: Instant) {
+    pub(crate) fn retry_reviews(&mut self, now: Instant) {
         let reviews = &mut self.reviews;
         if reviews.retry_at.is_none_or(|at| at <= now) {
             reviews.due.append(&mut reviews.failed);
@@ -156,7 +156,7 @@ impl Questions {
     }
 
     /// The next subscription that a late answer withdraws.
-    pub fn poll_withdrawn(&mut self) -> Option<(SessionId, Topic, Denial)> {
+    pub(crate) fn poll_withdrawn(&mut self) -> Option<(SessionId, Topic, Denial)> {
         self.reviews.withdrawn.pop_front()
     }
 }

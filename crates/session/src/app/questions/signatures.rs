@@ -54,14 +54,14 @@ impl SignatureQueue {
 
 impl Questions {
     /// Gives the next token its turn, if this turn has time left for it. Returns whether there was one.
-    pub fn poll_unverified(&mut self, work: &SignatureWork) -> bool {
+    pub(crate) fn poll_unverified(&mut self, work: &SignatureWork) -> bool {
         let Some(number) = work.is_left().then(|| self.unverified.next()).flatten() else { return false };
         self.decide(number, Ok(()));
         true
     }
 
     /// Whether tokens wait for a later turn.
-    pub fn has_unverified(&self) -> bool {
+    pub(crate) fn has_unverified(&self) -> bool {
         !self.unverified.is_empty()
     }
 }

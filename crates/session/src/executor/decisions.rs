@@ -1,0 +1,121 @@
+//! Answers to questions, and the work that follows from them.
+
+use super::Executor;
+use crate::app::{ENVELOPE_BYTES, Identities};
+use crate::ports::{Denial, EventEmit, EventReply, Identity};
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_frame::ConnId;
+use stentor_hub::{Emit, Room};
+
+impl Executor {
+    /// Handles the decision about a client's action. Decisions without a question, and second ones, have no effect.
+    pub fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
+        self.questions.decide(number, answer);
+    }
+
+    /// Handles the decision about a client's token. Decisions without a question, and second ones, have no effect.
+    pub fn decide_identity(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
+        self.questions.identified(number, answer);
+    }
+
+    /// Notes that sessions can join a room now.
+    pub fn prepared(&mut self, room: &Room) {
+        self.questions.prepared(room);
+    }
+
+    /// Handles a reply of the application behind the server. If the event's client has disconnected, others still receive their
+    /// messages.
+    pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
+        if let Some(reply) = self.questions.reply(number, reply) {
+            self.emit_reply(reply);
+        }
+    }
+
+    /// Sends the messages of a reply to an event whose client has disconnected.
+    pub(crate) fn emit_reply(&mut self, reply: EventReply) {
+        for EventEmit { rooms, event, data, .. } in reply.emit {
+            let Some(rooms) = rooms else { continue };
+            self.budget.count_published(data.len() + ENVELOPE_BYTES);
+            let (hub, now) = (&mut self.hub, self.context.now);
+            self.outlet.emit(hub, now, &rooms, (event, data), Emit::default(), &[]);
+        }
+    }
+
+    /// Refuses questions whose time is over, and removes those that have been answered.
+    pub fn expire_questions(&mut self) {
+        self.questions.expire(self.context.now);
+    }
+
+    /// Refuses questions whose time is over, and asks again about subscriptions whose review had no answer.
+    pub fn tick_questions(&mut self) {
+        self.expire_questions();
+        self.questions.retry_reviews(self.context.now);
+    }
+
+    /// The time at which [`Self::expire_questions`] is due. The question may already be answered.
+    pub fn question_due(&self) -> Option<Instant> {
+        self.questions.poll_timeout()
+    }
+
+    /// Whether a connection waits for a decision.
+    #[inline]
+    pub fn is_waiting(&self, conn: ConnId) -> bool {
+        self.questions.is_waiting(conn)
+    }
+
+    /// Whether decisions have caused nothing that waits to be carried out.
+    #[inline]
+    pub fn has_no_decisions(&self) -> bool {
+        self.questions.is_quiet()
+    }
+
+    /// Carries out what a decision has caused, if it concerns no connection: releases a room, or ends a subscription. Returns
+    /// whether there was something.
+    pub fn carry_out_decision(&mut self) -> bool {
+        if let Some(room) = self.questions.poll_released() {
+            self.hub.handle_release(&room);
+        } else if let Some((session, topic, denial)) = self.questions.poll_withdrawn() {
+            self.withdraw(session, topic, denial);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The next connection whose questions have all been answered.
+    pub fn poll_decided(&mut self) -> Option<ConnId> {
+        self.questions.poll_decided()
+    }
+
+    /// Whether tokens wait for a later turn.
+    pub fn has_unverified(&self) -> bool {
+        self.questions.has_unverified()
+    }
+
+    /// Gives the next token its turn, if this turn has time left for it. Returns whether there was one.
+    pub fn poll_unverified(&mut self) -> bool {
+        self.questions.poll_unverified(&self.budget.signatures)
+    }
+
+    /// Removes the questions of a connection, which has ended.
+    pub fn forget_questions(&mut self, conn: ConnId) {
+        self.questions.forget(conn);
+    }
+
+    /// Drops the open questions about subscriptions of a connection whose client has disconnected. `may_refuse`: a message that
+    /// subscribes has no other effect, and its session continues if it is refused.
+    pub fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
+        self.questions.drop_subscriptions(conn, may_refuse);
+    }
+
+    /// The identities of the sessions of this core.
+    pub fn identities(&self) -> &Identities {
+        &self.questions.identities
+    }
+
+    /// The identities of the sessions of this core, to be changed.
+    pub fn identities_mut(&mut self) -> &mut Identities {
+        &mut self.questions.identities
+    }
+}
