@@ -1,4 +1,4 @@
-//! Running out of file descriptors, in a separate process whose limit can be lowered.
+//! Drivers that run out of file descriptors, in a separate process whose limit can be lowered.
 
 #![allow(clippy::unwrap_used)] // A test may panic; clippy knows only functions marked as such.
 
@@ -26,7 +26,7 @@ fn limit_with_room_for(count: usize) -> u64 {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
         .collect();
-    // Except the file descriptor of the listing itself, which is closed now.
+    // The listing contains its own file descriptor, which is closed now.
     let is_open = |fd: &u64| listed.contains(fd) && std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
     (0..).filter(|fd| !is_open(fd)).nth(count).unwrap()
 }
@@ -42,7 +42,7 @@ fn recovers<D: Driver>(mut driver: D) {
     let frame = Frame::shared(&[&[7; FILE_FRAME_BYTES_MIN]], &Meter::default());
     assert!(!frame.is_file() && frame.len() == FILE_FRAME_BYTES_MIN);
 
-    // Accepting fails, reports it, tries again, and doesn't spin: at most ten attempts per second.
+    // The driver reports each failed accept and tries again, but at most ten times per second.
     let begun = Instant::now();
     let mut failed = Vec::new();
     while failed.len() < 2 || begun.elapsed() < Duration::from_millis(350) {
@@ -54,7 +54,7 @@ fn recovers<D: Driver>(mut driver: D) {
         assert!(matches!(event, Event::AcceptFailed(error) if error.raw_os_error() == Some(24)));
     }
 
-    // With free descriptors it continues without further calls, and has lost no connection.
+    // With free file descriptors the driver accepts again without further calls. No connection was lost.
     setrlimit(Resource::Nofile, before).unwrap();
     let mut accepted = Vec::new();
     while accepted.len() < 3 {
@@ -69,7 +69,7 @@ fn recovers<D: Driver>(mut driver: D) {
     assert!(clients.iter().all(|client| accepted.contains(&client.local_addr().unwrap())));
 }
 
-/// A server and its clients, with more connections than the process may have file descriptors.
+/// Opens more connections between a server and a client than the process may have file descriptors.
 fn goes_beyond(mut server: UringDriver, mut client: UringDriver, count: usize) {
     let addr = server.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
     let (mut connected, mut received) = (0, 0);

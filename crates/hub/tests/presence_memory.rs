@@ -31,7 +31,7 @@ impl Encoder for Nothing {
     }
 }
 
-/// Rooms, and the number of their members: sessions of this node, and of another one.
+/// Rooms with equally many members: `here` sessions of this node and `there` sessions of another node.
 struct Rooms {
     hub: Hub<Nothing>,
     watcher: SessionId,
@@ -52,7 +52,7 @@ fn id(n: usize) -> MemberId {
 }
 
 impl Rooms {
-    /// Makes rooms without members. Rooms with members on the other node are watched.
+    /// Makes rooms without members. If `there` isn't 0, a session watches each room.
     fn new(rooms: usize, here: usize, there: usize, user: Option<User>) -> Self {
         let presence = PresenceOptions {
             rooms: vec!["chat".to_owned()],
@@ -91,7 +91,7 @@ impl Rooms {
         }
     }
 
-    /// Joins the sessions of this node, which share their texts with the other node's list.
+    /// Makes all sessions of this node join. They share the texts of `user`.
     fn join(&mut self) {
         self.all(|rooms, n| {
             let user = rooms.user.clone();
@@ -124,7 +124,7 @@ impl Rooms {
         }
     }
 
-    /// Carries out due actions.
+    /// Advances the clock and carries out due actions.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.hub.handle_presence_time(self.now);
@@ -147,7 +147,7 @@ impl Rooms {
         assert!((taken * 7 / 8..taken * 9 / 8).contains(&charged), "{what}, {charged} charged");
     }
 
-    /// Checks that hardly any memory is left.
+    /// Checks that less than 40 kB are still allocated and charged.
     fn check_empty(&self) {
         let (taken, charged) = self.bytes();
         assert!(taken < 40_000 && charged < 40_000, "{taken} bytes are left, {charged} charged");

@@ -22,7 +22,8 @@ impl Encoder for Nothing {
     }
 }
 
-/// The table of rooms doubles as it grows: this is the number of rooms directly after a doubling.
+/// The table of rooms doubles as it grows. `ROOMS` is just large enough for a doubling: the most memory per
+/// room.
 #[test]
 fn a_room_and_its_subscription_take_less_than_180_bytes_and_are_charged() {
     const ROOMS: usize = 115_000;

@@ -105,7 +105,7 @@ fn depths() {
     check(&"[".repeat(100_000), 100_000);
 }
 
-/// The sequence of calls that a visitor receives.
+/// Checks the sequence of calls that a visitor receives.
 #[test]
 fn visitors_see_every_part() {
     struct Log(String);
@@ -359,7 +359,7 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// Counts brackets. Only for JSON without brackets in strings.
+/// Returns the maximum depth of brackets. Only for JSON without brackets in strings.
 fn brackets(text: &str) -> usize {
     let (mut now, mut most) = (0usize, 0);
     for byte in text.bytes() {

@@ -43,7 +43,7 @@ fn common_subsequences_are_longest() {
 
 #[test]
 fn long_sequences_are_anchored_at_unique_items() {
-    // Two thousand edits, and a unique item after every tenth edit.
+    // 900 edits per side. Each tenth item is unique and common to both sides.
     let side = |own: u64| (0..1000).map(|i| if i % 10 == 9 { i } else { own + i }).collect::<Vec<u64>>();
     let (old, new) = (side(10_000), side(20_000));
     let pairs = common(&old, &new, &mut work(u64::MAX));

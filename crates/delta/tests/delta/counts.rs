@@ -1,14 +1,14 @@
 //! An upper bound on instructions: the cost of an update with few changes, counted by valgrind's cachegrind.
 //! Time isn't measured.
 //!
-//! This program runs itself with more work and with less work, and divides the difference. It counts
-//! unoptimized code, like `lab/program/tests/lab/counts.rs`, so the figures don't show the speed of a release
-//! build; but an additional pass over the text shows.
+//! This program runs itself with 12 and with 2 repetitions. A tenth of the difference is the cost of an
+//! update. It counts unoptimized code, like `lab/program/tests/lab/counts.rs`, so the figures don't show the
+//! speed of a release build, but do show an additional pass over the text.
 
 use std::process::Command;
 use stentor_delta::{Delta, Differ, Options, Seed};
 
-/// The test fails above this number of instructions: the count of 2026-11-23, plus a tenth.
+/// Maximum number of instructions per update: the count of 2026-11-23, plus a tenth.
 const SMALL_MAX: u64 = 1_710_000;
 const LARGE_MAX: u64 = 53_000_000;
 const SAME_MAX: u64 = 52_000_000;

@@ -12,7 +12,7 @@ pub(crate) enum Json {
     Object(Vec<(String, Json)>),
 }
 
-/// Some are equal in another spelling.
+/// Some scalars are equal, but spelled differently.
 const SCALARS: [&str; 24] = [
     "null",
     "true",
@@ -57,7 +57,7 @@ const NAMES: [&str; 16] = [
     "__proto__",
     "name",
 ];
-/// Strings that Rust's usual parsers refuse.
+/// Strings with unpaired surrogates, which Rust's usual parsers refuse.
 const LONELY: [&str; 4] = ["\"\\ud83d\"", "\"\\ude00\\ud83d\"", "\"x\\ud800y\"", "\"\\udfff\""];
 
 fn scalar(random: &mut Rng, lonely: bool) -> Json {
@@ -74,7 +74,7 @@ pub(crate) fn value(random: &mut Rng, depth: usize, lonely: bool) -> Json {
         0..3 => scalar(random, lonely),
         3 => Json::Array((0..random.usize(..12)).map(|_| value(random, depth - 1, lonely)).collect()),
         4 => {
-            // Objects of one shape, identified by a member.
+            // An array of objects of one shape, identified by a member.
             let (name, more) = (random.choice(NAMES).unwrap(), random.choice(NAMES).unwrap());
             let element = |i: usize, random: &mut Rng| {
                 let id = (name.to_owned(), Json::Scalar(format!("{}", 100 + i)));

@@ -4,7 +4,7 @@ use crate::{diff, differ};
 use std::fmt::Write;
 use stentor_delta::{ApplyLimits, DEPTH_MAX, Delta, Differ, Options, ParseError, Seed, apply};
 
-/// Maximum with the default options, plus the work in progress when the limit is reached.
+/// Maximum steps per byte with the default options, plus the work in progress when the limit is reached.
 const STEPS_PER_BYTE_MAX: u64 = 24;
 
 fn check(name: &str, old: &str, new: &str) {
@@ -154,7 +154,7 @@ fn deep_documents_are_refused_or_served() {
     check("deep and bare", &deep("[1]", 0), &deep("[2]", 0));
     let wide = |by: usize| deep(&array(50_000, |i| (i * by).to_string()), 3);
     check("deep and wide", &wide(1), &wide(3));
-    // The deepest value in a patch is as deep as a document, below the root.
+    // The value in the patch has the maximum depth below the root of a document.
     let below = |inner: &str| format!("{{\"x\":\"{}\",\"a\":{inner}}}", "x".repeat(900));
     let nested = "[".repeat(DEPTH_MAX - 1) + &"]".repeat(DEPTH_MAX - 1);
     check("a deep value comes", &below("[1]"), &below(&nested));

@@ -1,5 +1,4 @@
-//! Ignored places: changes of other places count, changes of ignored places alone don't, whatever the
-//! documents.
+//! Ignored places: a document that differs only in ignored places counts as unchanged.
 
 use crate::generate;
 use crate::random::equal;
@@ -16,7 +15,8 @@ fn ignoring(texts: &[&str]) -> Differ {
     Differ::new(Options { ignored, patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
 }
 
-/// Returns `true` if the document has changed, by an update and by a comparison of parsed documents.
+/// Returns `true` if the document has changed. Checks that an update and a comparison of parsed documents
+/// agree.
 fn has_changed(differ: &Differ, old: &str, new: &str) -> bool {
     let (before, after) = (differ.parse(old.as_bytes()).unwrap(), differ.parse(new.as_bytes()).unwrap());
     let update = differ.update(Some(before.minified()), new.as_bytes()).unwrap().diff.delta;

@@ -81,7 +81,7 @@ fn a_change_in_an_identified_object_is_one_path() {
 
 #[test]
 fn a_configured_identity_is_trusted() {
-    // Matched by `a`, which is unique too, the elements stay in place and all other members change.
+    // By default elements are matched by `id`, so they stay in place and their other members change.
     let ballast = "x".repeat(200);
     let element =
         |a: u32, b: u32| format!("{{\"a\":{a},\"id\":{a},\"b\":{b},\"c\":{b},\"d\":\"{ballast}\"}}");
@@ -97,7 +97,7 @@ fn a_configured_identity_is_trusted() {
 
 #[test]
 fn without_identity_similar_elements_are_matched() {
-    // Only the goal in the middle distinguishes them, and all elements were inserted at once.
+    // Only goal B has a unique name. The minutes of all goals change, and goal C is inserted.
     let goal = |name: &str, minute: u32| {
         format!("{{\"name\":\"{name} {name} {name}\",\"team\":\"{}\",\"minute\":{minute}}}", name.repeat(9))
     };
@@ -190,7 +190,7 @@ fn no_path_leads_through_a_prototype() {
 
 #[test]
 fn a_member_called_dash_is_added_not_replaced() {
-    // PyPI jsonpatch refuses to replace it.
+    // PyPI jsonpatch refuses to replace a member called `-`.
     check(r#"{"-":1,"a":[]}"#, r#"{"-":2,"a":[]}"#, &[r#"{"op":"add","path":"/d/-","value":2}"#]);
 }
 
@@ -248,7 +248,7 @@ fn joined_patches_replace_each_value_once() {
     check(&[&[a1, b3], &[a2]], &[b3, a2]);
     check(&[&[a1], &[b3], &[a2], &[a1]], &[b3, a1]);
     check(&[&[other1], &[a1], &[other2]], &[a1, other2]);
-    // The operations in between need the value, or may move it.
+    // The first operation stays if an operation after it needs its value or may move it.
     for between in [replace("/a/b", 3), replace("", 3), replace("/\\u0061", 3), add()] {
         check(&[&[a1], &[&between], &[a2]], &[a1, &between, a2]);
     }

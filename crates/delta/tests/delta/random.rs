@@ -6,10 +6,10 @@ use crate::{diff, differ};
 use serde_json::Value;
 use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join};
 
-/// Takes two seconds without optimization.
+/// Number of seeds. They take two seconds without optimization.
 const SEEDS: u64 = 1000;
 
-/// Makes patches for all pairs, except where a patch is impossible.
+/// Makes a differ that returns a patch of any length for every pair that can have one.
 fn willing() -> Differ {
     Differ::new(Options { patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
 }
@@ -55,7 +55,7 @@ fn applying_a_delta_gives_the_new_version() {
                 .unwrap_or_else(|error| panic!("{error} by {text}: {}", says()));
             assert!(equal(&old, &new), "{text}: {}", says());
         }
-        // A delta that isn't shorter than the document is sent as the document.
+        // A patch that isn't shorter than the document becomes a snapshot.
         let whole = differ().parse(new.as_bytes()).unwrap().minified().len();
         let expect = if patch.len() < whole { Delta::Patch(patch) } else { Delta::Snapshot };
         assert_eq!(diff(&differ(), &old, &new).0, expect, "{}", says());
@@ -109,7 +109,7 @@ fn joined_patches_only_leave_out_replaced_values() {
                 _ => format!(r#"{{"op":"replace","path":"{path}","value":{value}}}"#),
             };
             let patch = format!("[{operation}]").into_bytes();
-            // Only patches that another server could have sent.
+            // Only patches that apply, as a server sends them.
             if let Ok(after) = apply(&made, &patch, ApplyLimits::default()) {
                 (made, applied) = (after, applied + 1);
                 patches.push(patch);

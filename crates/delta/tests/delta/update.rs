@@ -1,4 +1,4 @@
-//! Updates, compared with a comparison of the parsed documents.
+//! Updates of texts, checked against a comparison of the parsed documents.
 
 use crate::diff;
 use crate::generate::{self, Json, mutate, value, write};
@@ -15,7 +15,7 @@ fn minified(text: &str) -> String {
     String::from_utf8(willing().parse(text.as_bytes()).unwrap().minified().to_vec()).unwrap()
 }
 
-/// Returns the lengths of both patches: of an update, and of parsed documents.
+/// Checks an update against a comparison of the parsed documents. Returns the lengths of the two patches.
 fn check(differ: &Differ, old: &str, new: &str) -> (usize, usize) {
     let old = minified(old);
     let says = || format!("old {old}\nnew {new}");

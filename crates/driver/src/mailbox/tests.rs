@@ -7,7 +7,7 @@ fn mailbox<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 
 #[test]
 fn a_mailbox_is_first_in_first_out_and_bounded() {
-    let (mut sender, mut receiver) = mailbox(3); // 4
+    let (mut sender, mut receiver) = mailbox(3); // rounded up to 4
     for round in 0..10 {
         assert!(receiver.is_empty());
         for item in 0..4 {

@@ -13,7 +13,7 @@ fn magnitude(random: &mut Rng, bits: u32) -> u64 {
     random.u64(..bound)
 }
 
-/// Sets, cancels and advances at random, and compares with a sorted map by tick.
+/// Sets and cancels timers and advances the time at random. Compares the wheel with a map sorted by tick.
 fn check(seed: u64, steps: usize) {
     let mut random = Rng::with_seed(seed);
     let origin = Instant::now();
@@ -54,7 +54,7 @@ fn check(seed: u64, steps: usize) {
                     assert!(key.0 >= last, "seed {seed}: out of order");
                     last = key.0;
                     model.remove(&key);
-                    wheel.cancel(id); // dead: no effect
+                    wheel.cancel(id); // no effect on a popped timer
                 }
                 if let Some(((tick, _), _)) = model.first_key_value() {
                     assert!(*tick > ticks_down(now - origin), "seed {seed}: late");

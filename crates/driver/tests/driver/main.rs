@@ -1,5 +1,5 @@
-//! The drivers: one suite for all of them, and tests of each one. The test that lowers the process's limit of
-//! file descriptors is a separate program.
+//! Tests of the drivers: a suite for all of them, and tests of single drivers. The test that lowers the
+//! process's limit of file descriptors is a separate program.
 
 // Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]

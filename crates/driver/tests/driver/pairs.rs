@@ -1,5 +1,5 @@
-//! Pairs of Unix sockets, one of which belongs to a driver. Unlike TCP, closing the other end hangs up at
-//! once.
+//! Pairs of Unix sockets, one of which belongs to a driver. Unlike with TCP, closing one end hangs up the
+//! other end at once.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, DetachedConnection, Driver, EpollDriver, Event, Options, UringDriver};
 
-/// More than a buffer holds, and less than the sockets hold.
+/// More than a receive buffer holds, and less than the sockets' buffers hold.
 const BYTES: usize = 150_000;
 
 /// Runs turns until the connection has ended, or this many bytes have been received from it. Returns their

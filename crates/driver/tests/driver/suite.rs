@@ -55,7 +55,7 @@ macro_rules! suite {
 }
 
 /// Runs a case once for each seed, and reports the failed one.
-#[allow(clippy::print_stderr)] // It is how a test tells.
+#[allow(clippy::print_stderr)] // Tests report on stderr.
 fn run(seeds: u64, make: impl Fn(u64) -> Pair, case: impl Fn(Pair)) {
     struct Seed(u64);
     impl Drop for Seed {
@@ -123,7 +123,7 @@ suite!(on_sim, crate::suite::sim, 5);
 suite!(on_tight_sim, crate::suite::sim_tight, 5);
 
 /// Returns `true`, and prints a note, if there is no io_uring.
-#[allow(clippy::print_stderr)] // It is how a test tells.
+#[allow(clippy::print_stderr)] // Tests report on stderr.
 pub(crate) fn no_uring() -> bool {
     let reason = stentor_driver::probe().fallback_reason;
     reason.as_ref().inspect(|reason| eprintln!("skipped: {reason}")).is_some()
@@ -168,8 +168,8 @@ fn tight_direct_uring(_seed: u64) -> Pair {
     urings(&tight(), &direct)
 }
 
-/// Makes drivers of both kinds in turn, between which connections move as well. The second seed exchanges
-/// them.
+/// Alternates both kinds of drivers, so that connections also move from one kind to the other. The second
+/// seed swaps the kinds.
 fn uring_and_epoll(seed: u64) -> Pair {
     let make = |nth| match (seed + nth) % 2 {
         0 => uring(&Options::default(), &UringOptions::default()),

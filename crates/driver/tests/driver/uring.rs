@@ -12,7 +12,7 @@ use stentor_driver::{
 /// Time after which a test that waits for the kernel has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes options that send everything through the ring, whose queues are too small for it.
+/// Makes options that send everything through the ring, whose queues are too small for a turn's sends.
 fn batching() -> UringOptions {
     UringOptions { submission_entries: 8, lone_sends_per_turn: 0, ..UringOptions::default() }
 }
@@ -43,10 +43,10 @@ fn a_broadcast_larger_than_the_queue_arrives_in_order() {
     for round in 1..=3 {
         let mut in_flight = 0;
         for far in &far {
-            // One frame, or several.
+            // One frame in the first round, several in the others.
             let frames = if round == 1 { vec![frames[4].clone()] } else { frames.clone() };
             assert_eq!(pair.server.send(*far, frames), Sending::InFlight);
-            // Until the kernel has accepted them, which is before `Sent`.
+            // Bytes count as in flight until the kernel has accepted them. `Sent` is reported later.
             in_flight += pair.server.driver.in_flight_bytes(*far);
         }
         assert!(in_flight > 0, "{round}");
@@ -93,7 +93,7 @@ fn many_direct_connections_can_finish_at_once() {
         return;
     }
     let mut pair = Pair::new([(); 3].map(|()| uring(&Options::default(), &direct())), 0);
-    // More than the maximum number of receives in progress.
+    // More connections than the maximum number of receives in progress.
     let (far, near) = pair.connect_many(300);
     for far in &far {
         pair.server.finish(*far, PATIENCE);
@@ -125,7 +125,8 @@ fn a_direct_connection_is_read_before_timers() {
     assert!(matches!(server.next_event(), Some(Event::Timer(0))));
 }
 
-/// Makes drivers whose completion queue is full at once, so that polls end, with file descriptors or without.
+/// Makes drivers with a completion queue so small that its overflow ends polls: one pair whose connections
+/// have file descriptors, and one without.
 fn overflowing() -> impl Iterator<Item = Pair> {
     [None, Some(0)].into_iter().filter_map(|direct_from| {
         pair(&UringOptions { submission_entries: 1, direct_from, ..UringOptions::default() })
@@ -146,7 +147,7 @@ fn polls_that_end_by_themselves_are_replaced() {
             assert_eq!(received(&pair), (round - 1) * 200);
             far.iter().for_each(|far| pair.server.driver.resume(*far));
             pair.until(|pair| received(pair) == round * 200 - 100);
-            // Now without a pause.
+            // Without a pause, all bytes arrive as well.
             for near in &near {
                 assert_eq!(pair.client.driver.send_bytes(*near, b"y"), Sending::Done);
             }
@@ -162,7 +163,7 @@ fn a_driver_sleeps_after_its_connections_end() {
         // The peers of these connections stay half open.
         near.into_iter().for_each(|near| pair.client.finish(near, PATIENCE));
         pair.until(|pair| far.iter().all(|far| pair.server.saw(&Seen::PeerFinished(*far))));
-        // A poll is replaced in each turn.
+        // The driver replaces the ended polls, one per turn.
         for _ in 0..300 {
             pair.turn();
         }
@@ -236,8 +237,8 @@ fn dropping_a_driver_releases_everything_at_once() {
     let options = ListenOptions { reuse_port: false, ..ListenOptions::default() };
     let addr = pair.server.driver.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
     let meter = Meter::default();
-    // Smaller than a memfd's minimum, so many times that it stalls; and some that have not even been
-    // submitted.
+    // The frame is smaller than a memfd's minimum. It is sent so often that connections stall. The last sends
+    // haven't been submitted when the driver is dropped.
     let frame = Frame::shared(&[&[7; 10_000]], &meter);
     for (nth, far) in far.into_iter().enumerate() {
         pair.server.send(far, vec![frame.clone(); 2000]);
@@ -273,7 +274,7 @@ fn forbid_io_uring() {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let setup = libc::SYS_io_uring_setup as u32;
     let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the number of the system call
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // load the number of the system call
         libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, setup) },
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),

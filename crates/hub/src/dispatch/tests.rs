@@ -38,10 +38,10 @@ fn versions_behind() {
     }
     check(Some((7, 100_000)), 0);
     check(Some((7, 99_999)), 1);
-    // After an hour of sleep: no patches reach back that far, but it is the same epoch.
+    // The client returns after an hour. No patches reach back that far, but the epoch is the same.
     check(Some((7, 1)), FAR);
     check(Some((7, 100_000 - u64::from(FAR) + 1)), FAR - 1);
-    // Such a version never existed.
+    // Versions that never existed, and no version.
     check(Some((7, 0)), UNKNOWN);
     check(Some((7, 100_001)), UNKNOWN);
     check(Some((8, 99_999)), UNKNOWN);

@@ -78,7 +78,7 @@ fn large_encodings_are_made_once_and_small_ones_at_most_once_per_core() {
 fn no_core_waits_for_an_encoding_that_another_core_makes() {
     let large = publication(&LiveBytes::default(), OWN_ENCODING_BYTES_MAX + 1);
     let small = publication(&LiveBytes::default(), 1);
-    // The state that another core would find during the encoding.
+    // During the encoding, requests the same format as another core would.
     for publication in [&large, &small] {
         let inner = |_: &Publication<Vec<u8>>| {
             let other = publication.encoded(FormatId(1), |_| Some(vec![2]));

@@ -1,4 +1,4 @@
-//! A node in a cluster: rooms and feeds whose positions are assigned elsewhere.
+//! A node in a cluster: the engine or another node assigns the positions of rooms and feeds.
 
 use crate::node::{Node, feed_at_0, kept_at_0, room};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ struct Rig {
     node: Node,
     room: Room,
     topic: Topic,
-    /// Sessions that were notified of a gap, until a test has taken the entry.
+    /// Cores and sessions with a gap notice. `check` removes the entries that it expects.
     gaps: Vec<(usize, SessionId)>,
 }
 
@@ -53,7 +53,7 @@ impl Rig {
         self.node.run_until_idle();
     }
 
-    /// Answers that the engine has no more than this node. Returns how often it was asked.
+    /// Confirms that the engine has no newer messages than this node. Returns the number of cores that asked.
     fn confirm(&mut self) -> usize {
         let hubs = self.node.hubs.iter_mut();
         let rooms: Vec<Topic> = hubs.flat_map(|hub| std::iter::from_fn(|| hub.poll_unconfirmed())).collect();
@@ -109,7 +109,7 @@ fn messages_have_the_positions_they_are_given_and_never_go_back() {
         positions
     });
     assert_eq!(newest, [[at(7, 6), at(7, 9)], [at(7, 6), at(7, 9)]]);
-    // Reconnecting clients get the later messages, also if offsets have gaps.
+    // Reconnecting clients receive all messages after their position, even if offsets have gaps.
     for (since, expect) in [(3, &["m4", "m5", "m6", "m9"][..]), (6, &["m9"]), (7, &["m9"]), (9, &[])] {
         let sessions = [rig.join(0, Some(at(7, since))), rig.join(1, Some(at(7, since)))];
         rig.check(&sessions, expect, false);
@@ -125,7 +125,7 @@ fn messages_have_the_positions_they_are_given_and_never_go_back() {
     }
 }
 
-/// A client comes from a node that has received more messages than this one.
+/// The clients were connected to a node that has received more messages than this node.
 #[test]
 fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     let mut rig = rig();
@@ -140,7 +140,7 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     for offset in 5..8 {
         assert!(rig.positioned(at(7, offset)));
     }
-    // Messages that except a session aren't delivered either.
+    // Waiting members don't receive messages with an excepted session either.
     let (now, room) = (rig.node.now, rig.room.clone());
     let except = Emit::default().except_session(0, others[0]);
     assert!(rig.node.hubs[0].handle_positioned(now, &room, at(7, 8), None, data(8), except));
@@ -152,7 +152,7 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     rig.check(&sessions, &["m7", "m8"], false);
     rig.check(&late, &[], true);
     rig.check(&left, &[], false);
-    // Another epoch, which starts on this node later than elsewhere.
+    // The clients have a position of an epoch that this node hasn't seen yet.
     let sessions = [rig.join(0, Some(at(8, 1))), rig.join(1, Some(at(8, 1)))];
     assert!(rig.positioned(at(8, 1)) && rig.positioned(at(8, 2)));
     rig.check(&sessions, &[], false);
@@ -166,7 +166,8 @@ fn members_with_newer_positions_wait_until_this_node_has_caught_up() {
     assert_eq!(rig.confirm(), 0);
 }
 
-/// While a session waits for its room's position, the room has a subscriber for other nodes, and no member.
+/// While a session waits for its room's position, the node reports that the room has subscribers, but the
+/// room has no member.
 #[test]
 fn a_core_prepares_a_room_for_a_session() {
     for core in [0, 1] {
@@ -178,12 +179,13 @@ fn a_core_prepares_a_room_for_a_session() {
         assert_eq!((rig.node.hubs[core].poll_prepared(), rig.node.hubs[core].member_count(&room)), (None, 0));
         rig.history(at(7, 3), [4, 5]);
         assert_eq!(rig.node.hubs[core].poll_prepared(), Some(room.clone()));
-        // Further sessions don't wait.
+        // The room is ready, so further sessions don't wait.
         assert!(rig.node.hubs[core].handle_prepare(&room));
         let session = rig.node.open(core);
         rig.node.hubs[core].handle_subscribe(session, &topic, Policy::Queue, None).unwrap();
         rig.node.hubs[core].handle_release(&room);
-        // The home core handles the request before any other message from the session's core.
+        // The session receives the message even if the home core hasn't handled the subscription yet: the
+        // home core sends to every core that has prepared the room.
         assert!(rig.positioned(at(7, 6)));
         rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
@@ -191,7 +193,7 @@ fn a_core_prepares_a_room_for_a_session() {
         assert!(rig.node.hubs[core].handle_unsubscribe(session, &topic));
         rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((topic, false)));
-        // A session that gives up leaves no state behind.
+        // A session that stops waiting leaves no state behind.
         assert!(!rig.node.hubs[core].handle_prepare(&room));
         rig.node.hubs[core].handle_release(&room);
         rig.node.run_until_idle();
@@ -200,7 +202,8 @@ fn a_core_prepares_a_room_for_a_session() {
     }
 }
 
-/// The home core answers, and then forgets the history, because the requesting core has left the room.
+/// The home core answers the first request, then forgets the history because the requesting core has released
+/// the room.
 #[test]
 fn an_answer_to_an_earlier_preparation_is_ignored() {
     let mut rig = rig();
@@ -246,7 +249,7 @@ fn reconnecting_clients_wait_until_the_history_is_known() {
     assert!(rig.node.hubs[1].footprint().subscriptions > 0);
     rig.history(at(7, 3), 4..7);
     rig.check(&sessions, &["m5", "m6"], false);
-    // A position of another epoch may be newer than the history that was read.
+    // Until the engine confirms, a position of another epoch may be newer than the history that was read.
     assert_eq!(rig.confirm(), 1);
     rig.check(&expired, &[], true);
     rig.check(&new, &[], false);
@@ -398,21 +401,22 @@ fn a_room_without_subscribers_forgets_its_history() {
 struct Client {
     core: usize,
     session: SessionId,
-    /// The last received message.
+    /// Position of the last received message. `None` if the next message may have any position.
     last: Option<Position>,
 }
 
-/// An engine that evicts its oldest messages and restarts; a node that receives some of the messages at once,
-/// and reads the history from time to time; sessions on two cores that join, leave and reconnect.
+/// An engine that evicts its messages and starts new epochs; a node that receives some messages immediately
+/// and sometimes reads the history; sessions on two cores that join, leave and reconnect.
 struct Seeded {
     random: fastrand::Rng,
     rig: Rig,
-    /// All messages ever published.
+    /// Positions of all messages ever published, oldest first.
     all: Vec<Position>,
     newest: Position,
     /// The position from which on the engine's history is complete.
     after: Position,
-    /// The last position that the node has read, while it knows the room's history.
+    /// Newest position that the node has received or read. `None` while the node doesn't know the room's
+    /// history.
     read: Option<Position>,
     clients: Vec<Client>,
     seen: BTreeMap<&'static str, u64>,
@@ -483,7 +487,8 @@ impl Seeded {
         }
     }
 
-    /// Takes a client's messages: they follow the ones that it had, unless it is notified of a gap.
+    /// Takes all clients' messages. Checks that each message directly follows the client's previous message,
+    /// unless the client was notified of a gap.
     fn take(&mut self) {
         let mut gaps = Vec::new();
         for core in [0, 1] {
@@ -548,7 +553,7 @@ fn no_message_is_missed_silently() {
 
 // Feeds
 
-/// Documents of 60 bytes with patches of 5 bytes, made by another node.
+/// A node that receives a feed from another node, as documents of 60 bytes and patches of 5 bytes.
 struct FeedRig {
     node: Node,
     key: Key,
@@ -590,7 +595,8 @@ impl FeedRig {
         }
     }
 
-    /// Asks the engine after the `asked`th read. Returns the asking cores.
+    /// Asks the engine for all cores with unconfirmed clients, after the engine's `asked`th read. Returns
+    /// these cores.
     fn ask(&mut self, asked: u64) -> Vec<usize> {
         let mut cores = Vec::new();
         for (core, hub) in self.node.hubs.iter_mut().enumerate() {
@@ -603,13 +609,13 @@ impl FeedRig {
         cores
     }
 
-    /// Answers that the engine had no newer version when it was read.
+    /// Confirms that the engine had no newer version at its `read`th read.
     fn confirm(&mut self, read: u64) {
         self.node.hubs[0].handle_feed_confirmed(&self.key, read);
         self.node.run_until_idle();
     }
 
-    /// Checks the deliveries to clients that reconnect now.
+    /// Reconnects one client per core with the position `since`, and checks their deliveries.
     fn check_since(&mut self, since: Position, expect: &[String]) {
         let sessions = [self.join(0, Some(since)), self.join(1, Some(since))];
         self.check(sessions, expect);
@@ -638,7 +644,7 @@ fn a_feed_goes_on_where_another_node_left_it() {
         assert!(!rig.document(old, 1));
     }
     rig.check(sessions, &[]);
-    // Patches from before this node had the feed count too.
+    // Patches that lead to the first version received by this node are used too.
     rig.check_since(at(7, 7), &[patch(8..=11)]);
     rig.check_since(at(7, 6), &[whole(11)]);
     rig.check_since(at(7, 11), &[]);
@@ -647,7 +653,7 @@ fn a_feed_goes_on_where_another_node_left_it() {
     // Clients of a node with newer versions wait until this node has caught up.
     let ahead = [rig.join(0, Some(at(7, 13))), rig.join(1, Some(at(7, 13)))];
     let further = [rig.join(0, Some(at(7, 15))), rig.join(1, Some(at(7, 15)))];
-    // Several versions at once, then one without patches.
+    // This node receives two versions at once.
     assert!(rig.document(at(7, 14), 2));
     rig.check_since(at(7, 12), &[patch(13..=14)]);
     rig.check(ahead, &[patch(14..=14)]);
@@ -688,7 +694,7 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
     rig.check(sessions, &[patch(9..=10)]);
     rig.check(newest, &[]);
     assert_eq!(rig.node.take(1, old[1]), [whole(10)]);
-    // A version of another epoch: it is still open which one is newer.
+    // This client has a version of another epoch, which may be newer than the node's.
     assert_eq!(rig.node.take(0, old[0]), [""; 0]);
     assert_eq!(rig.ask(3), [0]);
     rig.confirm(4);
@@ -699,7 +705,7 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
     }
 }
 
-/// Another node may have started the client's epoch after this one was cut off.
+/// Another node may have started the client's epoch while this node was cut off from the engine.
 #[test]
 fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     let mut rig = feed_rig();
@@ -717,13 +723,14 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
     for sessions in [first, second] {
         rig.check(sessions, &[]);
     }
-    // The engine wasn't asked for the second clients yet.
+    // The node hasn't asked the engine for the second clients yet.
     rig.confirm(2);
     rig.check(first, &[whole(11)]);
     rig.check(second, &[]);
     assert_eq!(rig.ask(2), [0, 1]);
     assert!(rig.ask(2).is_empty(), "once");
-    // The version after theirs needs no answer.
+    // Once the clients' epoch arrives, a version newer than theirs is delivered without an answer from the
+    // engine.
     assert!(rig.document(at(8, 2), 0));
     rig.check(first, &[whole(2)]);
     rig.check(second, &[]);
@@ -737,7 +744,7 @@ fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
         rig.node.hubs[core].handle_subscribe(impatient[core], &rig.feed, Policy::Latest, None).unwrap();
     }
     rig.check(impatient, &[whole(4)]);
-    // A client that leaves is removed.
+    // A client that leaves while it waits is removed.
     let left = join(&mut rig, at(9, 1));
     for core in [0, 1] {
         rig.node.hubs[core].handle_close(left[core]);

@@ -1,5 +1,4 @@
-//! A core that needs an encoding which another core is making: it continues with other work, and checks again
-//! later.
+//! A core needs an encoding that another core is making. It continues with other work and checks again later.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -14,10 +13,10 @@ const FORMAT: FormatId = FormatId(0);
 /// A format in which no publication can be encoded.
 const MUTE: FormatId = FormatId(1);
 
-/// The work of other cores while this core encodes.
+/// The work of other cores during the first core's encoding. Runs once.
 type Meanwhile = Rc<RefCell<Option<Box<dyn FnOnce()>>>>;
 
-/// Encodes to the body's length and the encoding core.
+/// Encodes a publication as its body's length and the encoding core's number.
 struct Lengths {
     core: usize,
     meanwhile: Meanwhile,
@@ -46,7 +45,7 @@ impl Encoder for Lengths {
 struct Core(Rc<RefCell<Hub<Lengths>>>);
 
 impl Core {
-    /// Takes a session's frames: each one's length, and the core that made it.
+    /// Takes a session's frames. Returns each frame's length and the core that made it.
     fn take(&self, session: SessionId) -> Vec<(usize, usize)> {
         let mut taken = Vec::new();
         self.0.borrow_mut().take(session, usize::MAX, usize::MAX, |_, frame| taken.push(*frame));
@@ -137,7 +136,7 @@ fn a_small_document_is_encoded_by_the_other_core_as_well() {
     assert_eq!(cores[0].take(first), [(bytes, 0)]);
 }
 
-/// The caller that ends a session sends it all pending deliveries, and can't wait.
+/// A caller that closes a session first sends all its pending deliveries, and can't wait for another core.
 #[test]
 fn take_all_does_not_wait_for_encodings() {
     let bytes = OWN_ENCODING_BYTES_MAX + 1;

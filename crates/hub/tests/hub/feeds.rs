@@ -74,7 +74,7 @@ fn fast_consumers_get_deltas_and_slow_ones_joined_deltas() {
         assert_eq!(rig.node.take(core, session), [patch([1])]);
         rig.publish(2..5);
         assert_eq!(rig.node.take(core, session), [patch(2..5)]);
-        // 12 patches are as long as the document.
+        // 12 patches are as long as the document, so 25 patches aren't sent.
         rig.publish(5..30);
         assert_eq!(rig.node.take(core, session), [whole(29)]);
         rig.publish([30]);
@@ -153,7 +153,7 @@ fn a_rate_limits_versions_and_sends_the_newest() {
     wait(&mut rig, 100);
     rig.publish([3]);
     assert_eq!(rig.node.take(0, session), [patch([3])], "not too soon");
-    // Changed while a version is delayed.
+    // The rate changes while a version is delayed.
     rig.publish([4]);
     let since = Some(rig.position(4));
     wait(&mut rig, 50);

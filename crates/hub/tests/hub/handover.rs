@@ -23,7 +23,7 @@ fn text(text: &str) -> Data {
     Data::Text(Bytes::from(text.to_owned()))
 }
 
-/// Publishes a message whose id other nodes know.
+/// Publishes a message with the same id on each of these nodes.
 fn publish(nodes: &mut [&mut Node], id: u64, content: &str) {
     for node in nodes {
         let how = Emit::default().identified(id);
@@ -96,7 +96,7 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     send(&mut first, session, "alone on both");
     send(&mut second, there, "alone on both");
     let handed_over = depart(&mut first, session, Some(1));
-    // These messages reach the first node too late.
+    // The session leaves the first node before these messages reach it.
     publish(&mut [&mut second], 4, "after");
     send(&mut second, there, "alone after");
     assert_eq!(arrive(&mut second, there, Some(1), handed_over), Ok(()));
@@ -106,7 +106,7 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     assert_eq!(texts, all);
     assert!(second.hubs[0].counters().balanced());
 
-    // Whichever part the client has received before it is disconnected again, it gets the rest.
+    // After another disconnect, the client receives the rest, however many messages it received before.
     for received in 0..=all.len() {
         let last = if received == 0 { 1 } else { ids[received - 1] };
         assert!(second.hubs[0].handle_suspend(there));
@@ -121,7 +121,7 @@ fn a_session_that_moves_gets_everything_once_and_in_order() {
     );
 }
 
-/// Makes messages to one session: some of a few texts, so that equal ones are frequent.
+/// Makes up to 11 messages to one session, from only three texts, so that equal messages are frequent.
 fn texts(random: &mut fastrand::Rng) -> Vec<String> {
     (0..random.usize(..12)).map(|_| ["a", "b", "c"][random.usize(..3)].to_owned()).collect()
 }

@@ -25,7 +25,7 @@ use stentor_hub::{
     Room, SubscribeError, SubscribeOptions, Topic,
 };
 
-/// Number of seeds that `cargo test` runs: a few seconds without optimization.
+/// Number of seeds that `cargo test` runs. They take a few seconds without optimization.
 const SEEDS: u64 = 100;
 
 const OPERATIONS: usize = 500;
@@ -58,7 +58,7 @@ struct World {
     numbers_by_id: BTreeMap<u64, u64>,
     /// `true` if almost no session reads and messages are short: outboxes grow long and drop much.
     stalled: bool,
-    /// `true` for mostly feeds, with long lives and many versions.
+    /// `true` if most operations concern feeds, so that feeds get many versions.
     feeds: bool,
     trace: VecDeque<String>,
     seed: u64,
@@ -84,7 +84,7 @@ fn world(seed: u64) -> World {
     let mut named = Vec::new();
     for n in 0..3 {
         named.push((Topic::from(Key::parse(&format!("feed/{n}")).unwrap()), None));
-        // The longest matching prefix counts, and a limit of 0 keeps no history.
+        // `kept-not` keeps no history: its longest matching prefix has limits of 0.
         let plain = if n == 0 { "kept-not".to_owned() } else { format!("plain-{n}") };
         named.push((Topic::from(Room::plain(&plain).unwrap()), None));
         let limits = HistoryLimits {
@@ -414,7 +414,8 @@ impl World {
         self.shadow.document(self.now, topic, state, (number, len), patch_len);
     }
 
-    /// Chooses a patch to a new version, usually from the previous one. `true` if the hub must use it.
+    /// Chooses a patch to a new version, usually from the previous one. The boolean is `true` if the hub must
+    /// use the patch.
     fn some_patch(&mut self, topic: usize, number: u64, len: usize) -> Option<(Patch, bool)> {
         let patch = patch_of(number, self.random.below(len.min(12) + 1));
         if patch.len() >= len || self.random.one_in(8) {
@@ -458,13 +459,13 @@ impl World {
 
     fn overload(&mut self) {
         let core = self.random.below(self.hubs.len());
-        // Often so little that evicting history suffices.
+        // The excess is often so small that evicting history suffices.
         let most = if self.random.one_in(2) { 40 } else { 1000 };
         let excess = 1 + self.random.below(most);
         self.log(format!("core {core} is {excess} bytes over"));
         let freed = self.hubs[core].handle_overload(excess);
         assert_eq!(freed, self.shadow.overload(core, excess));
-        // If that isn't enough, the caller uses this to decide which session ends.
+        // If eviction doesn't free enough, the caller chooses the session to close by its held bytes.
         let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive && !s.terminating);
         let mut held = 0;
         for session in here {
@@ -741,7 +742,7 @@ impl World {
     /// Delivers all messages and pending deliveries: then all cores must agree.
     fn rest(&mut self) {
         self.log("rest".to_owned());
-        // Longer than the longest delay of a rate.
+        // One second is longer than any rate's delay.
         self.now += Duration::from_secs(1);
         loop {
             for core in 0..self.hubs.len() {

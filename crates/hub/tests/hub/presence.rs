@@ -31,7 +31,7 @@ struct Watcher {
     members: BTreeSet<MemberId>,
     version: Option<u64>,
     count: usize,
-    /// Number of ids in notices: joined and replaced.
+    /// Number of ids in notices as joined. `leaves` and `replaced` count the other ids.
     joins: usize,
     leaves: usize,
     replaced: usize,
@@ -178,7 +178,7 @@ impl Cluster {
                 }
                 hub.handle_time(now);
                 hub.handle_presence_time(now);
-                // Statistics check their sums in tests.
+                // `presence_stats` checks its sums in tests.
                 if self.random.below(20) == 0 {
                     let _ = hub.presence_stats();
                 }
@@ -313,7 +313,7 @@ fn run(seed: u64) {
             cluster.read(node);
         }
         if random.below(20) == 0 {
-            // A watcher may come at any time, and may have been here before.
+            // A watcher may subscribe at any time. It replaces the node's previous watcher, if there is one.
             let (node, core) = (random.below(nodes), random.below(CORES));
             if let Some((core, session, _)) = cluster.watchers[node].take() {
                 cluster.nodes[node].hubs[core].handle_close(session);
@@ -423,7 +423,7 @@ fn a_dead_nodes_members_leave() {
     cluster.join(2, 1, other);
     cluster.pass(Duration::from_secs(1));
     cluster.check(&[cluster.id(1, 1, session), cluster.id(2, 1, other)].into(), "both");
-    // The registry reports one node; the other node stops answering.
+    // The registry reports the node of `session` as lost. The node of `other` stops answering.
     let now = cluster.nodes[0].now;
     cluster.cut = [0].into();
     cluster.nodes[0].hubs.iter_mut().for_each(|hub| hub.handle_lost_node(now, 2));
@@ -449,7 +449,7 @@ fn ten_thousand_joins_are_coalesced() {
     let (core, session) = (*core, *session);
     assert_eq!(watcher.count, 10_000);
     assert_eq!(watcher.members.len(), 1_000, "others are counted only");
-    // At most one notice per 100 ms.
+    // Watchers receive at most one notice per 100 ms.
     let notices = cluster.nodes[0].take(core, session).len();
     assert!((40..=60).contains(&notices), "{notices} notices in 6 s");
 }

@@ -29,7 +29,7 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
     node.subscribe(0, session, &feed, Policy::Latest);
     node.document(&key, "three", FeedState::Live);
     assert_eq!(node.take(0, session), ["doc three live"]);
-    // Changes back and forth without reading: pending deliveries don't grow.
+    // The policy changes back and forth while the client reads nothing: pending deliveries don't grow.
     for _ in 0..100 {
         node.subscribe(0, session, &feed, Policy::Queue);
         node.subscribe(0, session, &feed, Policy::Latest);
@@ -74,13 +74,14 @@ fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
     assert_eq!(node.hubs[0].poll_notice(), None);
     node.publish(0, &room, "four");
     assert_eq!(node.take(0, session), ["four"]);
-    // A policy that may drop messages does so.
+    // Under `DropOldest` the oldest missed messages are dropped.
     let session = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::DropOldest, since), Ok(()));
     assert_eq!(node.take(0, session), ["three", "four"]);
 }
 
-/// A client that leaves another room in between receives the messages that were published there before.
+/// Deliveries of all rooms that become pending after the gap wait for its notice. Earlier deliveries don't
+/// wait.
 #[test]
 fn only_deliveries_after_a_gap_wait_for_its_notice() {
     let mut node = Node::new(1);

@@ -1,4 +1,5 @@
-//! Selections of sessions, between whose slices sessions open and close, and counts of a message's receivers.
+//! Selections of sessions in slices, between which sessions open and close, and counts of a message's
+//! receivers.
 
 use crate::node::{Node, room};
 use bytes::Bytes;
@@ -108,7 +109,7 @@ impl Tally for Count {
 
 #[test]
 fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
-    // With history, a room has a home core.
+    // Rooms with the prefix `kept` have history, and therefore a home core.
     for prefix in ["", "kept"] {
         let mut node = Node::new(3);
         let [a, b] = ["a", "b"].map(|name| room(&format!("{prefix}{name}")));
@@ -135,7 +136,8 @@ fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
                 node.hubs[core].handle_emit(now, &rooms, None, data, how);
                 node.run_until_idle();
                 assert_eq!(count.0.load(Ordering::Relaxed), expect, "{rooms:?} from core {core}");
-                // All cores have dropped the count, so a caller that waits for the sum gets it.
+                // All cores have dropped their reference to the count, so a caller knows that the sum is
+                // complete.
                 assert_eq!(Arc::strong_count(&count), 1);
             }
         };

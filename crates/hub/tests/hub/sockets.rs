@@ -13,7 +13,7 @@ use stentor_hub::{
 const NOTHING: [&str; 0] = [];
 
 impl Node {
-    /// Makes shards with a log for this many short publications and one minute.
+    /// Makes shards whose log keeps up to `publications_max` short publications for one minute.
     fn recovering(cores: usize, publications_max: usize) -> Self {
         Self::with(cores, |options| {
             let bytes_max = publications_max * (RECOVERY_ENTRY_BYTES + 10);
@@ -71,7 +71,7 @@ fn an_emit_to_several_rooms_enters_no_history() {
     node.publish(1, &kept, "first");
     node.run_until_idle();
     let since = node.position(0, home);
-    // From a core that isn't home, and to a core whose interest it doesn't know.
+    // The emitting core isn't the room's home, and doesn't know that the other core has members.
     let names = Rooms::new("/", [plain.name(), kept.name()]).unwrap();
     node.emit(1, &names, "to both", Emit::default());
     node.run_until_idle();
@@ -85,7 +85,7 @@ fn an_emit_to_several_rooms_enters_no_history() {
     let later = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(later, &topic, Policy::Queue, since), Ok(()));
     assert_eq!(node.take(0, later), NOTHING);
-    // A message to this room alone is kept, also through this call.
+    // An emit to this room alone enters its history.
     node.emit(1, &kept.clone().into(), "alone", Emit::default());
     node.run_until_idle();
     let later = node.open(0);
@@ -158,7 +158,7 @@ fn a_client_receives_missed_messages_once_and_in_order() {
 #[test]
 fn out_of_order_deliveries_are_never_duplicated() {
     let [news, chat] = ["news", "chat"].map(room);
-    // A change of policy keeps only the newest message, at the end.
+    // The change to `Latest` keeps only the room's newest message and moves it to the end of the outbox.
     let mut node = Node::recovering(1, 100);
     let session = node.member(0, &[&news, &chat]);
     node.publish(0, &news, "1");

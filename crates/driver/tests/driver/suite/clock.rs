@@ -34,7 +34,7 @@ pub(crate) fn a_cancelled_timer_does_not_fire(mut pair: Pair) {
     let last = pair.server.driver.timer_set(now + Duration::from_millis(60), 1000);
     pair.until(|pair| pair.server.saw(&Seen::Timer(1000)));
     assert_eq!(pair.server.log.len(), 17 + 1);
-    // Dead timers have no effect, even if another timer has taken their place.
+    // Cancelling a timer that has fired has no effect, even if another timer uses its slot.
     let other = pair.server.driver.timer_set(pair.server.driver.now(), 1001);
     assert_ne!(other, last);
     pair.server.driver.timer_cancel(last);
@@ -72,7 +72,7 @@ pub(crate) fn a_wake_is_reported_once(mut pair: Pair) {
     assert!(!pair.server.saw(&Seen::Woken));
     waker.wake();
     waker.wake();
-    // If the wake were lost, it would sleep for long.
+    // If the wake were lost, the driver would sleep for 20 s.
     pair.server.turn(Some(Duration::from_secs(20)));
     assert_eq!(pair.server.log, [Seen::Woken]);
     pair.server.turn(zero);
@@ -85,7 +85,7 @@ pub(crate) fn another_thread_wakes(mut pair: Pair) {
         let thread = std::thread::spawn(move || waker.wake());
         let begun = std::time::Instant::now();
         while pair.server.count(&Seen::Woken) < round {
-            // The simulation doesn't sleep, so it checks more than once.
+            // The simulated driver doesn't sleep, so it needs several turns.
             pair.server.turn(Some(Duration::from_secs(20)));
             assert!(begun.elapsed() < Duration::from_secs(10), "a wake is lost");
             std::thread::yield_now();
@@ -96,7 +96,7 @@ pub(crate) fn another_thread_wakes(mut pair: Pair) {
 }
 
 pub(crate) fn a_wait_ends_with_its_time(mut pair: Pair) {
-    // (In the simulation it returns at once, because its clock is moved from outside.)
+    // The simulated driver returns at once, because the test moves its clock.
     assert_eq!(pair.server.turn(Some(Duration::from_millis(3))), 0);
     pair.server.driver.timer_set(pair.server.driver.now() + Duration::from_secs(3600), 0);
     assert_eq!(pair.server.turn(Some(Duration::from_millis(3))), 0);

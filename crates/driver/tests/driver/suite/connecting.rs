@@ -43,7 +43,7 @@ pub(crate) fn the_source_address_is_chosen_and_seen(mut pair: Pair) {
 
 pub(crate) fn ipv6_works(mut pair: Pair) {
     let Ok(addr) = pair.server.driver.listen("[::1]:0".parse().unwrap(), &ListenOptions::default()) else {
-        return; // this machine has none
+        return; // this machine has no IPv6
     };
     let (far, near) = pair.connect(addr);
     assert!(pair.server.accepted()[0].1.is_ipv6());
@@ -74,7 +74,7 @@ pub(crate) fn connections_outlive_the_listener(mut pair: Pair) {
     pair.server.driver.stop_listening();
     pair.client.send(near, [Frame::from_static(b"still here")]);
     pair.until(|pair| pair.server.bytes(far) == b"still here");
-    // The driver may listen again.
+    // The driver can listen again.
     let addr = pair.server.listen("127.0.0.1:0");
     pair.connect(addr);
 }

@@ -21,7 +21,7 @@ pub(crate) fn the_end_of_the_peer_is_reported_once(mut pair: Pair) {
 }
 
 pub(crate) fn a_half_closed_peer_can_still_be_sent_to(mut pair: Pair) {
-    // The trait has no half-close: `finish` is one, whose other half discards received bytes.
+    // The trait has no half-close. `finish` closes the sending half and discards received bytes.
     let (far, near) = pair.connected();
     pair.client.finish(near, LONG);
     pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
@@ -52,27 +52,27 @@ pub(crate) fn the_end_is_reported_to_a_paused_connection(mut pair: Pair) {
     pair.client.send(near, [Frame::from_static(b"bye")]);
     pair.barrier();
     assert_eq!(ends(&pair), 0);
-    // The peer may still read.
+    // The client's end is reported once. The server can still send.
     pair.client.finish(near, LONG);
     pair.until(|pair| ends(pair) == 1);
     assert_eq!(pair.server.send(far, [Frame::from_static(b"read")]), Sending::Done);
     pair.barrier();
     assert_eq!(ends(&pair), 1, "once");
-    // Another pause, with and without reading in between.
+    // Each further pause reports the end again, with or without a `resume` before it.
     pair.server.driver.pause(far);
     pair.until(|pair| ends(pair) == 2);
     pair.server.driver.resume(far);
     pair.server.driver.pause(far);
     pair.until(|pair| ends(pair) == 3);
     assert!(pair.server.bytes(far).is_empty() && !pair.server.saw(&Seen::PeerFinished(far)));
-    // A driver that a paused connection moves to reports it as well.
+    // When the paused connection moves to another driver, that driver reports the end as well.
     let moved = pair.server.detach(far).map(|detached| pair.other.attach(detached));
     let moved = moved.expect("nothing is in flight");
     pair.until(|pair| pair.other.saw(&Seen::EndPending(moved)));
     pair.other.driver.resume(moved);
     pair.until(|pair| pair.other.saw(&Seen::PeerFinished(moved)));
     assert_eq!(pair.other.bytes(moved), b"bye");
-    // The end has been read.
+    // The end has been read, so the next pause doesn't report it.
     pair.other.driver.pause(moved);
     pair.barrier();
     assert_eq!(pair.other.count(&Seen::EndPending(moved)), 1);
@@ -84,7 +84,7 @@ pub(crate) fn finish_sends_frames_in_flight(mut pair: Pair) {
     let bytes = pattern(pair.large_bytes, 2);
     assert_eq!(pair.server.send(far, [Frame::owned(bytes.clone())]), Sending::InFlight);
     pair.server.finish(far, LONG);
-    // For the caller it is dead from now on.
+    // For the caller the connection is closed from now on.
     assert_eq!(pair.server.driver.in_flight_bytes(far), 0);
     assert_eq!(pair.server.send(far, [Frame::from_static(b"too late")]), Sending::Done);
     assert!(pair.server.detach(far).is_none());
@@ -218,7 +218,7 @@ pub(crate) fn a_reset_ends_sends_in_flight(mut pair: Pair) {
 pub(crate) fn a_failed_send_is_reported_later(mut pair: Pair) {
     let (far, near) = with_unread_bytes(&mut pair);
     pair.client.close(near);
-    // The server may or may not have received the reset: it sends until it has.
+    // The server may not have received the reset yet, so it sends until it has.
     let mut in_flight = false;
     pair.until(|pair| {
         if pair.server.closed(far).is_none() && !in_flight {

@@ -11,7 +11,7 @@ use stentor_driver::{
 /// Time after which a case that waits for the kernel has failed. The simulation detects this without it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An event without its bytes.
+/// An event of a driver, without the received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     Accepted(ConnId, SocketAddr),
@@ -34,9 +34,9 @@ pub(crate) struct Side {
     pub(crate) listeners: HashMap<ConnId, u8>,
     /// If `Some`, buffers are kept and not recycled.
     pub(crate) keep: Option<Vec<(ConnId, ReceiveBuffer)>>,
-    /// Address of each read's buffer.
+    /// Address of the receive buffer of each read.
     pub(crate) addresses: Vec<usize>,
-    /// The handler of timers.
+    /// Called when a timer fires.
     pub(crate) on_timer: fn(&mut dyn Driver, u64),
     dead: HashSet<ConnId>,
     finishing: HashSet<ConnId>,
@@ -179,7 +179,7 @@ pub(crate) struct Pair {
     pub(crate) server: Side,
     pub(crate) client: Side,
     pub(crate) other: Side,
-    /// More than two sockets' buffers hold.
+    /// More bytes than the buffers of two sockets hold.
     pub(crate) large_bytes: usize,
     /// Moves a virtual clock to the next event; returns `false` if there is none. `None` for a real clock.
     advance: Option<Box<dyn FnMut() -> bool>>,
@@ -269,7 +269,8 @@ impl Pair {
         self.connect(addr)
     }
 
-    /// Makes a round trip over another connection: all earlier events of the kernel have been returned then.
+    /// Makes a round trip over a new connection. Afterwards all earlier events of the kernel have been
+    /// returned.
     #[track_caller]
     pub(crate) fn barrier(&mut self) {
         let (far, near) = self.connected();
@@ -287,7 +288,7 @@ fn tail(log: &[Seen]) -> &[Seen] {
     &log[log.len().saturating_sub(20)..]
 }
 
-/// Makes bytes in which every displacement is visible.
+/// Makes bytes in which a comparison detects lost, repeated and moved parts.
 pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|at| ((at + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

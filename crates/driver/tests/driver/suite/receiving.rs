@@ -12,7 +12,7 @@ pub(crate) fn a_paused_connection_is_not_read(mut pair: Pair) {
     assert!(pair.server.bytes(far).is_empty());
     pair.server.driver.resume(far);
     pair.until(|pair| pair.server.bytes(far) == b"one");
-    // Again, with the pause before the bytes are sent, and resumed twice.
+    // The same with a connection that is paused twice and resumed twice.
     pair.server.driver.pause(far);
     pair.server.driver.pause(far);
     pair.client.send(near, [Frame::from_static(b"two")]);
@@ -114,7 +114,7 @@ pub(crate) fn a_connection_moves_with_bytes_unread(mut pair: Pair) {
     pair.client.close(near);
     pair.until(|pair| pair.other.saw(&Seen::PeerFinished(moved)));
     assert!(!pair.server.saw(&Seen::PeerFinished(far)));
-    // Back again after the end, which isn't reported twice.
+    // The connection moves back after its end. The first driver doesn't report the end again.
     let detached = pair.other.detach(moved).unwrap();
     let back = pair.server.attach(detached);
     pair.barrier();

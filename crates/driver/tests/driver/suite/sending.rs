@@ -28,7 +28,7 @@ pub(crate) fn nothing_is_sent_at_once(mut pair: Pair) {
     pair.until(|pair| pair.server.bytes(far) == b"x");
 }
 
-/// Sends with `send` to an end that doesn't read, then lets it read.
+/// Sends with `send` to a client that doesn't read, then lets the client read.
 #[track_caller]
 fn stall(mut pair: Pair, send: impl FnOnce(&mut Pair, ConnId) -> (Sending, Vec<u8>)) {
     let (far, near) = pair.connected();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stentor_hub::{FeedStats, FormatId, PatchLimits, Policy, SnapshotReason};
 
-/// Number of distances for which joined patches are made.
+/// Maximum number of joined patches of one version. There is one per number of versions behind.
 const JOINS_MAX: usize = 32;
 
 /// The patches of a document's version, if a patch leads to it.
@@ -58,7 +58,8 @@ impl Version {
         Self { past, own, joins, used: Cell::new(false) }
     }
 
-    /// Returns the patch to this version, at `offset` and `len` bytes long, from `behind` versions before.
+    /// Returns the patch from `behind` versions earlier to this version, whose document has this offset and
+    /// length in bytes. `None` if there is no shorter patch.
     fn patched(&self, behind: u64, offset: u64, len: usize) -> Option<Form> {
         let said = |numbers: &[(usize, u64)]| {
             Content::Delta(offset - behind, numbers.iter().map(|(_, n)| *n).collect())
@@ -91,14 +92,15 @@ pub(crate) struct Feed {
     /// The version to which the next delta must apply.
     pub(crate) has: Option<TopicPosition>,
     pub(crate) whole: bool,
-    /// `true` if the client has named its version and hasn't been answered yet.
+    /// `true` if the client has named its version and hasn't received a document or delta since.
     pub(crate) resumes: bool,
-    /// `true` under policies other than `Latest` until a document is taken: only the newest one waits.
+    /// `true` until the first document is taken, under policies other than `Latest`. Until then only the
+    /// newest version waits.
     pub(crate) begins: bool,
     pub(crate) interval: Duration,
     /// Time from which on the next version may leave.
     pub(crate) next: Option<Instant>,
-    /// The offset and version of the document that the client has.
+    /// The position and number of the document that the client has.
     pub(crate) client: Option<(TopicPosition, u64)>,
 }
 
@@ -107,7 +109,7 @@ impl Sub {
         if self.feed.begins { Policy::Latest } else { self.policy }
     }
 
-    /// Returns `true` if it gets complete documents only.
+    /// Returns `true` if the subscription receives complete documents only.
     fn is_whole(&self) -> bool {
         self.feed.whole || self.policy == Policy::DropOldest
     }
@@ -151,7 +153,7 @@ impl Shadow {
         here.flat_map(|s| s.early.iter().filter_map(|slot| s.sub_of(slot.uid()).feed.next)).min()
     }
 
-    /// Returns `true` if a version for a subscription without waiting ones comes too early.
+    /// Returns `true` if the rate delays the next version. The subscription has no waiting version.
     pub(crate) fn too_soon(&self, session: usize, uid: u64) -> bool {
         let s = &self.sessions[session];
         let (sub, now) = (s.sub_of(uid), self.clocks[s.core]);
@@ -180,7 +182,7 @@ impl Shadow {
         }
     }
 
-    /// Returns the form of the newest version for a session that has another version, in a format.
+    /// Returns the form in which a session with the version `has` receives the newest version.
     fn form(
         &mut self,
         thing: &Rc<Thing>,
@@ -303,7 +305,8 @@ impl Shadow {
         }
     }
 
-    /// Restarts a member, whatever its policy: only the newest version waits until it has taken one.
+    /// Restarts a subscription: under any policy, only the newest version waits until the session has taken
+    /// one.
     fn begin(&mut self, session: usize, uid: u64, begins: bool) {
         let s = &mut self.sessions[session];
         let (core, waiting) = (s.core, s.waiting_for(uid) as u64);
@@ -362,7 +365,7 @@ impl Shadow {
         versions.map(|version| version.past.borrow().iter().map(|(len, _)| len).sum::<usize>()).sum()
     }
 
-    /// Returns the expected statistics of a shard. The bytes of its patches are within the limit.
+    /// Returns the expected statistics of a shard. Checks that the bytes of its patches are within the limit.
     pub(crate) fn feed_stats(&self, core: usize) -> FeedStats {
         let of = &self.patches[core];
         let patches = of.topics.iter().map(|topic| self.past_len(*topic)).sum();

@@ -23,7 +23,7 @@ struct Logged {
     thing: Rc<Thing>,
     topics: Vec<usize>,
     how: How,
-    /// The only receiving session, if it was sent to one.
+    /// The receiver of a message to one session. `None` for a message to rooms.
     to: Option<usize>,
 }
 
@@ -110,14 +110,15 @@ impl Shadow {
         }
     }
 
-    /// Records that a session receives a publication out of the log's order, or will.
+    /// Records that a session receives or will receive a publication out of the log's order.
     pub(crate) fn reorder(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         (s.reordered, s.ordered_since, s.newest) = (true, self.logs[s.core].next, None);
         s.ideal = None;
     }
 
-    /// Suspends a session. Of the messages taken during this connection, the client received `had`.
+    /// Suspends a session. Of the messages in [`ShadowSession::had`], the client really received the first
+    /// `had`.
     pub(crate) fn suspend(&mut self, session: usize, had: usize) -> bool {
         let next = self.logs[self.sessions[session].core].next;
         let s = &mut self.sessions[session];
@@ -147,7 +148,7 @@ impl Shadow {
         true
     }
 
-    /// Resumes a session. The client states that this message was the last one that it received.
+    /// Resumes a session. `last` is the number of the message that the client says it received last.
     pub(crate) fn resume(&mut self, session: usize, last: Option<u64>) -> Result<(), ResumeError> {
         let s = &self.sessions[session];
         let core = s.core;
@@ -247,7 +248,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// Ignores the later deliveries to a client that lied about its last message.
+    /// Relaxes the checks of later deliveries to a client that lied about its last message.
     pub(crate) fn lied(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         s.ideal = None;
@@ -301,7 +302,8 @@ impl Shadow {
     }
 
     /// Checks, once all messages are delivered, that a client whose session dropped no message received every
-    /// message for it: each once, in order, however often it was disconnected.
+    /// message for it: each once, in order, however often it was disconnected. Returns the number of these
+    /// messages.
     pub(crate) fn had_it_all(&self, session: usize) -> Option<usize> {
         let s = &self.sessions[session];
         if s.terminating || s.suspended_at.is_some() {

@@ -32,7 +32,7 @@ impl Random {
 pub(crate) enum Content {
     Message(u64),
     Document(u64, FeedState),
-    /// A document to a client that named its version.
+    /// A complete document for a client that named its version, and the reason why it isn't a delta.
     SnapshotWithReason(u64, FeedState, SnapshotReason),
     /// A delta from the document at an offset, with the numbers of the versions after it.
     Delta(u64, Vec<u64>),
@@ -76,7 +76,7 @@ pub(crate) fn patch_of(number: u64, len: usize) -> Vec<u8> {
     [b"[", &bytes_of(number, len.saturating_sub(2))[..], b"]"].concat()
 }
 
-/// Makes `len` bytes that contain `number`, if they suffice.
+/// Makes `len` bytes that contain `number`, or more if the number is longer.
 pub(crate) fn bytes_of(number: u64, len: usize) -> Vec<u8> {
     let mut bytes = number.to_string().into_bytes();
     bytes.resize(len.max(bytes.len()), b' ');

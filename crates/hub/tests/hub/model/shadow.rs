@@ -14,14 +14,14 @@ use stentor_hub::{
 };
 
 /// A publication: its content, the length of its body, its position (incarnation of the topic, offset), and
-/// its sender with the sender's number of the publication in that room.
+/// its sender: the core, with its count of messages (for a document, the offset).
 #[derive(Clone, Debug)]
 pub(crate) struct Thing {
     pub(crate) said: Content,
     pub(crate) len: usize,
     pub(crate) place: Option<TopicPosition>,
     pub(crate) sender: (usize, u64),
-    /// `true` if it was emitted to several rooms: then it bypasses the home cores of rooms that have one.
+    /// `true` if it was emitted to several rooms. It then bypasses the rooms' home cores.
     pub(crate) several: bool,
     /// `true` if resumed sessions receive it.
     pub(crate) recoverable: bool,
@@ -36,12 +36,12 @@ impl Thing {
     }
 }
 
-/// The options of an emit: in the test's options, and in the hub's.
+/// The options of an emit, in the test's terms and as the hub's type (`emit`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct How {
     pub(crate) volatile: bool,
     pub(crate) sessions: Vec<(usize, SessionId)>,
-    /// Rooms, as topic indices.
+    /// Excepted rooms, as topic indices. `sessions` are excepted too.
     pub(crate) rooms: Vec<usize>,
     pub(crate) emit: Emit,
 }
@@ -137,11 +137,11 @@ pub(crate) struct ShadowTopic {
     past: VecDeque<(Instant, Rc<Thing>)>,
     forgotten: bool,
     pub(crate) reported: bool,
-    /// `true` if the core has forgotten the topic since then.
+    /// `true` if the home core has forgotten the topic since it was reported.
     pub(crate) again: bool,
     /// Epochs seen on publications, by incarnation.
     epochs: BTreeMap<u64, Epoch>,
-    /// All documents ever published.
+    /// Numbers of all documents ever published, by position.
     pub(crate) versions: BTreeMap<TopicPosition, u64>,
 }
 
@@ -227,7 +227,7 @@ pub(crate) struct Sub {
     home: bool,
     /// `true` if it was subscribed again or resumed: then a document may be delivered twice.
     pub(crate) again: bool,
-    /// The position of the newest document, if the client named it.
+    /// The position that the client named, if the hub knows that version.
     came_with: Option<TopicPosition>,
     /// Used by checks on deliveries alone: the last position, and the last number per sender.
     last: Option<TopicPosition>,
@@ -910,7 +910,7 @@ impl Shadow {
         s.outbox.push(Slot::One { uid, thing: thing.clone(), form, bytes });
         s.ready = true;
         counters.pending += 1;
-        // The budget's invariant.
+        // Invariant of the budget: only a single counted delivery may exceed it.
         assert!(s.queue_bytes() <= self.limits.send_buffer_bytes_max || s.counted() == 1);
     }
 
@@ -1157,15 +1157,15 @@ impl Shadow {
         }
     }
 
-    /// Handles a core's notice that it has members in a plain room. Returns `true` if the receiver records
-    /// it.
+    /// Handles a core's notice that it has members in a plain room (`wanted`) or none. Returns `false` if the
+    /// receiver can't record it.
     pub(crate) fn interest(&mut self, topic: usize, from: usize, at: usize, wanted: bool) -> bool {
         if wanted && !self.may_exist(topic, at) {
             return false;
         }
         let interested = &mut self.topics[topic].at[at].interested;
         if wanted {
-            // A core that has refused is notified again, even of a known state.
+            // The sender may be recorded already: after a refusal it sends its notice again.
             interested.insert(from);
         } else {
             interested.remove(&from);
@@ -1173,7 +1173,7 @@ impl Shadow {
         true
     }
 
-    /// Handles that another core can't record a plain room's members here: their subscriptions end.
+    /// Ends the subscriptions to a plain room on this core, because another core can't record them.
     pub(crate) fn interest_refused(&mut self, topic: usize, core: usize) {
         for (session, uid) in self.members(topic, core) {
             self.sessions[session].sub(uid).status = Status::Ended;
@@ -1340,5 +1340,5 @@ impl ShadowSession {
 /// The options of a subscription, as the hub's type.
 pub(crate) use stentor_hub::SubscribeOptions;
 
-/// Longer than any history is kept.
+/// A duration that exceeds the maximum age of every history.
 pub(crate) const AGES: Duration = Duration::from_secs(3600);

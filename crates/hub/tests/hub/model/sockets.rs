@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// Records a publication's id: always the same, and different from all others.
+    /// Records a publication's id. Checks that it is always the same, and that no other publication has it.
     pub(crate) fn saw_id(&mut self, number: u64, id: u64) {
         let known = *self.ids.entry(number).or_insert(id);
         assert_eq!(known, id, "two ids of {number}");
