@@ -1,4 +1,5 @@
-//! Permissions: decisions and their explanations. The compiled rules agree with the patterns one by one.
+//! Tests of permissions: decisions and their explanations. Also compares the compiled rules with each single
+//! pattern.
 
 use proptest::prelude::*;
 use stentor_auth::{Action, Actions, Attributes, Pattern, Permissions, Recipients, Rule, Topic};
@@ -35,14 +36,14 @@ fn actions_without_a_rule_are_refused() {
     check(Some(&ada), Topic::Feed("user/43"), "");
     check(None, Topic::Feed("user/42"), "");
     check(None, Topic::Feed("public/talk"), "subscribe");
-    // Rules add up.
+    // All rules that match grant their actions together.
     check(Some(&ada), Topic::Feed("public/talk"), "subscribe, publish");
     check(Some(&ada), Topic::Feed("score/7"), "history");
     check(Some(&ada), room("score/7"), "");
     check(Some(&ada), Topic::Room { namespace: "/chat", name: "lobby" }, "publish");
     check(Some(&ada), room("lobby"), "");
     check(None, Topic::Room { namespace: "/chat", name: "lobby" }, "");
-    // The room of all sockets of a namespace.
+    // The empty name is the room of all sockets of a namespace.
     check(Some(&ada), Topic::Room { namespace: "/chat", name: "" }, "");
     check(Some(&ada), Topic::Room { namespace: "/all", name: "" }, "publish");
     check(None, Topic::Room { namespace: "/all", name: "" }, "");
@@ -84,7 +85,7 @@ fn decisions_are_explained() {
     assert_eq!(explain(Some(ada), "nothing"), "");
 }
 
-/// Generates names and values of few characters, so that they often coincide.
+/// Generates names and values from a few characters, so that they often match.
 fn name() -> impl Strategy<Value = String> {
     "[ab*{}/:]{1,6}"
 }
@@ -131,8 +132,8 @@ proptest! {
         prop_assert_eq!(explanation.rules_that_allow(Action::Subscribe).next().is_some(), allowed);
     }
 
-    /// For any value of a claim, `{x}` matches at most one name, and `user/{x}` matches no name with another
-    /// number of segments.
+    /// For any value of the claim `x`, `{x}` matches at most one name, and `user/{x}` matches only names with
+    /// two segments.
     #[test]
     fn values_never_widen_patterns(value in name(), topic in name()) {
         let attributes = Attributes::parse(&serde_json::json!({"x": value}).to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! Tokens: accepted ones, and the reasons for refusing others.
+//! Tests of accepted tokens, and of the reasons for which others are refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -46,7 +46,7 @@ fn vectors() -> Value {
     serde_json::from_str(include_str!("../vectors.json")).unwrap()
 }
 
-/// Returns the reason why the changed claims of [`claims`] are refused.
+/// Returns the reason for refusing a token with changed [`claims`]. Empty if the token is accepted.
 fn refused(change: impl Fn(&mut Value)) -> String {
     let mut claims = claims();
     change(&mut claims);
@@ -72,7 +72,7 @@ fn every_algorithm_verifies_and_no_other_key_does() {
         if !algorithm.is_secret() {
             verify(token, &of_pem).unwrap();
         }
-        // A change of any byte of the signature or the claims is detected.
+        // A changed byte in the claims or in the signature is detected.
         let dots: Vec<_> = token.match_indices('.').map(|(at, _)| at).collect();
         for at in [dots[0] + 9, dots[1] + 5] {
             let other = if &token[at..=at] == "A" { "B" } else { "A" };
@@ -89,7 +89,7 @@ fn every_algorithm_verifies_and_no_other_key_does() {
                 "{name}"
             );
         }
-        // An issuer that may not use the algorithm.
+        // An issuer whose configuration doesn't allow the algorithm.
         let strict = Issuer {
             algorithms: Algorithm::ALL.into_iter().filter(|a| *a != algorithm).collect(),
             ..issuer()
@@ -165,7 +165,8 @@ fn headers_are_read_strictly() {
     check(r#"{"alg":"HS256","jku":"http://127.0.0.1:1/","jwk":{"kty":"oct","k":"AA"}}"#, "accepted");
 }
 
-/// The public key of an issuer, in any form, isn't accepted as a secret (RFC 8725, section 2.1).
+/// A token whose HMAC uses the issuer's public key, in any form, as the secret is refused (RFC 8725, section
+/// 2.1).
 #[test]
 fn public_keys_are_not_secrets() {
     let vectors = vectors();
@@ -218,14 +219,14 @@ fn tokens_have_a_form_and_a_size() {
             "{text}"
         );
     }
-    // The last character has unused bits: another character with the same meaning is refused.
+    // The signature's last character has unused bits. A signature that differs only in these bits is refused.
     let same = match signature.chars().last().unwrap() {
         c @ ('A'..='Y' | 'a'..='y' | '0'..='8') => char::from(c as u8 + 1),
         _ => 'B',
     };
     let malleable = format!("{message}.{}{same}", &signature[..signature.len() - 1]);
     assert!(verify(&malleable, &[secret()]).is_err());
-    // A missing signature.
+    // The signature is empty.
     assert_eq!(verify(&format!("{message}."), &[secret()]).unwrap_err(), Refused::Signature);
     let padded = |bytes: usize| {
         let mut claims = claims();
@@ -249,11 +250,11 @@ fn times_are_exact_but_for_the_issuers_clock() {
     assert_eq!(at("iat", NOW + 30), "");
     assert_eq!(at("iat", NOW + 31), "the token was issued in the future (iat)");
     assert_eq!(at("exp", 1_700_003_601), "the token is valid for longer than the server allows (exp)");
-    // A token without `iat` would count as being as old as the server assumes, and could outlive its
+    // The server would have to assume the age of a token without `iat`, so the token could outlive its
     // revocation.
     let undated = refused(|claims| _ = claims.as_object_mut().unwrap().remove("iat"));
     assert_eq!(undated, "the token's claim iat is missing");
-    // Fractions are rounded down, which is never later.
+    // Fractions of a second are rounded down, so a token never expires later.
     assert_eq!(refused(|claims| claims["exp"] = json!(NOW as f64 + 0.9)), "the token has expired (exp)");
     for wrong in [json!("1700000200"), json!(-1), json!(1e300), json!(null), json!(u64::MAX)] {
         let text = refused(|claims| claims["exp"] = wrong.clone());
@@ -342,13 +343,14 @@ fn several_keys_allow_rotation() {
     let keys = [key(Some("old"), 1), key(Some("new"), 2)];
     verify(&sign(Some("old"), 1), &keys).unwrap();
     verify(&sign(Some("new"), 2), &keys).unwrap();
-    // A token without a key id may be signed by any key; a token with an id only by that key.
+    // A token without a key id may be signed by any key. A token with a key id may be signed only by that
+    // key.
     verify(&sign(None, 2), &keys).unwrap();
     assert_eq!(verify(&sign(Some("old"), 2), &keys).unwrap_err(), Refused::Signature);
     assert_eq!(verify(&sign(Some("third"), 1), &keys).unwrap_err(), Refused::Key);
-    // A key without an id may have any id.
+    // A key without an id is tried for tokens with any key id.
     verify(&sign(Some("third"), 1), &[key(None, 1)]).unwrap();
-    // The number of tried keys is limited.
+    // Only the first keys are tried, up to a limit.
     let many: Vec<_> = (0..10).map(|byte| key(None, byte)).collect();
     verify(&sign(None, 3), &many).unwrap();
     assert_eq!(verify(&sign(None, 4), &many).unwrap_err(), Refused::Signature);
@@ -406,7 +408,7 @@ fn keys_of_the_configuration_are_checked() {
     assert_eq!(Key::public(None, private), Err(KeyError::Private));
     let other = "-----BEGIN PUBLIC KEY-----\nMAAA\n-----END PUBLIC KEY-----\n";
     assert_eq!(Key::public(None, other), Err(KeyError::Unsupported));
-    // Short secrets only work with short hashes.
+    // A 32-byte secret is allowed for HS256, but is too short for HS384.
     let short = Key::secret(None, &[1; 32]).unwrap();
     assert!(short.is_for(Algorithm::Hs256) && !short.is_for(Algorithm::Hs384));
     assert_eq!(format!("{:?}", Key::secret(Some("a"), SECRET).unwrap()), "Key(Some(\"a\"))");

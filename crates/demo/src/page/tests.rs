@@ -1,4 +1,5 @@
-//! The page's policy, and that everything that it loads is served.
+//! Tests that the page keeps to its content security policy, and that the server has every file that the page
+//! loads.
 
 use super::*;
 use base64::Engine;
@@ -21,7 +22,7 @@ fn the_policy_allows_this_style_and_our_scripts() {
     assert!(!policy.contains("unsafe"), "{policy}");
 }
 
-/// Content that the policy refuses or that needs the network.
+/// The page has no inline content, which the policy refuses, and no address of another server.
 #[test]
 fn nothing_inline_and_nothing_from_elsewhere() {
     for (name, text) in MODULES.into_iter().chain([("page.html", PAGE)]) {
@@ -37,7 +38,7 @@ fn nothing_inline_and_nothing_from_elsewhere() {
             "https://",
             "@import",
         ] {
-            // The one name of a namespace that looks like an address.
+            // Removes the name of the SVG namespace, which is no address to load.
             let text = text.replace("http://www.w3.org/2000/svg", "");
             assert!(!text.contains(refused), "{name}: {refused}");
         }

@@ -1,4 +1,5 @@
-//! The same world for the same seed, documents of the promised sizes, and football that looks like it.
+//! Tests that a seed always produces the same world, that documents have their sizes, and that matches are
+//! realistic.
 
 use super::document::{CENTRE_BYTES, SCOREBOARD_BYTES};
 use super::event::Phase;
@@ -88,7 +89,7 @@ fn no_team_plays_twice_at_the_same_time() {
     }
 }
 
-/// The document has everything that the page shows.
+/// Checks that the document has every field that the page shows.
 #[test]
 fn a_match_centre_has_what_a_page_needs() {
     let mut world = World::new(3, 1);
@@ -108,7 +109,7 @@ fn a_match_centre_has_what_a_page_needs() {
     assert!(events[0]["id"].as_u64() > events[1]["id"].as_u64(), "newest first");
 }
 
-/// Averages over many matches are those of real football, about.
+/// Averages over 100 matches are close to those of real football.
 #[test]
 fn match_statistics_are_realistic() {
     const MATCHES: u32 = 100;

@@ -1,4 +1,4 @@
-//! The upstream's responses, on a clock that the test turns.
+//! Tests of the upstream's responses, on a clock that the test advances.
 
 use super::*;
 use axum::body::{Body, to_bytes};
@@ -13,7 +13,8 @@ struct Running {
     now_ms: Arc<AtomicU64>,
 }
 
-/// 2026-11-20, so that no test takes it for an elapsed time.
+/// Start of the clock: a date in November 2026. A time since the start is never mistaken for a time since
+/// 1970.
 const START_MS: u64 = 1_795_000_000_000;
 
 fn start(replay: Option<Replay>) -> Running {
@@ -138,7 +139,7 @@ fn each_goal_is_announced_once() {
         goals.extend(upstream.new_goals(&mut announced));
         assert!(upstream.new_goals(&mut announced).is_empty(), "once");
     }
-    // Three matches of about three goals, almost three times each.
+    // Three matches with about three goals each are played almost three times.
     assert!((12..80).contains(&goals.len()), "{}", goals.len());
     let distinct: std::collections::HashSet<_> = goals.iter().map(|(id, _)| id).collect();
     assert_eq!(distinct.len(), goals.len());

@@ -1,4 +1,4 @@
-//! Values and messages of the configuration, and a check that the generated reference is up to date.
+//! Tests of the configuration's values and messages, and of the generated reference.
 
 mod auth;
 mod messages;
@@ -12,7 +12,7 @@ use super::value::{Bytes, Origin};
 use super::*;
 use std::time::Duration;
 
-/// Reads `text` as the file `stentor.toml`.
+/// Makes sources with `text` as the content of `stentor.toml`.
 fn from_file(text: &str) -> Sources {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", text);
@@ -23,7 +23,7 @@ fn load(text: &str) -> Result<Config, String> {
     from_file(text).load().map(|(config, _)| config).map_err(|problems| problems.to_string())
 }
 
-/// Checks the mistakes in `text`, one line for each; empty for none.
+/// Asserts the messages about the mistakes in `text`, one per line. Empty for a valid text.
 #[track_caller]
 fn check(text: &str, expect: &str) {
     assert_eq!(load(text).err().unwrap_or_default(), expect, "in {text:?}");
@@ -43,7 +43,7 @@ fn an_empty_file_is_a_configuration() {
 
 #[test]
 fn defaults_lie_within_their_ranges() {
-    // A section that has no effect without another one.
+    // Lines that a section needs beside it, so that it has an effect.
     let beside = |section: &str| if section == "auth" { auth::ISSUER } else { "" };
     for section in sections().into_iter().filter(|info| !info.repeated) {
         for key in section.keys.iter().filter(|key| key.default != "none") {
@@ -188,7 +188,7 @@ fn durations() {
 
 #[test]
 fn origins() {
-    // Pages without a host send `null` or `file://`.
+    // Pages from files and sandboxed frames, which have no host, send `null` or `file://`.
     let valid = "https://example.com https://example.com:8443 http://localhost:3000 https://*.example.com http://127.0.0.1:1 \
                  http://[::1] http://[::1]:80 capacitor://localhost null file:// *";
     for text in valid.split(' ') {
@@ -225,7 +225,7 @@ fn files_that_cannot_be_read() {
     check(&large, "is larger than 1048576 bytes");
 }
 
-/// For every content of the file, the result is a configuration or an error.
+/// A file that is cut at any byte results in a configuration or an error, without a panic.
 #[test]
 fn every_cut_of_a_file_is_answered() {
     let text = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\n[origins]\nallow = [\"https://a.example\"]\n\
@@ -247,7 +247,7 @@ fn configuration_reference_is_up_to_date() {
     );
 }
 
-/// The example in the reference works.
+/// Checks that the reference's example is a valid configuration.
 #[test]
 fn the_example_of_the_reference_is_valid() {
     let page = reference::markdown();

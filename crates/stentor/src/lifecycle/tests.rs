@@ -1,11 +1,11 @@
-//! Every way to end, with a fake data plane.
+//! Tests of every way in which the server ends, with a fake data plane.
 
 use super::*;
 use std::sync::Mutex;
 use stentor_ports::fake::{self, Call};
 use tokio::sync::Notify;
 
-/// Records calls of `drain`.
+/// A data plane that records calls of `drain`.
 #[derive(Default)]
 struct Drains {
     drained: Mutex<Vec<Drain>>,
@@ -28,7 +28,8 @@ impl Drains {
 const TEN: Duration = Duration::from_secs(10);
 const SLOW: Drain = Drain { delay: TEN, window: TEN, timeout: TEN, listens: true };
 
-/// Runs with these signals; the plane ends as `ends` specifies. The control plane dies if it `fails`.
+/// Runs the server with these signals, and asserts the outcome and the number of calls of `drain`. `ends`
+/// says when the data plane ends. If `fails` is `true`, the control plane fails.
 async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
     let plane = Arc::<Drains>::default();
     let (sender, receiver) = mpsc::channel(3);
@@ -85,7 +86,7 @@ async fn every_end_has_its_outcome() {
     check(&["SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
     check(&[TAKEOVER], Ends::WhenTold, false, Outcome::Drained, 1).await;
-    // The server is already draining, and drains faster after SIGINT.
+    // The takeover has started the drain. SIGTERM doesn't start another one, and SIGINT shortens it.
     check(&[TAKEOVER, "SIGTERM"], Ends::Never, false, Outcome::TimedOut, 1).await;
     check(&[TAKEOVER, "SIGINT"], Ends::Never, false, Outcome::TimedOut, 2).await;
     check(&[TAKEOVER, "SIGTERM", "SIGTERM"], Ends::Never, false, Outcome::Forced, 1).await;

@@ -1,4 +1,4 @@
-//! Reloads during which a file changes between its check and its use, and rechecks of sessions.
+//! Tests of reloads during which a file changes between its check and its use, and of rechecks of sessions.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy only recognizes functions with the test attribute.
 

@@ -1,4 +1,4 @@
-//! The pages of the project, for tests of documents.
+//! Reads the project's pages, for tests of documents.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]

@@ -1,4 +1,4 @@
-//! The binary as a process, and clients of it over real sockets.
+//! Runs the binary as a process, with clients over real sockets.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Maximum time that a part of a test takes.
+/// Maximum time of one step of a test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is killed when the test ends.
@@ -33,7 +33,7 @@ impl Running {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Waits for the exit code.
+    /// Waits until the process ends. Returns its exit code, `None` after a signal.
     pub(crate) fn end(&mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }
@@ -46,7 +46,7 @@ impl Drop for Running {
     }
 }
 
-/// A server, its addresses and its log.
+/// A running server, with its addresses and its log.
 pub(crate) struct Server {
     process: Running,
     pub(crate) addr: String,
@@ -54,7 +54,7 @@ pub(crate) struct Server {
     pub(crate) driver: String,
     log: Arc<(Mutex<String>, Condvar)>,
     reader: JoinHandle<()>,
-    /// The folder of its configuration, for reloads.
+    /// The folder of the server's configuration file, kept for reloads.
     _folder: TempDir,
 }
 
@@ -70,7 +70,7 @@ impl Server {
         found(&log)
     }
 
-    /// Shuts it down, and returns its log.
+    /// Shuts the server down. Returns its log.
     pub(crate) fn end(mut self) -> String {
         self.process.signal(Signal::TERM);
         assert_eq!(self.process.end(), Some(0));
@@ -111,7 +111,7 @@ pub(crate) fn start_by(mut command: Command, configuration: &str) -> Server {
     }
     let log = Arc::new((Mutex::new(begin), Condvar::new()));
     let all = log.clone();
-    // Later output must not fill the pipe.
+    // Reads all later output, which would otherwise fill the pipe.
     let reader = std::thread::spawn(move || {
         for line in lines {
             let (all, grows) = &*all;
@@ -131,12 +131,12 @@ fn connect(addr: &str) -> TcpStream {
     stream
 }
 
-/// Sends a request that ends its connection. Returns the connection with the response.
+/// Sends a request with `Connection: close`. Returns the connection, from which the response can be read.
 pub(crate) fn ask(addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
     send_request(connect(addr), method, path, body)
 }
 
-/// Does the same from another address of this machine.
+/// Like [`ask`], from the address `from` of this machine.
 pub(crate) fn ask_from(from: &str, addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
@@ -154,7 +154,7 @@ fn send_request(mut stream: TcpStream, method: &str, path: &str, body: &str) -> 
     stream
 }
 
-/// Returns status and body.
+/// Reads the response to its end. Returns status and body.
 pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -166,7 +166,7 @@ pub(crate) fn status(addr: &str, path: &str) -> u16 {
     answer(ask(addr, "GET", path, "")).0
 }
 
-/// Returns the complete response to a request that begins with these lines.
+/// Sends a request that begins with these lines. Returns the complete response.
 pub(crate) fn exchange(addr: &str, head: &str) -> String {
     let mut stream = connect(addr);
     write!(stream, "{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -175,7 +175,8 @@ pub(crate) fn exchange(addr: &str, head: &str) -> String {
     answer
 }
 
-/// Runs an upstream that answers the head of each request with a status (and further headers) and a body.
+/// Runs an upstream. `respond` receives the headers of each request, and returns a status (with further
+/// headers) and a body.
 pub(crate) fn upstream<R: Into<String>>(
     respond: impl Fn(&str) -> (&'static str, R) + Send + Sync + 'static,
 ) -> SocketAddr {
@@ -210,7 +211,7 @@ pub(crate) fn metrics(admin: &str) -> String {
     text
 }
 
-/// Returns the value of a line of `/metrics`; -1 if it is missing.
+/// Returns the value of a line of `/metrics`, or -1 if the line is missing.
 fn value(metrics: &str, line: &str) -> f64 {
     metrics.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok()).unwrap_or(-1.0)
 }
@@ -227,7 +228,7 @@ pub(crate) fn sum(metrics: &str, name: &str) -> u64 {
     values.iter().sum()
 }
 
-/// Waits until `/metrics` fulfils a condition.
+/// Waits until `/metrics` fulfils a condition. Returns its text.
 pub(crate) fn until_metrics(admin: &str, holds: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -245,7 +246,7 @@ pub(crate) fn until_metric(admin: &str, line: &str, holds: impl Fn(f64) -> bool)
     until_metrics(admin, |text| holds(value(text, line)));
 }
 
-/// A WebSocket, or an SSE stream.
+/// A client with a WebSocket or an SSE stream.
 pub(crate) struct Subscriber {
     stream: BufReader<TcpStream>,
 }

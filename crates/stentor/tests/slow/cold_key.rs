@@ -1,7 +1,7 @@
 //! Many clients request a never-fetched key at the same time: the upstream gets one request.
 //!
-//! `STENTOR_COLD_CLIENTS` sets their number, 1,500 by default; with `--nocapture` the test prints the elapsed
-//! time. Each client needs a file descriptor here and one in the server.
+//! `STENTOR_COLD_CLIENTS` sets the number of clients, 1,500 by default. With `--nocapture`, the test prints
+//! the elapsed time. Each client needs a file descriptor in the test and one in the server.
 
 use crate::process::{self, PATIENCE, upstream};
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ fn request(n: usize) -> (String, bool) {
 async fn one_request_serves_all_subscribers_of_a_cold_key() {
     let clients = std::env::var("STENTOR_COLD_CLIENTS").ok().map_or(CLIENTS, |text| text.parse().unwrap());
     let document: Arc<str> = format!("{{\"id\":8,\"text\":\"{}\"}}", "x".repeat(5000)).into();
-    // The API counts its requests, and answers none before the opener is dropped.
+    // The API counts its requests. It responds only after `opener` is dropped.
     let (requests, (opener, open)) = (Arc::new(AtomicUsize::new(0)), mpsc::channel::<()>());
     let (count, body, open) = (requests.clone(), document.clone(), Mutex::new(open));
     let api = upstream(move |head| {
@@ -71,7 +71,7 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
                 }
                 drop(place);
                 asked.add_permits(1);
-                // With each protocol, the document comes last, except for line breaks.
+                // In each protocol, only line breaks follow the document.
                 let is_whole = |text: &[u8]| text.trim_ascii_end().ends_with(document.as_bytes());
                 while !is_whole(&text) {
                     let bytes = stream.read_buf(&mut text).await.unwrap();
@@ -83,7 +83,7 @@ async fn one_request_serves_all_subscribers_of_a_cold_key() {
     let every = u32::try_from(clients).unwrap();
     let _all_asked =
         tokio::time::timeout(PATIENCE, asked.acquire_many(every)).await.expect("all to ask").unwrap();
-    // The key has subscribers by then; no client can have its document yet.
+    // All clients have requested the key now, and no client can have its document yet.
     let begun = Instant::now();
     drop(opener);
     for client in all {

@@ -57,7 +57,7 @@ const SERVERS: [(&str, &str); 6] = [
     ("kubectl port-forward", "Forwarding from"),
 ];
 
-/// The output of a page's commands, in this order. Ports are those of the page.
+/// Texts that the output of a page's commands contains, in this order, with the page's own ports.
 const PRINTED: [(&str, &[&str]); 8] = [
     (
         "docs/permissions.md",
@@ -114,7 +114,7 @@ const PRINTED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Returns the commands of a block; a here-document belongs to its command.
+/// Returns the commands of a block. A here-document belongs to its command.
 fn commands(block: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut lines = block.lines();
@@ -132,7 +132,7 @@ fn commands(block: &str) -> Vec<String> {
             while command.ends_with('\\') {
                 _ = write!(command, "\n{}", lines.next().unwrap());
             }
-            // A comment after the command.
+            // Removes a comment after the command.
             command.truncate(command.find(" # ").unwrap_or(command.len()));
         }
         if !command.trim().is_empty() && !command.starts_with('#') {
@@ -168,13 +168,13 @@ fn script(text: &str) -> Option<String> {
     runs.then_some(script)
 }
 
-/// Copies a text file with other ports.
+/// Copies a text file, with its ports replaced.
 fn copy(from: &Path, to: &Path, replace: &impl Fn(&str) -> String) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
     fs::write(to, replace(&fs::read_to_string(from).unwrap())).unwrap();
 }
 
-/// A process group that is killed at the end.
+/// A process group that is killed when the value is dropped.
 struct Group(Child);
 
 impl Drop for Group {
@@ -185,14 +185,14 @@ impl Drop for Group {
     }
 }
 
-/// Runs the commands of a page. The error is a description.
+/// Runs the commands of a page. The error describes what failed.
 fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
     let (root, dir) = (root(), tempfile::tempdir().unwrap());
     let dir = dir.path();
     let ports = [(); 3].map(|()| redis_server::free_port().to_string());
     let folder = format!("{}/", dir.display());
     let replace = |text: &str| {
-        // Replaced through markers, because a port may contain another one's digits.
+        // Replaces the ports by markers first, because a new port may contain the digits of an old one.
         let marked = [("8000", "\u{1}"), ("8001", "\u{2}"), ("3000", "\u{3}"), ("/tmp/", "\u{4}")];
         let text = marked.iter().fold(text.to_owned(), |text, (from, mark)| text.replace(from, mark));
         let values = ports.iter().chain([&folder]);
@@ -284,7 +284,7 @@ fn the_configurations_of_every_page_are_valid() {
         for block in blocks(&text, "toml") {
             checked += 1;
             let file = dir.path().join("stentor.toml");
-            // Files of an installation are in the folder of the test.
+            // Replaces the folder of an installation by that of the test.
             fs::write(&file, block.replace("\"/etc/stentor/", &here)).unwrap();
             let mut check = Command::new(env!("CARGO_BIN_EXE_stentor"));
             let output = check.arg("check").arg(&file).current_dir(dir.path()).output().unwrap();

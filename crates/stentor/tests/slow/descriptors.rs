@@ -1,4 +1,4 @@
-//! An attacker opens silent connections until no file descriptors are left.
+//! Tests a server whose file descriptors or connections are used up by an attacker's silent connections.
 
 use crate::process::{PATIENCE, Server, Subscriber, metrics, start_limited, sum, upstream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 
 /// Number of connections that the attacker holds.
 const HELD: usize = 600;
-/// Number of times that everything is requested during the attack.
+/// Number of rounds of requests during the attack, one to each port.
 const ROUNDS: usize = 20;
-/// Far more than the 100 ms in which half of the responses arrive on an idle machine.
+/// Maximum of the median response time. On an idle machine, it is 100 ms.
 const HALF_WITHIN: Duration = Duration::from_secs(2);
 
 fn metric(server: &Server, name: &str) -> u64 {
     sum(&metrics(&server.admin), name)
 }
 
-/// Returns the status of a request. A client that is slow to send it may be evicted as well, and tries again.
+/// Returns the status of a request. Repeats the request if the server evicts the connection before it has
+/// received the request.
 fn status(addr: &str) -> u16 {
     let request = || {
         let mut stream = TcpStream::connect(addr)?;
@@ -38,7 +39,7 @@ fn status(addr: &str) -> u16 {
     }
 }
 
-/// Opens connections and sends nothing; at its limit, it closes its oldest connection for a new one.
+/// Opens connections and sends nothing. At [`HELD`] connections, closes the oldest one for each new one.
 fn attack(addr: &str, ends: &AtomicBool) {
     let mut held = VecDeque::new();
     while !ends.load(Ordering::Relaxed) {
@@ -51,7 +52,7 @@ fn attack(addr: &str, ends: &AtomicBool) {
     }
 }
 
-/// Ends the attack, even if the test fails.
+/// Ends the attack when dropped, also if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -60,7 +61,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Runs the attack. `evicts` is `true` if eviction is the only way to make room.
+/// Checks that clients are served during the attack. `evicts` is `true` if the server can accept them only by
+/// evicting connections.
 fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: bool) {
     // The upstream returns a different document each time.
     let version = AtomicU64::new(0);
@@ -110,11 +112,12 @@ fn silent_connections_are_evicted_for_active_ones() {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     check("epoll", 300, 1_000_000, true);
     check("epoll", 4096, 300, true);
-    // If io_uring doesn't work here, this is epoll once more.
+    // Without io_uring on this machine, `auto` is epoll again.
     check("auto", 4096, 300, true);
 }
 
-/// Direct descriptors of io_uring count towards no limit.
+/// With io_uring, connections use direct descriptors, which don't count towards the limit of file
+/// descriptors.
 #[test]
 fn io_uring_evicts_no_connection() {
     let server = start_limited(300, "[server]\ndriver = \"auto\"\n");

@@ -1,4 +1,4 @@
-//! Data that waits for a cluster's engine counts as memory of the process.
+//! Tests that messages that wait for an unreachable cluster engine are charged to the server's memory.
 
 use crate::process::{self, answer, ask, metric, until_metric};
 use crate::redis_server::RedisServer;

@@ -1,11 +1,11 @@
-//! Failing upstreams: waiting clients, the log and the metrics receive the cause at once.
+//! Tests that waiting clients, the log and the metrics receive the cause of an upstream's failure at once.
 
 use crate::process::{self, Subscriber, answer, ask, until_metric, upstream};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The fault of the response for a key, the reason that clients receive, and the kind of failure.
+/// For each failure: the key that causes it, the reason that clients receive, and the label in the metrics.
 const FAILURES: [(&str, &str, &str); 5] = [
     ("500", "the upstream answered 500", "server_error"),
     ("401", "the upstream answered 401", "unauthorized"),
@@ -35,7 +35,8 @@ fn waiting_subscribers_receive_the_cause_at_once() {
     let closed = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     closed.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let down = closed.local_addr().unwrap().as_socket().unwrap();
-    // A client that is only answered by timeout waits for ten minutes: the test fails by its own timeout.
+    // `request_timeout` is longer than the test's own timeout, so the test fails if a client is answered only
+    // by timeout.
     let server = process::start(&format!(
         "[limits]\nrequest_timeout = \"10min\"\n\
          [feeds_limits]\nbackoff_initial = \"20ms\"\nbackoff_max = \"20ms\"\n\
@@ -58,7 +59,7 @@ fn waiting_subscribers_receive_the_cause_at_once() {
         let name = if what == "down" { "down" } else { "api" };
         let keys = format!("stentor_feed_failing_keys{{upstream=\"{name}\",failure=\"{failure}\"}}");
         until_metric(&server.admin, &keys, |keys| keys == 1.0);
-        // The upstream keeps failing, and is logged once.
+        // The upstream fails repeatedly, which the log reports once.
         let fetches =
             format!("stentor_feed_fetches_total{{upstream=\"{name}\",outcome=\"failed_{failure}\"}}");
         until_metric(&server.admin, &fetches, |fetches| fetches >= 3.0);

@@ -1,4 +1,5 @@
-//! Clients that request thousands of keys that don't exist delay no other client: threat S5.
+//! Tests that clients that request thousands of keys that don't exist delay no other client (threat S5 in
+//! docs/attacks.md).
 
 use crate::process::{self, PATIENCE, Subscriber, answer, ask_from, until_metric, upstream};
 use std::net::SocketAddr;
@@ -11,11 +12,11 @@ const FETCH: Duration = Duration::from_millis(300);
 /// Number of concurrent fetches.
 const CONCURRENCY: usize = 8;
 
-/// An API on which only keys that begin with `real` exist.
+/// An API that has only the keys that begin with `real`.
 struct Api {
     addr: SocketAddr,
     requests: Arc<AtomicUsize>,
-    /// For each request of an existing key, the number of requests before it.
+    /// Requested keys that exist, each with the number of requests before it.
     real: Arc<Mutex<Vec<(String, usize)>>>,
 }
 
@@ -35,7 +36,7 @@ fn api() -> Api {
     Api { addr, requests, real }
 }
 
-/// Subscribes to a thousand keys that don't exist, and to another one whenever one of them was not found.
+/// Subscribes to a thousand keys that don't exist. For each `not_found`, subscribes to one more.
 fn flood(addr: &str, number: usize) {
     let mut socket = Subscriber::open(addr, "/ws");
     std::thread::spawn(move || {
@@ -47,7 +48,7 @@ fn flood(addr: &str, number: usize) {
         for _ in 0..1000 {
             subscribe(&mut socket);
         }
-        // Until the server has ended.
+        // The stream ends with the server.
         while let Some(text) = socket.try_receive() {
             if text.contains(r#""state":"not_found""#) {
                 subscribe(&mut socket);
@@ -67,7 +68,7 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
     for number in 0..11 {
         flood(&server.addr, number);
     }
-    // The maximum, without those that are being fetched or will be fetched again later.
+    // The maximum is 10,000 keys. Some are in flight, and others wait for a later retry.
     until_metric(&server.admin, "stentor_feed_waiting_keys", |keys| keys >= 8_000.0);
     for (from, key) in [("127.0.0.1", "real/1"), ("127.0.0.2", "real/2"), ("127.0.0.1", "real/3")] {
         let asked = api.requests.load(Ordering::SeqCst);
@@ -76,8 +77,9 @@ fn a_flood_of_new_keys_does_not_delay_another_key() {
         assert_eq!(answer(stream), (200, "1".to_owned()), "{key}");
         let real = api.real.lock().unwrap();
         let (_, count) = real.iter().find(|(seen, _)| seen == key).unwrap();
-        // Two fetch times are twice the number of concurrent fetches; the rest is for a busy machine, on
-        // which the request takes a while to arrive. Without fairness, thousands would come before it.
+        // The key should wait for at most two fetches of each slot (2 × `CONCURRENCY`). The rest allows for a
+        // busy machine, where the request arrives later. Without fairness, the key would wait for thousands
+        // of fetches.
         let before = count - asked;
         assert!(before <= 6 * CONCURRENCY, "{before} other fetches came before {key}");
     }
@@ -102,7 +104,7 @@ fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     };
     assert!(refusal.contains(r#""code":"too_many_cold_keys""#), "{refusal}");
     assert!(refusal.contains(r#""retry":true"#) && refusal.contains("limits.cold_keys_max"), "{refusal}");
-    // A key that exists and is known isn't new.
+    // A key that the server has already fetched doesn't count as new, so the session may subscribe to it.
     assert_eq!(answer(process::ask(&server.addr, "GET", "/feed/real/1", "")), (200, "1".to_owned()));
     socket.send_text(r#"{"type":"subscribe","feed":"real/1"}"#);
     while !socket.receive().contains(r#""type":"snapshot""#) {}
@@ -117,7 +119,7 @@ fn the_log_names_the_limit_that_new_keys_wait_for() {
          [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\nconcurrency_max = 1\n",
         api.addr
     ));
-    // The last key waits for seven seconds or more. The log reports a wait of more than five seconds.
+    // 24 fetches of 300 ms one after another take 7 s. The log reports a wait of more than 5 s.
     let keys = (0..24).map(|n| format!("/feed/real/{n}"));
     let requests: Vec<_> = keys.map(|path| ask_from("127.0.0.1", &server.addr, "GET", &path, "")).collect();
     let begins = ["new keys wait for their first document", "limit=\"concurrency_max\"", "upstream=\"api\""];

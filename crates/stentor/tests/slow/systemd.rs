@@ -1,4 +1,4 @@
-//! Communication between systemd and Stentor, with the test in systemd's place.
+//! Tests of Stentor with the test in systemd's place: notifications and socket activation.
 
 use crate::process::{self, PATIENCE, Running, Subscriber, answer};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -39,7 +39,7 @@ fn start_reload_and_shutdown_are_notified() {
     assert_eq!(next(), "READY=1");
     server.signal(Signal::TERM);
     assert_eq!(next(), "STOPPING=1");
-    // The process also reloads while it drains, but is no longer ready.
+    // While the process drains, it reloads without notifying systemd that it is ready.
     server.signal(Signal::HUP);
     assert_eq!(server.end(), Some(0));
     manager.set_nonblocking(true).unwrap();
@@ -47,19 +47,20 @@ fn start_reload_and_shutdown_are_notified() {
     assert_eq!(further, Err(std::io::ErrorKind::WouldBlock));
 }
 
-/// Starts a server on open sockets, passed as the first descriptors of `LISTEN_FDS`.
+/// Starts a server with these open sockets, as systemd passes them (`LISTEN_FDS`: descriptors 3, 4, …).
 fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
     let mut script = String::new();
     for (at, (_, socket)) in sockets.iter().enumerate() {
         fcntl_setfd(socket, FdFlags::empty()).unwrap();
-        // Moved through high numbers, because the sockets may have each other's target numbers.
+        // First moves the sockets to high numbers, because a socket may have the target number of another
+        // one.
         script = format!("exec {}<&{}; {script} exec {}<&{};", 50 + at, socket.as_raw_fd(), 3 + at, 50 + at);
     }
     let names = sockets.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(":");
     script += "export LISTEN_PID=$$; exec \"$0\" \"$@\"";
     let server = Command::new("bash")
         .args(["-c", &script, env!("CARGO_BIN_EXE_stentor"), "serve", "--cores", cores])
-        // Unused, because the sockets have addresses.
+        // These addresses aren't used, because the sockets have theirs.
         .args(["--listen", "127.0.0.1:1", "--admin", "127.0.0.1:2"])
         .env("LISTEN_FDS", sockets.len().to_string())
         .env("LISTEN_FDNAMES", names)
@@ -72,7 +73,7 @@ fn activated(sockets: &[(&str, &TcpListener)], cores: &str) -> Running {
     Running(server.unwrap())
 }
 
-/// Sends a request that waits in the queue of the socket until a process accepts it.
+/// Sends a request. It waits in the socket's accept queue until a process accepts the connection.
 fn ask(socket: &TcpListener, path: &str) -> TcpStream {
     process::ask(&socket.local_addr().unwrap().to_string(), "GET", path, "")
 }
@@ -81,7 +82,7 @@ fn ask(socket: &TcpListener, path: &str) -> TcpStream {
 fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
     let [clients, admin] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     for cores in ["1", "2"] {
-        // Both requests wait for the server.
+        // Both requests wait until the server has started.
         let early = [ask(&clients, "/healthz"), ask(&admin, "/metrics")];
         let mut server = activated(&[("admin", &admin), ("stentor.socket", &clients)], cores);
         for stream in early {
@@ -92,15 +93,15 @@ fn sockets_of_systemd_are_served_and_their_queues_outlive_a_restart() {
     }
 }
 
-/// While the old process drains, no connection is refused: connections wait for the new process.
+/// While the old process drains, new connections aren't refused, but wait for the next process.
 #[test]
 fn connections_wait_while_a_process_on_sockets_of_systemd_drains() {
     let clients = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut server = activated(&[("stentor.socket", &clients)], "2");
-    // A WebSocket stays open until its slot in the window of 5 s.
+    // The WebSocket stays open for up to 5 s, the drain window.
     let _stream = Subscriber::open(&clients.local_addr().unwrap().to_string(), "/ws");
     server.signal(Signal::TERM);
-    // Until no process accepts connections.
+    // Loops until no process accepts connections.
     let waiting = loop {
         let stream = ask(&clients, "/readyz");
         stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();

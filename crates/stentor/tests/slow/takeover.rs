@@ -1,4 +1,4 @@
-//! A new process takes the listening sockets over while clients connect.
+//! Tests of a new process that takes over the listening sockets while clients connect.
 
 use crate::process::{PATIENCE, Running, status};
 use crate::redis_server;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Pause between the connections of a thread, so that their number is bounded.
+/// Pause between the connections of a thread. It bounds the number of connections.
 const PAUSE: Duration = Duration::from_millis(2);
 
 fn free_address() -> String {
@@ -45,7 +45,7 @@ impl Place {
         command
     }
 
-    /// Starts a server and waits until it accepts clients and another process could take over.
+    /// Starts a server. Waits until it accepts clients and its takeover socket exists.
     fn start(&self, cores: &str) -> Running {
         let (mut server, addr) = Running::ready(&mut self.command(cores));
         assert_eq!(addr, self.listen);
@@ -54,13 +54,13 @@ impl Place {
         server
     }
 
-    /// Returns the status of a request for a session, which a draining process refuses.
+    /// Requests a Socket.IO session, which a draining process refuses. Returns the status.
     fn ask(&self) -> u16 {
         status(&self.listen, "/socket.io/?EIO=4&transport=polling")
     }
 }
 
-/// Asserts that the process exits with 0 after draining.
+/// Waits until the process has drained, and asserts the exit code 0.
 fn assert_drained(mut server: Running) {
     assert_eq!(server.end(), Some(0));
 }
@@ -84,7 +84,7 @@ fn no_connection_of_a_storm_is_refused_or_reset() {
         })
         .collect();
     let wait = |connections| (0..connections).for_each(|_| answers.recv_timeout(PATIENCE).unwrap());
-    // More cores, fewer cores, and as many cores as sockets.
+    // The new process has more cores than there are sockets, then fewer, then as many.
     for cores in ["3", "1", "2"] {
         wait(200);
         let next = place.start(cores);
@@ -104,25 +104,28 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
     let mut running = place.start("2");
     assert_eq!(std::fs::metadata(&place.socket).unwrap().mode() & 0o777, 0o600);
 
-    // The new process can't read its certificate after it has got the sockets, so it never confirms.
+    // Plays a new process that sends these bytes and then ends without a confirmation. Returns the bytes that
+    // it received.
     let asks = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(&place.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // A reset, if unread data was left.
+        // If the running process leaves data unread, the read fails with a reset.
         let _ = stream.read_to_end(&mut answer);
         answer
     };
     assert_eq!(asks(b"stentor takeover 9\n"), b"");
     assert_eq!(asks(&[0; 4096]), b"");
     assert_eq!(asks(b""), b"");
-    // Two sockets for clients, one for the admin port. Then the new process exits, or confirms with garbage.
+    // The new process receives two sockets for clients (`c`) and one for the admin port (`a`). Then it ends,
+    // or confirms with an invalid byte.
     assert_eq!(asks(b"stentor takeover 2\n"), b"cca.");
     assert_eq!(asks(b"stentor takeover 2\nx"), b"cca.");
 
-    // Another admin address, which is in use: the new process fails after it has got the sockets.
+    // The new process has another admin address, which is in use, so it fails after it has received the
+    // sockets.
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let admin = used.local_addr().unwrap().to_string();
     let mut failing = Command::new(env!("CARGO_BIN_EXE_stentor"));
@@ -134,14 +137,15 @@ fn the_running_server_goes_on_if_the_new_one_fails_or_sends_garbage() {
         assert_eq!(place.ask(), 200);
     }
     assert!(running.0.try_wait().unwrap().is_none());
-    // The running process then hands over to a working one.
+    // Afterwards, the running process hands over to a working process.
     let next = place.start("1");
     assert_drained(running);
     next.signal(Signal::TERM);
     assert_drained(next);
 }
 
-/// A new process that ends after it has confirmed, before it is ready: its own socket is at its path.
+/// The new process ends after its confirmation and before it is ready. In the second case, it has already
+/// bound its own takeover socket at the path.
 #[test]
 fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
     let place = Place::new();
@@ -156,7 +160,7 @@ fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
         stream.write_all(b"!").unwrap();
         stream.read_exact(&mut answer[..1]).unwrap();
         assert_eq!(answer[0], b'!');
-        // Connections to both ports are left in the queues.
+        // Connections to both ports wait in the accept queues, since no process accepts them.
         let waiting = [(&place.listen, "/readyz"), (&place.admin, "/healthz")].map(|(addr, target)| {
             let mut waiting = TcpStream::connect(addr).unwrap();
             waiting.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -178,7 +182,7 @@ fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
         }
     }
     assert!(running.0.try_wait().unwrap().is_none());
-    // The running process isn't draining, and hands over to a working process.
+    // The running process hasn't begun to drain. It hands over to a working process.
     let next = place.start("1");
     assert_drained(running);
     next.signal(Signal::TERM);
@@ -189,7 +193,7 @@ fn the_running_server_listens_again_if_the_new_one_ends_before_it_is_ready() {
 fn a_server_that_drains_hands_over_and_drains_on() {
     let place = Place { drain_window: "4s", ..Place::new() };
     let mut running = place.start("2");
-    // The process's client stays until its slot in the window.
+    // The session keeps the process running until the session's slot in the drain window.
     assert_eq!(place.ask(), 200);
     let mut admin = TcpStream::connect(&place.admin).unwrap();
     admin.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -201,7 +205,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
     while status(&place.admin, "/readyz") == 200 {}
     let next = place.start("1");
     assert_eq!(place.ask(), 200);
-    // The admin API belongs to the next process, so open connections to this one end.
+    // The next process has the admin API now, so the old process closes its admin connections.
     assert_eq!(admin.read(&mut [0]).unwrap(), 0);
     assert!(running.0.try_wait().unwrap().is_none(), "it drains on");
     assert_drained(running);
@@ -234,7 +238,8 @@ fn another_user_gets_nothing() {
     assert_eq!(place.ask(), 200);
 }
 
-/// Opens the socket's permissions, so that only the peer's credentials can cause a refusal.
+/// Makes the socket accessible to all users, so that only the check of the peer's credentials can refuse a
+/// process.
 fn open_to_everybody(socket: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let permissions = std::fs::Permissions::from_mode(0o777);

@@ -1,4 +1,5 @@
-//! The binary's user interface: its output, the stream it goes to, and the exit code.
+//! Tests of the binary's command-line interface: output, exit codes, and whether the output goes to stdout or
+//! stderr.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Makes a command of the binary without our environment variables.
+/// Makes a command of the binary, without environment variables that configure Stentor.
 fn stentor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
     for (name, _) in std::env::vars_os() {
@@ -36,7 +37,7 @@ fn check_file(text: &str) -> Outcome {
     run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
 }
 
-/// Answers one request with each response, each on a separate connection, and returns the last request.
+/// Answers one request per connection, each with the next of these responses. Returns the last request.
 fn answer(listener: TcpListener, responses: &'static [&'static str]) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut request = Vec::new();
@@ -345,8 +346,8 @@ fn serve_reports_mistakes_of_file_and_environment() {
     assert_eq!((by_environment.code, by_environment.err.as_str()), (Some(1), expect));
 }
 
-/// Runs an admin API that answers one request with `answer`. Returns its address and, in the end, the
-/// request.
+/// Runs an admin API that answers one request with `answer`. Returns its address, and a thread that returns
+/// the request.
 fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap().to_string();
@@ -365,8 +366,8 @@ fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
     (addr, handle)
 }
 
-/// Returns the request that the admin API of [`admin`] received. Without a connection, the test fails rather
-/// than waits.
+/// Returns the request that the admin API of [`admin`] received. If the binary hasn't connected, the test
+/// fails instead of waiting.
 fn request_of(addr: &str, server: std::thread::JoinHandle<String>) -> String {
     drop(TcpStream::connect(addr));
     server.join().unwrap()
@@ -416,7 +417,7 @@ fn a_refused_publish_is_reported() {
 
 #[test]
 fn publish_to_an_unreachable_server_is_reported() {
-    // Bound and closed again: a port without a listener.
+    // The listener is closed at once, so the port has none.
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
     assert_eq!(said.code, Some(1));

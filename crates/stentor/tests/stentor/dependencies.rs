@@ -1,9 +1,10 @@
-//! `scripts/check-dependencies`: the dependencies follow deny.toml, and every broken rule is reported.
+//! Tests of `scripts/check-dependencies`: the dependencies follow deny.toml, and the script reports every
+//! broken rule.
 
 use crate::pages::root;
 use std::process::Command;
 
-/// Returns the script's report with these rules.
+/// Runs the script with these rules. Returns its report.
 fn checked(rules: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deny.toml");
@@ -24,7 +25,7 @@ fn a_dependency_that_breaks_a_rule_is_reported() {
         assert!(reported.contains(expect), "{expect:?} is not in {reported:?}");
     };
     check("    \"ISC\",\n", "", ": the license 'ISC' is not allowed");
-    // Both licenses are needed, and one alone is allowed.
+    // The crate needs both licenses, and only one of them is allowed.
     check("    \"Unicode-3.0\",\n", "", ": the license '(MIT OR Apache-2.0) AND Unicode-3.0' is not allowed");
     check("\"openssl-sys\"", "\"tokio\"", ": the crate is banned");
     check(
@@ -33,7 +34,7 @@ fn a_dependency_that_breaks_a_rule_is_reported() {
         ": the source registry+https://github.com/rust-lang/crates.io-index is not allowed",
     );
     check("multiple-versions = \"warn\"", "multiple-versions = \"deny\"", ": there are 2 versions: ");
-    // Rules that only cargo-deny supports.
+    // The script refuses rules that only cargo-deny supports.
     check(
         "unknown-git = \"deny\"",
         "unknown-git = \"warn\"",

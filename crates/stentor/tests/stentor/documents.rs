@@ -1,4 +1,4 @@
-//! Checks of the documents: every named path exists, every link has a target, every reader finds the answers.
+//! Tests of the documents: each named path and link target exists, and each reader finds the answers.
 
 use crate::pages::{files, pages, root};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -34,14 +34,14 @@ fn documents_name_paths_that_exist() {
     assert!(named > 20, "only {named} paths were found: the documents are not read right");
 }
 
-/// Returns our crates in a manifest's `[dependencies]`.
+/// Returns the workspace's crates in a manifest's `[dependencies]`.
 fn dependencies(manifest: &str) -> BTreeSet<&str> {
     let section =
         manifest.split("\n[").find_map(|section| section.strip_prefix("dependencies]\n")).unwrap_or_default();
     section.lines().filter_map(|line| line.strip_prefix("stentor-")?.split(['.', ' ', '=']).next()).collect()
 }
 
-/// Each crate only uses the crates that the table in ARCHITECTURE.md allows.
+/// Each crate uses only the crates that the table in ARCHITECTURE.md allows.
 #[test]
 fn crates_only_use_crates_that_the_table_allows() {
     let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -105,7 +105,7 @@ fn links(document: &str) -> Vec<(String, String)> {
         }
         let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
         let there = if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
-        // A path that doesn't exist is unchanged.
+        // A path that doesn't exist is kept as it is.
         let there = there.canonicalize().unwrap_or(there);
         let there = there.strip_prefix(&root).unwrap_or(&there);
         links.push((there.to_str().unwrap().to_owned(), anchor.to_owned()));
@@ -133,7 +133,7 @@ fn links_lead_somewhere() {
     assert!(found > 80, "only {found} links were found: the documents are not read right");
 }
 
-/// Readers, and the sections that answer their questions.
+/// Kinds of readers, each with the sections that answer its questions.
 const READERS: [(&str, &[&str]); 5] = [
     (
         "a frontend developer with Socket.IO clients",
@@ -204,7 +204,7 @@ const CLICKS_MAX: usize = 3;
 
 #[test]
 fn every_reader_finds_the_answers_within_three_clicks() {
-    // The number of links to each page or section.
+    // Number of links that lead from the README to each page or section.
     let mut clicks = HashMap::from([("README.md".to_owned(), 0)]);
     let mut pages = VecDeque::from(["README.md".to_owned()]);
     while let Some(page) = pages.pop_front() {
@@ -234,14 +234,14 @@ fn every_reader_finds_the_answers_within_three_clicks() {
     assert!(far.is_empty(), "{}", far.join("\n"));
 }
 
-/// The README can be read at one sitting.
+/// The README has a maximum length, so that it can be read at one sitting.
 #[test]
 fn the_readme_is_short() {
     let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
-/// Comments only name documents that exist.
+/// Each document that a comment names exists.
 #[test]
 fn comments_name_documents_that_exist() {
     let (mut named, mut missing) = (0, Vec::new());
@@ -262,7 +262,7 @@ fn comments_name_documents_that_exist() {
     assert!(named > 10, "only {named} documents were named: the comments are not read right");
 }
 
-/// The page shows the example's content, and `check` accepts it.
+/// The page contains the example's file, and `check` accepts it.
 #[test]
 fn the_example_of_five_minutes_is_the_one_in_its_page() {
     let root = root();
@@ -291,7 +291,7 @@ fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// A reader who is notified of a limit looks for it in the configuration.
+/// Settings that messages name must be in the configuration reference, where a reader looks for them.
 #[test]
 fn messages_name_settings_that_exist() {
     let reference = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
@@ -316,7 +316,7 @@ fn messages_name_settings_that_exist() {
     assert!(named > 10, "only {named} settings were found: the messages are not read right");
 }
 
-/// The files that `npm run build` in clients/js makes together.
+/// Checks that the files that `npm run build` in clients/js makes belong together.
 #[test]
 fn the_client_library_is_the_same_in_all_codings_and_has_its_hash() {
     let file = |suffix: &str| fs::read(root().join(format!("clients/js/dist/stentor.js{suffix}"))).unwrap();

@@ -1,4 +1,5 @@
-//! The binary and the project's documents. The program `slow` has the tests that need minutes, other programs or real time.
+//! Tests of the binary and of the project's documents. Tests that need minutes, other programs or real time
+//! are in `slow`.
 
 // Tests may panic; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used)]

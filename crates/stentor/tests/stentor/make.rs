@@ -1,4 +1,4 @@
-//! `make run`: the ports that it passes on, and its message without a recent Rust.
+//! Tests of `make run`: the ports that it passes on, and its message without a recent Rust.
 
 use crate::pages::root;
 use std::os::unix::fs::PermissionsExt;
@@ -20,8 +20,8 @@ fn the_ports_can_be_chosen() {
     check(&["PORT=9000", "ADMIN_PORT=7"], "--listen 127.0.0.1:9000 --admin 127.0.0.1:7");
 }
 
-/// Returns the line for this output of `rustc --version`; `None` means that rustc is missing. Empty if it is
-/// recent enough.
+/// Returns the message for this output of `rustc --version`. `None` means that rustc is missing. The message
+/// is empty if rustc is recent enough.
 fn checked(version: Option<&str>) -> String {
     let dir = tempfile::tempdir().unwrap();
     for tool in ["sed", "dirname", "cut", "sort", "head"] {

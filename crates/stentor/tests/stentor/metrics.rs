@@ -1,10 +1,10 @@
-//! `/metrics` of the admin port, through the binary.
+//! Tests of the binary's `/metrics` on the admin port.
 
 use crate::process::{Subscriber, answer, ask, metrics, start, sum, until_metrics};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The log keeps as many publications as fit into its limit.
+/// The recovery log keeps as many publications as fit into its limit, and the metrics report its size.
 #[test]
 fn memory_kept_for_recovery_is_reported() {
     let server = start("[socketio]\nrecovery_ttl = \"1h\"\nrecovery_bytes_max = 1000\n");
@@ -22,7 +22,7 @@ fn memory_kept_for_recovery_is_reported() {
         assert_eq!(status, 200, "{text}");
         assert!(client.receive().starts_with("42[\"news\","));
     }
-    // The cores are checked once per second, one after another.
+    // The recovery log's metrics are updated core by core, once per second.
     let told = until_metrics(&server.admin, |told| {
         let figures = ["socketio_recovery_evicted_total", "socketio_recovery_publications", "inbox_messages"];
         figures.map(|name| sum(told, &format!("stentor_{name}"))) == [2, 3, 0]
@@ -33,7 +33,7 @@ fn memory_kept_for_recovery_is_reported() {
     assert_eq!(sum(&told, "stentor_inbox_bytes"), 0);
 }
 
-/// Documents only name metrics that exist, and docs/metrics.md lists every metric of a running server.
+/// Each metric that a document names exists, and docs/metrics.md lists every metric of a running server.
 #[test]
 fn documents_name_metrics_that_exist() {
     let server = start("[[feeds]]\nname = \"api\"\nurl = \"http://127.0.0.1:9\"\n");

@@ -1,5 +1,5 @@
-//! Keys that are only pushed (`[[feeds]] push = true`), through the binary: early subscribers wait, over
-//! every transport, and receive the document that a backend pushes to the admin port. docs/feeds.md,
+//! Tests of keys that are only pushed (`[[feeds]] push = true`), with the binary: early subscribers of every
+//! transport wait, and receive the document that a backend pushes to the admin port. docs/feeds.md,
 //! "Pushing", has the rules.
 
 use crate::process::{self, Server, Subscriber, answer, ask, until_metrics};
@@ -15,8 +15,8 @@ fn push(server: &Server, key: &str, document: &str) -> (u16, String) {
     answer(ask(&server.admin, "PUT", &format!("/api/v1/feeds/{key}"), document))
 }
 
-/// Waits until all subscribers of a not found key have been removed. A client that subscribes before receives
-/// `not_found` once more.
+/// Waits until the server has removed all subscribers of keys that are not found. A client that subscribes
+/// before receives `not_found` once more.
 fn until_no_subscriber_is_left(server: &Server) {
     until_metrics(&server.admin, |metrics| {
         let mut topics = metrics.lines().filter(|line| line.starts_with("stentor_topics{")).peekable();
@@ -32,7 +32,7 @@ fn an_early_subscriber_waits_for_the_first_push() {
     assert!(client.receive().starts_with("{\"type\":\"welcome\","));
     client.send_text(r#"{"id":1,"type":"subscribe","feed":"live/1"}"#);
     assert_eq!(client.receive(), r#"{"type":"ok","id":1}"#);
-    // A key that is neither fetched nor configured as pushed.
+    // Subscribes to a key that is neither fetched nor configured as pushed.
     client.send_text(r#"{"id":2,"type":"subscribe","feed":"other/1"}"#);
     assert_eq!(client.receive(), r#"{"type":"ok","id":2}"#);
     let lost = client.receive();
@@ -44,7 +44,7 @@ fn an_early_subscriber_waits_for_the_first_push() {
     let mut events = Subscriber::events(&server.addr, "/sse/live/1");
     let get = ask(&server.addr, "GET", "/feed/live/1", "");
     assert_eq!(push(&server, "live/1", r#"{ "minute": 1 }"#), (200, r#"{"changed":true}"#.into()));
-    // The last message was about the other key: this key had no message before its document.
+    // The first message about the pushed key is its document.
     let snapshot = client.receive();
     assert!(snapshot.starts_with(r#"{"type":"snapshot","feed":"live/1","#), "{snapshot}");
     assert!(snapshot.ends_with(r#""state":"live","data":{"minute":1}}"#), "{snapshot}");
@@ -52,7 +52,7 @@ fn an_early_subscriber_waits_for_the_first_push() {
     assert!(events.data().contains(r#"{"minute":1}"#));
     assert_eq!(answer(get), (200, r#"{"minute":1}"#.into()));
 
-    // The same value is no new version, another one is.
+    // Pushing the same value makes no new version. Pushing another value does.
     assert_eq!(push(&server, "live/1", r#"{"minute":1.0}"#), (200, r#"{"changed":false}"#.into()));
     assert_eq!(push(&server, "live/1", r#"{"minute":2}"#), (200, r#"{"changed":true}"#.into()));
     let newer = client.receive();
@@ -60,7 +60,7 @@ fn an_early_subscriber_waits_for_the_first_push() {
     assert_eq!(raw.receive(), r#"{"minute":2}"#);
     assert!(events.data().contains(r#"{"minute":2}"#));
 
-    // The deletion ends all subscriptions; later subscribers wait again.
+    // The deletion ends all subscriptions. Later subscribers wait again.
     assert_eq!(answer(ask(&server.admin, "DELETE", "/api/v1/feeds/live/1", "")).0, 200);
     let lost = client.receive();
     assert!(lost.starts_with(r#"{"type":"state","feed":"live/1","state":"not_found","#), "{lost}");
@@ -72,7 +72,7 @@ fn an_early_subscriber_waits_for_the_first_push() {
     let again = client.receive();
     assert!(again.ends_with(r#""state":"live","data":{"minute":3}}"#), "{again}");
 
-    // A fetched key can't be pushed; a key without a `[[feeds]]` can.
+    // A key that is fetched can't be pushed. A key that matches no `[[feeds]]` can.
     let refused = push(&server, "api/1", "1");
     assert!(refused.0 == 409 && refused.1.starts_with(r#"{"code":"fetched","#), "{refused:?}");
     assert_eq!(push(&server, "other/1", "1"), (200, r#"{"changed":true}"#.into()));

@@ -1,4 +1,4 @@
-//! Data between Stentor and an upstream stays private: secrets are shown nowhere, and a request contains no
+//! Tests of the privacy between Stentor and an upstream: no output shows a secret, and a request contains no
 //! client data but the key.
 
 use crate::process::{answer, ask, exchange, start_by, upstream};
@@ -11,7 +11,7 @@ use std::time::Duration;
 fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     let (heads, seen) = mpsc::channel();
     let api = upstream(move |head| {
-        // A failed fetch is reported in the log.
+        // All requests but the first fail, so that the log reports a failed fetch.
         static REQUESTS: AtomicUsize = AtomicUsize::new(0);
         let is_first = REQUESTS.fetch_add(1, Ordering::SeqCst) == 0;
         let _ = heads.send(head.to_owned());
@@ -36,7 +36,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
                    cookie: mine=1";
     let answer = exchange(&server.addr, request);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n1"), "{answer}");
-    // When the third request arrives, the failure of the second has been reported.
+    // When the third request arrives, the log has reported the second one's failure.
     for _ in 0..3 {
         let head = seen.recv_timeout(Duration::from_secs(60)).unwrap();
         assert!(head.starts_with("GET /8?apikey=hunter3 HTTP/1.1\r\n"), "{head}");
@@ -52,7 +52,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     assert!(!log.contains("hunter") && !answer.contains("hunter"), "{log}");
 }
 
-/// An upstream that refuses requests without the right token, and repeats the request in its response.
+/// Rotates the token of an upstream that refuses all other tokens and repeats the request in its response.
 #[test]
 fn a_secret_changes_and_is_in_no_output() {
     let accepted = Arc::new(Mutex::new("hunter-one"));
@@ -101,7 +101,7 @@ fn a_secret_changes_and_is_in_no_output() {
         shown.push(answer);
     };
     get(&server.addr, "/feed/k", 200);
-    // The token is rotated: the file has the new one before the API refuses the old one.
+    // The file has the new token before the API refuses the old one.
     std::fs::write(&token, "hunter-two\n").unwrap();
     *accepted.lock().unwrap() = "hunter-two";
     server.until_logged(&["a file with a secret has changed"], 1);
@@ -115,7 +115,7 @@ fn a_secret_changes_and_is_in_no_output() {
     get(&server.addr, "/feed/other", 502);
     shown.push(output(&["--fetch", "k"]).1);
     shown.push(answer(ask(&server.admin, "POST", "/api/v1/fetch", "{\"key\":\"k\"}")).1);
-    // A reload without the file keeps its value, and one with another value applies it.
+    // A reload while the file is missing keeps the last value. A reload with a new value applies it.
     std::fs::remove_file(&token).unwrap();
     let reload = || {
         let (status, report) = answer(ask(&server.admin, "POST", "/api/v1/reload", ""));

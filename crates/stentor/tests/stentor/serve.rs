@@ -1,4 +1,4 @@
-//! `serve` and `demo` as processes: the ready line, signals, an address in use.
+//! Tests of `serve` and `demo` as processes: the ready line, signals, reloads, an address in use.
 
 use crate::process::{PATIENCE, Running, answer, ask, exchange, status};
 use rustix::process::{Resource, Signal, getrlimit};
@@ -32,12 +32,12 @@ fn each_signal_drains_and_exits_with_0() {
     }
 }
 
-/// Returns the status and the body of a response of the admin port.
+/// Requests a reload. Returns the status and body of the response.
 fn reload(admin: &str) -> (u16, String) {
     answer(ask(admin, "POST", "/api/v1/reload", ""))
 }
 
-/// Returns the status for a page of another origin that connects.
+/// Connects as a page of this origin. Returns the status.
 fn connect_from(origin: &str, addr: &str) -> u16 {
     exchange(addr, &format!("GET /primus/spec HTTP/1.1\r\nOrigin: {origin}"))[9..12].parse().unwrap()
 }
@@ -74,7 +74,7 @@ fn a_reload_applies_everything_or_nothing() {
         assert_eq!(from("https://b.test"), 403);
     }
 
-    // A key that needs a restart is reported, and the others are applied.
+    // The reload reports the key that needs a restart, and applies the other keys.
     write(&format!("{good}[server]\ndrain_window = \"1s\"\n[heartbeat]\ninterval = \"7s\"\n"));
     let expect = r#"{"applied":["server.drain_window","origins.allow"],"restart_needed":["heartbeat.interval"],"warnings":[]}"#;
     assert_eq!(reload(admin), (200, expect.to_owned()));
@@ -90,7 +90,8 @@ fn a_reload_applies_everything_or_nothing() {
     assert_eq!(server.end(), Some(0));
 }
 
-/// The kernel closes the sockets of an io_uring after the process has ended.
+/// With io_uring, the kernel closes the sockets only after the process has ended. A new process waits for the
+/// address.
 #[test]
 fn a_restart_right_after_sigkill_finds_the_address_free() {
     let mut addr = "127.0.0.1:0".to_owned();
@@ -104,7 +105,7 @@ fn a_restart_right_after_sigkill_finds_the_address_free() {
     }
 }
 
-/// The log's pipe is full from the start, so that not even the first line can be written.
+/// The log's pipe is full from the start, so the server can't write even its first line.
 #[test]
 fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     let (unread, mut full) = std::io::pipe().unwrap();
@@ -113,7 +114,7 @@ fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
         while full.write(&vec![b'.'; bytes]).is_ok() {}
     }
     rustix::io::ioctl_fionbio(&full, false).unwrap();
-    // On an address that no other test uses, because the log contains it.
+    // The admin port has an address that no other test uses, because the log contains it.
     let admin = TcpListener::bind("127.77.0.1:0").unwrap().local_addr().unwrap().to_string();
     let (mut server, addr) = start_at("127.0.0.1:0", &admin, &["serve"], full.into());
     assert_eq!(status(&addr, "/healthz"), 200);
@@ -125,7 +126,7 @@ fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     };
     while dropped() == 0 {
         assert!(Instant::now() < until, "no line was lost");
-        // Each request is logged.
+        // The server logs each of these invalid requests.
         (0..100).for_each(|_| _ = exchange(&admin, "this is no request"));
     }
     assert_eq!(status(&addr, "/healthz"), 200);
@@ -169,7 +170,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // The warning about the limit, if there is one, comes before this line.
+        // The server logs the warning about the limit, if any, before this line.
         let mut said = String::new();
         let mut log = BufReader::new(child.stderr.take().unwrap());
         while !said.contains(" no feeds are configured") {
@@ -183,7 +184,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
             let field = |name: &str| {
                 told.split(name).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
             };
-            // At least this many: io_uring holds more connections than there are file descriptors.
+            // With io_uring, there may be more connections than file descriptors, so this is a minimum.
             assert!(
                 field("file_descriptors_max=") == limit && field("connections_max=") >= limit / 2,
                 "{told}"
@@ -200,7 +201,7 @@ fn a_low_descriptor_limit_is_reported_with_a_remedy() {
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     check_in_use(&taken.local_addr().unwrap().to_string());
-    // Another Stentor process would share its port.
+    // The address of another Stentor process is also refused, although both could share the port.
     let (mut other, addr) = start(&["serve"]);
     check_in_use(&addr);
     other.signal(Signal::TERM);

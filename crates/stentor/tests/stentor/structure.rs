@@ -1,5 +1,5 @@
-//! The structure of the code: modules that may use each other, and the length of files. The crates that a
-//! crate may use are checked with the table in ARCHITECTURE.md.
+//! Tests of the code's structure: which modules may use each other, and the sizes of files and structs.
+//! `documents` checks which crates a crate may use, by the table in ARCHITECTURE.md.
 
 mod javascript;
 mod protocols;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Maximum length of a file in lines, without its tests.
 const LINES_MAX: usize = 600;
 
-/// All crates, whose modules are checked for cycles and lengths.
+/// The crates whose modules are checked for cycles and lengths.
 const CRATES: [&str; 17] = [
     "json",
     "auth",
@@ -33,11 +33,12 @@ const CRATES: [&str; 17] = [
     "lab",
 ];
 
-/// Maximum number of fields of a struct. A struct with more reaches too much at once: it needs owners of parts, or an enum.
+/// Maximum number of fields of a struct. A struct with more gives its methods access to too much. Split it
+/// into structs for its parts, or make it an enum.
 const FIELDS_MAX: usize = 15;
 
-/// Structs with more fields, and how many each may have: crate and name. The list only shrinks. Options and limits are configuration,
-/// and aren't counted.
+/// Structs (crate and name) with more fields, and the maximum of each. The list only shrinks. `…Options` and
+/// `…Limits` aren't counted.
 const LARGE_STRUCTS: [(&str, usize); 21] = [
     ("cluster/Bridge", 22),
     ("cluster/Feeds", 19),
@@ -62,8 +63,8 @@ const LARGE_STRUCTS: [(&str, usize); 21] = [
     ("session/Shared", 21),
 ];
 
-/// Loops of Rust tests that poll, because no event marks the change: the file, and the purpose. At most
-/// [`RETRIES_MAX`]; a test that depends on its own timing instead fails on a busy machine.
+/// Loops of Rust tests that poll, because no event marks the change: the file, and the reason. There are at
+/// most [`RETRIES_MAX`], since a test that depends on time fails on a busy machine.
 const RETRIES: [(&str, &str); 3] = [
     ("cluster/tests/contract/harness.rs", "engines end interest, entries and histories without a word"),
     ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
@@ -71,7 +72,7 @@ const RETRIES: [(&str, &str); 3] = [
 ];
 const RETRIES_MAX: usize = 3;
 
-/// Other places of Rust tests that let time pass: the file, and the slow party.
+/// Other places where Rust tests let time pass: the file, and what is slow there.
 const SLOW: [(&str, &str); 9] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),
@@ -84,7 +85,8 @@ const SLOW: [(&str, &str); 9] = [
     ("stentor/tests/stentor/serve.rs", "a process that releases the address late"),
 ];
 
-/// Programs of integration tests other than the one with the crate's name, and why their tests are separate.
+/// Integration test programs other than the one with the crate's name, each with the reason why it is
+/// separate.
 const PROGRAMS: [(&str, &str); 16] = [
     ("cluster/churn_memory", "measures its process's memory"),
     ("cluster/contract", "real servers of Redis and NATS"),
@@ -104,7 +106,7 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("stentor/slow", "seconds of real time, and other programs"),
 ];
 
-/// The folders of all crates, the lab included, by name.
+/// Returns the folders of all crates and of the lab, by name.
 fn folders() -> BTreeMap<String, PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let mut found: BTreeMap<_, _> = fs::read_dir(&crates)
@@ -128,7 +130,7 @@ fn code(path: &Path) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the modules of a crate with their code, by path: `core::send`. The crate itself is the empty path.
+/// Returns the code of a crate's modules, by path (`core::send`). The path of the crate itself is empty.
 fn modules(krate: &str) -> BTreeMap<String, String> {
     let root = source(krate);
     let mut found = files(&root, "rs");
@@ -183,7 +185,7 @@ fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<St
             let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
             let path = rest[..end].trim_end_matches(':');
             let mut paths = vec![path.to_owned()];
-            // A group of names.
+            // Adds the names of a group in braces.
             if let Some(group) = rest[end..].strip_prefix('{').and_then(|group| group.split(';').next()) {
                 let names = group.split([',', '{', '}']).map(str::trim).filter(|name| !name.is_empty());
                 paths.extend(names.map(|name| format!("{path}::{name}")));
@@ -198,7 +200,7 @@ fn uses(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<St
     found
 }
 
-/// Returns a cycle among modules with the same parent, if there is one.
+/// Returns a cycle in the graph, if there is one.
 fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     for start in graph.keys() {
         let (mut path, mut seen) = (vec![start.clone()], BTreeSet::new());
@@ -209,7 +211,7 @@ fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     None
 }
 
-/// Continues `path` until it is back at `start`.
+/// Extends `path` until it returns to `start`. Returns `true` if that succeeds.
 fn visit(
     graph: &BTreeMap<String, BTreeSet<String>>,
     start: &String,
@@ -269,12 +271,13 @@ fn protocols_do_not_name_the_hub() {
     }
 }
 
-/// Crates without I/O: `link`, `session`, and those that `session` uses but `frame`, which stores large frames in memfds.
+/// Crates without I/O: `link`, `session`, and the crates that `session` uses, except `frame`, which stores
+/// large frames in memfds.
 const WITHOUT_IO: [&str; 6] = ["session", "ports", "hub", "wire", "json", "link"];
-/// A module of `ports` that names a socket: that of a client whose session is on another node.
+/// The module of `ports` that may name a socket: that of a client whose session is on another node.
 const OF_PORTS: &str = "relay";
 
-/// Names of sockets, files, threads, clocks and random sources, in code.
+/// Names in code of sockets, files, threads, clocks and random sources.
 const OUTSIDE: [&str; 16] = [
     "TcpStream",
     "TcpListener",
@@ -294,7 +297,7 @@ const OUTSIDE: [&str; 16] = [
     "tokio",
 ];
 
-/// The same, as dependencies.
+/// Dependencies with sockets, files, threads, clocks or random sources.
 const OUTSIDE_CRATES: [&str; 9] =
     ["fastrand", "getrandom", "io-uring", "libc", "ring", "rustix", "socket2", "stentor-driver", "tokio"];
 
@@ -305,7 +308,7 @@ fn sessions_have_no_clock_thread_socket_or_random_source_of_their_own() {
             let names = OUTSIDE.into_iter().filter(|_| (krate, &*module) != ("ports", OF_PORTS));
             let found: Vec<&str> = names.filter(|name| code.contains(name)).collect();
             assert!(found.is_empty(), "crates/{krate}: {module} names {found:?}");
-            // The default hasher of the standard library draws its keys from the system.
+            // The standard library's default hasher gets its keys from the system's random source.
             let is_seeded = |line: &&str| {
                 (line.contains("HashMap<") || line.contains("HashSet<")) && !line.contains("BuildHasher")
                     || line.contains("HashMap::new")
@@ -334,7 +337,7 @@ fn files_are_short() {
     }
 }
 
-/// The structs of a module with their numbers of named fields.
+/// Returns the names of a module's structs, and their numbers of named fields.
 fn structs(code: &str) -> Vec<(String, usize)> {
     let mut lines = code.lines();
     let mut found = Vec::new();
@@ -356,7 +359,7 @@ fn structs(code: &str) -> Vec<(String, usize)> {
 
 #[test]
 fn structs_have_few_fields() {
-    // The lab measures servers and is no part of one.
+    // The lab isn't checked, because it is no part of a server.
     let all = CRATES.into_iter().filter(|krate| *krate != "lab").flat_map(|krate| {
         let structs = modules(krate).into_values().flat_map(|code| structs(&code)).collect::<Vec<_>>();
         structs.into_iter().map(move |(name, fields)| (format!("{krate}/{name}"), fields))
@@ -405,7 +408,8 @@ fn public_items_name_only_documented_types_of_other_crates() {
     }
 }
 
-/// Compares the table of foreign types in a crate's documentation with its public items.
+/// Compares the table in a crate's documentation of types from other crates with the types that its public
+/// items name.
 fn check_documented_types(of: &str) {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let names = |text: &str| -> BTreeSet<String> {
@@ -436,7 +440,7 @@ fn check_documented_types(of: &str) {
     assert_eq!(found, documented.collect(), "the table in crates/{of}/src/lib.rs is out of date");
 }
 
-/// Each program links all crates below it.
+/// A second program in a crate must be listed in [`PROGRAMS`], because each program links all crates again.
 #[test]
 fn a_crate_has_one_program_of_integration_tests() {
     let mut found = Vec::new();

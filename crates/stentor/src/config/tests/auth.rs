@@ -1,4 +1,4 @@
-//! `[auth]`, `[[auth.issuers]]` and `[[permissions]]`.
+//! Tests of `[auth]`, `[[auth.issuers]]` and `[[permissions]]`.
 
 use super::*;
 use stentor_auth::{Action, Attributes, Permissions, Topic};
@@ -56,7 +56,7 @@ allow = ["publish"]
         permissions.allows(Some(&ada), Action::Publish, lobby)
             && !permissions.allows(None, Action::Publish, lobby)
     );
-    // No secret is shown.
+    // The configuration's `Debug` text and its shown keys contain no secret.
     let shown = format!("{config:?} {:?} {:?}", config.changed(), config.issuers[1].show());
     assert!(!shown.contains("0123456789abcdef") && !shown.contains("xxxx"), "{shown}");
 }

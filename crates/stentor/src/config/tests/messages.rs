@@ -1,9 +1,9 @@
-//! Messages of the configuration: the exact text of every mistake and every warning.
+//! Tests of the exact texts of all errors and warnings about the configuration.
 
 use super::{ISSUER, file};
 use crate::config::Sources;
 
-/// Abbreviations in [`CASES`] for lines of a file.
+/// Abbreviations in [`CASES`] and the lines of a file that they stand for.
 const SHORTHANDS: [(&str, &str); 5] = [
     ("FEED", "[[feeds]]\nname = \"a\"\nurl = \"http://a\""),
     ("HOOK", "[[hooks]]\nname = \"a\"\nurl = \"http://h\"\non = [\"event\"]"),
@@ -16,8 +16,8 @@ const SHORTHANDS: [(&str, &str); 5] = [
 ];
 
 /// Each case is a line with the lines of `stentor.toml`, environment variables (`$NAME=value`) and flags,
-/// separated by ` | `. The indented lines below it are the expected messages, with the number of the line
-/// that they concern. A case without them is accepted without a warning.
+/// separated by ` | `. The indented lines below it are the expected messages, with the number of the line in
+/// the file. A case without such lines is accepted without a warning.
 const CASES: &str = r##"
 # Unknown keys and sections.
 [server] |  |  | lisen = 5

@@ -1,14 +1,15 @@
-//! Every key reaches the options, and its default is theirs.
+//! Tests that each configuration key changes an option, and that the keys' defaults are those of the options.
 
 use super::super::*;
 use super::Bytes;
 use crate::config::section::KeyInfo;
 
-/// Keys that set no option: the binary reads them itself.
+/// Keys that set no option. The binary uses their values itself.
 const WITHOUT_OPTION: [&str; 6] =
     ["log", "log_level", "drain_delay", "drain_window", "shutdown_timeout", "takeover_socket"];
 
-/// Several keys may set the same field, and a key may have its own default: all equal those of the options.
+/// The configuration's defaults result in the options' defaults, also where several keys set the same field
+/// or a key has its own default.
 #[test]
 fn the_defaults_are_those_of_the_options() {
     let mut expect = Options::default();
@@ -39,7 +40,7 @@ fn the_size_of_messages_is_limited_on_both_ports() {
     assert_eq!((options.edge.limits.message_bytes_max, options.control.admin.message_bytes_max), (7, 7));
 }
 
-/// Returns the configuration with this file, or `None` if the types or ranges of its values are wrong.
+/// Returns the configuration of this file, or `None` if a value has a wrong type or is out of its range.
 fn config(file: &str) -> Option<Config> {
     let mut sources = Sources::default();
     file::apply(&mut sources, "stentor.toml", file);
@@ -50,7 +51,7 @@ fn options(config: &Config) -> String {
     format!("{:?}", (config.options(), config.auth_options(), config.permission_rules()))
 }
 
-/// Returns the keys that a section needs to have any effect.
+/// Returns the lines that a section needs to have any effect.
 fn needed(section: &str) -> &'static [&'static str] {
     match section {
         "auth" => &["anonymous = \"allow\""],
@@ -68,7 +69,7 @@ fn needed(section: &str) -> &'static [&'static str] {
     }
 }
 
-/// Valid values for some keys. Secrets don't show their default, which is empty.
+/// Values to try for all keys, one per line. Each is valid for some of them.
 const FURTHER: &str = r#"true
 false
 ["a"]
@@ -87,8 +88,9 @@ false
 "0123456789abcdef"
 "0123456789ABCDEF""#;
 
-/// Calls `check` with each key of each section, and configurations with three or more of its values, until
-/// one of them changes the options.
+/// Calls `check` with each key of each section, and with configurations that have the key's values: its
+/// default, the ends of its range, the words of its unit, and those of [`FURTHER`] that are valid. After
+/// three of them, stops at the first that changes the options.
 fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     for section in sections() {
         for key in &section.keys {
@@ -96,7 +98,7 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
             let others = needed(section.name).iter().filter(|line| !line.starts_with(key.name));
             lines.extend(others.map(|line| (*line).to_owned()));
             let with = |value: &str| config(&format!("{}\n{} = {value}", lines.join("\n"), key.name));
-            // Required keys have no default.
+            // Secrets show no default, and required keys have none.
             let range = key.range.iter().flat_map(|range| range.split(" to ")).filter_map(with);
             let words = key.unit.split('`').filter_map(|word| with(&format!("{word:?}")));
             let further = FURTHER.lines().filter_map(with);
@@ -113,7 +115,7 @@ fn for_every_key(check: impl Fn(&SectionInfo, &KeyInfo, &[Config])) {
     }
 }
 
-/// Each key has a value that changes the options.
+/// For each key, one of the tried values changes the options.
 #[test]
 fn every_key_reaches_the_options() {
     for_every_key(|section, key, configs| {

@@ -1,10 +1,11 @@
-//! Places where tests in JavaScript let time pass, or read the clock.
+//! Tests the places where JavaScript tests let time pass or read the clock.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Calls that let time pass or measure it. All tests import the awaitable timer as `passed`.
+/// Calls that let time pass or measure it. `passed` is the name under which all tests import the awaitable
+/// timer.
 const TIMES: [&str; 8] = [
     "setTimeout(",
     "setInterval(",
@@ -17,9 +18,9 @@ const TIMES: [&str; 8] = [
 ];
 const IMPORT: &str = "import { setTimeout as passed } from 'node:timers/promises';";
 
-/// Lines with such calls: the file, their number, and the reason. The list only shrinks; it has at most
-/// [`LISTED_MAX`] lines. Tests of `make test`, the files in `tests/clients` itself, have none: they call
-/// `until`, `within` and `clock` of the harness.
+/// Files with such calls, each with the number of lines and the reason. The list only shrinks, and has at
+/// most [`LISTED_MAX`] entries. The tests of `make test` (the files in `tests/clients` itself) have no such
+/// calls. They use `until`, `within` and `clock` of the harness.
 const LISTED: [(&str, usize, &str); 22] = [
     ("clients/admin.mjs", 1, "the time in tokens"),
     ("clients/all/bridge-suites.test.mjs", 1, "the sharded adapter doesn't tell when it has subscribed"),
@@ -46,7 +47,7 @@ const LISTED: [(&str, usize, &str); 22] = [
 ];
 const LISTED_MAX: usize = 83;
 
-/// Collects the files of tests in JavaScript, by their path below `tests`.
+/// Collects the files of JavaScript tests, with their paths below `root`.
 fn tests(folder: &Path, root: &Path, found: &mut Vec<(String, PathBuf)>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

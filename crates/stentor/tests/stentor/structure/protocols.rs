@@ -1,4 +1,4 @@
-//! A protocol is named in its own files and in few others.
+//! Tests that a protocol is named only in its own files and in few others.
 
 use super::{code, folders};
 use crate::pages::files;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Protocols, and how many files of production code may name each: all files, and files outside of the protocol's own.
 const NAMED_MAX: [(&str, usize, usize); 2] = [("primus", 5, 3), ("sockjs", 18, 10)];
 
-/// Whether a file belongs to a protocol: it has the protocol's name, or is in a folder that has it.
+/// Returns `true` if a file belongs to a protocol: the file or one of its folders has the protocol's name.
 fn is_own(path: &str, name: &str) -> bool {
     path.trim_end_matches(".rs").split('/').any(|part| part == name)
 }
