@@ -22,8 +22,8 @@ use stentor_hub::{
     Publication, RecoveryLimits, Room, Topic,
 };
 
-/// A frame: a reference to shared bytes, as in edge. Here in two steps, so that each core can have an outer
-/// count of its own.
+/// An encoder whose frames are references to shared bytes, as in edge. Each reference has two steps, so that
+/// each core can have an outer count of its own.
 struct Shared<const PER_CORE: bool>;
 
 type Frame = Arc<Arc<[u8]>>;
@@ -78,7 +78,7 @@ fn drain<E: Encoder>(hub: &mut Hub<E>, frames: &mut Vec<E::Frame>) -> usize {
     while let Some((session, tag)) = hub.poll_ready() {
         hub.take(session, 64 * 1024, 64, |_, frame| frames.push(frame.clone()));
         taken += frames.len();
-        // The driver owns the frames until the kernel has them: here for no time.
+        // The driver owns the frames until the kernel has accepted them, which takes no time here.
         black_box((&frames, tag));
         frames.clear();
         hub.handle_sent(session);

@@ -11,8 +11,8 @@ pub(crate) struct Awaiting(BTreeMap<(u32, Member), Wait>);
 
 struct Wait {
     since: Position,
-    /// The engine's read counter at the request whether a feed is up to date. `None`: the engine wasn't
-    /// asked.
+    /// Number of the engine's last read when it was asked whether the feed is up to date. `None` if the
+    /// engine wasn't asked.
     asked: Option<u64>,
 }
 
@@ -47,7 +47,8 @@ impl Awaiting {
         }
     }
 
-    /// Removes the members of a topic whose request was sent before the engine's `read`th read began.
+    /// Removes and returns the members of a topic for which the engine was asked before its `read`th read
+    /// began.
     pub(crate) fn take_answered(&mut self, topic: u32, read: u64) -> Vec<(Member, Position)> {
         let is_answered = |wait: &Wait| wait.asked.is_some_and(|asked| asked < read);
         let taken = self.0.extract_if(of_topic(topic), |_, wait| is_answered(wait));

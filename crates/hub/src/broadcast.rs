@@ -300,8 +300,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Sends a member of a feed the patches or the document that lead from the client's version to the newest
-    /// one, as far as this core knows them. If `is_confirmed`, the engine had no newer version than this core
-    /// after the client named its own.
+    /// one, as far as this core knows them. `is_confirmed` is `true` if the engine had no newer version than
+    /// this core when it was read after the client named its version.
     pub(crate) fn deliver_feed(
         &mut self,
         member: Member,
@@ -310,7 +310,7 @@ impl<E: Encoder> Hub<E> {
         is_confirmed: bool,
     ) {
         let Some(state) = self.topics.at(index) else { return };
-        // Applies to clusters whether or not the nodes order rooms.
+        // With other nodes (`reports_rooms`), the client's version may be newer than this core's.
         let Some(current) = state.current() else { return };
         let may_have = self.sessions.subscription(member).flags.has(Flags::MAY_HAVE);
         let limit = self.awaiting.since(index, member).filter(|_| may_have);

@@ -1,4 +1,4 @@
-//! Budgets: live bytes that sessions share and the process counts once, and the outcome of deliveries.
+//! Counters: live bytes, which sessions share and the process counts once, and outcomes of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -13,10 +13,10 @@
 //! receive the messages of the history.
 //!
 //! A session that names its position waits in [`Awaiting`](crate::awaiting::Awaiting), on its own core, for
-//! the messages after it. So does a session whose position is newer than this node's, or of another epoch: it
-//! comes from a node that knows more, or its epoch is over, and only the engine can tell which
-//! ([`Hub::poll_unconfirmed`]). And so does a session that names a version of a feed that hasn't reached this
-//! node yet, or a version of another epoch.
+//! the messages after it. A session also waits if its position is newer than this node's or of another epoch:
+//! either its previous node has received more, or its epoch is over. Only the engine can tell which
+//! ([`Hub::poll_unconfirmed`]). The same applies to a session that names a version of a feed that hasn't
+//! reached this node yet, or a version of another epoch.
 //!
 //! **Invariant.** Within an epoch, a core delivers the messages of a room in order and each once. Before it
 //! delivers a message after a skipped one, each member gets a [`Notice::Gap`](crate::Notice::Gap).
@@ -87,9 +87,8 @@ impl<E: Encoder> Hub<E> {
     ///   messages after it, or a [`Notice::Gap`](crate::Notice::Gap).
     /// - If `after` has the same epoch as the newest message and isn't beyond it, members receive the newer
     ///   messages.
-    /// - Otherwise messages are lost: members get a [`Notice::Gap`](crate::Notice::Gap), then `messages`, and
+    /// - Otherwise messages are lost: members get a [`Notice::Gap`](crate::Notice::Gap), then `messages`,and
     ///   the history starts at `after`.
-    ///   history begins at `after`.
     ///
     /// No effect if the room has no subscribers on this node.
     pub fn handle_history(
@@ -171,10 +170,11 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Returns the next room with waiting members that named a position which is newer than the history here,
-    /// or of another epoch; or the next feed with members that named a version of another epoch. Read the
-    /// engine's state, then call [`Hub::handle_confirmed`] on the room's home core. For a feed, call
-    /// [`Hub::handle_asked`] at once, then [`Hub::handle_feed_confirmed`] on its home core.
+    /// Returns the next topic for which only the engine can tell whether this node is up to date: a room
+    /// whose waiting members named a position newer than the history here or of another epoch, or a feed
+    /// whose members named a version of another epoch. Read the engine's state, then call
+    /// [`Hub::handle_confirmed`] on the room's home core. For a feed, call [`Hub::handle_asked`] at once,
+    /// then [`Hub::handle_feed_confirmed`] on its home core.
     pub fn poll_unconfirmed(&mut self) -> Option<Topic> {
         while let Some(index) = self.to_confirm.pop_first() {
             let topic = self.topics.at(index).map(|state| &state.topic);
@@ -195,8 +195,8 @@ impl<E: Encoder> Hub<E> {
 
     /// Handles the engine's answer: a feed here is as new as it was in the engine at the `read`th read. Call
     /// it on the feed's home core only. Members that were recorded before this read are sent the newest
-    /// version of whichever epoch. A version that is older than a member's own within the same epoch isn't
-    /// sent: the engine has lost versions, and the next one decides.
+    /// version, whatever its epoch. A member with a newer version of the same epoch is sent nothing: the
+    /// engine has lost versions, so the member waits for the next one.
     pub fn handle_feed_confirmed(&mut self, key: &Key, read: u64) {
         if let Some(index) = self.topics.find(&Topic::Feed(key.clone())) {
             self.relay_all(index, || Dispatch::Confirmed(key.clone(), read));

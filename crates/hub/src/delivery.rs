@@ -263,7 +263,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Returns `true` if the session can receive all of these at once without exceeding its send buffer.
+    /// Returns `true` if the session can receive all `publications` at once without exceeding its send
+    /// buffer.
     pub(crate) fn fits(&mut self, member: Member, publications: &[Arc<Publication<E::Frame>>]) -> bool {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy;

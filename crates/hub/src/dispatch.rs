@@ -118,7 +118,8 @@ pub enum Dispatch<F> {
         is_followed: bool,
     },
     /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an
-    /// `Interest`: then the receiver's members would miss publications of the sender's core.
+    /// `Interest`, without one. After a refused `Interest` the receiver's members would miss publications of
+    /// the sender's core.
     Refused(Topic, Option<SessionId>),
     /// The sender has no members left. Only sent to the home core.
     Leave(Topic),
@@ -145,7 +146,7 @@ pub enum Dispatch<F> {
 const DISPATCH_BYTES: usize = 64;
 
 impl<F> Dispatch<F> {
-    /// Returns the approximate size of a message per receiving session, in bytes.
+    /// Returns the approximate size of a message in bytes. A body that several messages share counts in each.
     pub fn weight_bytes(&self) -> usize {
         let publications = |all: &[Arc<Publication<F>>]| {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
@@ -186,8 +187,8 @@ pub trait Tally: Send + Sync {
     fn add(&self, sessions: usize);
 }
 
-/// Options of a message. The cores that it reaches share the exceptions; without exceptions they take no
-/// memory.
+/// Options of a message. All cores that the message reaches share its exceptions. An empty list of exceptions
+/// takes no memory.
 #[derive(Clone, Default)]
 pub struct Emit {
     /// `true` skips sessions with pending deliveries. A volatile message can't be recovered.
@@ -317,8 +318,8 @@ pub struct Current<F> {
 }
 
 impl<F> Current<F> {
-    /// Applies `publication` to the feed. The home core and its followers do the same. Returns by how many
-    /// versions a new document is ahead of the previous one; [`UNKNOWN`] if they have no common epoch.
+    /// Applies `publication` to the feed. The home core and its followers do the same. Returns the number of
+    /// versions by which a new document is ahead of the previous one; [`UNKNOWN`] if their epochs differ.
     pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) -> u16 {
         match publication.body() {
             Body::Snapshot { .. } => {
@@ -340,8 +341,8 @@ impl<F> Current<F> {
         UNKNOWN
     }
 
-    /// Returns how many versions a client at `since` is behind the newest document; [`UNKNOWN`] if no patch
-    /// can lead from there.
+    /// Returns the number of versions that a client at `since` is behind the newest document; [`UNKNOWN`] if
+    /// no patch can lead from `since`.
     pub(crate) fn behind(&self, since: Option<Position>) -> u16 {
         let newest = self.snapshot.as_ref().map(|snapshot| snapshot.body());
         match (newest, since) {

@@ -162,8 +162,8 @@ impl<E: Encoder> Hub<E> {
             if std::mem::replace(&mut topic.reported, now) == now {
                 continue;
             }
-            // A report of subscribers leaves `forgotten` as it is: if they leave before the control plane reads
-            // the report, it keeps nothing for the key, and doesn't drop it a second time.
+            // Reporting subscribers doesn't clear `forgotten`. If the subscribers leave before the control
+            // plane reads the report, the control plane never stores the key and never drops it again.
             if !has_subscribers {
                 self.topics.forget_external(index);
                 self.topics.remove_if_idle(index);

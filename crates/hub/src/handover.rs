@@ -25,8 +25,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Number of log entries before the first missed one whose ids are included too: another node may receive
-/// them later than this node did.
+/// Number of log entries before the first missed message whose ids [`Departure::known`] includes too: another
+/// node may receive these messages later than this node did.
 const KNOWN_BEFORE: u64 = 1_024;
 /// Maximum number of ids in [`Departure::known`].
 pub const KNOWN_MAX: usize = 16_384;
@@ -35,7 +35,7 @@ pub const KNOWN_MAX: usize = 16_384;
 pub struct Departure<F> {
     /// The missed messages in order. `true` marks a message to this session alone.
     pub missed: Vec<(Arc<Publication<F>>, bool)>,
-    /// Ids of messages of its rooms that this node has delivered or logged.
+    /// Ids of messages of the session's rooms that this node has delivered or logged.
     pub known: Vec<u64>,
 }
 
@@ -76,7 +76,8 @@ impl<E: Encoder> Hub<E> {
             let index = self.sessions.subscription(member).topic;
             let topic = (index != NO_TOPIC).then(|| self.topics.at(index))??;
             let Topic::Feed(key) = &topic.topic else { return None };
-            // A version that another node sent to the client and this node doesn't have yet.
+            // A version that another node sent and this node doesn't have yet takes precedence over this
+            // node's newest.
             let position =
                 self.awaiting.since(index, member).or_else(|| topic.snapshot().and_then(|p| p.position()))?;
             Some((key.clone(), position))
@@ -95,7 +96,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Returns the messages that a suspended session missed after `last` (as for [`Hub::handle_resume`]), at
-    /// most `bytes_max` of them. The caller closes the session, whatever the result is.
+    /// most `bytes_max` bytes. The caller closes the session, whatever the result is.
     ///
     /// # Errors
     /// The session isn't suspended, or can't be resumed.
@@ -125,8 +126,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Sends missed messages to a session that was opened and suspended here for a client of another node:
-    /// first the messages that it missed there, then the messages that its rooms received here since, without
-    /// the ones that the other node had (see [`Departure`]), then the newest version of its feeds. `room`
+    /// first the messages that it missed on the other node, then the later messages of its rooms on this node
+    /// that the other node didn't have (see [`Departure`]), then the newest versions of its feeds. `room`
     /// states the namespace.
     ///
     /// # Errors
@@ -196,7 +197,8 @@ impl<E: Encoder> Hub<E> {
         let last = last.and_then(NonZeroU64::new);
         self.sessions.join_positions.reorder(session.index, self.sessions.log.next());
         if last.is_some() {
-            // The log lets the client be found if it disconnects again before it has received anything.
+            // A marker with the id `last` lets the client resume if it disconnects again before it has
+            // received anything.
             let (event, data) = (None, Data::Json(Default::default()));
             let marker = Body::Message { room: room.clone(), event, data, position: None };
             let (marker, except) = (self.make(marker, false, last), Exceptions::default());

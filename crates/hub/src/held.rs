@@ -1,7 +1,6 @@
 //! Sessions that receive no deliveries until their clients have been notified of a gap. Messages after a gap
 //! in a room must not overtake the notice, whatever else is sent to the client meanwhile. Deliveries are held
-//! only while messages of these rooms wait: a client may leave another room in between, and receives the
-//! messages published there before.
+//! only while messages of these rooms wait. Until then the session receives the messages of its other rooms.
 
 use crate::session_id::SessionId;
 use smallvec::SmallVec;
@@ -54,8 +53,8 @@ impl Held {
         self.0.is_empty()
     }
 
-    /// Returns `true` if deliveries are held that would be taken now. `waits` returns `true` if messages of
-    /// one of these rooms wait.
+    /// Returns `true` if a session's deliveries must be held now. `waits` returns `true` if messages of one
+    /// of these rooms wait.
     pub(crate) fn holds(&mut self, session: SessionId, waits: impl FnOnce(&[u32]) -> bool) -> bool {
         let Some(hold) = self.0.get_mut(&session) else { return false };
         hold.is_missed = hold.is_missed || waits(&hold.topics);

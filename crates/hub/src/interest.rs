@@ -90,7 +90,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Starts a subscription. It becomes a member now, or when the home core has answered.
+    /// Starts a subscription. The session becomes a member now, or when the home core has answered.
     pub(crate) fn join_topic(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at_mut(index) else { return };
         // A follower knows the newest document, but no history.
@@ -144,12 +144,13 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Removes a subscription from its topic, for this reason. The caller removes its pending deliveries.
+    /// Removes a subscription from its topic. `absence` is the reason. The caller removes its pending
+    /// deliveries.
     pub(crate) fn leave(&mut self, member: Member, absence: Absence) {
         let subscription = self.sessions.subscription(member);
         let (index, position, pending) =
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
-        // Detached first, so that a second call has no effect.
+        // The subscription is detached first, so that a second call has no effect.
         self.sessions.detach(member);
         self.awaiting.set(index, member, None);
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -200,7 +201,7 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// Notifies the other cores whether this one has members in a plain room.
+    /// Notifies the other cores that this core has members in a plain room, or no longer has any.
     fn announce(&mut self, index: u32, has_members: bool) {
         let Some(state) = self.topics.at_mut(index) else { return };
         let Topic::Room(room) = &state.topic else { return };

@@ -17,7 +17,7 @@ struct SessionPositions {
 pub(crate) struct JoinPositions(Chunks<SessionPositions>);
 
 impl JoinPositions {
-    /// Records that a session starts at `index`: a reused one, or the next.
+    /// Records the start of the session with this index, which is either reused or the next new one.
     pub(crate) fn open(&mut self, index: u32, now: LogIndex) {
         let fresh = SessionPositions { ordered_since: now, member_since: SmallVec::new() };
         match self.0.get_mut(index as usize) {
@@ -38,7 +38,7 @@ impl JoinPositions {
         self.0.get(index as usize).map_or(0, |positions| positions.ordered_since)
     }
 
-    /// Records when a subscription became a member of its topic.
+    /// Records the log index at which a subscription became a member of its topic.
     pub(crate) fn join(&mut self, member: Member, now: LogIndex) {
         let Some(positions) = self.0.get_mut(member.session as usize) else { return };
         let slot = member.subscription as usize;

@@ -1,9 +1,9 @@
 //! Keys of feeds: the allowed characters, and the keys that a node accepts.
 //!
-//! This module is the only place of the rule. Every key from a client or a backend goes through a
+//! Only this module decides which keys are valid. Every key from a client or a backend goes through a
 //! [`KeyRule`]. No key of either [`KeyCharset`] changes the path of an upstream except by its own segments,
-//! even if a server behind the upstream decodes the path once more. Texts aren't normalized: other bytes are
-//! another key.
+//! even if a server behind the upstream decodes the path once more. Texts aren't normalized: different bytes
+//! are different keys.
 
 use std::fmt;
 use std::sync::Arc;

@@ -9,8 +9,8 @@
 
 use std::time::Instant;
 
-/// One fan-out out of this many is sampled. A sampled delivery reads the clock, so the average delivery costs
-/// a few instructions.
+/// One of this many fan-outs is sampled. A sampled delivery reads the clock, so the average delivery costs a
+/// few instructions.
 const SAMPLED: u32 = 64;
 
 #[derive(Default)]

@@ -15,7 +15,7 @@ use crate::topic::{Room, Topic};
 use bytes::Bytes;
 use std::time::Instant;
 
-/// While this many messages wait for a core, changes for it wait as levels.
+/// While this many messages wait for a core, membership changes for that core aren't taken, and stay levels.
 const MESSAGES_MAX: usize = 1_024;
 
 impl<E: Encoder> Hub<E> {

@@ -12,7 +12,8 @@ pub enum SubscribeError {
     TooManySubscriptions,
     /// The core already knows `topics_max` topics, or memory is short.
     TooManyTopics,
-    /// The session already waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
+    /// The session already waits for the maximum number of never-fetched feeds. Reported only as
+    /// [`Notice::Refused`].
     TooManyColdKeys,
 }
 

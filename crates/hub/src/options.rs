@@ -15,8 +15,8 @@ pub struct Options {
     pub core: CoreId,
     /// The number of cores, 1 to [`CORES_MAX`](crate::CORES_MAX).
     pub cores: usize,
-    /// Drawn at random when the process starts. Epochs, ids, and hashes of names that clients choose depend
-    /// on it. The same on all cores.
+    /// The seed of epochs, ids, and hashes of names that clients choose. Drawn at random when the process
+    /// starts; the same on all cores.
     pub seed: [u64; 2],
     /// Maximum pending bytes of a session under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
     pub send_buffer_bytes_max: usize,

@@ -47,7 +47,7 @@ struct Account {
     bytes: usize,
 }
 
-/// The account of one core.
+/// The patch accounts of one core.
 pub(crate) struct Patches {
     pub(crate) limits: PatchLimits,
     /// Accounts by topic, only of topics with patches.
@@ -105,7 +105,7 @@ impl Patches {
         bytes - self.bytes
     }
 
-    /// Adds the kept patches to `taken`.
+    /// Returns `taken` with the numbers of the kept and evicted patches.
     pub(crate) fn figures(&self, taken: FeedStats) -> FeedStats {
         let (patches, patch_bytes, patches_evicted) = (self.patches, self.bytes, self.evicted);
         FeedStats { patches, patch_bytes, patches_evicted, ..taken }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! **Invariant.** A follower is ready only while the home core has it in `interested` without interruption
-//! since it knew the history. Only an answer to the last request counts: after an earlier one, the follower
-//! has left the room in between.
+//! since it knew the history. Only the answer to the last request counts, because the follower has left the
+//! room between two requests.
 
 use crate::dispatch::{CoreId, Dispatch};
 use crate::encoder::Encoder;
@@ -42,7 +42,7 @@ impl<E: Encoder> Hub<E> {
     /// now and will receive every message published from then on. This is the case for all rooms whose
     /// positions no other node assigns.
     ///
-    /// Otherwise [`Hub::poll_prepared`] reports the room when that is the case. Until
+    /// Otherwise [`Hub::poll_prepared`] reports the room when the session can join. Until
     /// [`Hub::handle_release`], the room is kept as if it had a subscriber.
     pub fn handle_prepare(&mut self, room: &Room) -> bool {
         let topic = Topic::Room(room.clone());

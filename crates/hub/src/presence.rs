@@ -121,7 +121,7 @@ pub struct MembersPage {
     pub has_more: bool,
     /// Number of members, listed or not.
     pub count: usize,
-    /// The version of the last notice that it includes, for watchers.
+    /// For watchers: the version of the last notice that the page includes.
     pub version: Option<u64>,
     /// Number of members that were visited for this page.
     pub visited: usize,
@@ -186,7 +186,7 @@ pub struct PresenceStats {
     pub bytes: usize,
     /// Number of notices.
     pub notices: u64,
-    /// Number of changes without a notice of their own: they shared one, or were undone before it.
+    /// Number of changes that shared a notice with others, or were undone before their notice.
     pub coalesced: u64,
     /// Number of changes that notices only counted.
     pub truncated: u64,

@@ -144,8 +144,8 @@ impl<E: Encoder> PublicationArena<E> {
     }
 
     /// Returns the form of a document for a session that is `behind` versions behind: the document itself or
-    /// a delta. If the session `resumes` and there is no delta, returns the document with the reason. Makes
-    /// the form's frame if the format supports it.
+    /// a delta. If the session `resumes` and there is no delta, returns the document with the reason why.
+    /// Makes the form's frame if the format supports it.
     pub(crate) fn form(
         &mut self,
         document: PublicationRef,
@@ -196,9 +196,9 @@ impl<E: Encoder> PublicationArena<E> {
         self.items[publication_ref.0 as usize].is_recoverable
     }
 
-    /// Returns the size of its frame in `format`, `None` if the format doesn't support it. Clamped to the
-    /// range from 1 to 4 GiB, so that a byte limit also bounds the number of frames. While another core is
-    /// making the frame, returns the size of the body.
+    /// Returns the size of a publication's frame in `format`, `None` if the format doesn't support the
+    /// publication. Clamped to the range from 1 to 4 GiB, so that a byte limit also bounds the number of
+    /// frames. While another core is making the frame, returns the size of the body.
     pub(crate) fn bytes(&mut self, publication_ref: PublicationRef, format: FormatId) -> Option<u32> {
         let item = &self.items[publication_ref.0 as usize];
         if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {

@@ -4,8 +4,8 @@
 //! newer ones, and is queued in the outbox when it is due. The interval starts when the last one was taken.
 //!
 //! Rates are stored apart from subscriptions, because few have one. **Invariants.** A delayed subscription
-//! has exactly one time in `due`, others none. No table is larger than the number of subscriptions with a
-//! rate.
+//! has exactly one time in `due`, every other one has none. No table is larger than the number of
+//! subscriptions with a rate.
 
 use crate::subscription::Member;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ struct Rate {
 /// The rates of one shard's sessions.
 #[derive(Default)]
 pub(crate) struct Rates {
-    /// The time of the caller's last call. It is constant during a turn.
+    /// The time of the last [`Self::handle_time`]. It is constant during a turn.
     now: Option<Instant>,
     rates: BTreeMap<(u32, u32), Rate>,
     due: BTreeSet<(Instant, u32, u32)>,

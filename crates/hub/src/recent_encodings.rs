@@ -2,8 +2,8 @@
 //! the documents, so they are freed after a while: a feed that doesn't change keeps only its document and its
 //! patches.
 //!
-//! Frames that are needed later are made again, so a document is encoded once per format and [`KEPT_TICKS`],
-//! however many sessions request it. Pending deliveries hold their frames themselves.
+//! A frame that is needed after that is made again. A document is therefore encoded at most once per format
+//! in [`KEPT_TICKS`], however many sessions request it. Pending deliveries hold their frames themselves.
 
 use crate::publication::Publication;
 use std::collections::VecDeque;

@@ -43,8 +43,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Reason why a session can't be resumed. It stays suspended: the caller closes it, and the client starts a
-/// new session.
+/// Reason why a session can't be resumed. The session stays suspended: the caller closes it, and the client
+/// starts a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
     /// There is no such session, or it isn't suspended.
@@ -109,8 +109,8 @@ impl<E: Encoder> Hub<E> {
     ///
     /// If its new connection has another format, call [`Hub::set_format`] first.
     ///
-    /// # Errors
-    /// The session isn't suspended, or can't be resumed. It is unchanged: the caller closes it.
+    /// # Errors The session isn't suspended, or can't be resumed. The session is unchanged: the caller closes
+    /// it.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let (_, _, missed) = self.find_missed(session, last)?;
         // The newest versions of feeds always fit.
@@ -256,8 +256,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Returns `true` if a session without pending deliveries can receive all of these without exceeding its
-    /// send buffer. Publications that its policy may drop don't count.
+    /// Returns `true` if a session without pending deliveries can receive all `publications` without
+    /// exceeding its send buffer. Publications that its policy may drop don't count.
     pub(crate) fn fit<'a>(
         &mut self,
         id: SessionId,

@@ -41,8 +41,8 @@ impl Selection {
 }
 
 impl<E: Encoder> Hub<E> {
-    /// Continues a selection: appends the sessions that it finds to `found`, suspended ones included. Visits at most
-    /// `visits_max` members and returns how many it visited, or `None` after the last one.
+    /// Continues a selection: appends the sessions that it finds to `found`, suspended ones included. Visits
+    /// at most `visits_max` members. Returns the number of visited members, or `None` after the last one.
     pub fn select(
         &self,
         selection: &mut Selection,
@@ -76,7 +76,7 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// Removes the sessions that are members of any of `rooms`.
+    /// Removes from `sessions` the members of any of `rooms`.
     pub fn leave_out_members(&self, sessions: &mut Vec<SessionId>, rooms: &[Room]) {
         let topics = self.room_indexes(rooms);
         sessions.retain(|session| !self.is_in_any(*session, &topics));

@@ -58,16 +58,16 @@ pub(crate) struct Session {
     pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
-    /// The last recoverable publication that was sent to it since `ordered_since`.
+    /// Id of the last recoverable publication that was sent to the session since `ordered_since`.
     pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
     /// Number of publications in flight.
     pub(crate) in_flight: u32,
-    /// Size of these publications in bytes.
+    /// Size of the publications in flight, in bytes.
     pub(crate) in_flight_bytes: u32,
     /// Bytes waiting or in flight under `Queue` and `DropOldest`.
     pub(crate) queue_bytes: u32,
-    /// The part of them in flight.
+    /// The part of `queue_bytes` that is in flight.
     pub(crate) queue_bytes_in_flight: u32,
     pub(crate) subscriptions: SmallVec<[Subscription; 1]>,
 }
@@ -292,7 +292,7 @@ impl<E: Encoder> Sessions<E> {
                 subscription.flags.set(Flags::DELAYED, false);
                 self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
-            // Whether the deliveries in flight have arrived is unknown.
+            // It is unknown which deliveries in flight have arrived.
             subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {

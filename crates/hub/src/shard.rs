@@ -46,12 +46,12 @@ pub struct Hub<E: Encoder> {
     pub(crate) reports_rooms: bool,
     /// Members that named a position and wait for the publications after it.
     pub(crate) awaiting: Awaiting,
-    /// Rooms with members whose position is unknown here, by index.
+    /// Topics that [`Hub::poll_unconfirmed`] reports next, by index.
     pub(crate) to_confirm: BTreeSet<u32>,
     /// Number of requests to prepare a room that this core has sent. Counted per shard, because a topic is
     /// forgotten when the core leaves it.
     pub(crate) preparations: u64,
-    /// Rooms that this core has prepared.
+    /// Prepared rooms that [`Hub::poll_prepared`] reports next.
     pub(crate) prepared: VecDeque<Room>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
@@ -461,7 +461,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Returns the messages of this shard to `core`, oldest first. Messages that can't be passed on now stay
-    /// in it.
+    /// in the queue.
     pub fn outgoing(&mut self, core: CoreId) -> &mut Outgoing<E::Frame> {
         self.outgoing.to(core)
     }
@@ -562,12 +562,12 @@ impl<E: Encoder> Hub<E> {
         self.sessions.log.figures()
     }
 
-    /// Returns the history kept for rooms. Don't call it often: it visits each room with history.
+    /// Returns the size of the history kept for rooms. Don't call it often: it visits each room with history.
     pub fn history_stats(&self) -> HistoryStats {
         self.topics.history_stats()
     }
 
-    /// Returns the patches kept, and the forms in which documents were taken.
+    /// Returns the numbers of kept patches, and of documents taken in each form.
     pub fn feed_stats(&self) -> FeedStats {
         self.topics.patches.figures(self.sessions.taken)
     }

@@ -91,10 +91,10 @@ impl Flags {
     pub(crate) const DELAYED: Self = Self(8);
     /// The slot belongs to no topic, but to messages sent to the session alone.
     pub(crate) const DIRECT: Self = Self(16);
-    /// The client has named its version and hasn't been answered yet.
+    /// The client has named its version and hasn't received a document or delta since.
     pub(crate) const RESUMES: Self = Self(32);
-    /// For a feed under a policy other than `Latest`: no document was taken since it was subscribed. Until
-    /// then only the newest one waits.
+    /// For a feed under a policy other than `Latest`: no document was taken since the session subscribed.
+    /// Until then only the newest document waits.
     pub(crate) const AWAITS_FIRST: Self = Self(64);
     /// The client may or may not have the version for which it waits, from another node: it is sent a
     /// complete document.
@@ -115,7 +115,7 @@ impl Subscription {
         self.topic == NO_TOPIC && self.waiting == 0
     }
 
-    /// Returns `true` if it has lost its topic.
+    /// Returns `true` if the slot's topic has ended.
     pub(crate) fn is_without_topic(&self) -> bool {
         self.topic == NO_TOPIC && !self.flags.has(Flags::DIRECT)
     }

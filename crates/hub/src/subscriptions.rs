@@ -20,8 +20,8 @@ use std::time::Duration;
 const SEARCHED: usize = 16;
 
 impl<E: Encoder> Sessions<E> {
-    /// Finds the subscription of a session to a topic with these members. If `is_joining`, it may not be one
-    /// of them yet.
+    /// Finds the subscription of a session to a topic with these members. If `is_joining`, the session may
+    /// not be among `members` yet.
     ///
     /// Searches the shorter list: a session may have thousands of subscriptions, and a topic any number of
     /// members.
@@ -50,7 +50,7 @@ impl<E: Encoder> Sessions<E> {
         &self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
-    /// Returns `true` if a subscription waits for the home core's answer, so that the session is no member
+    /// Returns `true` if a subscription waits for the home core's answer, so that the session isn't a member
     /// yet.
     pub(crate) fn is_pending(&self, member: Member) -> bool {
         self.subscription(member).flags.has(Flags::PENDING)

@@ -75,9 +75,11 @@ pub(crate) struct Preparation {
     pub(crate) holds: u32,
     /// For a follower: the number of its request to the home core, since it last sent `Leave`.
     pub(crate) asked: Option<NonZeroU64>,
-    /// For a follower: `true` if the home core knows the history until the follower sends `Leave`.
+    /// For a follower: `true` once the home core has answered that it knows the history, until the follower
+    /// sends `Leave`.
     pub(crate) is_ready: bool,
-    /// For a follower: `true` if the home core sends it messages until the follower sends `Leave`.
+    /// For a follower: `true` while the home core sends the room's messages to it, until the follower sends
+    /// `Leave`.
     pub(crate) is_followed: bool,
 }
 
@@ -110,7 +112,7 @@ pub(crate) struct TopicState<F> {
     /// For a feed at its home core: `true` if the control plane has dropped it, so that it is removed with
     /// its last subscriber.
     pub(crate) forgotten: bool,
-    /// `true` if it is in `changed_topics`.
+    /// `true` if the topic is in `changed_topics`.
     pub(crate) reporting: bool,
     /// `true` for a room whose members are known to its presence's home core.
     pub(crate) has_presence: bool,
@@ -155,12 +157,12 @@ impl<F> TopicState<F> {
         self.homed.as_ref().is_some_and(|homed| homed.joins_unanswered > 0)
     }
 
-    /// Returns `true` if this core prepares it for future sessions.
+    /// Returns `true` if this core prepares the topic for future sessions.
     pub(crate) fn is_held(&self) -> bool {
         self.homed.as_ref().is_some_and(|homed| homed.preparation.holds > 0)
     }
 
-    /// Returns `true` if it has subscribers, as far as this core knows.
+    /// Returns `true` if the topic has subscribers, as far as this core knows.
     pub(crate) fn is_in_use(&self) -> bool {
         !self.members.is_empty() || !self.interested.is_empty() || self.is_held()
     }
@@ -342,7 +344,8 @@ impl<F> Topics<F> {
         self.find_hashed(topic, self.hash(topic))
     }
 
-    /// Avoids the bits that select a topic's home core, which are equal for all topics of a core.
+    /// Returns a topic's hash for the table. Avoids the bits that select the home core, which are equal for
+    /// all topics of a core.
     pub(crate) fn hash(&self, topic: &Topic) -> u32 {
         Seeded(self.options.seed).hash_one(topic) as u32
     }
@@ -415,8 +418,8 @@ impl<F> Topics<F> {
         StreamState { newest, is_known, history: limits.map(History::new), preparing: Vec::new() }
     }
 
-    /// Removes a topic without members, interested cores, outstanding answers, a document or state for new
-    /// members, and a report to correct.
+    /// Removes a topic that has no members, interested cores, outstanding answers, document or state for new
+    /// members, or report to correct.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
         let idle = !state.is_in_use() && !state.is_joining();
@@ -535,7 +538,7 @@ impl<F> Topics<F> {
         empty
     }
 
-    /// Returns the sum of all histories. Takes time linear in the topics with history.
+    /// Returns the total size of all histories. Takes time linear in the topics with history.
     pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories = self.with_past.iter().filter_map(|index| self.at(*index)?.stream()?.history.as_ref());
         histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Number of this node. Other nodes have their ids.
+/// Stands for this node where other nodes have their ids.
 pub(super) const THIS_NODE: u64 = 0;
 
 /// The data that is shown of a member, and its size.
@@ -74,7 +74,7 @@ enum Unpublished {
 #[derive(Default)]
 pub(super) struct RoomPresence {
     entries: BTreeMap<MemberId, Entry>,
-    /// The members of `entries` that have a record, so that a list skips no entries.
+    /// The members of `entries` that have a record, so that a list needn't skip the other entries.
     listed: BTreeSet<MemberId>,
     /// Size of the records in bytes.
     records_bytes: usize,
@@ -90,7 +90,7 @@ pub(super) struct RoomPresence {
     fresh: BTreeSet<MemberId>,
     /// Members that watchers know, and that have left.
     gone: BTreeMap<MemberId, Record>,
-    /// Size of their records in bytes.
+    /// Size of the records in `gone` in bytes.
     gone_bytes: usize,
     /// Members without a record that watchers know, and that have left.
     gone_unlisted: BTreeSet<MemberId>,
@@ -253,7 +253,8 @@ impl RoomPresence {
         if let Some(entry) = self.entries.get_mut(&id) {
             self.records_bytes -= entry.record_bytes();
             entry.node = node;
-            // If the member's texts belonged to a session, that session isn't on this core any longer.
+            // The member's texts may have belonged to a session that has left this node, so the record owns
+            // them.
             entry.record = entry.record.take().map(|record| Record::new(record.member, true));
             self.records_bytes += entry.record_bytes();
         }

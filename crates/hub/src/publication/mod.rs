@@ -78,8 +78,8 @@ impl FeedState {
     }
 }
 
-/// Reason why a client that named its version is sent a snapshot. It is part of the snapshot: conflation could
-/// drop one of two messages.
+/// Reason why a client that named its version is sent a snapshot. Part of the snapshot, because conflation
+/// could drop a separate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotReason {
     /// The client's version is of another epoch: the server or the feed has restarted.
@@ -231,7 +231,7 @@ pub struct Publication<F> {
     /// Other forms; `Some` only for a snapshot.
     shapes: Option<Box<Shapes<F>>>,
     charge: Charge,
-    /// Time at which a shard made it.
+    /// Time at which a shard made the publication.
     taken_at: Option<Instant>,
 }
 
@@ -250,7 +250,7 @@ pub enum Encoded<F> {
     Shared(Option<F>, bool),
     /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
-    /// Another core is making it, until [`Publication::is_being_encoded`] returns `false`.
+    /// Another core is making the encoding, until [`Publication::is_being_encoded`] returns `false`.
     InProgress,
 }
 
@@ -306,7 +306,8 @@ impl<F> Publication<F> {
         Arc::new(Self { taken_at, ..Self::of(id, false, body, version, live, bytes) })
     }
 
-    /// For a snapshot: makes the patch that leads to it from `behind` versions before. `bytes` of it count.
+    /// For a snapshot: makes the delta that leads to it from `behind` versions earlier. Charges `bytes` for
+    /// the patch.
     fn delta(&self, behind: u16, patch: Bytes, bytes: usize) -> Option<Arc<Self>> {
         let Body::Snapshot { key, position, .. } = &self.body else { return None };
         let (key, position) = (key.clone(), *position);

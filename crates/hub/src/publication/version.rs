@@ -100,7 +100,8 @@ struct Rest<F> {
 }
 
 impl<F> Rest<F> {
-    /// Returns the joined form of this many patches. `None` if it isn't made yet and more may be made.
+    /// Returns the joined form of this many patches. `None` if the form isn't made yet and another form may
+    /// be made.
     fn made(&self, behind: u16) -> Option<Option<Arc<Publication<F>>>> {
         let found = self.joins.iter().find(|(of, _)| *of == behind).map(|(_, made)| made.clone());
         found.or_else(|| (self.joins.len() >= JOINS_MAX).then_some(None))
@@ -120,7 +121,7 @@ impl<F> Version<F> {
         if behind == 1 {
             let mut rest = self.rest();
             if rest.delta.is_none() {
-                // The patch history has already counted its bytes.
+                // The patch history has already counted the patch's bytes.
                 rest.delta = snapshot.delta(behind, self.operations.clone(), 0);
             }
             return rest.delta.clone();
@@ -153,7 +154,7 @@ impl<F> Version<F> {
         self.rest().past.clone()
     }
 
-    /// Returns `true` if it was used since the last call.
+    /// Returns `true` if stored patches were joined since the last call.
     pub(crate) fn was_used(&self) -> bool {
         std::mem::take(&mut self.rest().used)
     }
