@@ -265,7 +265,7 @@ impl Cluster {
             }) => {}
         }
         let leave = self.state().registry.leave(since_1970(), &self.record(&*plane));
-        // Without this message, the other nodes notice later.
+        // If this request fails, the other nodes notice only after `NODE_TTL`.
         let _ = self.engine.request(leave).await;
     }
 
@@ -273,7 +273,7 @@ impl Cluster {
     async fn release_feeds(&self, stop: &mut watch::Receiver<bool>) {
         stopped(stop).await;
         self.feeds.leave();
-        // Without the engine, the leases expire.
+        // If the engine doesn't answer, the leases expire.
         let _ = timeout(RELEASE_TIMEOUT, self.feeds.released()).await;
     }
 
@@ -297,7 +297,7 @@ impl Cluster {
                 {
                     heartbeat = Some(self.engine.request(request));
                 }
-                // The next report waits until the previous one is answered.
+                // The next heartbeat waits until the previous one is answered.
                 let report = Some(state.registry.poll_timeout()).filter(|_| heartbeat.is_none());
                 [state.surveys.poll_timeout(), report].into_iter().flatten().min()
             };
@@ -307,7 +307,7 @@ impl Cluster {
                     if let Some(Reply::Nodes(records)) = answer {
                         self.handle_nodes(records, &**plane);
                         if std::mem::take(&mut self.state().is_joining) {
-                            // If the engine has no room, the other nodes notice a few seconds later.
+                            // If the engine's queue is full, the other nodes learn of this node a few seconds later.
                             let _ = self.send(Channel::Nodes, &Frame::Alive);
                             self.compare_revocations();
                         }
@@ -389,7 +389,7 @@ impl Cluster {
                     tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
                     self.state().surveys.handle_left(node);
                     self.sockets.handle_left(node);
-                    // If an inbox is full, the dead node's members leave when it doesn't answer.
+                    // If an inbox is full, its core removes the dead node's members when that node doesn't answer.
                     let _ = plane.lose_node(node.0);
                     self.surveyed.notify_one();
                 }
@@ -468,7 +468,7 @@ impl Cluster {
                 self.surveyed.notify_one();
             }
             Frame::Socket(frame) => {
-                // Earlier messages must be in the sockets' logs first.
+                // Earlier messages must reach the sockets' logs first.
                 self.rooms.flush().await;
                 self.handle_socket_frame(sender, frame, plane);
             }
@@ -477,7 +477,7 @@ impl Cluster {
                 if let PresenceMessage::Watch { have } = &mut message {
                     have.retain(|(node, _)| *node == self.node.0);
                 }
-                // The next message repairs a lost one.
+                // The next presence message about the room repairs a lost one.
                 if self.has_memory_for(message.bytes()) {
                     let _ = plane.update_presence(&room, sender.0, message);
                 }
@@ -490,7 +490,7 @@ impl Cluster {
     fn answer(self: &Arc<Self>, asker: NodeId, id: u64, question: Question, plane: &Arc<dyn LocalNode>) {
         let this = self.clone();
         let reply = move |answer: Result<Answered, AnswerError>| {
-            // If the engine has no room, the asker reports this node as missing.
+            // If the engine's queue is full, the asker reports this node as missing.
             let _ = this.send(Channel::Node(asker), &Frame::Answer { id, answer });
         };
         match question {

@@ -24,7 +24,7 @@ impl ClusterCommands {
         Self { local, cluster }
     }
 
-    /// Counts the sessions on this node of a message that the engine orders: it isn't delivered yet.
+    /// Adds this node's sessions to the answer to an emit that the engine orders: the message isn't delivered yet.
     fn then_count(&self, target: Target, done: Done<Concerned>) -> Done<Concerned> {
         let local = self.local.clone();
         Done::new(move |result| match result {
@@ -37,7 +37,8 @@ impl ClusterCommands {
         })
     }
 
-    /// Asks the other nodes when this one has carried the command out. If it refuses, no node has.
+    /// Asks the other nodes after this node has carried out the command. If this node refuses the command, no other
+    /// node gets it.
     fn then_ask<T: 'static>(
         &self,
         done: Done<T>,
@@ -55,7 +56,7 @@ impl ClusterCommands {
 
 impl Commands for ClusterCommands {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
-        // The core hands it to the broker.
+        // The core passes the message to the broker.
         self.local.publish(message)
     }
 
@@ -83,7 +84,7 @@ impl Commands for ClusterCommands {
 
     fn recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let done = match recheck.action {
-            // Permissions and lists of other nodes are their own matter.
+            // Each node authorizes its own sessions, and ends the revoked ones by its own list.
             RecheckAction::Authorize | RecheckAction::EndRevoked => done,
             RecheckAction::Disconnect | RecheckAction::Renew => {
                 let question = Question::Recheck(recheck.clone());
@@ -100,7 +101,7 @@ impl Commands for ClusterCommands {
         };
         let to = target.clone();
         let command = match command {
-            // The broker carries it to the members of rooms on other nodes, in order with other messages.
+            // The broker carries the event to the members of rooms on other nodes, in order with other messages.
             Command::Emit { event, data, volatile, done } => {
                 let done = if !target.sessions.is_empty() {
                     let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
@@ -114,7 +115,7 @@ impl Commands for ClusterCommands {
                 };
                 Command::Emit { event, data, volatile, done }
             }
-            // The command isn't sent to other nodes.
+            // Only sessions of this node are called.
             Command::Call { .. } => command,
             Command::Join { rooms, done } => {
                 let task = Task::Join(rooms.iter().cloned().collect());
@@ -206,7 +207,7 @@ impl Lifecycle for ClusterLifecycle {
     }
 
     fn drain(&self, drain: Drain) {
-        // First, so that subscribers on other nodes don't wait for the leases to end.
+        // The feeds come first, so that subscribers on other nodes don't wait until the leases expire.
         self.cluster.feeds().leave();
         self.local.drain(drain);
     }

@@ -14,7 +14,7 @@ pub(crate) enum Finish {
 }
 
 impl Finish {
-    /// Adds the answers up.
+    /// Merges the answers, and passes the result to the callback.
     pub(crate) fn answer(self, result: Surveyed<Answered>, name_of: impl Fn(NodeId) -> String) {
         let Surveyed { answers, missing } = result;
         let missing_nodes: Vec<String> = missing.into_iter().map(name_of).collect();

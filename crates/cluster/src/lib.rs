@@ -1,11 +1,11 @@
 //! Clusters: several nodes on one engine, which exchange messages and keep state that survives a node.
 //!
-//! - [`engine`]: what carries messages between nodes and keeps the state that must survive one: in memory, Redis or NATS.
+//! - [`engine`]: carries messages between nodes and keeps the state that must survive a node: in memory, Redis or NATS.
 //! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterCommands`] are the
 //!   commands for the sessions of all nodes, for the control plane.
-//! - [`frame`]: what nodes send each other.
+//! - [`frame`]: the messages of nodes to each other.
 //! - [`bridge`]: namespaces that are shared with Socket.IO's own servers.
-//! - [`socketio`]: what Socket.IO's own servers and emitters say to each other.
+//! - [`socketio`]: the messages of Socket.IO's own servers and emitters to each other.
 //!
 //! State machines here are sans-I/O, as in the other crates. Only engines, and the task that joins them with a node, know
 //! tokio.

@@ -7,7 +7,7 @@ use crate::rooms::RoomStats;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_ports::{Metric, MetricKind};
 
-/// Why a search for a socket ended.
+/// The outcome of a search for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Found,
@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
 impl Outcome {
     pub(crate) const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Timeout, Self::Failed];
 
-    /// For a metric.
+    /// The outcome's label in metrics.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Found => "found",
@@ -30,7 +30,7 @@ impl Outcome {
     }
 }
 
-/// Counters, from any thread.
+/// Counters that all threads increment.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) sent: AtomicU64,
@@ -46,12 +46,12 @@ pub(crate) struct Counters {
     pub(crate) surveys_incomplete: AtomicU64,
     pub(crate) interest: AtomicU64,
     pub(crate) is_connected: AtomicU64,
-    /// By [`Outcome`].
+    /// Number of ended searches, by [`Outcome`].
     finds: [AtomicU64; Outcome::ALL.len()],
     pub(crate) sockets_handed_over: AtomicU64,
 }
 
-/// Figures at one moment.
+/// Gauges at one moment.
 pub(crate) struct Gauges {
     pub(crate) nodes: usize,
     pub(crate) unreadable_records: usize,
@@ -82,7 +82,7 @@ impl Counters {
         count(&self.finds[outcome as usize]);
     }
 
-    /// All figures; `gauges` are those that others know.
+    /// Returns all metrics. `gauges` are values that other parts of the node know.
     pub(crate) fn metrics(&self, gauges: &Gauges) -> Vec<Metric> {
         let one = |name, help, kind, counter: &AtomicU64| Metric {
             name,

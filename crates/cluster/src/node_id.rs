@@ -18,7 +18,7 @@ impl NodeId {
         NodeTag(self.0 as u32)
     }
 
-    /// The id that [`NodeId`] is displayed as: 16 hexadecimal digits.
+    /// Parses the displayed form of a [`NodeId`]: 16 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Self> {
         let is_hex =
             text.len() == 16 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

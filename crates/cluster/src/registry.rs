@@ -1,4 +1,4 @@
-//! Which nodes there are. Sans-I/O: requests out, replies in.
+//! The nodes of the cluster. Sans-I/O: requests out, replies in.
 
 use crate::NodeId;
 use crate::engine::{NODES_MAX, RECORD_BYTES_MAX, Request};
@@ -8,46 +8,47 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How often a node reports that it is alive.
+/// Interval at which a node reports that it is alive.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
-/// How often it reports while it waits to learn of a node that has just started.
+/// Interval of these reports while the node looks for a node that has just started.
 const HASTY_INTERVAL: Duration = Duration::from_millis(500);
-/// A node that hasn't reported for this long is dead.
+/// Time without a report after which a node is dead.
 pub const NODE_TTL: Duration = Duration::from_secs(10);
 
-/// Time without a reply in which other nodes may have reported unseen: it doesn't count against them.
+/// Longest time between two replies of the engine that counts against silent nodes. In a longer one, they may have
+/// reported unseen.
 const GAP_MIN: Duration = Duration::from_secs(6);
 
 /// A node's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Its name in the configuration (`cluster.node`).
+    /// The node's name in the configuration (`cluster.node`).
     pub name: String,
     /// Stentor's version.
     pub version: String,
-    /// Where other nodes reach it (`cluster.advertise`), if they can.
+    /// Address at which other nodes reach the node (`cluster.advertise`). `None` if they can't.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// When it started, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub started_at_seconds: u64,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
 }
 
-/// A report of a node, as the engine keeps it.
+/// A node's report, in the form in which the engine stores it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Report {
     #[serde(flatten)]
     record: NodeRecord,
-    /// Reports of the node so far: two that say the same differ in it.
+    /// Number of the report. It distinguishes reports with the same record.
     #[serde(default)]
     number: u64,
-    /// The node's last report: it has left.
+    /// `true` for the last report of a node that has left.
     #[serde(default)]
     left: bool,
 }
 
-/// The last report of a node, and when it came.
+/// A node's last report, and its time of arrival.
 #[derive(Debug)]
 struct Reported {
     bytes: Bytes,
@@ -57,7 +58,7 @@ struct Reported {
 /// A change of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// A node is there that wasn't.
+    /// A new node is alive.
     Joined(NodeId),
     /// A node has left, or is dead.
     Left(NodeId, NodeRecord),
@@ -68,17 +69,17 @@ pub(crate) struct Registry {
     node: NodeId,
     frames: Frames,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    /// For each of these nodes. A node whose record is missing is dead only if it hasn't reported for [`NODE_TTL`]: the record
-    /// may have been deleted, or the engine's store lost.
+    /// The last report of each of these nodes. A node whose record is missing is dead only if it hasn't reported for
+    /// [`NODE_TTL`]: the record may have been deleted, or the engine's store lost.
     reported: BTreeMap<NodeId, Reported>,
-    /// Reports that this node has made.
+    /// Number of reports that this node has made.
     number: u64,
-    /// Records that were ignored in the last reply.
+    /// Number of records ignored in the last reply.
     unreadable: usize,
     due: Instant,
-    /// When this node last reported.
+    /// Time of this node's last report.
     reported_at: Option<Instant>,
-    /// When the last reply came.
+    /// Time of the last reply.
     heard_at: Option<Instant>,
 }
 
@@ -103,7 +104,8 @@ impl Registry {
         self.due
     }
 
-    /// The report that is due, if one is. The next one is due after it whether or not it is answered. `since_1970` is the time.
+    /// Returns the report that is due, if any. The next report becomes due whether or not this one is answered.
+    /// `since_1970` is the time.
     pub(crate) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -126,18 +128,19 @@ impl Registry {
         Request::Heartbeat { node: self.node, record, ttl: NODE_TTL }
     }
 
-    /// A node is looked for that isn't known: the next report is due soon.
+    /// Makes the next report due soon, because an unknown node is looked for.
     pub(crate) fn hasten(&mut self, now: Instant) {
         let soon = self.reported_at.map_or(now, |at| now.max(at + HASTY_INTERVAL));
         self.due = self.due.min(soon);
     }
 
-    /// The report that this node has left. It stays as long as others: a record that is merely missing says nothing.
+    /// Returns the report that this node has left. It lasts as long as other reports, because a missing record proves
+    /// nothing.
     pub(crate) fn leave(&mut self, since_1970: Duration, record: &NodeRecord) -> Request {
         self.report(since_1970, record, true)
     }
 
-    /// The engine has answered with the records of all nodes. `since_1970` is the time.
+    /// Handles the engine's answer, with the records of all nodes. `since_1970` is the time.
     pub(crate) fn handle_nodes(
         &mut self,
         now: Instant,
@@ -202,12 +205,12 @@ impl Registry {
         self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
     }
 
-    /// Records that were ignored in the last reply: of other versions, with other clocks, or not authentic.
+    /// Number of records ignored in the last reply: of other versions, with other clocks, or not authentic.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable
     }
 
-    /// How long ago the engine answered last.
+    /// Time since the engine's last answer.
     pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
         self.heard_at.map(|at| now.saturating_duration_since(at))
     }
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(registry.poll_timeout(), next);
         assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), NOW, &record("a")), None);
         assert!(registry.handle_timeout(next, NOW, &record("a")).is_some());
-        // Somebody looks for a node: soon, and not more often than that.
+        // A node is looked for. The report is due soon, but not earlier than that.
         registry.hasten(next + Duration::from_millis(100));
         registry.hasten(next + Duration::from_millis(200));
         assert_eq!(registry.poll_timeout(), next + HASTY_INTERVAL);
@@ -300,14 +303,14 @@ mod tests {
         for at in [12, 15, 18] {
             assert_eq!(registry.handle_nodes(now + at * second, NOW, vec![]), []);
         }
-        // It doesn't. The next report of this node is due when that is certain.
+        // The node doesn't report. This node's next report is due when the other one is certainly dead.
         assert!(registry.handle_timeout(now + 18 * second, NOW, &record("a")).is_some());
         assert_eq!(registry.handle_nodes(now + 18 * second, NOW, vec![]), []);
         assert_eq!(registry.poll_timeout(), now + 19 * second);
         assert_eq!(registry.nodes().len(), 1);
         assert_eq!(registry.handle_nodes(now + 19 * second, NOW, vec![]), left);
         assert_eq!(registry.handle_nodes(now + 19 * second, NOW, b(3)), joined);
-        // A record that says the same is no report.
+        // A record with the same number is no new report.
         assert_eq!(registry.handle_nodes(now + 24 * second, NOW, b(3)), []);
         assert_eq!(registry.handle_nodes(now + 29 * second, NOW, vec![]), left);
         // The engine is away for a minute, and comes back without records.

@@ -1,5 +1,5 @@
-//! Epochs that this node has seen replaced. An engine that returns to a former primary returns to its epochs as well, whose messages
-//! clients have had.
+//! Epochs that this node has seen replaced. An engine that returns to a former primary also returns to its epochs,
+//! whose messages clients already have.
 
 use std::collections::{HashSet, VecDeque};
 use stentor_hub::Epoch;

@@ -1,15 +1,16 @@
-//! Simulations from seeds. One that fails is run again with fewer steps, until all of them are needed, and told.
+//! Simulations from seeds. A failing run is repeated with fewer steps, until all remaining ones are needed, and
+//! printed.
 
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-/// How often a run that fails is repeated at most.
+/// Maximum number of repetitions of a failing run.
 const ATTEMPTS_MAX: usize = 2_000;
 
 thread_local! {
-    /// Panics of this thread are expected.
+    /// `true` while panics of this thread are expected: they aren't printed.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -34,7 +35,7 @@ impl Run {
         self.trace.push(format!("step {step}: {}", what.into()));
     }
 
-    /// Runs it. If it fails, returns what had happened.
+    /// Runs the simulation. Returns the notes of the run if it fails.
     fn fails(&self, simulation: &mut impl FnMut(&mut Self)) -> Option<Vec<String>> {
         let mut run = Self { trace: Vec::new(), ..self.clone() };
         let was_quiet = IS_QUIET.replace(true);
@@ -74,8 +75,8 @@ impl Run {
     }
 }
 
-/// Runs a simulation with each of the seeds, or, with `STENTOR_SEED`, with as many from that one on. `simulation` panics if something is
-/// wrong.
+/// Runs a simulation with each of the seeds. `STENTOR_SEED` is the first of as many seeds instead. `simulation` panics
+/// if something is wrong.
 pub(crate) fn simulate(seeds: Range<u64>, steps: u64, mut simulation: impl FnMut(&mut Run)) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

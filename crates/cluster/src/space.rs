@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// A data plane without room is tried again after this time, if not before.
+/// Delay after which the data plane is tried again if it hasn't reported room.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Reports that the data plane has room again.
@@ -14,7 +14,7 @@ pub(crate) struct Space(Notify);
 impl Space {
     /// Wakes the tasks that wait for the data plane to have room.
     pub(crate) fn notify(&self) {
-        // There may be several.
+        // Several tasks may wait.
         self.0.notify_waiters();
     }
 

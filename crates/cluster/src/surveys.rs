@@ -31,7 +31,7 @@ pub(crate) struct Surveyed<T> {
 pub(crate) struct Surveys<T> {
     next: u64,
     pending: HashMap<u64, Survey<T>>,
-    /// As all surveys last equally long, these are in the order of their numbers as well.
+    /// Deadlines by number. All surveys last equally long, so a greater number has a later deadline.
     deadlines: BTreeMap<u64, Instant>,
 }
 
@@ -42,7 +42,7 @@ impl<T> Default for Surveys<T> {
 }
 
 impl<T> Surveys<T> {
-    /// Begins a survey of these nodes. `None`: too many wait already.
+    /// Begins a survey of these nodes. Returns `None` if too many surveys wait.
     pub(crate) fn begin(&mut self, now: Instant, nodes: impl IntoIterator<Item = NodeId>) -> Option<u64> {
         if self.pending.len() >= SURVEYS_MAX {
             return None;
@@ -56,7 +56,7 @@ impl<T> Surveys<T> {
         Some(id)
     }
 
-    /// A node has answered; `None`: that it can't. Of two answers of one node, the first counts.
+    /// Handles a node's answer. `None` if the node can't answer. The first answer of a node counts.
     pub(crate) fn handle_answer(&mut self, id: u64, node: NodeId, answer: Option<T>) {
         let Some(survey) = self.pending.get_mut(&id) else { return };
         if survey.waiting.remove(&node) {
@@ -69,14 +69,14 @@ impl<T> Surveys<T> {
         }
     }
 
-    /// A node is dead: nobody waits for it any more.
+    /// Handles a node's death: no survey waits for it any more.
     pub(crate) fn handle_left(&mut self, node: NodeId) {
         for survey in self.pending.values_mut() {
             survey.waiting.remove(&node);
         }
     }
 
-    /// The result of a survey, if all have answered or its time is over.
+    /// Returns the result of a survey, if all nodes have answered or its time is over.
     pub(crate) fn poll(&mut self, now: Instant, id: u64) -> Option<Surveyed<T>> {
         let survey = self.pending.get(&id)?;
         if !survey.waiting.is_empty() && now < survey.deadline {
@@ -94,7 +94,7 @@ impl<T> Surveys<T> {
         self.pending.iter().filter(|(_, survey)| is_finished(survey)).map(|(id, _)| *id).collect()
     }
 
-    /// When the next survey's time is over.
+    /// The earliest deadline of a survey.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first_key_value().map(|(_, deadline)| *deadline)
     }

@@ -4,7 +4,7 @@ use crate::frame::{AnswerError, Answered, Task};
 use stentor_hub::Rooms;
 use stentor_ports::{Command, Done};
 
-/// Passes an answer on, as one of several kinds.
+/// Returns a callback that passes an answer to `reply`, as the variant `kind`.
 pub(crate) fn done<T: 'static>(
     reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
     kind: fn(T) -> Answered,
@@ -12,7 +12,7 @@ pub(crate) fn done<T: 'static>(
     Done::new(move |result| reply(result.map(kind).map_err(|_| AnswerError)))
 }
 
-/// The command for a task. `None`: it makes no sense.
+/// The command for a task. `None` if the task's list of rooms is invalid.
 pub(crate) fn command(
     task: Task,
     reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,

@@ -15,7 +15,7 @@ use stentor_ports::{
 };
 
 impl Cluster {
-    /// Whether the engine orders a room.
+    /// Returns `true` if the engine orders the messages of a room.
     pub(crate) fn keeps_history(&self, room: &Room) -> bool {
         self.rooms.keeps_history(room)
     }
@@ -31,7 +31,7 @@ impl Cluster {
     ) -> Result<(), Option<Publisher>> {
         let room = message.rooms.first();
         let payload = self.frames.encode(&Channel::from(room.clone()), &Frame::Message(message.clone()));
-        // Nodes use keys of their own.
+        // The prefix keeps backends' keys apart from those that nodes draw.
         let key = key.map(|key| format!("backend:{key}").into());
         self.rooms.publish(room, payload, (publisher, source), key)?;
         count(&self.counters.sent);
@@ -82,7 +82,7 @@ impl Broker for Cluster {
             Some(node) => Channel::Node(NodeId(node)),
             None => Channel::from(room.clone()),
         };
-        // The next message repairs a loss.
+        // The next presence message about the room repairs a loss.
         let _ = self.send(channel, &Frame::Presence(PresenceFrame { room, message }));
     }
 

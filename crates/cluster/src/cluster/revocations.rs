@@ -5,7 +5,8 @@
 //!  joined, reconnected, every 30 s ── Compare(digest) ──► others with another digest: Page, and they Ask
 //! ```
 //!
-//! A page is answered by the next question, so that a long list doesn't fill a queue. The next round repairs losses.
+//! A node requests the next page only after it has merged the previous one, so a long list never fills a queue. The
+//! next comparison repairs lost messages.
 
 use super::Cluster;
 use crate::NodeId;
@@ -22,7 +23,7 @@ use stentor_ports::{
 pub const REVOCATIONS_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Cluster {
-    /// Compares lists from time to time, because messages may be lost.
+    /// Compares lists every [`REVOCATIONS_INTERVAL`], because messages may be lost.
     pub(super) async fn share_revocations(&self) {
         if self.options.revocations.is_none() {
             return std::future::pending().await;
@@ -42,7 +43,7 @@ impl Cluster {
     }
 
     fn send_revocations(&self, whom: Channel, frame: RevocationsFrame) {
-        // If the engine has no room, the next round repairs it.
+        // If the engine's queue is full, the next comparison repairs the loss.
         let _ = self.send(whom, &Frame::Revocations(frame));
     }
 
@@ -100,7 +101,7 @@ impl Cluster {
     }
 }
 
-/// Ends the sessions of tokens that have become void. Returns whether the list has room for more.
+/// Merges entries, and ends the sessions of tokens that have become void. Returns `false` if the list is full.
 fn merge(list: &Arc<dyn RevocationList>, entries: Vec<Revoked>, plane: &dyn LocalNode) -> bool {
     let merged = list.merge(entries);
     if merged != Ok(false) {

@@ -38,7 +38,7 @@ const FIND_TIMEOUT: Duration = Duration::from_secs(2);
 const FINDS_MAX: usize = 1_024;
 /// Maximum number of sockets for which this node, which drew their `pid`s, stores the current node.
 const MOVED_MAX: usize = 65_536;
-/// Memory for such a socket: its entries in both tables, half filled.
+/// Memory for each of these sockets: its entries in both tables, half filled.
 const MOVED_BYTES: usize = 2 * size_of::<(Pid, NodeId)>() + 2 * size_of::<Pid>();
 /// Maximum number of rooms whose interest is established at the same time.
 const ROOMS_AT_ONCE: usize = 64;
@@ -67,7 +67,7 @@ pub(crate) struct Sockets {
     charge: Charge,
 }
 
-/// Removes a question when its asker doesn't wait any more.
+/// Removes a pending question on drop, because its asker has stopped waiting.
 struct Asking<'a> {
     sockets: &'a Sockets,
     id: u64,
@@ -114,7 +114,7 @@ impl Sockets {
         }
     }
 
-    /// Ends the waits for a dead node.
+    /// Counts a dead node as one that doesn't have the sockets asked for.
     pub(crate) fn handle_left(&self, node: NodeId) {
         let ids: Vec<u64> = self.state().pending.keys().copied().collect();
         ids.into_iter().for_each(|id| self.handle_answer(id, node, SocketAnswer::None));
@@ -150,7 +150,8 @@ impl Sockets {
 }
 
 impl Cluster {
-    /// Begins a search at the request of the data plane.
+    /// Begins a search at the request of the data plane. Returns `false` if no other node can have the socket, or too
+    /// many searches wait.
     pub(crate) fn begin_to_find(&self, question: SocketQuestion) -> bool {
         let pid = question.name.pid;
         // The node that drew the pid knows where the socket is.
@@ -165,7 +166,7 @@ impl Cluster {
         has_begun
     }
 
-    /// Looks for sockets, for ever.
+    /// Runs the searches for sockets. Never returns.
     pub(crate) async fn find_sockets(self: &Arc<Self>, plane: &Arc<dyn LocalNode>) {
         let receiver = self.sockets.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut questions) = receiver else { return std::future::pending().await };
@@ -207,7 +208,7 @@ impl Cluster {
             return Err(Outcome::Failed);
         }
         self.establish(&rooms).await?;
-        // Until then, earlier messages are still in transit to the other node.
+        // Earlier messages may be in transit to the socket's node for this time.
         sleep(self.engine.delay_max()).await;
         match self.ask([owner].into(), Channel::Node(owner), name, SocketRequest::Take).await {
             Some((_, SocketAnswer::Socket(socket))) => {
@@ -333,7 +334,7 @@ impl Cluster {
             match has_all.await {
                 Ok(true) => plane.request_socket(name, SocketRequest::Take, done),
                 Ok(false) => done.answer(Ok(None)),
-                // The client starts a new session. The socket stays until its time is over.
+                // The client starts a new session. The socket stays on this node until it expires.
                 Err(_) => {}
             }
         });
@@ -357,7 +358,7 @@ impl Cluster {
             if pid.node() == self.node().tag() {
                 self.sockets.set_moved(pid, asker);
             } else if let Some(home) = self.others().into_iter().find(|node| node.tag() == pid.node()) {
-                // If the engine has no room, the client starts a new session the next time.
+                // If the engine's queue is full, the client's next reconnection starts a new session.
                 let _ = self.send(Channel::Node(home), &Frame::Socket(SocketFrame::Moved { pid, to: asker }));
             }
         }

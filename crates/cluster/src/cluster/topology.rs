@@ -1,4 +1,4 @@
-//! The cluster as the control plane sees it, and its figures.
+//! The cluster as the control plane sees it, and its metrics.
 
 use super::{Cluster, Options};
 use crate::clock;
@@ -13,7 +13,7 @@ use stentor_hub::Room;
 use stentor_ports::{FeedSource, Histogram, Ledger, Metric, MetricSource, NodeInfo, Topology};
 
 impl Cluster {
-    /// The only node of a cluster, to show what a node of a cluster measures.
+    /// A cluster of one node, to list the metrics of a node in a cluster.
     pub fn alone() -> Arc<Self> {
         let node = NodeId::draw();
         let (engine, events) = Memory::default().connect(node, Limits::default());

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stentor_ports::Ledger;
 
-/// How to connect.
+/// Options of a connection to an engine.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// How names of channels and keys begin. Without braces.
+    /// Prefix of the names of channels and keys. Without braces.
     pub prefix: String,
-    /// Whether to wait until the engine can be reached, instead of failing.
+    /// `true` to wait until the engine can be reached, instead of failing.
     pub wait: bool,
     /// Certificates to trust, in PEM, if the engine speaks TLS. `None`: those of the system.
     pub ca_file: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub type Connected = (Arc<dyn Engine>, EventReceiver);
 /// Connects a node to its engine. Called within a tokio runtime.
 ///
 /// # Errors
-/// The engine can't be reached, refuses the credentials, is too old, or is something else.
+/// The engine can't be reached, refuses the credentials, is too old, or is another program.
 pub async fn connect(
     node: NodeId,
     address: &Address,

@@ -16,10 +16,10 @@ const TOO_SLOW: &str = "the node takes messages too slowly; those that waited we
 #[derive(Default)]
 struct Queue {
     events: VecDeque<Event>,
-    /// Whether the newest change of the connection was [`Event::Connected`].
+    /// `true` if the newest change of the connection was [`Event::Connected`].
     is_connected: bool,
     overflows: u64,
-    /// All senders are gone.
+    /// `true` if all senders are gone.
     is_closed: bool,
 }
 
@@ -103,7 +103,7 @@ impl EventSender {
         shared.changed.notify_one();
     }
 
-    /// How often all waiting messages were dropped.
+    /// Number of times that all waiting messages were dropped.
     pub fn overflows(&self) -> u64 {
         self.0.0.queue().overflows
     }
@@ -127,13 +127,13 @@ impl EventReceiver {
         }
     }
 
-    /// How much waits, for a metric.
+    /// The size of the waiting messages, for a metric.
     pub fn waiting(&self) -> EventsWaiting {
         EventsWaiting(self.0.clone())
     }
 }
 
-/// How much waits in a queue of events.
+/// The size of the messages that wait in a queue of events.
 #[derive(Clone)]
 pub struct EventsWaiting(Arc<Shared>);
 

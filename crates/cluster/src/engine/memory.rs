@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
 use stentor_ports::Ledger;
 
-/// How long an idempotency key is kept.
+/// Time for which an idempotency key is kept.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -35,9 +35,9 @@ impl RoomLog {
         Self { head, messages: VecDeque::new(), bytes: 0, answered: HashMap::new(), kept_until }
     }
 
-    /// Lets the room last for `ttl` from now, or longer.
+    /// Keeps the room for `ttl` from now, if it isn't kept longer already.
     fn keep(&mut self, now: Instant, ttl: Duration) {
-        // An age without a bound.
+        // The sum overflows for an age without a bound.
         let until = now.checked_add(ttl).unwrap_or(self.kept_until);
         self.kept_until = self.kept_until.max(until);
     }
@@ -73,12 +73,13 @@ pub struct Bus {
     former_feeds: HashMap<Key, Feed>,
     records: BTreeMap<NodeId, (Bytes, Instant)>,
     claims: HashMap<Arc<str>, (NodeId, Instant)>,
-    /// From which epochs and tokens are counted on.
+    /// Number of epochs and tokens drawn so far, and the last one of them.
     drawn: u64,
-    /// From when on terms are counted, as those of other engines are by their clock: also after [`Bus::forget`], they grow.
+    /// The first use, from which terms are counted. They grow with the clock as in other engines, also after
+    /// [`Bus::forget`].
     began: Option<Instant>,
     deliveries: VecDeque<(NodeId, Event)>,
-    /// Whether a room has an epoch as soon as its history is read.
+    /// `true` if a room gets an epoch as soon as its history is read.
     begins_rooms: bool,
 }
 
@@ -106,7 +107,7 @@ impl Bus {
         self.claims.clear();
     }
 
-    /// A replica now has what is stored of feeds.
+    /// Copies the feeds to the replica.
     pub fn replicate(&mut self) {
         self.former_feeds = self.feeds.clone();
         for log in self.former_feeds.values_mut().filter_map(|feed| feed.log.as_mut()) {
@@ -157,7 +158,7 @@ impl Bus {
         }
     }
 
-    /// A room, unless its time is over. A node asks for it, which lets it last longer.
+    /// Returns a room that hasn't expired, and keeps it longer, because a node has asked for it.
     fn room(&mut self, now: Instant, room: &Room) -> Option<&mut RoomLog> {
         if self.rooms.get(room).is_some_and(|log| log.kept_until <= now) {
             self.rooms.remove(room);
@@ -361,7 +362,7 @@ pub struct Memory(Arc<Mutex<Server>>);
 impl Memory {
     /// A node's engine, which is connected at once.
     pub fn connect(&self, node: NodeId, limits: Limits) -> (MemoryEngine, EventReceiver) {
-        // Its queues hold what other nodes of the same process hold, too: it has a ledger of its own.
+        // Its queues share payloads with other nodes of this process, so it has a ledger of its own.
         let (sender, receiver) = events(&limits, &Arc::new(Ledger::new(usize::MAX)));
         sender.send(Event::Connected);
         let mut server = self.server();
@@ -376,7 +377,7 @@ impl Memory {
         self.server().bus.forget();
     }
 
-    /// Cuts a node off, or connects it again.
+    /// Disconnects a node from the engine, or connects it again.
     pub fn set_connected(&self, node: NodeId, is_connected: bool) {
         let server = &mut *self.server();
         let event = if is_connected {

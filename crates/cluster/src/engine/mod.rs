@@ -86,11 +86,11 @@ impl Limits {
 pub struct Waiting {
     /// Number of messages that wait to be published or are in transit.
     pub messages: usize,
-    /// Size of these messages or requests in bytes.
+    /// Size of these messages in bytes.
     pub messages_bytes: usize,
     /// Number of requests without an answer.
     pub requests: usize,
-    /// Size of these messages or requests in bytes.
+    /// Size of these requests in bytes.
     pub requests_bytes: usize,
 }
 
@@ -110,11 +110,11 @@ impl Default for Limits {
 /// The receivers of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Channel {
-    /// To the nodes that have subscribers of a topic.
+    /// The nodes that have subscribers of a topic.
     Topic(Topic),
-    /// To one node.
+    /// One node.
     Node(NodeId),
-    /// To all nodes.
+    /// All nodes.
     Nodes,
 }
 
@@ -251,7 +251,7 @@ pub enum Request {
         key: Key,
         /// The greatest term that the node has seen of this feed.
         term_seen: u64,
-        /// Its duration.
+        /// The duration of the lease.
         ttl: Duration,
     },
     /// Extends a lease to `ttl` from now. Answered by [`Reply::Lease`], with `None` if it was lost.
@@ -260,7 +260,7 @@ pub enum Request {
         key: Key,
         /// The lease.
         lease: Lease,
-        /// Its duration.
+        /// The duration of the lease.
         ttl: Duration,
     },
     /// Ends a lease. Answered by [`Reply::Done`], whether or not it was held.
@@ -294,7 +294,7 @@ pub enum Request {
         node: NodeId,
         /// The record.
         record: Bytes,
-        /// Its duration.
+        /// The duration of the record.
         ttl: Duration,
     },
     /// Claims a name for a node, unless another node has it, and lets the claim last for `ttl`. Answered by

@@ -55,15 +55,16 @@ impl Writer {
 /// Maximum number of items of all lists of a frame. While a list grows, an item of a few bytes takes up to 100 bytes of memory.
 /// The longest lists that nodes write have 1 MiB of room names.
 const ITEMS_MAX: usize = 1 << 18;
-/// A frame that is longer than its content by this much isn't kept with it.
+/// A content shares the memory of its frame if the frame is at most twice as long, plus this size. Otherwise, it is
+/// copied.
 const ENVELOPE_BYTES_MAX: usize = 1_024;
 
 /// Reads a frame. The returned values share the frame's memory.
 pub(super) struct Reader {
     pub(super) rest: Bytes,
-    /// Of the whole frame.
+    /// Size of the whole frame.
     bytes: usize,
-    /// Items that lists may still have.
+    /// Number of items that lists may still have.
     items_left: usize,
 }
 
@@ -97,7 +98,8 @@ impl Reader {
         if len > self.rest.len() { Err(FrameError::TooShort) } else { Ok(self.rest.split_to(len)) }
     }
 
-    /// Bytes that may be kept. A short part is copied, or it would keep a long frame, which nobody counts.
+    /// Reads bytes that may be kept. A short part of a long frame is copied: it would keep the whole frame, which isn't
+    /// charged.
     pub(super) fn content_bytes(&mut self) -> Result<Bytes, FrameError> {
         let bytes = self.bytes()?;
         let is_short = 2 * bytes.len() + ENVELOPE_BYTES_MAX < self.bytes;

@@ -19,29 +19,31 @@ const LEVEL: i32 = 3;
 pub struct LogEntry {
     /// The term of the node that stored the entry.
     pub term: u64,
-    /// The feed's state. `NotFound`: there is no document, even if the entry has one.
+    /// The feed's state. With `NotFound`, there is no document, even if the entry has one.
     pub state: FeedState,
     /// The reason for the state, for people.
     pub reason: Arc<str>,
     /// The greatest sequence number of a push.
     pub sequence: Option<u64>,
-    /// `None`: the version before stays.
+    /// `None` if the previous version stays.
     pub version: Option<Version>,
 }
 
 /// A version of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// The version that it is a change of, and the patch from there for clients. `None`: it is whole.
+    /// The version that this one is a change of, and the patch from there for clients. `None` if this version is a
+    /// whole document.
     pub base: Option<(Position, Option<Bytes>)>,
-    /// The engine had lost the version, and it was stored again. Other nodes may have had newer ones, so the next one begins an epoch.
+    /// `true` if the engine had lost the version, and it was stored again. Other nodes may have had newer versions, so
+    /// the next version begins an epoch.
     pub is_restored: bool,
-    /// Whether the document is JSON.
+    /// `true` if the document is JSON.
     json: bool,
     content_type: Arc<str>,
     /// Length of the document.
     len: usize,
-    /// Of the document.
+    /// Digest of the document.
     digest: u64,
     compressed: Bytes,
 }
@@ -49,7 +51,7 @@ pub struct Version {
 const STATES: [FeedState; 4] = [FeedState::Live, FeedState::Stale, FeedState::Complete, FeedState::NotFound];
 
 fn digest(body: &[u8]) -> u64 {
-    // Recognizes errors, not forgeries: those are recognized by the frame's tag.
+    // Detects errors. The frame's tag detects forgeries.
     let mut hasher = DefaultHasher::new();
     hasher.write(body);
     hasher.finish()
@@ -99,7 +101,8 @@ impl LogEntry {
         self.version.as_ref().and_then(|version| version.base.as_ref())
     }
 
-    /// Rebuilds the document. `before` is the body of the version that it is a change of; empty for a whole one.
+    /// Rebuilds the document. `before` is the body of the version that the entry's version is a change of, or empty for
+    /// a whole one.
     ///
     /// # Errors
     /// [`FrameError::Malformed`] if `before` is another version, the frame is broken, or the entry has no version.
@@ -152,7 +155,7 @@ impl Writer {
 }
 
 impl Reader {
-    /// An entry, with a version of a document that has at most `bytes_max`, or without.
+    /// Reads an entry. A document in it has at most `bytes_max` bytes.
     pub(super) fn entry(&mut self, has_version: bool, bytes_max: usize) -> Result<LogEntry, FrameError> {
         let term = self.u64()?;
         let base = if has_version { self.option(Self::base)? } else { None };

@@ -1,11 +1,12 @@
 //! Frames, which nodes send each other: one per message on a channel of the engine.
 //!
-//! A frame is `version, kind, sender, body, tag`. The tag is there if the cluster has a secret: the first 16 bytes of the
-//! HMAC-SHA256 over channel and frame, so that others who can write to the engine can't make a node believe anything, and
-//! can't repeat a frame on another channel. Frames from the engine are checked like input of clients.
+//! A frame is `version, kind, sender, body, tag`. The tag is there if the cluster has a secret: the first 16 bytes of
+//! the HMAC-SHA256 over channel and frame. Without the secret, a writer to the engine can neither forge frames nor
+//! repeat a frame on another channel. Frames from the engine are checked like input of clients.
 //!
-//! With a secret, a node's record is `time, record, tag`. The tag covers the node's id, so that nobody can announce a node that
-//! doesn't exist, or change where one is reached. The time limits how long the record of a dead node can be repeated.
+//! With a secret, a node's record is `time, record, tag`. The tag covers the node's id. Without the secret, a writer
+//! can neither announce a node that doesn't exist nor change a node's address. The time limits how long the record of a
+//! dead node can be repeated.
 
 mod codec;
 mod entry;
@@ -35,7 +36,7 @@ use stentor_ports::Broadcast;
 /// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
 const VERSION: u8 = 3;
 const TAG_BYTES: usize = 16;
-/// How far the time of a node's record may be from that of the reader, either way.
+/// Maximum difference between the time of a node's record and the reader's clock, in both directions.
 pub const RECORD_AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The reason why a frame was refused.
@@ -62,7 +63,7 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// For a metric.
+    /// The error's label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::TooShort | Self::Malformed | Self::Name => "malformed",
@@ -80,27 +81,27 @@ pub enum Frame {
     Message(Broadcast),
     /// A question to all nodes.
     Question {
-        /// To be repeated in the answer. Unique per sender.
+        /// The id that the answer repeats. Unique per sender.
         id: u64,
         /// The question.
         question: Question,
     },
     /// The answer to a question of the receiving node.
     Answer {
-        /// The number of the question.
+        /// The id of the question.
         id: u64,
-        /// `Err`: the node couldn't, because it was short of memory, or stopped.
+        /// `Err` if the node couldn't answer, because it was short of memory, or stopped.
         answer: Result<Answered, AnswerError>,
     },
     /// An entry of a feed's log, or a state that no log has.
     Feed(LogEntry),
-    /// About a Socket.IO socket that moves.
+    /// A message about a Socket.IO socket that moves.
     Socket(SocketFrame),
-    /// The lease of a feed with this term has been released: nobody fetches the feed.
+    /// The lease of a feed with this term has been released: no node fetches the feed.
     Released(u64),
     /// Presence: the members of a room on a node.
     Presence(PresenceFrame),
-    /// Which tokens are void.
+    /// A message about the list of revocations.
     Revocations(RevocationsFrame),
     /// The sender is alive: it fetches feeds, or has just joined.
     Alive,
@@ -127,7 +128,7 @@ impl Frames {
         Self { node, secret, document_bytes_max }
     }
 
-    /// The bytes of a frame.
+    /// Encodes a frame.
     pub fn encode(&self, channel: &Channel, frame: &Frame) -> Bytes {
         let mut w = Writer::default();
         w.u8(VERSION);
@@ -167,10 +168,10 @@ impl Frames {
         w.0.freeze()
     }
 
-    /// The frame and its sender.
+    /// Decodes a frame. Returns its sender as well.
     ///
     /// # Errors
-    /// If it isn't a frame, or not an authentic one.
+    /// The bytes aren't a frame, or aren't authentic.
     pub fn decode(&self, channel: &Channel, bytes: &Bytes) -> Result<(NodeId, Frame), FrameError> {
         let mut bytes = bytes.clone();
         if bytes.first() != Some(&VERSION) {
@@ -204,7 +205,7 @@ impl Frames {
         Ok((sender, frame))
     }
 
-    /// This node's record, as it is stored. `at` is the time since 1970.
+    /// Returns this node's record in its stored form. `at` is the time since 1970.
     pub fn seal_record(&self, at: Duration, record: &[u8]) -> Bytes {
         let Some(mut mac) = self.record_mac(self.node) else { return Bytes::copy_from_slice(record) };
         let mut w = Writer::default();
@@ -215,8 +216,8 @@ impl Frames {
         w.0.freeze()
     }
 
-    /// The content of a node's stored record. `now` is the time since 1970. `None`: it isn't proven that the node wrote the record less than
-    /// [`RECORD_AGE_MAX`] ago.
+    /// Returns the content of a node's stored record. `now` is the time since 1970. `None` if it isn't proven that the
+    /// node wrote the record less than [`RECORD_AGE_MAX`] ago.
     pub fn open_record(&self, node: NodeId, now: Duration, mut record: Bytes) -> Option<Bytes> {
         let Some(mut mac) = self.record_mac(node) else { return Some(record) };
         let tag = record.split_off(record.len().checked_sub(TAG_BYTES)?);
@@ -307,7 +308,7 @@ struct Content {
     volatile: bool,
 }
 
-/// A room of the namespace that `everybody` is the room of all members of. That one has no name.
+/// A room of the namespace whose room of all members is `everybody`. The empty name stands for `everybody`.
 fn room(everybody: &Room, name: &str) -> Result<Room, FrameError> {
     if name.is_empty() {
         Ok(everybody.clone())

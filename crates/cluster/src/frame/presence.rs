@@ -104,7 +104,7 @@ impl Reader {
         let id = self.public_id()?.into();
         let user = self.option(|r| Ok(User { issuer: r.text()?, subject: r.text()? }))?;
         let info = self.option(Self::text)?;
-        // Clients are sent it as it is.
+        // The info is sent to clients as it is.
         if info.as_deref().is_some_and(|info| stentor_json::check(info).is_err()) {
             return Err(FrameError::Malformed);
         }

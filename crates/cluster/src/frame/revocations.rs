@@ -7,26 +7,26 @@ use stentor_ports::{IdentityFilter, PublicId, Recheck, RecheckAction, Revoked};
 /// Maximum number of entries of a page: with the longest names, it has less than a megabyte.
 pub const REVOCATIONS_MAX: usize = 1_000;
 
-/// How nodes share their lists of revocations.
+/// Messages by which nodes share their lists of revocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RevocationsFrame {
-    /// The sender's list. A node with another one sends its first page, and asks for the sender's.
+    /// The sender's list. A node with another list sends its first page, and asks for the sender's.
     Compare {
         /// See [`RevocationList::digest`](stentor_ports::RevocationList::digest).
         digest: u64,
     },
     /// Asks for a page of the receiver's list.
     Ask {
-        /// The asker's list: a node with the same one sends nothing.
+        /// Digest of the asker's list. A node with the same digest sends nothing.
         digest: u64,
-        /// The last entry of the page before.
+        /// Last entry of the previous page. `None` for the first page.
         after: Option<IdentityFilter>,
     },
-    /// A page.
+    /// A page of the sender's list.
     Page {
-        /// The sender's list: a receiver whose list isn't the same yet asks for the next page.
+        /// Digest of the sender's list. A receiver whose digest is still another one asks for the next page.
         digest: u64,
-        /// Its entries, at most [`REVOCATIONS_MAX`].
+        /// The page's entries, at most [`REVOCATIONS_MAX`].
         entries: Vec<Revoked>,
     },
 }

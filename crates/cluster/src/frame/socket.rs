@@ -18,11 +18,11 @@ const POLICIES: [Policy; 3] = [Policy::Latest, Policy::Queue, Policy::DropOldest
 /// A node's answer about a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketAnswer {
-    /// It doesn't have it.
+    /// The node doesn't have the socket.
     None,
-    /// It has handed it over to this node.
+    /// The node has handed the socket over to this one.
     At(NodeId),
-    /// It is this one.
+    /// The socket.
     Socket(Box<MovingSocket>),
 }
 
@@ -31,25 +31,25 @@ pub enum SocketAnswer {
 pub enum SocketFrame {
     /// A client has reconnected to the sender.
     Question {
-        /// To be repeated in the answer.
+        /// The id that the answer repeats.
         id: u64,
-        /// Its socket.
+        /// The client's socket.
         name: SocketName,
         /// The request.
         request: SocketRequest,
     },
     /// The answer to a question of the receiving node.
     Answer {
-        /// The number of the question.
+        /// The id of the question.
         id: u64,
         /// The answer.
         answer: SocketAnswer,
     },
     /// To the node that a `pid` names: the sender has handed the socket over to this node.
     Moved {
-        /// The socket's.
+        /// The socket's `pid`.
         pid: Pid,
-        /// The node that has it.
+        /// The node that has the socket.
         to: NodeId,
     },
 }

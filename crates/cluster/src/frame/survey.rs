@@ -19,7 +19,7 @@ pub enum Question {
     Rooms(RoomsQuery),
     /// Lists the members of a room.
     Members(MembersQuery),
-    /// Checks identities again. From then on the receiving node accepts no revoked one.
+    /// Checks identities again. From then on, the receiving node accepts no revoked identity.
     Recheck(Recheck),
 }
 
@@ -32,7 +32,7 @@ pub enum Task {
         event: Option<Arc<str>>,
         /// The content.
         data: Data,
-        /// Whether sessions that aren't ready are skipped.
+        /// `true` if sessions that aren't ready are skipped.
         volatile: bool,
     },
     /// As `Command::Join`.
@@ -41,12 +41,12 @@ pub enum Task {
     Leave(Vec<Room>),
     /// As `Command::Disconnect`.
     Disconnect {
-        /// Whether the connection ends as well.
+        /// `true` if the connection ends as well.
         close: bool,
     },
     /// As `Command::Sessions`.
     List {
-        /// How many are listed.
+        /// Maximum number of listed sessions.
         limit: usize,
     },
 }
@@ -54,7 +54,7 @@ pub enum Task {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// How many sessions were concerned.
+    /// Number of sessions concerned.
     Concerned(Concerned),
     /// Sessions.
     Sessions(SessionList),

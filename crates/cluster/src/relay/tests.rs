@@ -123,7 +123,7 @@ async fn what_was_heard_is_worth_nothing_on_another_connection() {
     let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
     let (accepted, dialed, (challenge, introduction, acceptance)) = shake_through(|_| {}).await;
     assert!(accepted.is_ok() && dialed.is_ok());
-    // Replays the relay's introduction to the owner, also with the first 32 bytes of the owner's own challenge.
+    // Replays the relay's introduction to the owner, also with the owner's new challenge in its first 32 bytes.
     for is_echoed in [false, true] {
         let (mut a, mut b) = duplex(1024);
         let (accepted, ()) = tokio::join!(owner.accept(&mut a, || true), async {

@@ -15,16 +15,16 @@ pub struct Broadcast {
     pub uid: Arc<str>,
     /// The namespace. A receiver ignores a broadcast to another one than the channel's.
     pub namespace: Arc<str>,
-    /// Which sockets receive it.
+    /// The sockets that receive the event.
     pub selection: Selection,
-    /// How it is sent.
+    /// Options for sending the event.
     pub flags: Flags,
     /// The event.
     pub event: Event,
 }
 
-/// The sender of a broadcast, without decoding the rest: most of what a server receives may be its own. `None`: see what
-/// [`Broadcast::decode`] says.
+/// Returns the sender of a broadcast without decoding the rest, because most broadcasts that a server receives may be
+/// its own. If `None`, [`Broadcast::decode`] returns the error.
 pub fn sender(payload: &[u8]) -> Option<&str> {
     if let [b'[', b'"', rest @ ..] = payload {
         return str::from_utf8(rest.split(|byte| *byte == b'"').next()?).ok();
@@ -39,7 +39,7 @@ impl Broadcast {
     /// Decodes a broadcast.
     ///
     /// # Errors
-    /// It isn't a broadcast of an event, or is beyond a limit.
+    /// The payload isn't a broadcast of an event, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
         let mut parts = json::elements(list(payload.text()?)?);
@@ -56,10 +56,10 @@ impl Broadcast {
         Ok(Self { uid: name(uid)?, namespace, selection, flags, event })
     }
 
-    /// The payload.
+    /// Encodes the broadcast as a payload.
     ///
     /// # Errors
-    /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
+    /// The broadcast is too large or nested too deeply, or its data isn't [arguments](stentor_hub::Data::Arguments).
     pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'['];
         json::write_string(&mut out, &self.uid);

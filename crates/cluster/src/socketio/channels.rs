@@ -22,7 +22,7 @@ pub struct Channels {
 pub enum Channel<'a> {
     /// Broadcasts.
     Broadcast {
-        /// The room, if the broadcast is to exactly one. Without members of it, a node doesn't need the payload.
+        /// The room, if the broadcast is to exactly one. A node without members of this room doesn't need the payload.
         room: Option<&'a str>,
     },
     /// Requests.
@@ -58,7 +58,7 @@ impl Channels {
         pattern
     }
 
-    /// Where a broadcast to these rooms is published.
+    /// The channel for a broadcast to these rooms.
     pub fn broadcast<R: AsRef<str>>(&self, rooms: &[R]) -> String {
         match rooms {
             [room] => format!("{}{}#", self.broadcasts, room.as_ref()),
@@ -66,22 +66,22 @@ impl Channels {
         }
     }
 
-    /// Where requests are published. Redis's `PUBSUB NUMSUB` of it is the number of servers that answer.
+    /// The channel for requests. Redis's `PUBSUB NUMSUB` of this channel is the number of servers that answer.
     pub fn request(&self) -> &str {
         &self.request
     }
 
-    /// Where answers are published.
+    /// The channel for answers.
     pub fn response(&self) -> &str {
         &self.response
     }
 
-    /// Where answers to the requests of one server are published, if the answering server is configured so.
+    /// The channel for answers to the requests of one server, if the answering server is configured so.
     pub fn response_to(&self, uid: &str) -> String {
         format!("{}{uid}#", self.response)
     }
 
-    /// Decodes the name of a channel. `None`: it isn't one of this namespace.
+    /// Decodes the name of a channel. `None` if the channel isn't one of this namespace.
     pub fn decode<'a>(&self, channel: &'a [u8]) -> Option<Channel<'a>> {
         let channel = str::from_utf8(channel).ok()?;
         if let Some(room) = channel.strip_prefix(&self.broadcasts) {

@@ -16,31 +16,31 @@ use stentor_wire::socketio::RESERVED_EVENTS;
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its name. It isn't one of the reserved ones.
+    /// The event's name, which isn't a reserved one.
     pub name: Arc<str>,
-    /// Its [arguments](Data::Arguments).
+    /// The event's [arguments](Data::Arguments).
     pub arguments: Data,
 }
 
-/// Which sockets a message is about.
+/// The sockets that a message is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The members of any of these rooms. Every socket is the member of a room with its id. Empty: all sockets.
+    /// The members of any of these rooms. Every socket is a member of the room with its id. Empty for all sockets.
     pub rooms: Vec<Arc<str>>,
-    /// But not the members of these.
+    /// The members of these rooms are excluded.
     pub except: Vec<Arc<str>>,
 }
 
-/// How an event is to be sent.
+/// Options for sending an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Clients that aren't ready to receive it are skipped.
+    /// `true` if clients that aren't ready to receive the event are skipped.
     pub volatile: bool,
-    /// Whether it may be compressed, if the sender says so.
+    /// `true` if the event may be compressed. `None` if the sender doesn't say.
     pub compress: Option<bool>,
-    /// How long the sender waits for acknowledgements, in milliseconds.
+    /// Time for which the sender waits for acknowledgements (ms).
     pub timeout_ms: Option<u64>,
-    /// Whether the sender expects one acknowledgement only.
+    /// `true` if the sender expects one acknowledgement only.
     pub expect_single_response: bool,
 }
 
@@ -82,7 +82,7 @@ struct RawPacket<'a> {
 /// The types of packets that are events: EVENT and, in older packages, BINARY_EVENT.
 const EVENTS: [u64; 2] = [2, 5];
 
-/// Which sockets, and how.
+/// Decodes the selected sockets and the flags.
 pub(super) fn options(value: Option<&str>) -> Result<(Selection, Flags), WireError> {
     let RawOptions { rooms, except, flags } = payload::members(value)?;
     let selection = Selection { rooms: names(rooms)?, except: names(except)? };
@@ -99,7 +99,7 @@ pub(super) fn options(value: Option<&str>) -> Result<(Selection, Flags), WireErr
     Ok((selection, flags))
 }
 
-/// A packet that is an event, with its namespace.
+/// Decodes a packet that is an event, with its namespace.
 pub(super) fn packet(payload: &Payload, value: Option<&str>) -> Result<(Event, Arc<str>), WireError> {
     let packet: RawPacket<'_> = payload::members(value)?;
     if !EVENTS.contains(&payload::number(packet.kind)?) {
@@ -108,7 +108,7 @@ pub(super) fn packet(payload: &Payload, value: Option<&str>) -> Result<(Event, A
     Ok((event(payload, packet.data)?, payload::namespace(packet.nsp)?))
 }
 
-/// An event from `[name, …]`.
+/// Decodes an event from `[name, …]`.
 pub(super) fn event(payload: &Payload, array: Option<&RawValue>) -> Result<Event, WireError> {
     let list = list(raw(array).ok_or(WireError::Malformed)?)?;
     let first = json::elements(list).next().ok_or(WireError::Malformed)?;
@@ -200,7 +200,8 @@ impl Flags {
     }
 }
 
-/// The payload with this JSON text: as it is, or as what the parser makes of messages that may have binary data.
+/// Encodes JSON text as a payload: as it is, or as MessagePack if the parser does so with messages that may have binary
+/// data.
 pub(super) fn encode(
     json: Vec<u8>,
     attachments: &[Bytes],

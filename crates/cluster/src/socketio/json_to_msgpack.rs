@@ -12,7 +12,7 @@ use std::iter::Peekable;
 use stentor_json::{self as json, DEPTH_MAX, Scalar, Visitor};
 use stentor_wire::socketio::{Placeholder, placeholders};
 
-/// The MessagePack of `json`, the text of one value.
+/// Returns the MessagePack of `json`, the text of one value.
 pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, WireError> {
     let text = str::from_utf8(json).map_err(|_| WireError::Malformed)?;
     let mut counter = Counter::default();
@@ -22,7 +22,7 @@ pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, Wi
         out: Vec::with_capacity(text.len()),
         lens: counter.lens.into_iter(),
         attachments,
-        // Without attachments, an object that looks like a placeholder isn't one.
+        // Without attachments, an object that looks like a placeholder is a plain object.
         placeholders: placeholders(if attachments.is_empty() { "" } else { text }).peekable(),
         replaced: None,
         error: None,
@@ -38,7 +38,7 @@ pub(super) fn to_msgpack(json: &[u8], attachments: &[Bytes]) -> Result<Bytes, Wi
 /// Counts the parts of arrays and objects, because MessagePack has their number first.
 #[derive(Default)]
 struct Counter {
-    /// By the order in which they begin.
+    /// Number of parts of each array and object, in the order in which they begin.
     lens: Vec<u32>,
     open: Vec<usize>,
 }
@@ -69,7 +69,7 @@ struct Writer<'a> {
     lens: std::vec::IntoIter<u32>,
     attachments: &'a [Bytes],
     placeholders: Peekable<std::vec::IntoIter<Placeholder>>,
-    /// End of the placeholder whose attachment is written: its members aren't.
+    /// End of the placeholder that an attachment replaces: its members aren't written.
     replaced: Option<usize>,
     error: Option<WireError>,
 }
@@ -86,7 +86,7 @@ impl Writer<'_> {
     }
 
     fn number(&mut self, start: usize, end: usize) {
-        // The greatest integer below which a float64 represents each.
+        // Up to this number, a float64 represents each integer.
         const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
         let text = self.text.get(start..end).unwrap_or_default();
         if let Ok(number) = text.parse() {

@@ -76,16 +76,16 @@ pub enum WireError {
     /// Its event has a name that clients refuse.
     #[error("the message is an event with a reserved name")]
     ReservedEvent,
-    /// It has binary data, which JSON has not.
+    /// It has binary data, which JSON can't represent.
     #[error("the message has binary data, which the JSON parser can't write")]
     NoBinary,
-    /// An object in it says that it stands for an attachment that isn't there.
+    /// A placeholder in it names an attachment that isn't there.
     #[error("a placeholder in the message is malformed")]
     BadPlaceholder,
 }
 
 impl WireError {
-    /// For a metric.
+    /// The error's label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Malformed | Self::BadPlaceholder => "malformed",

@@ -1,10 +1,10 @@
-//! MessagePack as JSON text with placeholders, as if `JSON.stringify` had got what `notepack.io` decodes.
+//! MessagePack as JSON text with placeholders: the text that `JSON.stringify` writes for what `notepack.io` decodes.
 //!
 //! * Numbers without a fraction have none in the text, however they were encoded. NaN and infinities are `null`.
 //! * Undefined (fixext 1 of type 0, before notepack 3) is `null`; members that are undefined are left out.
 //! * Dates are strings: timestamps (type −1) and, before notepack 3, fixext 8 of type 0.
 //! * Binary data and ext 8, 16 and 32 of type 0 are attachments.
-//! * Other extensions are refused. Text that isn't UTF-8 loses what isn't.
+//! * Other extensions are refused. Bytes that aren't UTF-8 are replaced in texts.
 
 use super::{ATTACHMENTS_MAX, WireError};
 use crate::engine::PAYLOAD_BYTES_MAX;
@@ -48,7 +48,7 @@ impl<'a> Walk<'a> {
     }
 
     fn float(&mut self, number: f64) -> Result<(), WireError> {
-        // The greatest integer below which a float64 represents each.
+        // Up to this number, a float64 represents each integer.
         const INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
         if number.fract() == 0.0 && number.abs() <= INTEGER_MAX {
             #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
         self.check_room(0)
     }
 
-    /// Checks that so many bytes more aren't too many.
+    /// Checks that the text has room for this number of bytes.
     fn check_room(&self, bytes: usize) -> Result<(), WireError> {
         if self.json.len() + bytes <= PAYLOAD_BYTES_MAX { Ok(()) } else { Err(WireError::TooLarge) }
     }
@@ -208,7 +208,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// The name of a member: text, or an integer, as PHP has it.
+    /// The name of a member: text, or an integer, as PHP writes it.
     fn name(&mut self) -> Result<(), WireError> {
         let start = self.json.len();
         match self.rest.first().map(|byte| Marker::from_u8(*byte)) {
@@ -306,7 +306,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day_of_era = days.rem_euclid(146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Counted from March.
+    // Months counted from March.
     let month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };

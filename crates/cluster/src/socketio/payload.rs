@@ -11,24 +11,23 @@ use stentor_hub::Data;
 use stentor_json as json;
 use stentor_wire::socketio::check_placeholders;
 
-/// The most bytes of JSON that one byte of MessagePack becomes: those of an escaped control character.
+/// Maximum number of bytes of JSON for one byte of MessagePack: those of an escaped control character.
 const TEXT_BYTES_PER_BYTE_MAX: usize = 6;
-/// The most bytes that the placeholder of an attachment takes.
+/// Maximum size of an attachment's placeholder.
 const PLACEHOLDER_BYTES_MAX: usize = 40;
 
-/// A payload: JSON text and what its placeholders stand for.
+/// A payload: JSON text, and the attachments of its placeholders.
 pub(super) struct Payload {
     text: Bytes,
     attachments: Vec<Bytes>,
 }
 
-/// Whether a payload is JSON. MessagePack that begins so would be a number.
+/// Returns `true` if a payload is JSON. MessagePack with this first byte would be a number.
 fn is_json(payload: &[u8]) -> bool {
     matches!(payload.first(), Some(b'{' | b'['))
 }
 
-/// The memory that decoding takes at most, besides the payload's: text and attachments, and the arguments of an event, which are a
-/// copy.
+/// Maximum memory for decoding, besides the payload's: text and attachments, and a copy of an event's arguments.
 pub(crate) fn decoded_bytes_max(payload: &[u8]) -> usize {
     let len = payload.len();
     if is_json(payload) {
@@ -57,7 +56,7 @@ impl Payload {
         str::from_utf8(&self.text).map_err(|_| WireError::Malformed)
     }
 
-    /// A part of the text, without copying it.
+    /// Returns a part of the text without copying it.
     pub(super) fn slice(&self, part: &str) -> Bytes {
         self.text.slice_ref(part.as_bytes())
     }
@@ -72,14 +71,15 @@ impl Payload {
 /// Values, joined by commas, with attachments.
 pub(super) fn arguments(list: Bytes, attachments: Vec<Bytes>) -> Result<Data, WireError> {
     let text = str::from_utf8(&list).map_err(|_| WireError::Malformed)?;
-    // Without attachments, nothing is a placeholder.
+    // Without attachments, no object is a placeholder.
     if !attachments.is_empty() {
         check_placeholders(text, attachments.len()).map_err(|_| WireError::BadPlaceholder)?;
     }
     Ok(Data::Arguments { json: list, attachments: attachments.into() })
 }
 
-/// Decodes an object's members. Null and `[]`, which PHP has for an empty object, are as an object without members.
+/// Decodes an object's members. Null and `[]`, which PHP writes for an empty object, decode as an object without
+/// members.
 pub(super) fn members<'a, T: Deserialize<'a> + Default>(value: Option<&'a str>) -> Result<T, WireError> {
     match value {
         None | Some("null" | "[]") => Ok(T::default()),
@@ -101,7 +101,7 @@ pub(super) fn list(array: &str) -> Result<&str, WireError> {
     list.map(str::trim_ascii).ok_or(WireError::Malformed)
 }
 
-/// A name: a string, or a number, which JavaScript takes as well.
+/// A name: a string, or a number, which JavaScript accepts as well.
 pub(super) fn name(value: &str) -> Result<Arc<str>, WireError> {
     let name = json::string(value).or_else(|| json::number_text(value)).ok_or(WireError::Malformed)?;
     if name.len() > NAME_BYTES_MAX { Err(WireError::NameTooLong) } else { Ok(Arc::from(name)) }
@@ -112,7 +112,7 @@ pub(super) fn optional_name(value: Option<&RawValue>) -> Result<Option<Arc<str>>
     raw(value).map(name).transpose()
 }
 
-/// A name that has to be there.
+/// A required name.
 pub(super) fn required_name(value: Option<&RawValue>) -> Result<Arc<str>, WireError> {
     name(raw(value).ok_or(WireError::Malformed)?)
 }
@@ -157,7 +157,7 @@ pub(super) fn number(value: Option<&RawValue>) -> Result<u64, WireError> {
     raw(value).and_then(|digits| digits.parse().ok()).ok_or(WireError::Malformed)
 }
 
-/// Whether JavaScript takes the value for true.
+/// Returns `true` if JavaScript considers the value true.
 pub(super) fn is_truthy(value: Option<&RawValue>) -> bool {
     !matches!(raw(value), None | Some("false" | "null" | "0" | "\"\""))
 }

@@ -22,7 +22,7 @@ const PICKLE: u8 = 0x80;
 /// A message of a server or emitter to all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The sender; the receiver of a [callback](Action::Callback). A server ignores its own messages.
+    /// The sender, or the receiver of a [callback](Action::Callback). A server ignores its own messages.
     pub host: Arc<str>,
     /// The namespace.
     pub namespace: Arc<str>,
@@ -35,37 +35,37 @@ pub struct Message {
 pub enum Action {
     /// An event to sockets.
     Emit {
-        /// Which. Here, `except` has ids of sockets only.
+        /// The sockets. Here, `except` has ids of sockets only.
         selection: Selection,
-        /// The event. Python's messages are the same for one argument that is null as for none; this is read as none.
+        /// The event. python-socketio sends one null argument and no argument alike: both are decoded as no argument.
         event: Event,
-        /// Where acknowledgements go, if they are wanted.
+        /// The receiver of acknowledgements, if the sender wants them.
         callback: Option<Callback>,
     },
     /// A client has acknowledged an event of the host.
     Callback {
         /// The first room of the event's [`Callback`].
         session: Arc<str>,
-        /// Its number.
+        /// The event's number.
         id: u64,
         /// The client's answer, as [arguments](Data::Arguments).
         arguments: Data,
     },
     /// A socket is disconnected.
     Disconnect {
-        /// Which.
+        /// The socket.
         session: Arc<str>,
     },
     /// A socket joins a room.
     EnterRoom {
-        /// Which socket.
+        /// The socket.
         session: Arc<str>,
         /// The room.
         room: Arc<str>,
     },
     /// A socket leaves a room.
     LeaveRoom {
-        /// Which socket.
+        /// The socket.
         session: Arc<str>,
         /// The room.
         room: Arc<str>,
@@ -77,7 +77,7 @@ pub enum Action {
     },
 }
 
-/// Where acknowledgements go: into [`Action::Callback`].
+/// The receiver of acknowledgements, which arrive as [`Action::Callback`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callback {
     /// The room that the event was emitted to.
@@ -119,7 +119,8 @@ struct RawMessage<'a> {
 impl RawMessage<'_> {
     fn emit(&self) -> Result<Action, WireError> {
         let selection = Selection { rooms: names(self.room)?, except: names(self.skip_sid)? };
-        // Without a room, all sockets are meant. To a room without a name, or to none of a list, its servers deliver to nobody.
+        // Without a room, the event is for all sockets. python-socketio delivers an event to no client if the room's
+        // name or the list is empty.
         if selection.rooms.is_empty() && !matches!(raw(self.room), None | Some("null")) {
             return Err(WireError::Malformed);
         }
@@ -137,7 +138,7 @@ impl RawMessage<'_> {
         Ok(Action::Emit { selection, event, callback: self.callback()? })
     }
 
-    /// A callback that python-socketio wouldn't accept is ignored there, too.
+    /// Ignores an invalid callback, as python-socketio does.
     fn callback(&self) -> Result<Option<Callback>, WireError> {
         let Some(callback) = raw(self.callback).filter(|callback| callback.starts_with('[')) else {
             return Ok(None);
@@ -161,7 +162,7 @@ fn attachments<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<Bytes>, W
     Ok(attachments)
 }
 
-/// Python writes spaces, which no client needs.
+/// Removes the spaces that Python writes.
 fn minified(values: &str) -> Bytes {
     let mut out = Vec::with_capacity(values.len());
     json::minify_to(&mut out, values.as_bytes());
@@ -172,7 +173,7 @@ impl Message {
     /// Decodes a message.
     ///
     /// # Errors
-    /// It isn't a known message, or is beyond a limit.
+    /// The payload isn't a known message, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         if payload.first() == Some(&PICKLE) {
             return Err(WireError::Pickle);
@@ -205,10 +206,10 @@ impl Message {
         Ok(Self { host, namespace: namespace(message.namespace)?, action })
     }
 
-    /// The payload.
+    /// Encodes the message as a payload.
     ///
     /// # Errors
-    /// It is too large, or the data isn't [arguments](Data::Arguments) or, of a callback, has attachments.
+    /// The message is too large, its data isn't [arguments](Data::Arguments), or a callback's data has attachments.
     pub fn encode(&self) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         let method = match &self.action {

@@ -1,7 +1,7 @@
 //! Requests of the classic adapter: JSON, or MessagePack where there may be binary data.
 //!
-//! Redis counts every subscriber of the request channel, so that each MUST answer what
-//! [`is_answered`](Request::is_answered) says, also if it has nothing to tell: callers wait 5 seconds otherwise.
+//! Redis counts the subscribers of the request channel, so each MUST answer every request for which
+//! [`is_answered`](Request::is_answered) is `true`, even with an empty answer. Otherwise, callers wait for 5 seconds.
 
 use super::content::{
     encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
@@ -24,57 +24,57 @@ pub struct Request {
     pub body: RequestBody,
 }
 
-/// Which sockets a request is about.
+/// The sockets that a request is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Those selected.
+    /// The selected sockets.
     Selection(Selection),
-    /// The one with this id. Only the server that has it answers. (Adapters before 7.)
+    /// The socket with this id. Only the server that has it answers. (Adapters before 7.)
     Session(Arc<str>),
 }
 
 /// The task of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// Which sockets are in these rooms? (Adapters before 7.)
+    /// Lists the sockets in these rooms. (Adapters before 7.)
     Sessions {
-        /// Empty: all sockets.
+        /// Empty for all sockets.
         rooms: Vec<Arc<str>>,
     },
-    /// Which rooms are there?
+    /// Lists the rooms.
     Rooms,
     /// Sockets join rooms.
     Join {
-        /// Which.
+        /// The sockets.
         target: Target,
         /// The rooms.
         rooms: Vec<Arc<str>>,
     },
     /// Sockets leave rooms.
     Leave {
-        /// Which.
+        /// The sockets.
         target: Target,
         /// The rooms.
         rooms: Vec<Arc<str>>,
     },
     /// Sockets are disconnected.
     Disconnect {
-        /// Which.
+        /// The sockets.
         target: Target,
-        /// Whether their connections are closed as well.
+        /// `true` if the sockets' connections are closed as well.
         close: bool,
     },
-    /// Which sockets are there, with their rooms and data?
+    /// Lists sockets, with their rooms and data.
     Fetch(Selection),
-    /// An event for the servers' own code. With an id, an answer is wanted.
+    /// An event for the servers' own code. With an id, the sender wants an answer.
     ServerSideEmit(Event),
     /// An event to sockets, which acknowledge it.
     Broadcast {
         /// The namespace.
         namespace: Arc<str>,
-        /// Which sockets.
+        /// The sockets.
         selection: Selection,
-        /// How.
+        /// Options for sending the event.
         flags: Flags,
         /// The event.
         event: Event,
@@ -156,7 +156,7 @@ impl Request {
         }
     }
 
-    /// Whether every server has to answer it.
+    /// Returns `true` if every server has to answer the request.
     pub fn is_answered(&self) -> bool {
         match &self.body {
             RequestBody::Sessions { .. }
@@ -168,7 +168,7 @@ impl Request {
         }
     }
 
-    /// The payload.
+    /// Encodes the request as a payload.
     ///
     /// # Errors
     /// If the request is too large or nested too deeply, or if its data isn't [arguments](stentor_hub::Data::Arguments).

@@ -13,7 +13,7 @@ use stentor_json as json;
 /// The answer of a server to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The request's.
+    /// The id of the request.
     pub id: Arc<str>,
     /// The answer.
     pub body: ResponseBody,
@@ -22,7 +22,7 @@ pub struct Response {
 /// A server's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseBody {
-    /// It is done: to requests for a single socket.
+    /// Answer to a request for a single socket: it is carried out.
     Done,
     /// The sockets.
     Sessions(Vec<RemoteSession>),
@@ -30,29 +30,29 @@ pub enum ResponseBody {
     Rooms(Vec<Arc<str>>),
     /// The answer of the server's code to an event, as [arguments](Data::Arguments): one, or none. Null is none.
     ServerSideEmit(Data),
-    /// How many clients of the server have been sent a broadcast.
+    /// Number of the server's clients that a broadcast was sent to.
     ClientCount(u64),
-    /// The acknowledgement of one of them, as [arguments](Data::Arguments): one, or none. Null is none.
+    /// The acknowledgement of one of these clients, as [arguments](Data::Arguments): one, or none. Null is none.
     Acknowledged(Data),
 }
 
 /// A socket of another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteSession {
-    /// Its id.
+    /// The socket's id.
     pub id: Arc<str>,
-    /// The rest, if the request was for it.
+    /// The details, if the request was for them.
     pub details: Option<SessionDetails>,
 }
 
-/// A socket of another server.
+/// Details of a socket of another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionDetails {
-    /// How it connected, as JSON: `headers`, `time`, `address`, `xdomain`, `secure`, `issued`, `url`, `query`, `auth`.
+    /// The handshake, as JSON: `headers`, `time`, `address`, `xdomain`, `secure`, `issued`, `url`, `query`, `auth`.
     pub handshake: Bytes,
-    /// Its rooms, including its own.
+    /// The socket's rooms, including the one with its id.
     pub rooms: Vec<Arc<str>>,
-    /// The application's data about it, as JSON. Binary data in it isn't available.
+    /// The application's data about the socket, as JSON. Binary data in it isn't available.
     pub data: Bytes,
 }
 
@@ -127,7 +127,7 @@ pub(super) fn write_value<'a>(
     data: &'a Data,
 ) -> Result<&'a [Bytes], WireError> {
     let (values, attachments) = values(data)?;
-    // More than one would be other members.
+    // A second value would become another member.
     if let Some(value) = json::elements(values).next() {
         write_name(out, name);
         out.extend_from_slice(value.as_bytes());
@@ -139,7 +139,7 @@ impl Response {
     /// Decodes an answer.
     ///
     /// # Errors
-    /// It isn't a known answer, or is beyond a limit.
+    /// The payload isn't a known answer, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
         let response: RawResponse<'_> = payload::members(Some(payload.text()?))?;
@@ -162,10 +162,10 @@ impl Response {
         Ok(Self { id: required_name(response.request_id)?, body })
     }
 
-    /// The payload.
+    /// Encodes the answer as a payload.
     ///
     /// # Errors
-    /// It is too large or too deep, or the data isn't [arguments](Data::Arguments).
+    /// The answer is too large or nested too deeply, or its data isn't [arguments](Data::Arguments).
     pub fn encode(&self, parser: Parser) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         let kind = match self.body {

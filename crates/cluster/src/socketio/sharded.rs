@@ -40,7 +40,7 @@ pub enum Body {
         /// The task. There are no requests for sessions, rooms or a single socket.
         body: RequestBody,
     },
-    /// An answer. It has neither rooms, nor is it [`ResponseBody::Done`].
+    /// An answer, but never a list of rooms or [`ResponseBody::Done`].
     Response(Response),
 }
 
@@ -110,7 +110,7 @@ impl Message {
     /// Decodes a message.
     ///
     /// # Errors
-    /// It isn't a known message, or is beyond a limit.
+    /// The payload isn't a known message, or exceeds a limit.
     pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
         let payload = Payload::decode(payload)?;
         let message: RawMessage<'_> = payload::members(Some(payload.text()?))?;
@@ -124,7 +124,7 @@ impl Message {
         Ok(Self { uid: required_name(message.uid)?, namespace, body })
     }
 
-    /// Where a request is published. For an answer, see [`answers`].
+    /// The channel of a request. For an answer, see [`answers`].
     pub fn channel(&self, prefix: &str, mode: Mode) -> String {
         let room = match &self.body {
             Body::Request { id: None, body: RequestBody::Broadcast { selection, .. } } => {
@@ -139,11 +139,11 @@ impl Message {
         room.map_or(all.clone(), |room| format!("{all}{room}#"))
     }
 
-    /// The payload.
+    /// Encodes the message as a payload.
     ///
     /// # Errors
-    /// It is too large or too deep, the data isn't [arguments](stentor_hub::Data::Arguments), or the sharded adapter has no
-    /// such message.
+    /// The message is too large or nested too deeply, its data isn't [arguments](stentor_hub::Data::Arguments), or the
+    /// sharded adapter has no such message.
     pub fn encode(&self) -> Result<Bytes, WireError> {
         let mut out = vec![b'{'];
         let attachments = match &self.body {

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 /// Maximum time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest delay between two attempts to connect.
+/// Maximum delay between two attempts to connect (ms).
 const BACKOFF_MAX_MS: u64 = 5_000;
 
 /// A TCP connection, encrypted or not.
@@ -25,7 +25,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 /// Opens a TCP connection, and encrypts it with `tls`.
 ///
 /// # Errors
-/// Why not, for people. No secrets.
+/// The reason, for people. No secrets.
 pub(crate) async fn connect(
     endpoint: &Endpoint,
     tls: Option<&TlsConnector>,
@@ -75,7 +75,7 @@ impl Backoff {
     }
 }
 
-/// Connections that are lost. An outage is logged once, however many connections it concerns.
+/// Lost connections. An outage is logged once, however many connections it concerns.
 pub(crate) struct Outages<C> {
     server: &'static str,
     lost: Mutex<HashSet<C>>,
@@ -109,25 +109,25 @@ impl<C: Eq + Hash + Debug> Outages<C> {
 /// Messages of a node to itself, which prove that a connection delivers.
 #[derive(Default)]
 pub(crate) struct Probe {
-    /// When the first message that hasn't arrived was sent. `None`: all of them have arrived.
+    /// Time at which the first message was sent that hasn't arrived yet. `None` if all messages have arrived.
     unanswered_since: Mutex<Option<Instant>>,
 }
 
 impl Probe {
-    /// A new connection: no message was sent on it.
+    /// Resets the probe for a new connection.
     pub(crate) fn reset(&self) {
         *locked(&self.unanswered_since) = None;
     }
 
-    /// A message arrived.
+    /// Handles the arrival of a message.
     pub(crate) fn handle_arrival(&self) {
         self.reset();
     }
 
-    /// Notes that a message is sent now.
+    /// Records that a message is sent now.
     ///
     /// # Errors
-    /// No message has arrived for [`SILENCE_MAX`], for people.
+    /// A text for people, if no message has arrived for [`SILENCE_MAX`].
     pub(crate) fn begin(&self) -> Result<(), String> {
         let since = *locked(&self.unanswered_since).get_or_insert_with(Instant::now);
         // A message is sent every two seconds, and timers may be late.

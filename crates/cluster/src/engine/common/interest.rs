@@ -45,9 +45,9 @@ struct Entry {
     /// free for the engine.
     subscription: u32,
     is_wanted: bool,
-    /// Whether the server has confirmed the subscription.
+    /// `true` if the server has confirmed the subscription.
     is_confirmed: bool,
-    /// Whether the number is in [`Channels::changed`].
+    /// `true` if the number is in [`Channels::changed`].
     is_changed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Channels {
         (entry.subscription != 0 && id >> 32 == u64::from(entry.subscription)).then_some(entry)
     }
 
-    /// Adds a channel that is wanted.
+    /// Adds a channel in which the node is interested.
     fn insert(&mut self, channel: Channel) {
         let hash = self.hasher.hash_one(ChannelName::from(&channel));
         let entry =
@@ -107,7 +107,7 @@ impl Channels {
 pub(in crate::engine) struct Change<'a> {
     pub(in crate::engine) channel: &'a Channel,
     pub(in crate::engine) id: u64,
-    /// `true`: it begins.
+    /// `true` if the subscription begins, `false` if it ends.
     pub(in crate::engine) is_wanted: bool,
 }
 
@@ -160,7 +160,8 @@ impl Interest {
         self.connection.load(Ordering::Relaxed) == connection
     }
 
-    /// Passes changes to `write` until it returns `false`: it hasn't taken the change then. Returns `true` if all of them are taken.
+    /// Passes changes to `write` until it returns `false`, which rejects the change. Returns `true` if all changes are
+    /// taken.
     pub(in crate::engine) fn take(&self, mut write: impl FnMut(Change<'_>) -> bool) -> bool {
         let channels = &mut *locked(&self.channels);
         while let Some(&number) = channels.changed.last() {
@@ -184,7 +185,7 @@ impl Interest {
                 channels.remove(number);
             }
         }
-        // The list has had room for all channels, after a connect.
+        // After a connect, the list had room for all channels.
         channels.changed = Vec::new();
         true
     }

@@ -37,7 +37,7 @@ pub(crate) enum Taken {
 
 struct Waiting<P> {
     messages: VecDeque<Message<P>>,
-    /// Of the messages that haven't been taken.
+    /// Permit of the messages in the queue.
     permit: Permit,
 }
 

@@ -65,7 +65,7 @@ impl Permits {
 }
 
 impl Permit {
-    /// A permit for no entry, to which others are added.
+    /// An empty permit, to which others are added.
     pub(super) fn empty(permits: &Arc<Permits>) -> Self {
         Self { permits: permits.clone(), count: 0, bytes: 0 }
     }

@@ -64,7 +64,7 @@ fn in_file<E: Display>(file: &Path) -> impl Fn(E) -> String {
 /// Encrypts a connection to a host.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason, for people.
 pub(crate) async fn encrypt(
     connector: &TlsConnector,
     host: &str,

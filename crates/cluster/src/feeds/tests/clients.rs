@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// Asks the engine about feeds that the hub wants confirmed.
+    /// Passes on the feeds that the hub wants confirmed.
     fn confirm(&mut self, now: Instant) {
         while let Some(topic) = self.hub.poll_unconfirmed() {
             assert_eq!(topic, Topic::Feed(key()));
