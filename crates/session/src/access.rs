@@ -1,8 +1,9 @@
-//! The access log: one line per request, when it is answered or its connection ends, if [`Options::access_log`](crate::options::Options).
+//! The access log ([`Options::access_log`](crate::options::Options)): one line per request, when its response is complete
+//! or its connection ends.
 //!
 //! A WebSocket or an SSE stream is one request that lasts as long as its connection. Lines are events of `tracing` with the
-//! target [`ACCESS_LOG`], whose subscriber must not block. A line contains neither query nor headers, because these hold tokens
-//! and ids of sessions. The name of a SockJS session is left out of its path.
+//! target [`ACCESS_LOG`], whose subscriber must not block. A line contains neither query nor headers, because these contain
+//! tokens and ids of sessions. In the paths of SockJS, `*` replaces the name of the session.
 //!
 //! **Bounds.** One entry per connection, with `PATH_BYTES_MAX` bytes of the path. Entries are charged to the ledger.
 
@@ -24,7 +25,7 @@ pub struct Entry {
     pub(crate) path: Box<str>,
     pub(crate) address: IpAddr,
     pub(crate) user: Option<Arc<str>>,
-    /// `None` until it is known.
+    /// The status of the response. `None` until the response begins.
     pub status: Option<u16>,
 }
 
@@ -59,7 +60,8 @@ impl AccessLog {
         Self { is_on, entries: Vec::new(), charge: Charge::new(ledger, Class::Connections) }
     }
 
-    /// Logs a request whose response, or the beginning of it, is known. `lasts`: more of the response follows.
+    /// Begins an entry for a request whose response so far is `response`. `lasts` is `true` if more of the response follows. A
+    /// complete response is logged at once.
     pub fn begin(&mut self, index: usize, now: Instant, mut entry: Entry, response: &[u8], lasts: bool) {
         self.end(index, now);
         entry.status = status_of(response);
@@ -80,11 +82,12 @@ impl AccessLog {
             .is_some_and(|entry| entry.as_ref().is_some_and(|entry| entry.status.is_none()))
     }
 
-    /// Notes that a connection sends `response`. `is_whole`: the response is then complete.
+    /// Records that a connection sends `response`. `is_whole` is `true` if this completes the response, so the request is
+    /// logged.
     pub fn sent(&mut self, index: usize, now: Instant, response: &[u8], is_whole: bool) {
         let Some(Some(entry)) = self.entries.get_mut(index) else { return };
         entry.status = entry.status.or_else(|| status_of(response));
-        // The request of a WebSocket lasts.
+        // The request of a WebSocket lasts as long as its connection.
         if is_whole && entry.status.is_some_and(|status| status != 101) {
             self.end(index, now);
         }
@@ -99,8 +102,8 @@ impl AccessLog {
     }
 }
 
-/// The path of a line, without characters that aren't ASCII and without the names of SockJS sessions, which are secrets of their
-/// clients. `sockjs` are the prefixes of SockJS.
+/// The path for a line of the log. `*` replaces `secret`, the range of a client's secret in the path, and `?` each byte
+/// that isn't printable ASCII.
 pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
     let shown_byte = |byte: u8| if byte.is_ascii_graphic() { char::from(byte) } else { '?' };
     let mut shown: String = path.bytes().map(shown_byte).collect();
@@ -111,7 +114,7 @@ pub(crate) fn shown_path(path: &str, secret: Option<Range<usize>>) -> Box<str> {
     shown.into()
 }
 
-/// The status of a response, if these bytes begin with a final status.
+/// The status of a response. `None` if these bytes don't contain a final status.
 fn status_of(response: &[u8]) -> Option<u16> {
     let rest = response.strip_prefix(b"HTTP/1.1 ").or_else(|| response.strip_prefix(b"HTTP/1.0 "))?;
     let status = std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()?;

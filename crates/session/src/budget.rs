@@ -1,32 +1,32 @@
-//! Limits the work that a connection may cause in one turn. The core continues the rest later.
+//! Limits the work that a connection may cause in one turn. The core continues with the rest in a later turn. Work is
+//! measured in bytes of input, plus a constant per item.
 
 use crate::ports::SignatureWork;
 use std::time::Duration;
 use stentor_wire::ws::StepLimits;
 
-/// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
-/// µs; 4 ns per byte).
+/// The constant for each message, ping and fragment: a short one takes about 1 µs, and scanning JSON takes 4 ns per byte.
 pub(crate) const MESSAGE_BYTES: usize = 128;
 /// The constant for an HTTP request, and for a message with its own answer.
 pub(crate) const REQUEST_BYTES: usize = 1024;
-/// The constant for a token that is refused: about the cost of a signature of any algorithm. An accepted token is cached, and no
-/// client has many of them.
+/// The constant for a token that is refused: about the cost of a signature of any algorithm. Accepted tokens don't count,
+/// because they are cached, and no client has many of them.
 const REFUSED_TOKEN_BYTES: usize = 32 * 1024;
 /// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too. Without it,
 /// two clients that publish to a room of 300 sessions delay all other clients by 100 ms.
 const DELIVERY_BYTES: usize = 16;
 /// CPU time for signatures of tokens in a turn, over all connections.
 const SIGNATURES_PER_TURN: Duration = Duration::from_millis(2);
-/// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
+/// The share of a connection when others have used up the turn is `limits.turn_bytes_max` divided by this number.
 const SMALLEST_SHARE: usize = 8;
 
-/// The work done in this turn, and the rest of the current connection's share.
+/// The work done in this turn, and the limit for the current connection.
 pub struct Budget {
-    /// The share of a connection.
+    /// The share of a connection in bytes of work (`limits.turn_bytes_max`).
     bytes_max: usize,
     /// Work done in this turn.
     done_bytes: usize,
-    /// The part of `done_bytes` for connections that earlier turns left.
+    /// The part of `done_bytes` for connections that earlier turns left unfinished.
     left_bytes: usize,
     /// The part of `done_bytes` for connections that waited for a condition.
     revisited_bytes: usize,
@@ -34,15 +34,16 @@ pub struct Budget {
     pub signatures: SignatureWork,
     /// The value of `done_bytes` at which the current connection has used its share.
     stop_at_bytes: usize,
-    /// `true` if the current connection is the first one that an earlier turn left. It may then handle a message of any size.
+    /// `true` if the current connection is the first in this turn that an earlier turn left unfinished. It may then handle
+    /// a message of any size.
     takes_any: bool,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     published_bytes: usize,
-    /// Number of published bytes above which deliveries are sent at once.
+    /// Number of published bytes above which pending deliveries are sent at once.
     published_bytes_max: usize,
 }
 
-/// The work that had been done when a connection was continued.
+/// The value of `done_bytes` when the core continued with a connection.
 #[must_use]
 pub struct Before(usize);
 
@@ -82,7 +83,7 @@ impl Budget {
         self.takes_any = false;
     }
 
-    /// Begins with a connection that waited for a condition. `None` if this turn has no room for more of them.
+    /// Begins with a connection that waited for a condition. `None` if this turn has no room for more such connections.
     pub fn begin_revisited(&mut self) -> Option<Before> {
         (self.revisited_bytes < self.bytes_max).then(|| {
             self.begin();
@@ -95,7 +96,7 @@ impl Budget {
         self.revisited_bytes += (self.done_bytes - before.0).max(MESSAGE_BYTES);
     }
 
-    /// Whether this turn has room for more connections that earlier turns left.
+    /// Whether this turn has room for more connections that earlier turns left unfinished.
     pub fn has_room(&self) -> bool {
         self.left_bytes < self.bytes_max
     }
@@ -112,25 +113,25 @@ impl Budget {
         self.left_bytes += (self.done_bytes - before.0).max(MESSAGE_BYTES);
     }
 
-    /// Counts bytes that were published, which sessions will be sent.
+    /// Counts published bytes, which sessions have yet to be sent.
     #[inline]
     pub fn count_published(&mut self, bytes: usize) {
         self.published_bytes += bytes;
     }
 
-    /// Whether so much has been published that deliveries must be sent.
+    /// Whether so much has been published that pending deliveries must be sent.
     #[inline]
     pub fn published_much(&self) -> bool {
         self.published_bytes > self.published_bytes_max
     }
 
-    /// Returns the number of published bytes, and counts from zero again, because deliveries are sent.
+    /// Returns the number of published bytes and resets it, because pending deliveries are sent now.
     #[inline]
     pub fn take_published(&mut self) -> usize {
         std::mem::take(&mut self.published_bytes)
     }
 
-    /// Whether work that may publish more continues in this turn, after this many bytes.
+    /// Whether work that may publish more continues in this turn, after it has published this number of bytes.
     #[inline]
     pub fn may_publish_after(&self, bytes: usize) -> bool {
         bytes <= self.published_bytes_max
@@ -158,8 +159,8 @@ impl Budget {
         self.done_bytes >= self.stop_at_bytes
     }
 
-    /// The number of bytes of a message that may be inflated, and the maximum size of a delivered message that isn't in the
-    /// receive buffer.
+    /// The limits for the next step of a WebSocket: the number of bytes to inflate, and the maximum size of a copied or inflated
+    /// message to deliver.
     #[inline]
     pub fn steps(&self) -> StepLimits {
         let bytes = self.stop_at_bytes.saturating_sub(self.done_bytes);
@@ -168,7 +169,7 @@ impl Budget {
     }
 }
 
-/// The number of published bytes after which pending deliveries are sent.
+/// The number of published bytes above which pending deliveries are sent: a quarter of a session's send buffer.
 fn published_bytes_max(send_buffer_bytes_max: usize) -> usize {
     send_buffer_bytes_max / 4
 }

@@ -1,4 +1,4 @@
-//! Options with defaults.
+//! A macro for structs of options with defaults.
 
 /// Declares a struct of options, each with its default.
 macro_rules! with_defaults {

@@ -1,4 +1,4 @@
-//! How far a drain of the node has come, for sessions and responses. The core decides when the next step is due.
+//! The state of a drain of the node, for sessions and responses. The core decides when the next step is due.
 //!
 //! ```text
 //!  serving ── begin ──► delay ── open_window ──► draining ── finish ──► finishing
@@ -8,17 +8,17 @@
 
 use std::time::{Duration, Instant};
 
-/// The state of a drain. Without a drain, the default.
+/// The state of a drain. The default is the state without a drain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DrainState {
-    /// The time at which another process takes the place of this one.
+    /// The time at which another process replaces this one.
     replaced_at: Option<Instant>,
     is_draining: bool,
     is_finishing: bool,
 }
 
 impl DrainState {
-    /// Begins a drain, also while another one is under way. Another process takes the place of this one at `replaced_at`.
+    /// Begins a drain, even while another drain is under way. Another process replaces this one at `replaced_at`.
     pub fn begin(&mut self, replaced_at: Instant) {
         self.replaced_at = Some(replaced_at);
         self.is_draining = false;
@@ -29,24 +29,24 @@ impl DrainState {
         self.is_draining = true;
     }
 
-    /// All sessions have ended. Connections end with their response.
+    /// Finishes the drain, because all sessions have ended. From now on, connections end after their response.
     pub fn finish(&mut self) {
         (self.is_draining, self.is_finishing) = (true, true);
     }
 
-    /// `true` since the window has opened. No session begins.
+    /// `true` once the window has opened: no session begins.
     #[inline]
     pub fn is_draining(&self) -> bool {
         self.is_draining
     }
 
-    /// `true` when all sessions have ended. Connections end with their response.
+    /// `true` once all sessions have ended: connections end after their response.
     #[inline]
     pub fn is_finishing(&self) -> bool {
         self.is_finishing
     }
 
-    /// The time until another process takes the place of this one. Zero if none will.
+    /// The time until another process replaces this one. Zero if no process will.
     pub(crate) fn until_replaced(&self, now: Instant) -> Duration {
         self.replaced_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now))
     }

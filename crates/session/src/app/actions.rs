@@ -13,14 +13,14 @@ pub enum Sent {
     Text(String),
     /// Bytes, as a message.
     Binary(Vec<u8>),
-    /// An event. `ack`: the number by which the client acknowledges it.
+    /// An event. `ack` is the number by which the client acknowledges it, or `None` without acknowledgement.
     Event { name: String, json: String, attachments: Vec<Bytes>, ack: Option<u64> },
     /// The acknowledgement of a client's event.
     Ack { number: u64, json: String, attachments: Vec<Bytes> },
 }
 
 impl Sent {
-    /// Approximate size.
+    /// Approximate size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -44,8 +44,8 @@ impl Sent {
     }
 }
 
-/// Acknowledgements that the application or commands of one core wait for. Numbers are never reused, so a late acknowledgement
-/// can't be mistaken for another one.
+/// Acknowledgements that the application or commands of one core wait for. A number is reused only after 2²⁹ others, so a late
+/// acknowledgement isn't mistaken for that of a later event.
 #[derive(Default)]
 pub struct Acks {
     awaited: slab::Slab<Awaited>,
@@ -60,17 +60,17 @@ struct Awaited {
 
 /// The receiver of an acknowledgement.
 pub enum Waiter {
-    /// The application, with its token.
+    /// The application, which receives this token with the acknowledgement.
     App(u64),
     /// The caller of a command.
     Command(Acknowledged),
 }
 
-/// Maximum number of acknowledgements that commands wait for, per core. Above it, clients aren't asked for one.
+/// Maximum number of acknowledgements that a core waits for before commands request no more from its clients.
 const COMMANDS_MAX: usize = 100_000;
 
-/// Number of low bits with the index in the table; a serial number is above them. Numbers stay below 2⁵³, the maximum of
-/// JavaScript's exact integers.
+/// Number of low bits of an acknowledgement's number that contain the index in the table; the other bits contain a serial
+/// number. Numbers stay below 2⁵³, the maximum of JavaScript's exact integers.
 const ACK_PLACE_BITS: u32 = 24;
 
 impl Acks {

@@ -1,10 +1,10 @@
-//! Takes pending deliveries out of a session's queue, to send them together with an answer to its client.
+//! Takes pending deliveries out of a session's outbox, to send them together with an answer to its client.
 
 use crate::encode::{Encoding, Encodings, OwnWire, Wire};
 use stentor_hub::{Hub, SessionId, Topic};
 
-/// Maximum size of pending deliveries that are sent together with the answers to the client, so that no answer overtakes them. A
-/// session with more is a slow consumer, and receives its deliveries step by step.
+/// Maximum size of pending deliveries that are sent together with the answers to the client, so that no answer overtakes a
+/// delivery. A session with more is a slow consumer, and receives its deliveries step by step.
 pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
 /// Appends all pending deliveries of a session to `out`, as [`Encoding::message`] would write them.
@@ -21,7 +21,8 @@ pub(crate) fn take_at_once(hub: &mut Hub<Encodings>, session: SessionId, out: &m
     }
 }
 
-/// As [`take_at_once`], if a message of this room is pending, and the pending deliveries are small.
+/// Like [`take_at_once`], but only if a message of this room is pending and all pending deliveries together have at most
+/// [`AT_ONCE_BYTES_MAX`].
 pub(crate) fn take_before_leave(
     hub: &mut Hub<Encodings>,
     session: SessionId,
@@ -34,7 +35,7 @@ pub(crate) fn take_before_leave(
     }
 }
 
-/// The same as [`take_at_once`] for a protocol with a wire of its own, whose messages may have another form than publications.
+/// Like [`take_at_once`], for a protocol with a wire of its own, whose messages may have another form than publications.
 fn take_messages(
     hub: &mut Hub<Encodings>,
     session: SessionId,

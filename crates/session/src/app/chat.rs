@@ -39,7 +39,7 @@ impl Application for Chat {
             Message::Text(text) => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
             Message::Binary(bytes) => Data::Binary(Bytes::copy_from_slice(bytes)),
         };
-        // The protocol has no message to report this to a plain client. A metric counts it.
+        // Plain clients have no message that could report a failure. A metric counts it.
         let _ = ctx.publish(&self.room, None, data, Emit::default());
     }
 

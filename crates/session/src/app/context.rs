@@ -37,13 +37,13 @@ pub struct CoreContext {
     pub pressure: Pressure,
     /// Number of publications refused because memory is short.
     pub refusals: Cell<u64>,
-    /// The rates of the core's sessions, if they are limited.
+    /// The rates of the core's sessions. `None` if they aren't limited.
     pub rates: Option<Box<RefCell<SessionRates>>>,
-    /// Number of messages and publications above a session's limit.
+    /// Number of messages and publications that exceeded a session's limit.
     pub limited: Cell<u64>,
 }
 
-/// The public id of a session of this core. A session from another node keeps its id from there.
+/// The public id of a session of this core. A session that moved from another node keeps the id that it had there.
 pub(crate) fn public_id(
     hub: &Hub<Encodings>,
     recovery: &RecoverableSockets,
@@ -73,7 +73,7 @@ impl CoreContext {
     /// Counts an input of a session.
     ///
     /// # Errors
-    /// The input exceeds a limit: the action, and the limit.
+    /// The input exceeds a limit: the configured policy and the limit's key.
     pub(crate) fn count_sent(
         &self,
         session: SessionId,
@@ -98,9 +98,9 @@ pub struct HandlerScope<'a> {
     pub encoding: Encoding,
     /// The Socket.IO namespace of the session.
     pub namespace: Option<&'a str>,
-    /// The request, while its session begins.
+    /// The request that opens the session. `None` after the session has begun.
     pub request: Option<&'a Request<'a>>,
-    /// The request that the application may admit later.
+    /// The request that the application may accept later, by [`Context::admit`].
     pub pending: Option<RequestId>,
     /// The id of the client.
     pub client: Option<&'a str>,
@@ -156,7 +156,7 @@ impl<'a> Context<'a> {
         self.core.pressure == Pressure::Full
     }
 
-    /// The form in which publications are written for the session of this call.
+    /// The envelope of publications for the session of this call.
     pub fn envelope(&self) -> Envelope {
         self.scope.encoding.envelope()
     }
@@ -166,7 +166,7 @@ impl<'a> Context<'a> {
         self.scope.namespace
     }
 
-    /// The request that carried the current input, if one did: a handshake, or a POST of a polling client.
+    /// The request with the current input: a handshake, or a POST of a polling client. `None` if no request carried the input.
     pub fn request(&self) -> Option<&Request<'_>> {
         self.scope.request
     }
@@ -186,19 +186,19 @@ impl<'a> Context<'a> {
         self.prefix
     }
 
-    /// Names the request for which [`Application::connect`](crate::app::Application::connect) is called, for a later
+    /// The id of the request for which [`Application::connect`](crate::app::Application::connect) is called, for a later
     /// [`Context::admit`].
     pub fn request_id(&self) -> Option<RequestId> {
         self.scope.pending
     }
 
-    /// Answers a request that was [`Connect::Pending`]. No effect if its client has disconnected.
+    /// Answers a request after [`Connect::Pending`]. No effect if its client has disconnected.
     pub fn admit(&mut self, request: RequestId, answer: Connect) {
         self.effects.push(Effect::Connection(request.0, ToConnection::Admit(answer)));
     }
 
-    /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive it as
-    /// the event `message`, as by [`Context::emit`].
+    /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive the
+    /// event `message`, like that of [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
         // A plain session on a WebSocket can't be recovered.
         if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
@@ -233,8 +233,8 @@ impl<'a> Context<'a> {
     /// event is ordered with its deliveries and kept for recovery like a publication, also while its client is
     /// disconnected.
     ///
-    /// While the process is above its memory budget, no event is queued: it is sent only to the client whose message
-    /// is being handled, and only if no earlier delivery is pending.
+    /// While the process is above its memory budget, events aren't queued. Only the client whose message is being handled
+    /// receives its event, and only if no earlier delivery is pending.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
@@ -260,7 +260,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// A room of the namespace of a session that can be recovered.
+    /// The room of all members of a session's namespace. `None` if the session can't be recovered.
     fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
         match Owner::of_tag(self.hub.tag(session)?) {
             Owner::Socket(slot) => self.recovery.room_of(slot),
@@ -284,8 +284,8 @@ impl<'a> Context<'a> {
         self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
-    /// As [`Self::emit`], and calls [`Application::acked`](crate::app::Application::acked) with `token` when the client has
-    /// acknowledged the event, or without arguments if the client hasn't within `timeout`.
+    /// Like [`Self::emit`]. Calls [`Application::acked`](crate::app::Application::acked) with `token` and the arguments
+    /// when the client acknowledges the event, or without arguments after `timeout`.
     pub fn emit_with_ack(
         &mut self,
         session: SessionId,
@@ -311,13 +311,13 @@ impl<'a> Context<'a> {
         self.effects.push(Effect::Session(session, ToSession::Send(what)));
     }
 
-    /// Ends a session after this handler. Its further input is dropped.
+    /// Ends a session after this handler. Further input of the session is dropped.
     pub fn close(&mut self, session: SessionId, why: Disconnect) {
         self.effects.push(Effect::Session(session, ToSession::Close(why)));
     }
 
-    /// As [`Self::close`], with a close code of the application (3000–4999) and a reason for people (at most 123 bytes), if the
-    /// session's protocol has them: WebSocket and SockJS.
+    /// Like [`Self::close`]. Clients of WebSocket and SockJS receive the application's close code (3000–4999) and reason (for
+    /// people, at most 123 bytes); other protocols have neither.
     pub fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
         self.effects.push(Effect::Session(session, ToSession::CloseWith(code, reason.to_owned())));
     }
@@ -341,22 +341,22 @@ impl<'a> Context<'a> {
         self.questions.identities.is_on()
     }
 
-    /// Ends a subscription. Returns whether there was one. The session still receives earlier messages of a room.
+    /// Ends a subscription. Returns `false` if there was none. The session still receives earlier messages of a room.
     pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
 
     /// Ends a subscription at the request of the client, which is answered next. Earlier messages of a room are sent before the
-    /// answer, unless they are large. No message of the topic is sent after it.
+    /// answer, unless they are large. After the answer, no message of the topic is sent.
     pub(crate) fn end_subscription(&mut self, session: SessionId, topic: &Topic) {
         self.send_pending_of(session, topic);
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_unsubscribe(session, topic);
     }
 
-    /// Sends the pending deliveries of the current session before the answer to its client, if one of them is of this room, and
-    /// they are small.
+    /// Sends the pending deliveries of the current session before the answer to its client, if one of them is of this room and
+    /// all of them together are small ([`AT_ONCE_BYTES_MAX`]).
     pub(crate) fn send_pending_of(&mut self, session: SessionId, topic: &Topic) {
         take_before_leave(self.hub, session, topic, self.out);
     }

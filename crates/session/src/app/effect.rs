@@ -1,5 +1,5 @@
-//! Effects: actions of handlers and machines on a connection, a client, a session or at a later time. Answers to the current
-//! input aren't effects, because they are written into its buffer.
+//! Effects: actions that handlers and machines cause on a connection, a client, a session or at a later time. Answers to the
+//! current input aren't effects: the handler writes them into the connection's output buffer.
 
 use super::{Connect, PresenceReply, Sent};
 use crate::identity::{ClientId, End, Service};
@@ -18,17 +18,17 @@ pub enum Effect {
     Client(ClientId, ToClient),
     /// An effect on a session.
     Session(SessionId, ToSession),
-    /// An alarm at this time.
+    /// Sets off an alarm at this time.
     Alarm(Instant, Alarm),
 }
 
 /// An effect on a connection.
 pub enum ToConnection {
-    /// Writes to the waiting response.
+    /// Writes an answer to the waiting response.
     Answer(PollAnswer),
-    /// Sends pending data.
+    /// Sends the connection's pending data.
     Flush,
-    /// Writes bytes of the protocol.
+    /// Appends encoded bytes to the connection's replies and flushes them.
     Write(Vec<u8>),
     /// Closes a WebSocket with a Close frame.
     Close(u16, &'static str),
@@ -42,15 +42,15 @@ pub enum ToConnection {
     Admit(Connect),
 }
 
-/// An answer for the client that a response carries.
+/// The content of a response to a client.
 pub enum PollAnswer {
-    /// Pending messages of the client, or the reason of its end.
+    /// The client's pending messages, or the reason why the client has ended.
     Pending,
     /// A heartbeat (SockJS).
     Heartbeat,
     /// At least one record (see [`crate::encode`]), for Engine.IO.
     Records(Vec<u8>),
-    /// Status 503: the client has ended and should reconnect (Engine.IO).
+    /// Status 503: the session has ended, and the client should reconnect (Engine.IO).
     Unavailable,
 }
 
@@ -62,9 +62,9 @@ pub enum ToClient {
     Remove,
     /// Sends the client's pending messages, if it has a connection.
     Flush,
-    /// Sets the timer again.
+    /// Sets the client's timer again.
     Arm,
-    /// Moves the client to another core, which has its missed messages.
+    /// Moves the client to another core, which has the client's missed messages.
     Migrate(CoreId),
 }
 
@@ -81,17 +81,17 @@ pub enum ToSession {
     CloseWith(u16, String),
     /// Lists members of a room for the client.
     ListMembers { query: MembersQuery, for_watcher: bool, reply: PresenceReply },
-    /// The client has presented a newer token.
+    /// Replaces the identity, because the client has presented a newer token.
     Renew(Arc<Identity>),
-    /// The client named a position in a room whose history it may not read.
+    /// Notifies the client that it has missed messages of a room, because it may not read the room's history.
     NoHistory(Topic),
-    /// A subscription has ended because it isn't allowed any more.
+    /// Notifies the client that a subscription has ended because it isn't allowed any more.
     Withdrawn(Topic, Denial),
 }
 
 /// An action at a later time.
 pub enum Alarm {
-    /// Calls the application with this token.
+    /// Calls the application of a service with this token.
     App(Service, u64),
     /// Ends the application's wait for an acknowledgement.
     Ack(u64),
@@ -128,13 +128,13 @@ impl Effects {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// The next effect that comes before the others.
+    /// Takes the next effect on a connection or client, or the next answer to a session.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Effect> {
         self.near.pop_front()
     }
 
-    /// All other effects.
+    /// Takes all other effects.
     pub(crate) fn take_others(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.far)
     }
@@ -145,7 +145,7 @@ impl Effects {
         self.far.len()
     }
 
-    /// Whether an effect closes the session, since a [`Self::mark`].
+    /// Whether an effect that was added after [`Self::mark`] closes the session.
     #[inline]
     pub(crate) fn closes_since(&self, mark: usize, session: SessionId) -> bool {
         self.far[mark..].iter().any(|effect| {

@@ -10,7 +10,7 @@ use crate::ports::{ClientEvent, Denial, EventEmit, EventReply, network_of};
 use std::sync::Arc;
 use stentor_hub::{Data, Disconnect, Emit, Room, SessionId};
 
-/// Acknowledges an event with these arguments: JSON texts joined by commas.
+/// Acknowledges an event with its arguments: JSON texts joined by commas.
 type Acknowledge = Box<dyn FnOnce(&mut Context<'_>, &str)>;
 
 /// The application's reply to an event of a client.
@@ -66,16 +66,16 @@ impl Steps for CarryOut {
 }
 
 impl Context<'_> {
-    /// Whether the application behind the server handles events with this name. `is_known`: the server would handle the event
-    /// itself otherwise.
+    /// Whether the application behind the server handles events with this name. `is_known` is `true` if the server would
+    /// otherwise handle the event itself.
     pub(super) fn hands_over(&self, name: &str, is_known: bool) -> bool {
         let namespace = self.namespace().unwrap_or("/");
         self.questions.events().is_some_and(|events| events.takes(namespace, name, is_known))
     }
 
-    /// Passes an event of this call's session to the application behind the server. Its reply is carried out when it arrives, and
-    /// `acknowledge` then receives the arguments of the acknowledgement. `answer` receives the reason if the application refuses
-    /// the event, doesn't reply in time, or lets the session join too many rooms.
+    /// Passes an event of this call's session to the application behind the server. When the reply arrives, it is carried
+    /// out, and `acknowledge` receives the arguments of the acknowledgement. `answer` receives the reason if the
+    /// application refuses the event, doesn't reply in time, or makes the session join too many rooms.
     ///
     /// # Errors
     /// The application refuses the event at once, or can't be reached.

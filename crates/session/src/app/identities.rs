@@ -1,12 +1,12 @@
 //! Identities of a core's sessions and clients, verified by the authenticator, and their expiry.
 //!
-//! Identities are stored beside the sessions, so that a node without an authenticator needs no memory for them. A session
-//! receives its identity when it opens, and another one of the same principal when its client renews the token. It loses it when
-//! it closes.
+//! Identities are stored apart from the sessions, so that a node without an authenticator needs no memory for them. A session
+//! receives an identity when it opens, and a newer one of the same principal when its client renews the token. The identity is
+//! removed when the session closes.
 //!
 //! **Bounds.** One entry per session, and per client with an identity. An entry has at most as many topics as the session may
-//! have subscriptions (`limits.subscriptions_max`), and at most [`PUBLISHES_MAX`] rooms. Entries and names of topics are charged
-//! to the ledger.
+//! have subscriptions (`limits.subscriptions_max`), and at most [`PUBLISHES_MAX`] rooms with a cached permission to publish.
+//! Entries and names of topics are charged to the ledger.
 
 use crate::identity::ClientId;
 use crate::ledger::{Charge, Class, Ledger};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Room, SessionId, Topic};
 
-/// Approximate size of an entry with its identity.
+/// Approximate size of an entry with its identity, in bytes.
 const ENTRY_BYTES: usize = 512;
 /// Approximate size of a topic in an entry, besides its name.
 const TOPIC_BYTES: usize = 64;
@@ -29,7 +29,7 @@ const PUBLISHES_MAX: usize = 8;
 /// A step that is due for a session's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Asks the client for a new token. The current one expires in this number of milliseconds.
+    /// Asks the client for a new token. The current token expires in this number of milliseconds.
     Renewal(SessionId, u64),
     /// The token has expired.
     End(SessionId),
@@ -39,11 +39,11 @@ pub enum Due {
 struct Entry {
     session: SessionId,
     identity: Arc<Identity>,
-    /// The time of the next step, and the end of the session, in Unix milliseconds.
+    /// The Unix times in milliseconds of the next step ([`Due`]) and of the session's end. `None` if there is none.
     due_at: Option<u64>,
     ends_at: Option<u64>,
-    /// Topics that the client requested and may subscribe to. Rooms to which the application or a backend added the session
-    /// aren't here.
+    /// Topics that the client requested and may subscribe to, without rooms to which the application or a backend added the
+    /// session.
     granted: BTreeSet<Topic>,
     /// Rooms to which the client may publish, according to the rules of `generation`.
     publishes: Vec<Room>,
@@ -55,9 +55,9 @@ struct Entry {
 pub struct ClientIdentity {
     /// The identity in its handshake. A Socket.IO client may present another one later, for each namespace.
     pub identity: Option<Arc<Identity>>,
-    /// The token of its handshake, which a Socket.IO client presents to each namespace.
+    /// The token of its handshake, which counts for each namespace of a Socket.IO client.
     pub token: Option<Box<str>>,
-    /// Digest of the last verified token of one of its requests, which needn't be verified again.
+    /// Digest of the last verified token of one of its requests. A request with the same token isn't verified again.
     pub(crate) request_token: Option<u64>,
     pub(crate) address: IpAddr,
 }
@@ -75,7 +75,7 @@ pub struct Identities {
     /// Entries by the index of the session.
     slots: Vec<Option<Box<Entry>>>,
     clients: BTreeMap<ClientId, ClientIdentity>,
-    /// Times of the next steps, earliest first. Some entries are out of date.
+    /// Times of the next steps, with the bits of the session's id, earliest first. Some entries are out of date.
     due: BinaryHeap<Reverse<(u64, u64)>>,
     count: usize,
     /// Number of refused tokens.
@@ -146,7 +146,7 @@ impl Identities {
         self.authenticator.is_some()
     }
 
-    /// Returns a digest that stands for a token. Without the seed, a second token with the same digest can't be found.
+    /// Returns a keyed digest of a token. Clients don't know the seed, so they can't find a second token with the same digest.
     pub(crate) fn digest(&self, token: &str, namespace: Option<&str>) -> u64 {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.seed[0]);
@@ -170,8 +170,8 @@ impl Identities {
         self.entry(session).map(|entry| &entry.identity)
     }
 
-    /// Sets the identity of a session, or replaces it by a newer one. `now` is the Unix time in milliseconds. The client is asked
-    /// for a new token `lead` before this one expires.
+    /// Sets or replaces the identity of a session. `now` is the Unix time in milliseconds. The client is asked for a new token
+    /// `lead` before this token expires.
     pub fn set(&mut self, session: SessionId, identity: Arc<Identity>, now: u64, lead: Duration) {
         let ends_at = identity.expires_at.map(|at| at.saturating_mul(1_000));
         let due_at = ends_at.map(|at| {
@@ -201,7 +201,8 @@ impl Identities {
         self.schedule(session, due_at);
     }
 
-    /// Makes the step of asking for a new token due now. The session ends after `lead`, unless it ends earlier.
+    /// Asks for a new token now. Unless the client presents one, the session ends after `lead` or when its token expires,
+    /// whichever is earlier.
     pub fn shorten(&mut self, session: SessionId, now: u64, lead: Duration) {
         let Some(entry) = self.entry_mut(session) else { return };
         let ends_at = entry.ends_at.unwrap_or(u64::MAX).min(now + lead.as_millis() as u64);
@@ -212,7 +213,7 @@ impl Identities {
     fn schedule(&mut self, session: SessionId, due_at: Option<u64>) {
         let Some(at) = due_at else { return };
         self.due.push(Reverse((at, session.to_bits())));
-        // Renewed tokens and closed sessions leave entries behind.
+        // Renewed tokens and closed sessions leave entries behind, so the queue is rebuilt from time to time.
         if self.due.len() > 2 * self.count + 64 {
             let mut due = std::mem::take(&mut self.due);
             due.retain(|Reverse((at, bits))| self.is_due(*at, SessionId::from_bits(*bits)));
@@ -224,13 +225,14 @@ impl Identities {
         self.entry(session).is_some_and(|entry| entry.due_at == Some(at))
     }
 
-    /// The time at which [`Self::poll_due`] returns a step, in Unix milliseconds. The session may have ended by then.
+    /// The Unix time in milliseconds of the next call of [`Self::poll_due`]. It may find no step, because the session has
+    /// ended.
     #[inline]
     pub fn next_due(&self) -> Option<u64> {
         self.due.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// The next step that is due.
+    /// Returns the next step that is due, if any.
     pub fn poll_due(&mut self, now: u64) -> Option<Due> {
         while let Some(Reverse((at, bits))) = self.due.peek().copied()
             && at <= now
@@ -285,7 +287,7 @@ impl Identities {
         entry.publishes.push(room.clone());
     }
 
-    /// Notes that a client was allowed to subscribe, and is subscribed.
+    /// Records that a client has subscribed with permission.
     pub(crate) fn grant(&mut self, session: SessionId, topic: &Topic) {
         let Some(entry) = self.entry_mut(session) else { return };
         if entry.granted.insert(topic.clone()) {
@@ -313,7 +315,7 @@ impl Identities {
         self.entry(session).is_some_and(|entry| entry.granted.contains(topic))
     }
 
-    /// Notes that a subscription has ended, or was not requested by the client.
+    /// Records that a subscription has ended, or that the client didn't request it.
     pub(crate) fn revoke_grant(&mut self, session: SessionId, topic: &Topic) {
         if self.entry_mut(session).is_some_and(|entry| entry.granted.remove(topic)) {
             self.charge.subtract(topic_bytes(topic));
@@ -327,7 +329,7 @@ impl Identities {
         }
     }
 
-    /// The session with an identity at this index, if there is one. `None` after the last index.
+    /// The session at this index, `Some(None)` if it has no identity. `None` after the last index.
     pub fn at(&self, index: usize) -> Option<Option<SessionId>> {
         self.slots.get(index).map(|entry| entry.as_ref().map(|entry| entry.session))
     }

@@ -1,6 +1,6 @@
-//! An application in front of another one, which drops messages above the limits of `[session_limits]`.
+//! A wrapper around an application. It applies the limits of `[session_limits]` before messages and events are handled.
 //!
-//! It exists only if a limit is on, so a message costs nothing more without limits.
+//! Without limits, the application isn't wrapped, so messages need no additional work.
 
 use super::{
     Admission, Application, Arguments, Connect, Context, Envelope, Event, Message, NamespaceRequest, Page,
@@ -15,8 +15,8 @@ use stentor_wire::http1::Request;
 /// An application whose sessions have limits.
 pub struct Limited(pub Box<dyn Application>);
 
-/// Counts an input of a session. Returns `false` if it exceeds a limit. In this case it has been handled, by `refuse` if the
-/// client receives an error.
+/// Counts an input of a session. Returns `false` if the input exceeds a limit and must not be handled further. According to the
+/// policy, the input has been dropped, `refuse` has reported the error, or the session is closed.
 fn count(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -54,7 +54,7 @@ impl Application for Limited {
         }
     }
 
-    // All other calls are passed on. `tests` compares the list with the trait.
+    // The other handlers only pass on the call. A test compares this list with the trait.
 
     fn envelope(&self) -> Envelope {
         self.0.envelope()

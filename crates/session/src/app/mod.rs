@@ -1,7 +1,7 @@
 //! Applications: the behaviour of a server for its sessions.
 //!
 //! Each core has one value of an [`Application`]. Its handlers run on that core's thread and return at once (no futures, no
-//! locks). It acts through a [`Context`].
+//! locks). They act through a [`Context`].
 //!
 //! A *plain* session sends and receives messages over WebSocket, Engine.IO or SockJS. A Socket.IO client has a session in each
 //! namespace to which it is connected, and the session sends and receives events.
@@ -76,15 +76,15 @@ pub struct Event<'a> {
 /// The request of a Socket.IO client to connect to a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct NamespaceRequest<'a> {
-    /// The id of the Engine.IO session, as in [`Context::client`] when its request was accepted.
+    /// The id of the client's Engine.IO session, as in [`Context::client`].
     pub client: &'a str,
     /// The namespace: `/`, or a name that begins with it.
     pub namespace: &'a str,
     /// The client's authentication data: the text of a JSON object.
     pub auth: &'a str,
-    /// The namespace's own query (clients of Engine.IO 3 only).
+    /// The query after the namespace in the CONNECT packet (clients of Engine.IO 3 only).
     pub query: &'a str,
-    /// `true` if the client has reconnected, has its rooms, and has been sent its missed messages.
+    /// `true` if the client has recovered its socket: it is in its rooms and has been sent its missed messages.
     pub recovered: bool,
 }
 
@@ -115,9 +115,9 @@ pub enum Connect {
     /// The client is accepted.
     #[default]
     Accept,
-    /// The client is accepted, with these headers in the first answer.
+    /// The client is accepted, with these headers in the first response.
     AcceptWith(Vec<(String, String)>),
-    /// The answer follows by [`Context::admit`], within `limits.request_timeout`.
+    /// The application answers later, by [`Context::admit`], within `limits.request_timeout`.
     Pending,
     /// The client is refused.
     Refuse {
@@ -137,7 +137,7 @@ pub struct Page {
     pub content_type: String,
     /// Other headers.
     pub headers: Vec<(String, String)>,
-    /// The content, or the part of it that is available at once.
+    /// The content, or its first part if the rest follows in `later`.
     pub body: Bytes,
     /// Further pieces, each with its delay after the previous one. The answer is then chunked.
     pub later: Vec<(Duration, Bytes)>,
@@ -145,12 +145,12 @@ pub struct Page {
 
 /// The behaviour of a server for its sessions. All handlers run on the core that owns the session.
 pub trait Application {
-    /// The form in which publications reach plain sessions that don't request another one.
+    /// The default envelope of publications for plain sessions. Clients may request another one.
     fn envelope(&self) -> Envelope {
         Envelope::Raw
     }
 
-    /// Answers a GET request for a path that isn't one of the server's own. Without an answer, the status is 404.
+    /// Answers a GET request for a path that isn't one of the server's own. `None` is answered with status 404.
     fn page(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Option<Page> {
         None
     }
@@ -160,16 +160,17 @@ pub trait Application {
         Connect::Accept
     }
 
-    /// Decides whether a Socket.IO client may connect to a namespace. By default, only the main namespace exists. On a node with
-    /// several cores, a client that reconnects may be moved to this core after `connect` and [`Application::client_disconnected`]
-    /// were called on another core. If a client reconnects before the loss of its previous connection was noticed, this is called
-    /// before `closed` and `client_disconnected` for the previous connection.
+    /// Decides whether a Socket.IO client may connect to a namespace. By default, only the main namespace exists. On a node
+    /// with several cores, a client that reconnects may be moved to this core after `connect` and
+    /// [`Application::client_disconnected`] were called on another core. If a client reconnects before the server notices
+    /// the loss of its previous connection, this handler is called before `closed` and `client_disconnected` for the
+    /// previous connection.
     fn connect_namespace(&mut self, _ctx: &mut Context<'_>, request: &NamespaceRequest<'_>) -> Admission {
         if request.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
 
-    /// A Socket.IO client has connected to a namespace and was notified. `id` is its socket's. A client that is `recovered` is
-    /// still in its rooms, whatever its authentication data is now.
+    /// A Socket.IO client has connected to a namespace and has received the answer. `id` is the socket's id. A `recovered`
+    /// client is still in its rooms, whatever authentication data it presents now.
     fn joined(
         &mut self,
         _ctx: &mut Context<'_>,
@@ -182,7 +183,7 @@ pub trait Application {
     /// Handles an event of a Socket.IO client, like [`Self::message`].
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
-    /// A client has acknowledged an event of [`Context::emit_with_ack`], or hasn't in time.
+    /// A client has acknowledged an event of [`Context::emit_with_ack`], or its time is over (without arguments).
     fn acked(
         &mut self,
         _ctx: &mut Context<'_>,
@@ -212,8 +213,8 @@ pub trait Application {
     ) {
     }
 
-    /// Notifies a client that its event exceeds a limit. By default, the acknowledgement has the error, if the client requested
-    /// one.
+    /// Notifies a client that its event exceeds a limit. By default, the error is the argument of the acknowledgement, if
+    /// the client requested one.
     fn refuse_event(
         &mut self,
         ctx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Sends messages to rooms out of a core: to the members on this node, and through the broker to other nodes.
+//! Sends a core's messages to rooms: to the members on this node, and through the broker to other nodes.
 
 use crate::encode::Encodings;
 use crate::ledger::{Charge, Class, Ledger};
@@ -12,27 +12,27 @@ use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
-    /// To a room that the engine orders. If there is a ticket, the publisher waits for its answer. If a client published the
-    /// message, the source of the client's session follows.
+    /// To a room that the engine orders: the ticket, if the publisher waits for the engine's answer, and the source of the
+    /// session, if a client published the message.
     Ordered(Option<Ticket>, Option<u64>),
 }
 
-/// Publishes messages of one core. Messages for which the broker has no room wait here, in order, and are charged to the ledger.
-/// While any wait, the core doesn't read from publishing connections, so each connection adds at most the messages that it had
-/// already sent.
+/// Publishes messages of one core. Messages for which the broker has no room wait here, in order, and are charged to the
+/// ledger. While messages wait, the core doesn't read from publishing connections, so each connection adds at most the
+/// messages that the core had already received.
 pub struct Outlet {
-    /// `None` if the node is alone.
+    /// `None` without a cluster and bridges.
     broker: Option<Arc<dyn Broker>>,
     waiting: VecDeque<(Broadcast, Kind)>,
-    /// Takes the engine's answers for publishers.
+    /// Receives the engine's answers to publishers.
     answers: Arc<dyn Answers>,
     /// `true` if the engine orders rooms with history.
     orders_history: bool,
     /// The seed of the ids of this node's sessions.
     seed: [u64; 2],
-    /// `true` if messages waited after the last call of [`Self::retry`].
+    /// `true` if messages still waited after the last call of [`Self::retry`].
     waited: bool,
-    /// Messages for the broker since the start.
+    /// Number of messages for the broker since the start.
     count: u64,
     charge: Charge,
 }
@@ -98,14 +98,16 @@ impl Outlet {
         self.pass_on(message, Kind::Plain);
     }
 
-    /// Whether the engine assigns the message's position. The message is then delivered here when the engine returns it.
+    /// Whether the engine assigns the message's position. If so, members on this node receive the message when the engine
+    /// returns it.
     #[inline]
     pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Encodings>, room: &Room, how: &Emit) -> bool {
         self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
     }
 
-    /// Passes a message to a room that the engine orders to the broker. `except` are sessions of other nodes that are left out.
-    /// `publisher` is the ticket of a waiting client, and the source of a client's session.
+    /// Passes the broker a message to a room that the engine orders. `except` are sessions of other nodes that are left out.
+    /// `publisher` is the ticket, if the publisher waits for the engine's answer, and the source of the session, if a client
+    /// published the message.
     pub fn submit(
         &mut self,
         room: &Room,
@@ -114,7 +116,7 @@ impl Outlet {
         except: &[PublicId],
         publisher: (Option<Ticket>, Option<u64>),
     ) {
-        // The position determines the message's id.
+        // The engine's position determines the message's id, so the message has none yet.
         let mut message = message(0, room.clone().into(), event, data, how);
         // The message lists this node's sessions as well, because this node delivers it when the engine returns it.
         let own = how.excepted().iter().map(|(core, session)| PublicId::of(self.seed, *core, *session));
@@ -141,8 +143,8 @@ impl Outlet {
         }
     }
 
-    /// Passes waiting messages to the broker, as far as it has room. Returns whether messages have begun or ceased to wait since
-    /// the last call.
+    /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after
+    /// the last call, or the other way round.
     pub fn retry(&mut self) -> bool {
         while let Some((message, kind)) = self.waiting.front()
             && self.hand_over(message, *kind).is_ok()

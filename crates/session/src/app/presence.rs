@@ -12,32 +12,32 @@ use std::borrow::Cow;
 use std::fmt::Write;
 use stentor_hub::{MEMBERS_LISTED_MAX, Policy, PresenceNotice, Room, RoomMember, SessionId, Topic};
 
-/// Maximum size of an `id` that is repeated in an answer, in bytes of JSON.
+/// Maximum size of an `id` that an answer repeats, in bytes of JSON.
 const ID_BYTES_MAX: usize = 256;
-/// Number of members in a page, unless the client requests another number.
+/// Default number of members in a page.
 const PAGE: usize = 100;
 
 /// The form of a later answer to a client.
 #[derive(Clone, Debug)]
 pub enum PresenceReply {
-    /// A message of `stentor.v1` with this `id`, as JSON.
+    /// A message of `stentor.v1`, with this `id` (JSON) if the client named one.
     Message(Option<String>),
-    /// The acknowledgement of an event.
+    /// The acknowledgement of an event, with this number.
     Ack(u64),
 }
 
 /// A request of a client about the members of a room.
 pub(super) struct AboutMembers {
     pub(super) room: Room,
-    /// Whether the client wants notices of joins and leaves from now on. `None` leaves them as they are.
+    /// `true` starts notices of joins and leaves, `false` stops them. `None` changes nothing.
     pub(super) watches: Option<bool>,
-    /// The list that the client requests.
+    /// The list that the client requests. `None` if it requests none.
     pub(super) list: Option<ListMembers>,
 }
 
 /// A list of members that a client requests.
 pub(super) struct ListMembers {
-    /// `true` if the client requests the members, not only their number.
+    /// `true` if the client requests the members, `false` if it requests only their number.
     with_members: bool,
     query: MembersQuery,
     /// The form of the later answer.
@@ -49,7 +49,7 @@ fn refused(code: &'static str, message: impl Into<Cow<'static, str>>) -> Denial 
 }
 
 impl ListMembers {
-    /// A list of `room`'s members behind the member `after`.
+    /// A list of `room`'s members that follow the member `after`.
     pub(super) fn new(
         room: Room,
         members: Option<bool>,
@@ -92,7 +92,7 @@ impl Steps for AboutMembers {
             self.watches = None;
         }
         let Some(list) = &self.list else { return Ok(true) };
-        // A member may learn the number without a permission.
+        // A member of the room needs no permission to learn the number of members.
         if list.with_members || !ctx.hub.has_joined(session, &self.room) {
             ctx.authorize(session, Access::Presence(&topic), decided.take())?;
         }
@@ -105,7 +105,7 @@ impl Steps for AboutMembers {
 }
 
 impl Context<'_> {
-    /// Starts or stops notices of joins and leaves of a room for a session, which is allowed.
+    /// Starts or stops notices of joins and leaves of a room for a session. The permission has been checked.
     pub(super) fn watch(&mut self, session: SessionId, room: &Room, watches: bool) -> Result<(), Denial> {
         let topic = Topic::Presence(room.clone());
         if !watches {
@@ -161,9 +161,9 @@ fn push_json(out: &mut String, text: &str) {
     out.push_str(&String::from_utf8(json_string(text)).unwrap_or_default());
 }
 
-/// Writes `"session":…` and the public information about a member, without braces.
+/// Writes the JSON members for a member of a room, without braces: `"session":…` and public information.
 fn write_member(out: &mut String, member: &RoomMember) {
-    // An id has no character that JSON escapes. Writing to a string can't fail.
+    // No character of an id needs escaping in JSON. Writing to a string can't fail.
     let _ = write!(out, r#""session":"{}""#, PublicId::from(member.id));
     if let Some(user) = &member.user {
         out.push_str(r#","user":"#);
@@ -194,7 +194,7 @@ fn write_members<'a, T: 'a>(
     out.push(']');
 }
 
-/// Returns a notice as a message of `stentor.v1`, which is also the argument of the event of Socket.IO.
+/// Returns a notice as a message of `stentor.v1`. The same text is the argument of the Socket.IO event.
 pub(crate) fn write_notice(notice: &PresenceNotice) -> String {
     let PresenceNotice { room, version, joined, replaced, left, more, count } = notice;
     let mut out = String::from(r#"{"type":"presence","room":"#);
@@ -217,7 +217,7 @@ pub(crate) fn write_notice(notice: &PresenceNotice) -> String {
     out
 }
 
-/// The answer to a client with the members of a room.
+/// Returns the answer to a client with the members of a room.
 pub(crate) fn members_reply(
     reply: &PresenceReply,
     room: &Room,
@@ -249,7 +249,7 @@ pub(crate) fn members_reply(
     }
 }
 
-/// The answer to a client if the list of members didn't arrive in time.
+/// Returns the answer to a client whose list of members didn't arrive in time.
 pub(crate) fn error_reply(reply: &PresenceReply) -> Sent {
     let denial = Denial::UNAVAILABLE;
     match reply {

@@ -11,7 +11,7 @@ use stentor_hub::{Data, Disconnect, Emit, Room, SessionId};
 /// A message that a client publishes.
 pub(super) struct Publish {
     room: Room,
-    /// Name of the event, and the data. `None` after they have been published.
+    /// Name of the event, and the data. `None` once the message has been published.
     content: Option<(Option<Arc<str>>, Data)>,
     how: Emit,
     bytes: usize,
@@ -22,10 +22,10 @@ impl Publish {
         Self { room, bytes: data.len() + ENVELOPE_BYTES, content: Some((event, data)), how }
     }
 
-    /// Publishes the message. `publisher` is the session that it counts for.
+    /// Publishes the message on behalf of the session `publisher`.
     ///
     /// # Errors
-    /// The engine's answer is pending, or too many are.
+    /// The engine's answer is pending, or too many answers are.
     fn publish(&mut self, ctx: &mut Context<'_>, publisher: Option<SessionId>) -> Result<bool, Refused> {
         let Some(content) = self.content.take() else { return Ok(true) };
         ctx.budget.count_published(self.bytes);
@@ -73,9 +73,10 @@ impl Steps for Publish {
 }
 
 impl Context<'_> {
-    /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
-    /// overload, and whether the session of this call may publish. If that isn't known at once, or the engine of a cluster orders
-    /// the room, the message is published later, or not at all. A message that a limit of its session drops counts as published.
+    /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks
+    /// for overload, and whether the session of this call may publish. If the permission isn't known at once, or the engine
+    /// of a cluster orders the room, the message is published later, or not at all. The result is `Ok` for a message that a
+    /// limit of its session drops.
     ///
     /// # Errors
     /// No client receives the message.
@@ -89,8 +90,8 @@ impl Context<'_> {
         self.publish_then(room, event, data, how, || Box::new(|_, _, _| {})).map(|_| ())
     }
 
-    /// Publishes like [`Self::publish`]. Returns `false` if the client isn't answered now: the message is dropped, or it is
-    /// published later, and `answer` gives the answer to make then.
+    /// Publishes like [`Self::publish`]. Returns `false` if the client isn't answered now: the message was dropped, or it is
+    /// published later. `answer` makes the callback that answers the client later.
     pub(super) fn publish_then(
         &mut self,
         room: &Room,
@@ -107,7 +108,7 @@ impl Context<'_> {
             self.core.count_refusal();
             return Err(overloaded());
         }
-        // A message without a session doesn't wait.
+        // A message of the application itself, without a session, doesn't wait for the engine's answer.
         message.publish(self, None).map_err(|_| Denial::UNAVAILABLE)
     }
 

@@ -15,7 +15,7 @@ pub(super) fn no_presence() -> Denial {
     Denial::new("no_presence", "this room has no presence; the setting is rooms.presence")
 }
 
-/// The reason why a session isn't subscribed.
+/// The reason why a subscription isn't made now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotSubscribed {
     /// A limit is reached.

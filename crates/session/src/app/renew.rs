@@ -6,8 +6,8 @@ use super::{Context, Decided, Refused, renews};
 use crate::ports::{ClientFacts, Credentials};
 use stentor_hub::SessionId;
 
-/// A newer token of a session's client. It must be of the same user, unless the session is anonymous. The session's subscriptions
-/// are authorized again.
+/// A request to replace the token of a session. The new token must belong to the same user, unless the session is
+/// anonymous. The session's subscriptions are authorized again.
 pub(super) struct RenewToken {
     pub(super) token: String,
 }

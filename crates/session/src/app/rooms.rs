@@ -1,4 +1,4 @@
-//! `--app rooms`: `stentor.v1`, the JSON messages with which plain clients subscribe and publish.
+//! `--app rooms`: handles `stentor.v1`, the JSON messages with which plain clients subscribe and publish.
 //!
 //! docs/protocol.md is the definition. Unknown fields are ignored. A message that can't be parsed is answered with `error` and
 //! has no other effect.
@@ -41,7 +41,7 @@ impl RoomsApp {
     }
 }
 
-/// The identification of a message that isn't a valid `stentor.v1` message, for the error.
+/// The `id` of a message that isn't a valid `stentor.v1` message, for the answer with the error.
 #[derive(Deserialize)]
 struct Identified<'a> {
     #[serde(borrow, default)]
@@ -96,7 +96,7 @@ fn options_refusal(error: OptionsError) -> Refusal {
 }
 
 impl RoomsApp {
-    /// Handles a message. Returns whether the caller answers the client.
+    /// Handles a message. Returns `true` if the caller must answer the client.
     fn handle(
         &mut self,
         ctx: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl RoomsApp {
             }
             "unsubscribe" => {
                 let topic = topic(&ctx.core.keys, incoming)?;
-                // Otherwise, pending messages after a gap in another room would be dropped.
+                // Reports gaps now. Otherwise, pending messages after a gap in another room would be dropped.
                 while let Some(gap) = ctx.hub.take_gap(session) {
                     self.notice(ctx, &gap);
                 }
@@ -153,7 +153,7 @@ impl RoomsApp {
                 let Some(room) = incoming.room.as_deref() else {
                     return Err(refusal("bad_request", "publish needs \"room\""));
                 };
-                // Permissions decide, if there are any.
+                // `rooms.publish` applies only if authorizers don't decide about publishing.
                 if !self.options.publish && !ctx.has_permissions() {
                     return Err(refusal(
                         "not_allowed",
@@ -240,7 +240,7 @@ fn subscribe_event(ctx: &Context<'_>, arguments: Arguments<'_>) -> Result<Subscr
     }
     let key = first_key(&ctx.core.keys, arguments)?;
     let topic = Topic::Feed(key);
-    // A second argument that isn't an object belongs to the event itself, and has no options.
+    // A second argument that isn't an object contains no options.
     let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
     let options: SubscribeArguments<'_> = serde_json::from_str(options)
         .map_err(|error| refusal("bad_request", format!("the second argument: {error}")))?;
@@ -250,7 +250,7 @@ fn subscribe_event(ctx: &Context<'_>, arguments: Arguments<'_>) -> Result<Subscr
     };
     let asked =
         RequestedOptions { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
-    // Clients that don't request deltas receive documents.
+    // Socket.IO clients receive whole documents unless they request deltas.
     let options = asked.of_feed(false).map_err(options_refusal)?;
     Ok(Subscribe::new(topic, options, since))
 }
@@ -262,7 +262,7 @@ fn auth_event(arguments: Arguments<'_>) -> Result<RenewToken, Refusal> {
     Ok(RenewToken { token: token.into_owned() })
 }
 
-/// Acknowledges an event, if its client requested that.
+/// Acknowledges an event, if its client requested an acknowledgement.
 fn acknowledge(ctx: &mut Context<'_>, session: SessionId, ack: Option<Ack>, result: Result<(), Refusal>) {
     if let Some(ack) = ack {
         let answer = match result {
@@ -304,7 +304,7 @@ fn topic(keys: &KeyRule, incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     }
 }
 
-/// The answer to a message whose outcome is known later.
+/// Returns the callback that answers a message when its outcome is known.
 fn answer_later(id: Option<&str>) -> Answer {
     let id = id.map(str::to_owned);
     Box::new(move |ctx, session, result| {
@@ -312,7 +312,7 @@ fn answer_later(id: Option<&str>) -> Answer {
     })
 }
 
-/// Answers a message, unless the result is `false`. Clients in raw mode receive no answers.
+/// Answers a message, unless the result is `Ok(false)`. Clients in raw mode receive no answers.
 fn answer_message(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -333,7 +333,7 @@ fn error_answer(id: Option<&str>, refusal: &Refusal) -> String {
     error_about(id, "", refusal)
 }
 
-/// As [`error_answer`], with a member that names the subject.
+/// Like [`error_answer`], with `about`: the JSON text of a member that names the topic.
 fn error_about(id: Option<&str>, about: &str, refusal: &Refusal) -> String {
     let [code, message] = [&refusal.code, &refusal.message].map(|text| json_error_text(text));
     answer_text(
@@ -367,7 +367,7 @@ impl Application for RoomsApp {
 
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
         let (id, parsed) = match message {
-            // A message must be an object, although serde would accept a list for one.
+            // A message must be an object. Serde would accept a list as well.
             Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
                 (None, Err(refusal("bad_json", "not a message of stentor.v1: it is no JSON object")))
             }
@@ -418,7 +418,7 @@ impl Application for RoomsApp {
         if request.recovered {
             return;
         }
-        // Joins the room of all sockets, so that messages can be published to the whole namespace.
+        // The socket joins the room of all sockets, so that messages can be published to the whole namespace.
         let everybody = Room::all_members(request.namespace);
         if everybody.is_ok_and(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
             ctx.close(session, Disconnect::Overloaded);
@@ -473,7 +473,7 @@ impl Application for RoomsApp {
         };
         let mut about = String::new();
         let (session, refusal) = match notice {
-            // The message `state` reports this.
+            // The message `state` reports that the feed isn't found.
             Notice::NotFound { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);

@@ -1,5 +1,5 @@
 //! Carries out rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
-//! value, the rule has no effect, and the client is notified if it awaits an answer.
+//! value, the rule has no effect, and the client receives an error if it requested an acknowledgement.
 
 use super::publish::Publish;
 use super::questions::Steps;
@@ -33,7 +33,7 @@ impl Steps for Actions {
             self.join = None;
         }
         if let Some(room) = self.leave.take() {
-            // Pending messages of the room precede the acknowledgement.
+            // Pending messages of the room are sent before the acknowledgement.
             ctx.send_pending_of(session, &room);
             ctx.unsubscribe(session, &room);
         }
@@ -44,14 +44,14 @@ impl Steps for Actions {
     }
 }
 
-/// The argument of an acknowledgement of a rule that wasn't carried out.
+/// Returns the argument of the acknowledgement if the rule wasn't carried out.
 pub(super) fn failed(denial: &Denial) -> String {
     let [code, message] = [&denial.code, &denial.message].map(|text| json_error_text(text));
     let retry = if denial.retry { r#","retry":true"# } else { "" };
     format!(r#"{{"ok":false,"code":{code},"message":{message}{retry}}}"#)
 }
 
-/// The argument of an acknowledgement of a rule that was carried out.
+/// The argument of the acknowledgement if the rule was carried out.
 pub(super) const DONE: &str = r#"{"ok":true}"#;
 
 impl Rule {
@@ -60,7 +60,7 @@ impl Rule {
         self.event == event && self.namespace.as_deref().is_none_or(|own| own == namespace)
     }
 
-    /// Carries out the rule. `answer` then answers the client, after the echo.
+    /// Carries out the rule and sends the echo. `answer` then answers the client.
     pub(super) fn follow(
         &self,
         ctx: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl Rule {
         }
     }
 
-    /// The continuation that sends the echo, if the rule has one, and then the answer.
+    /// Returns a callback that sends the echo, if the rule has one, and then calls `answer`.
     fn after_echo(&self, event: &Event<'_>, answer: Answer) -> Answer {
         if !self.echo {
             return answer;
@@ -93,10 +93,10 @@ impl Rule {
         })
     }
 
-    /// The actions that an event causes.
+    /// Returns the actions that an event causes.
     ///
     /// # Errors
-    /// The event has no value for one of the rooms, or a wrong one.
+    /// The event has no value for one of the rooms, or a value that isn't a valid name.
     fn actions(&self, ctx: &Context<'_>, session: SessionId, event: &Event<'_>) -> Result<Actions, Denial> {
         let namespace = ctx.namespace().unwrap_or("/");
         let bad_room = |error: RoomError| Denial::new("bad_room", error.to_string());

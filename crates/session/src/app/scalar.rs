@@ -1,17 +1,17 @@
-//! Numbers and booleans in messages of clients. Unlike serde's errors, theirs don't repeat the value found instead, because it
-//! may be as long as a message, and even longer when it is escaped. A message of 1 kB became an error of 7 MB that way, of which
-//! 256 bytes were sent.
+//! Numbers and booleans in messages of clients. Unlike serde's errors, these errors don't repeat the unexpected value,
+//! because it may be as long as a message, and even longer when it is escaped. With serde's errors, a message of 1 MB
+//! became an error of 7 MB, of which 256 bytes were sent.
 
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error};
 use serde_json::value::RawValue;
 
-/// Longer numbers have no meaning: an `f64` has at most 24 characters.
+/// Maximum length of a value's text. An `f64` has at most 24 characters.
 const TEXT_BYTES_MAX: usize = 64;
 
-/// A type whose JSON text is short.
+/// A type whose values have a short JSON text.
 pub(super) trait Scalar: DeserializeOwned {
-    /// The error text for another value.
+    /// The error text if the value has another type.
     const EXPECTED: &str;
 }
 

@@ -7,13 +7,13 @@ use super::{Context, Decided, NotSubscribed, Refused};
 use crate::ports::{Access, Denial};
 use stentor_hub::{Position, SessionId, SubscribeOptions, Topic};
 
-/// A subscription that a client requests, as far as it has been decided.
+/// A client's request to subscribe, and how far it has been carried out.
 pub(super) struct Subscribe {
     topic: Topic,
     options: SubscribeOptions,
-    /// The position from which the client receives messages. `None`: from now on.
+    /// The position after which the client receives messages. `None` if it receives messages from now on.
     since: Option<Position>,
-    /// Whether the client wants notices of joins and leaves of the room. `None` leaves them as they are.
+    /// `true` starts notices of joins and leaves of the room, `false` stops them. `None` changes nothing.
     watches: Option<bool>,
     next: Next,
 }
@@ -21,7 +21,7 @@ pub(super) struct Subscribe {
 /// The next step of a subscription.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// Decides whether the client may see who is in the room.
+    /// Decides whether the client may see the members of the room.
     Watch,
     /// Decides whether the client may subscribe.
     Subscribe,
@@ -32,13 +32,13 @@ enum Next {
 }
 
 impl Subscribe {
-    /// A subscription. `since` is the position that the client names.
+    /// A request to subscribe. `since` is the position that the client names.
     pub(super) fn new(topic: Topic, options: impl Into<SubscribeOptions>, since: Option<Position>) -> Self {
         Self { topic, options: options.into(), since, watches: None, next: Next::Subscribe }
     }
 
-    /// Starts or stops notices of joins and leaves as well, if the topic is a room. All parts of the request must be allowed
-    /// before any of them is carried out.
+    /// Makes the request also start or stop notices of joins and leaves, if the topic is a room. No part of the request is
+    /// carried out before all parts are allowed.
     pub(super) fn watching(self, watches: Option<bool>) -> Self {
         match self.topic {
             Topic::Room(_) => Self { watches, next: Next::Watch, ..self },
@@ -77,7 +77,8 @@ impl Steps for Subscribe {
                 match ctx.authorize(session, Access::History(&self.topic), decided.take()) {
                     Ok(()) => {}
                     Err(Refused::Pending) => return Err(Refused::Pending),
-                    // The client receives messages from now on, after a notice that messages may be missing.
+                    // Without access to the history, the client receives a notice that messages may be missing, and
+                    // messages from now on.
                     Err(Refused::Denied(_)) => {
                         let notice = ToSession::NoHistory(self.topic.clone());
                         ctx.effects.push(Effect::Session(session, notice));
@@ -92,7 +93,7 @@ impl Steps for Subscribe {
                 Some(decided) => decided.answer.is_ok(),
                 None => ctx.prepare(room)?,
             };
-            // Without a position, the client receives a notice that messages may be missing.
+            // If this node doesn't know the end of the history, the client receives a notice that messages may be missing.
             self.since = (!is_prepared).then_some(Position::UNKNOWN);
         }
         self.finish(ctx, session)

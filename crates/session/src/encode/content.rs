@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use stentor_hub::{Body, Data, Position};
 use stentor_wire::ws::Opcode;
 
-/// Member of a message whose `data` are bytes.
+/// The member that marks a message whose `data` is base64 of bytes.
 const BASE64: &[u8] = br#","encoding":"base64""#;
 
 /// One message of a plain session, in parts so that a document isn't copied twice.
@@ -21,7 +21,7 @@ pub(crate) struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    /// The data without an envelope.
+    /// Makes a message of data without an envelope.
     pub(super) fn of(data: &'a Data) -> Self {
         let (opcode, data) = match data {
             Data::Binary(bytes) => (Opcode::Binary, Cow::Borrowed(&bytes[..])),
@@ -35,7 +35,7 @@ impl<'a> Plain<'a> {
         self.head.len() + self.data.len() + self.tail.len()
     }
 
-    /// The message as text: bytes as base64.
+    /// The message as text, with bytes as base64.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         if self.opcode != Opcode::Text {
             return STANDARD.encode(&self.data).into();
@@ -43,7 +43,7 @@ impl<'a> Plain<'a> {
         if self.head.is_empty() && self.tail.is_empty() {
             return String::from_utf8_lossy(&self.data);
         }
-        // The server's own text is UTF-8, and published text was checked when it arrived.
+        // The conversion can't fail: published text was checked when it arrived.
         String::from_utf8([&self.head, &self.data[..], self.tail].concat()).unwrap_or_default().into()
     }
 }
@@ -55,7 +55,7 @@ impl<'a> From<Message<'a>> for Plain<'a> {
     }
 }
 
-/// The content for a plain session. `None` if it doesn't receive the publication.
+/// Returns the content for a plain session. `None` if the session doesn't receive the publication.
 pub(crate) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
     match envelope {
         Envelope::V1 => Some(v1(body)),
@@ -63,7 +63,7 @@ pub(crate) fn content(body: &Body, envelope: Envelope) -> Option<Plain<'_>> {
     }
 }
 
-/// A publication's body without an envelope. `None` if it has no body.
+/// Returns a publication's body without an envelope. `None` for states, deltas and presence, which raw mode lacks.
 pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
     let plain = |opcode, data| Some(Plain { opcode, head: Vec::new(), data, tail: b"" });
     match body {
@@ -74,7 +74,7 @@ pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
         }
         Body::Message { event: None, data, .. } => Some(Plain::of(data)),
         Body::Message { event: Some(event), data, .. } => {
-            // A plain client's text corresponds to an event `message` with one string.
+            // An event `message` with one string corresponds to a plain client's text message.
             if &**event == "message"
                 && let Data::Arguments { json, attachments } = data
                 && attachments.is_empty()
@@ -93,7 +93,7 @@ pub(crate) fn raw(body: &Body) -> Option<Plain<'_>> {
             }
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
-        // A session in raw mode receives documents as a whole.
+        // A session in raw mode receives only whole documents.
         Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => None,
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn v1(body: &Body) -> Plain<'_> {
     match body {
         Body::Message { room, event, data, position } => {
             head.extend_from_slice(br#"{"type":"message""#);
-            // A message to this session only has no room.
+            // A message to a single session has no room.
             if !room.is_all_members() {
                 push_string(&mut head, r#","room":"#, room.name());
             }
@@ -119,7 +119,7 @@ pub(crate) fn v1(body: &Body) -> Plain<'_> {
                 head.extend_from_slice(BASE64);
             }
             head.extend_from_slice(br#","data":"#);
-            // Several arguments become a list; a single one stands for itself.
+            // A single argument is the data itself. Several arguments become a list.
             let data = match data {
                 Data::Arguments { json, .. }
                     if std::str::from_utf8(json)

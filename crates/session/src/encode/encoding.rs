@@ -1,6 +1,6 @@
 //! Encodings: the formats of a session's messages and publications.
 //!
-//! The hub knows an encoding by its number. Only the table of this file assigns numbers.
+//! The hub knows an encoding only by its number. The table in this file assigns the numbers.
 
 use super::frame::SharedFrames;
 use crate::message::{Envelope, Message};
@@ -18,7 +18,7 @@ pub enum EngineFraming {
     V4,
     /// WebSocket messages of version 3.
     V3,
-    /// Records that wait for a poll. They are the same in both versions.
+    /// Records that wait for a poll, the same in both versions.
     Record,
 }
 
@@ -30,20 +30,20 @@ pub(crate) trait OwnWire: Sync {
     /// Appends a message to one session.
     fn message(&self, out: &mut Vec<u8>, message: Message<'_>);
 
-    /// Appends a message to one session that is JSON.
+    /// Appends a message in JSON to one session.
     fn json(&self, out: &mut Vec<u8>, text: &str) {
         self.message(out, Message::Text(text));
     }
 
-    /// Encodes a publication, once per node. `None`: sessions don't receive it.
+    /// Encodes a publication, once per node. `None` if sessions don't receive the publication.
     fn publication(&self, frames: &SharedFrames, body: &Body, envelope: Envelope) -> Option<Frame>;
 
-    /// The wire with which pending deliveries leave their queue to be written as messages; `None`: with their own.
+    /// The wire in which pending deliveries are encoded if they are sent as messages. `None` if it is the protocol's own wire.
     fn message_wire(&self) -> Option<Own> {
         None
     }
 
-    /// Appends an encoded publication, of [`Self::message_wire`] if there is one, as [`Self::message`] would have written it.
+    /// Appends a publication, encoded in [`Self::message_wire`] if there is one, as [`Self::message`] would have written it.
     fn append_message_of(&self, encoded: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(encoded);
     }
@@ -52,15 +52,15 @@ pub(crate) trait OwnWire: Sync {
 /// Frames or packets that carry messages and publications.
 #[derive(Clone, Copy)]
 pub(crate) enum Wire {
-    /// A document's body, for HTTP responses. Other publications are empty.
+    /// A document's body, for HTTP responses. Other publications become empty.
     Document,
-    /// Server-Sent Events, each in a chunk.
+    /// Server-Sent Events, each in its own HTTP chunk.
     Events,
     /// Engine.IO packets.
     EngineIo(EngineFraming),
     /// Socket.IO events in Engine.IO packets.
     SocketIo(EngineFraming),
-    /// The form of one protocol.
+    /// The form of a protocol with a wire of its own.
     Own(&'static dyn OwnWire),
     /// WebSocket messages. With `deflated`, a publication is compressed if that makes it shorter.
     WebSocket { deflated: bool },
@@ -119,7 +119,7 @@ const OWN: u8 = 8;
 const WEBSOCKET: u8 = OWN + Own::ALL.len() as u8;
 const CUSTOM: u8 = WEBSOCKET + 2;
 
-/// Encodings are numbered below this.
+/// All numbers of encodings are below this one.
 pub(crate) const ENCODINGS_MAX: usize = 2 * WIRES_LEN;
 
 const WIRES_LEN: usize = CUSTOM as usize + CUSTOM_PROTOCOLS_MAX;
@@ -129,18 +129,18 @@ impl Encoding {
     pub(crate) const DOCUMENT: Self = Self::at(0, false);
     /// Server-Sent Events of one feed, with their ids.
     pub(crate) const EVENTS_OF_ONE: Self = Self::at(EVENTS, false);
-    /// Server-Sent Events of several feeds. The id differs per client and is sent before the event.
+    /// Server-Sent Events of several feeds. Ids differ between clients, so each id is sent separately, before its event.
     pub(crate) const EVENTS_OF_SEVERAL: Self = Self::at(EVENTS, true);
-    /// WebSocket messages with bodies only (raw mode).
+    /// WebSocket messages without an envelope (raw mode).
     pub(crate) const RAW: Self = Self::at(WEBSOCKET, true);
-    /// Socket.IO events for a socket that has no connection yet.
+    /// Socket.IO events for a socket whose client has no connection yet.
     pub(crate) const MOVED_SOCKET: Self = Self::at(SOCKET_IO, true);
 
     const fn at(place: u8, flag: bool) -> Self {
         Self(place << 1 | flag as u8)
     }
 
-    /// The encoding of a plain session. No application sends Socket.IO events to it.
+    /// The encoding of a plain session, to which no application sends Socket.IO events.
     const fn plain(place: u8, envelope: Envelope) -> Self {
         Self::at(place, !matches!(envelope, Envelope::V1))
     }
@@ -165,7 +165,7 @@ impl Encoding {
         }
     }
 
-    /// A session of a protocol that writes its messages in a form of its own.
+    /// The encoding of a session of a protocol with a wire of its own.
     pub(crate) const fn own(wire: Own, envelope: Envelope) -> Self {
         Self::plain(OWN + wire as u8, envelope)
     }
@@ -180,13 +180,13 @@ impl Encoding {
         self.0 & 1 == 1
     }
 
-    /// Whether a message becomes a WebSocket message without a change.
+    /// Whether messages are sent unchanged as WebSocket messages.
     #[inline]
     pub(crate) fn is_websocket(self) -> bool {
         self.0 >= WEBSOCKET << 1
     }
 
-    /// Whether an HTTP response consists of the publications. The session has no messages of its own.
+    /// Whether publications are sent in an HTTP response, so the session receives no other messages.
     pub fn is_response(self) -> bool {
         self.0 < ENGINE_IO << 1
     }
@@ -216,7 +216,7 @@ impl Encoding {
         (0..WIRES.len() as u8).filter_map(|place| Self::at(place, false).protocol()).collect()
     }
 
-    /// The name of the session's protocol. `None`: the session is a request for a document.
+    /// The name of the session's protocol. `None` if the session is a request for a document.
     pub fn protocol(self) -> Option<&'static str> {
         Some(match self.wire() {
             Wire::Document => return None,

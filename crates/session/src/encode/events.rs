@@ -6,8 +6,8 @@ use stentor_hub::{Body, FeedState, Key, Position};
 use stentor_wire::sse;
 use stentor_wire::ws::Opcode;
 
-/// Returns a publication as an event. Further events after a document report why it is sent as a whole, and that it may be out of
-/// date.
+/// Returns a publication as an event. After a document, further events may report why the whole document is sent, and that
+/// it may be out of date.
 pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() + 128);
     let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
@@ -30,11 +30,11 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
         Body::Snapshot { key, position, state, snapshot_reason, .. } => {
             write_id(&mut out, key, *position);
             let data = raw(body)?;
-            // A page would take base64 for text, so bytes have an event of their own.
+            // A page would mistake base64 for text, so documents of bytes have an event of their own.
             let name = if data.opcode == Opcode::Text { "snapshot" } else { "snapshot-base64" };
             sse::write_event(&mut out, &sse::Event { id: None, event: Some(name), data: &data.text() });
-            // The reason follows the document. Otherwise, a client that is disconnected in between would know the id without
-            // having the document.
+            // The reason follows the document. In the other order, a client that is disconnected in between would know the
+            // id without having the document.
             if let Some(snapshot_reason) = snapshot_reason {
                 let mut data = Vec::new();
                 push_string(&mut data, r#"{"feed":"#, key.as_str());

@@ -11,7 +11,7 @@ use stentor_wire::ws::{self, Opcode};
 pub(crate) const TEXT: u8 = 0;
 /// A record's kind: a binary message.
 pub(crate) const BINARY: u8 = 1;
-/// Size of a record before its packet.
+/// Size of a record's header, before its packet, in bytes.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
 
 /// Makes the frames that all sessions of an encoding share.
@@ -24,12 +24,12 @@ impl SharedFrames {
         Self { meter }
     }
 
-    /// A frame of these bytes.
+    /// Returns a frame with these bytes.
     pub(crate) fn of(&self, parts: &[&[u8]]) -> Frame {
         Frame::shared(parts, &self.meter)
     }
 
-    /// A chunk of a response over HTTP/1.1.
+    /// Returns a chunk of an HTTP/1.1 response.
     pub(crate) fn chunk(&self, data: &[u8]) -> Frame {
         self.of(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"])
     }
@@ -72,13 +72,13 @@ pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// The data of one chunk.
+/// Returns the data of one chunk.
 pub(crate) fn unchunked(chunk: &[u8]) -> &[u8] {
     let head = chunk.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     chunk[head..].strip_suffix(b"\r\n").unwrap_or_default()
 }
 
-/// Size of the data of a chunk whose total size is given: without size line and line ends.
+/// Returns the size of a chunk's data: `chunk_bytes` without the size line and line ends.
 pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
     (1..=16)
         .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))

@@ -18,7 +18,7 @@ pub(super) fn push_string(out: &mut Vec<u8>, before: &str, text: &str) {
     stentor_json::write_string(out, text);
 }
 
-/// Maximum size of an error text as sent: escaped, without its quotes.
+/// Maximum size of an error text as it is sent, in bytes: escaped, without its quotes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256;
 
 /// Returns an error text as a JSON string. It may repeat client input, so it is cut to `ERROR_BYTES_MAX` after escaping.
