@@ -10,10 +10,10 @@ use stentor_json::DEPTH_MAX;
 /// Limits for applying a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApplyLimits {
-    /// Number of values in the document, and in the patch, on all levels.
+    /// Maximum number of values in the document, and in the patch, on all levels.
     pub values_max: usize,
-    /// Size of the document in bytes, including all values that the patch adds or copies. Removed values
-    /// aren't subtracted.
+    /// Maximum size of the document in bytes, including all values that the patch adds or copies. Removed
+    /// values aren't subtracted.
     pub bytes_max: usize,
 }
 

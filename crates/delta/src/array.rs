@@ -148,8 +148,8 @@ impl Walk<'_> {
         if m * n == 1 || m * n > ALIGNMENT_CELLS_MAX || !self.work.allows(m * n * 4) {
             return as_they_come();
         }
-        // `cost[i][j]` is the minimum for the first `i` and `j` elements; every unmatched element costs an
-        // operation.
+        // `cost[i][j]` is the minimum cost for the first `i` old and `j` new elements. Every unmatched
+        // element costs an operation.
         let new = self.new;
         let removal = REMOVE_BYTES + self.writer.path_len();
         let insertion = ADD_BYTES + self.writer.path_len();

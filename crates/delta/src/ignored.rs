@@ -236,13 +236,13 @@ fn part(name: &str) -> Segment {
 }
 
 impl Walk<'_> {
-    /// Returns `true` if the documents, which differ, differ at other than ignored places.
+    /// Returns `true` if the documents, which differ, also differ at places that aren't ignored.
     pub(crate) fn differ(&mut self) -> bool {
         self.differs(0, 0, self.options.ignored.all(), 0)
     }
 
-    /// Returns `true` if two different values differ at other than ignored places. The first `depth` segments
-    /// of these pointers lead to the values.
+    /// Returns `true` if two different values also differ at places that aren't ignored. The first `depth`
+    /// segments of these pointers lead to the values.
     fn differs(&mut self, old: NodeId, new: NodeId, pointers: PointerSet, depth: usize) -> bool {
         let kind = self.old.kind(old);
         if pointers.0 == 0 || kind != self.new.kind(new) {

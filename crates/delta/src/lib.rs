@@ -131,7 +131,7 @@ pub struct Update<'t> {
     pub diff: Diff,
 }
 
-/// Compares documents. Its only state are its options.
+/// Compares documents. It has no state besides its options.
 #[derive(Clone, Debug)]
 pub struct Differ {
     options: Options,

@@ -48,7 +48,8 @@ struct Frame {
     commas: usize,
     members: usize,
     written: usize,
-    /// Number of changed parts. Of an array also the index of the last one, and whether some were neighbors.
+    /// Number of changed parts. For an array also the index of the last one, and `true` if two changed
+    /// elements were neighbors.
     changed: usize,
     last_changed: usize,
     has_neighbours: bool,
@@ -66,7 +67,7 @@ pub(crate) struct Lockstep<'a> {
     new_at: usize,
     /// Start, in the old text, of the token after the last bracket, comma or changed value.
     token: usize,
-    /// `true` if a value ends there.
+    /// `true` if a value ends at `token`.
     after_value: bool,
     frames: Vec<Frame>,
     /// Positions of the commas of all open frames, in the old text.
@@ -240,7 +241,8 @@ impl<'a> Lockstep<'a> {
         self.go_on(end, new_end)
     }
 
-    /// Continues after a value, whose end wasn't compared yet, if the old text was checked.
+    /// Continues after a value. An end that was already compared is an error, which occurs only if the old
+    /// text wasn't checked.
     fn go_on(&mut self, end: usize, new_end: usize) -> Result<(), Unsure> {
         if end < self.at || new_end < self.new_at {
             return Err(Unsure::Other);

@@ -9,8 +9,8 @@ use super::walk::Work;
 /// A position in the old sequence and one in the new sequence.
 pub(crate) type Pair = (u32, u32);
 
-/// Maximum number of insertions and removals that the exact search follows. Its memory is half the square of
-/// it.
+/// Maximum number of insertions and removals that the exact search follows. The search stores half the square
+/// of this number of positions.
 const EDITS_MAX: usize = 256;
 
 /// Estimated cost of sorting an item in steps, for any number of items.
@@ -43,8 +43,8 @@ pub(crate) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
     pairs
 }
 
-/// Runs Myers' greedy algorithm (1986): for each number of edits, it computes how far each diagonal reaches.
-/// Returns `None` if it takes more than [`EDITS_MAX`] edits or more work than is left.
+/// Runs Myers' greedy algorithm (1986): for each number of edits, it computes the farthest position on each
+/// diagonal. Returns `None` if it takes more than [`EDITS_MAX`] edits or more work than is left.
 fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>> {
     let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     work.charge(prefix + 1);

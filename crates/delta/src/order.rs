@@ -134,8 +134,8 @@ impl Row {
     /// Removes a waiting element when `placed` elements are placed. Returns its position.
     fn take(&mut self, place: u32, placed: usize) -> usize {
         let (kept_before, first_behind) = self.kept[place as usize];
-        // The placed elements up to the kept element after it, if that one was skipped. Otherwise all placed
-        // elements, and kept elements that weren't skipped yet stand before it too.
+        // If the first kept element after this one was skipped: the placed elements before that kept element.
+        // Otherwise all placed elements, and the kept elements before this one that weren't skipped yet.
         let in_front = if first_behind < placed { first_behind } else { placed + kept_before - self.passed };
         let place_now = in_front + self.waiting.before(place);
         self.waiting.change(place, -1);

@@ -120,7 +120,7 @@ impl<'t> Parsed<'t> {
         matches!(self.text, Cow::Borrowed(_))
     }
 
-    /// Returns the memory in bytes that this takes in addition to the original text.
+    /// Returns the memory in bytes that the parsed document takes in addition to the original text.
     pub fn owned_bytes(&self) -> usize {
         let copy = if let Cow::Owned(copy) = &self.text { copy.capacity() } else { 0 };
         copy + self.nodes.capacity() * NODE_BYTES

@@ -1,4 +1,5 @@
-//! A JSON value that can be modified: a patch is applied to it. Equality is that of the whole crate.
+//! A mutable JSON value to which patches are applied. Values are compared by the rules in the crate
+//! documentation.
 
 use super::number::Number;
 use super::tape::{Kind, NodeId, Parsed};
@@ -71,7 +72,7 @@ impl Value {
         }
     }
 
-    /// Returns its approximate size in bytes, and the number of levels below it.
+    /// Returns the value's approximate size in bytes, and the number of levels below it.
     pub(crate) fn size(&self) -> (usize, usize) {
         let sum = |(bytes, depth): (usize, usize), (more, deeper): (usize, usize)| {
             (bytes + more, depth.max(deeper + 1))

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// read.
 pub(crate) struct Alarm {
     timerfd: OwnedFd,
-    /// The time at which it fires: it needn't be set for later times.
+    /// Time at which the alarm fires. The alarm needn't be set for later times.
     rings_at: Option<Instant>,
 }
 

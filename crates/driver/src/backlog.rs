@@ -76,10 +76,10 @@ impl Backlog {
         self.bytes
     }
 
-    /// Lets `send` continue where the last one stopped, and releases the frames that its cursor passes.
+    /// Lets `send` continue where the previous call stopped, and releases the frames that its cursor passes.
     pub(crate) fn transmit<R>(&mut self, send: impl FnOnce(&[Frame], &mut Cursor) -> R) -> R {
         let mut cursor = Cursor { frame: 0, offset: self.offset };
-        // Made contiguous once and only popped afterwards, so it never wraps.
+        // The queue is made contiguous once and only popped afterwards, so it never wraps.
         let result = send(self.frames.make_contiguous(), &mut cursor);
         let passed: usize = self.frames.drain(..cursor.frame).map(|frame| frame.len()).sum();
         self.bytes = self.bytes + self.offset - passed - cursor.offset;
@@ -88,7 +88,7 @@ impl Backlog {
     }
 }
 
-/// A connection's send in flight, usually none. A failed one stays until the connection ends.
+/// A connection's send in flight, usually none. A failed send stays until the connection ends.
 #[derive(Default)]
 pub(crate) struct InFlight(Option<Box<(Backlog, Option<Errno>)>>);
 

@@ -1,6 +1,6 @@
 //! The CPU time of the thread.
 
-#![allow(unsafe_code)] // The C library's call fills a place of ours.
+#![allow(unsafe_code)] // The C library writes to a variable of ours.
 
 use std::time::Duration;
 

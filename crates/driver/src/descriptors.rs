@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 /// a server needs before its first client.
 const RESERVED_MIN: u32 = 64;
 
-/// Returns the limit.
+/// Returns the process's limit of file descriptors.
 pub(crate) fn limit() -> u32 {
     // `None` means unlimited.
     getrlimit(Resource::Nofile).current.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX))

@@ -151,7 +151,7 @@ impl Kernel for Epoll {
 
     #[inline]
     fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        // epoll rounds it up to the millisecond.
+        // epoll rounds the timeout up to the millisecond.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout.min(SLEEP_MAX)).ok());
         match epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_48_bytes() {
-        // Including the generation and the free list's link.
+        // The size includes the generation and the free list's link.
         assert!(size_of::<Option<Connection>>() + 8 <= 48, "{}", size_of::<Option<Connection>>());
     }
 }

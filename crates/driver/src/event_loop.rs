@@ -27,7 +27,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Longer than any pause of accepting.
+/// A duration longer than any pause of accepting.
 const PAUSE_MAX: Duration = Duration::from_secs(365 * 86_400);
 
 /// A driver: the part of one kernel, and the common part.
@@ -52,7 +52,8 @@ impl<K: Kernel> EventLoop<K> {
             || self.kernel.has_events()
     }
 
-    /// Returns how long the kernel may sleep, unless the alarm ends the sleep.
+    /// Sets the alarm if necessary. Returns the maximum duration of the sleep; `None` if only events and the
+    /// alarm end it.
     fn sleep(&mut self, until: Option<Instant>) -> io::Result<Option<Duration>> {
         if self.has_work() {
             return Ok(Some(Duration::ZERO));
@@ -91,7 +92,7 @@ impl<K: Kernel> EventLoop<K> {
             if poll || self.has_work() || until.is_some_and(|until| self.turn.now >= until) {
                 break;
             }
-            // Only a timer has moved closer within the wheel, or a wake came late.
+            // There is no event: a timer has only moved down a level of the wheel, or a wake came late.
         }
         self.kernel.begin_turn();
         self.kernel.read_ahead(&mut self.turn)?;
@@ -492,7 +493,7 @@ impl<B: Backend> Driver for B {
         if this.turn.open(conn).is_none() {
             return;
         }
-        // A send that only waits to be submitted needn't be cut off.
+        // A send that only waits for its submission is submitted, so it isn't cut off.
         this.kernel.submit_send(&mut this.turn, conn, true);
         this.end(conn, false);
         this.kernel.make_room(&mut this.turn);

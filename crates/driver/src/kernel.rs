@@ -57,8 +57,8 @@ pub(crate) trait Kernel {
     /// Prepares a turn after its events have been recorded.
     fn begin_turn(&mut self) {}
 
-    /// Prepares to read the connections that are stepped next: as many, from the front of the queue, as
-    /// events are gathered in a turn.
+    /// Prepares to read the connections that are stepped next: the first [`crate::Options::events_per_turn`]
+    /// ones of the queue.
     ///
     /// # Errors
     /// The kernel can't continue.
@@ -90,7 +90,7 @@ pub(crate) trait Kernel {
         true
     }
 
-    /// Returns whether connecting has succeeded or failed; `None` while neither has happened.
+    /// Returns the result of connecting; `None` while it is in progress.
     fn connected(&mut self, connection: &Connection<Self::Socket>) -> Option<Result<(), Errno>>;
 
     /// Makes room for the operations of one more call.
@@ -104,7 +104,7 @@ pub(crate) trait Kernel {
         frames: &mut Vec<Frame>,
     ) -> Progress;
 
-    /// Like [`Kernel::send`], for bytes.
+    /// Like [`Kernel::send`], for bytes instead of frames.
     fn send_bytes(
         &mut self,
         conn: ConnId,

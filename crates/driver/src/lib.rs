@@ -114,7 +114,8 @@ pub enum Event {
     /// Accepting failed (out of file descriptors or memory). The driver pauses its listeners for 100 ms, then
     /// accepts again.
     AcceptFailed(io::Error),
-    /// A connection begun with [`Driver::connect`] is established. If it fails, `Closed` comes instead.
+    /// A connection begun with [`Driver::connect`] is established. If connecting fails, `Closed` comes
+    /// instead.
     Connected(ConnId),
     /// Bytes arrived.
     Received {

@@ -16,7 +16,7 @@ pub enum Kind {
 pub struct Probe {
     /// The best kind that works here.
     pub kind: Kind,
-    /// Reason why that isn't io_uring, as a text for the log; `None` if it is.
+    /// Reason why `kind` isn't io_uring, as a text for the log; `None` if it is.
     pub fallback_reason: Option<String>,
 }
 

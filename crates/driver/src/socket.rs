@@ -78,7 +78,7 @@ fn take(fd: i32) -> Option<OwnedFd> {
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return None;
     }
-    // SAFETY: it is open, and by the protocol of LISTEN_FDS no other code in this process owns it.
+    // SAFETY: the descriptor is open, and by the protocol of LISTEN_FDS no other code in this process owns it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -8,14 +8,15 @@ use crate::{ConnId, Options, descriptors};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The times for which a driver waits.
+/// The timers of a driver, and its other due times.
 pub(crate) struct Clock {
     pub(crate) timers: Wheel<u64>,
     /// Timeouts of `finish`.
     pub(crate) lingers: Wheel<ConnId>,
     /// End of the pause of accepting after a failure.
     pub(crate) accept_again_at: Option<Instant>,
-    /// `true` if the alarm may fire too late for one of these, and `wakes_at` may be too late as well.
+    /// `true` if the alarm may fire too late for one of the times above, and `wakes_at` may be too late as
+    /// well.
     needs_alarm: bool,
     /// Time at which [`Clock::advance`] has work, or an earlier time.
     wakes_at: Option<Instant>,

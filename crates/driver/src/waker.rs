@@ -30,9 +30,9 @@ struct Shared {
 pub struct Waker(Arc<Shared>);
 
 impl Waker {
-    /// Makes the driver's current or next [`crate::Driver::wait`] return with [`crate::Event::Woken`]. Any
-    /// number of wakes before that are one event. After that wait, the driver's thread sees everything that
-    /// the calling thread has written before.
+    /// Makes the driver's current or next [`crate::Driver::wait`] return with [`crate::Event::Woken`]. All
+    /// wakes until then cause one event. After that wait, the driver's thread sees everything that the
+    /// calling thread has written before.
     pub fn wake(&self) {
         if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP
             && let Some(eventfd) = &self.0.eventfd

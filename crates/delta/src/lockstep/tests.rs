@@ -5,7 +5,7 @@ use super::{Unsure, compare};
 use crate::hash::Keys;
 use crate::{Delta, Differ, Options, Seed};
 
-/// Makes a list of objects that is too large to be parsed as a precaution.
+/// Makes a document with a list of 200 elements, long enough not to be parsed (`TRUSTED_BYTES_MIN`).
 fn list(of: impl Fn(usize) -> String) -> String {
     let elements: Vec<String> = (0..200).map(of).collect();
     format!("{{\"list\":[{}],\"last\":[1,2]}}", elements.join(","))

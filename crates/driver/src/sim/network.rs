@@ -24,8 +24,8 @@ const SYN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One end of a connection.
 pub(super) struct Socket {
-    /// The driver and connection that are notified. `None` while it is in a queue, detached, or closed with
-    /// bytes still to send.
+    /// The driver and connection that are notified. `None` while the socket is in an accept queue, detached,
+    /// or closed with bytes still to send.
     owner: Option<(usize, ConnId)>,
     /// The other end, which may no longer exist.
     other: Option<Key>,
@@ -40,11 +40,11 @@ pub(super) struct Socket {
     end_sent: bool,
     end_received: bool,
     error: Option<Errno>,
-    /// `true` if the owner has found it full.
+    /// `true` if the owner has found the send buffer full.
     blocked: bool,
-    /// `true` if the owner has closed it; it is removed when its bytes have been sent.
+    /// `true` if the owner has closed the socket, which is removed when its bytes have been sent.
     orphan: bool,
-    /// Time at which its last segment arrives.
+    /// Time at which the socket's last segment arrives.
     last_arrival: Instant,
 }
 
@@ -384,7 +384,8 @@ impl Network {
         self.sockets.get(socket).map_or(0, |socket| socket.outgoing.len() + socket.in_transit)
     }
 
-    /// Returns the room for more bytes to send; after 0, the network notifies the owner when there is some.
+    /// Returns the room for more bytes to send. After a result of 0, the network notifies the owner when
+    /// there is room.
     pub(super) fn room(&mut self, socket: Key) -> Result<usize, Errno> {
         let socket = self.sockets.get_mut(socket).ok_or(Errno::PIPE)?;
         if let Some(error) = socket.error {

@@ -33,7 +33,7 @@ use stentor_frame::{Charge, Frame, Meter, View};
 /// kernel only reports complete operations, so this is the granularity of a slow connection's progress.
 const OPERATION_BYTES_MAX: usize = 128 * 1024;
 
-/// Number of runs kept for later flights; further spare ones are freed.
+/// Maximum number of spare runs kept for later flights; further ones are freed.
 const SPARE_MAX: usize = 64;
 
 /// The state of a flight; see the module's documentation.
@@ -61,7 +61,7 @@ struct Flight {
     /// `None` after the connection has ended.
     conn: Option<ConnId>,
     state: State,
-    /// `true` if it is sent with calls.
+    /// `true` if the flight is sent with calls, not by the ring.
     by_call: bool,
     /// Number of bytes that the kernel hasn't accepted; for a completed flight, the number that its last
     /// operation sent.
@@ -136,7 +136,7 @@ impl Flights {
         self.flights.at(id.index()).state
     }
 
-    /// Returns `true` if it must be sent with [`Flights::transmit`], not with [`Flights::submit`].
+    /// Returns `true` if a flight must be sent with [`Flights::transmit`], not with [`Flights::submit`].
     pub(super) fn is_by_call(&self, id: OperationId) -> bool {
         self.flights.at(id.index()).by_call
     }
@@ -265,8 +265,8 @@ impl Flights {
         }
     }
 
-    /// Releases a flight as soon as possible. Returns `true` if it is submitted: then its operation must be
-    /// cancelled.
+    /// Releases a flight as soon as possible. Returns `true` if the flight is submitted, so that its
+    /// operation must be cancelled.
     pub(super) fn abandon(&mut self, id: OperationId) -> bool {
         let flight = self.flights.at_mut(id.index());
         if flight.state == State::Submitted {

@@ -57,7 +57,7 @@ impl Kernel for Uring {
         self.record_completions(turn, self.events_per_turn);
     }
 
-    /// If the rings have completions, entering them returns at once.
+    /// Reports only completions set aside. If the rings have others, entering them returns at once.
     #[inline]
     fn has_events(&mut self) -> bool {
         self.rings.have_aside()
@@ -342,7 +342,7 @@ impl Uring {
         }
     }
 
-    /// Done here and not earlier: the ring belongs to the thread that first enters it.
+    /// Polls are started here and not earlier, because the ring belongs to the thread that first enters it.
     #[inline(never)]
     fn poll_unpolled(&mut self) {
         while self.listeners_polled < self.listeners.list.len() {
@@ -443,7 +443,7 @@ impl Uring {
     }
 
     /// Ends the ring's operations for a connection, except that its descriptor stays open. Returns `true` if
-    /// a part of them was still to be sent.
+    /// a part of its send was still to be sent.
     fn disarm(&mut self, conn: ConnId, socket: &Socket) -> bool {
         let (ring, _) = self.rings.of(&socket.place);
         if socket.polled {
@@ -465,7 +465,7 @@ impl Uring {
 }
 
 impl Connection {
-    /// Returns `true` if an operation must read it, and none does.
+    /// Returns `true` if the connection must be read by an operation, and none is in progress.
     fn may_read_ahead(&self) -> bool {
         let Self { socket, state, .. } = self;
         state.readable
@@ -486,7 +486,7 @@ mod tests {
 
     const CLIENTS: usize = 200;
 
-    /// The answers of a million clients to a heartbeat at the same time took 50 MB.
+    /// Read at once, the answers of a million clients to a heartbeat took 50 MB.
     #[test]
     fn data_of_many_connections_is_read_in_parts() {
         if probe().fallback_reason.is_some() {
@@ -525,7 +525,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_56_bytes() {
-        // Including the generation and the free list's link.
+        // The size includes the generation and the free list's link.
         assert!(size_of::<Option<Connection>>() + 8 <= 56, "{}", size_of::<Option<Connection>>());
     }
 }

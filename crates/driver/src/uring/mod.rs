@@ -245,7 +245,7 @@ impl Uring {
         let flags = completion.result().map(|flags| PollFlags::from_bits_retain(flags as u16));
         match Token::from_bits(completion.token) {
             Token::Ignored | Token::Installed(_) => {}
-            // These two only end the wait.
+            // Completions of the waker and the alarm only end the wait.
             Token::Waker => self.waker_polled = completion.more,
             Token::Alarm => {
                 self.alarm_polled = completion.more;
@@ -255,8 +255,8 @@ impl Uring {
             Token::Listener(nth) => self.record_listener(nth, completion.more),
             Token::Send(flight) => {
                 let Some(conn) = self.flights.complete(flight, completion.result()) else { return };
-                // Released at once, not when its connection is stepped: a message to all connections would
-                // hold one flight for each.
+                // The flight is released at once, not when its connection is stepped: a message to all
+                // connections would hold one flight for each.
                 if self.flights.state(flight) == State::Completed {
                     self.flights.end(flight);
                     let socket = &mut turn.connections.at_mut(conn.0.index).socket;

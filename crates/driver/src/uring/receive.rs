@@ -40,7 +40,7 @@ enum State {
 /// A buffer that currently belongs to the kernel, hence no reference.
 struct Buffer(NonNull<[u8]>);
 
-// SAFETY: it is a box whose content only the kernel touches.
+// SAFETY: the pointer is a box whose content only the kernel touches.
 unsafe impl Send for Buffer {}
 
 /// All receives of a driver.
@@ -74,15 +74,15 @@ impl Receives {
         Some(id)
     }
 
-    /// Records the result of a receive. Returns the connection that waits for it, if there is one, and
-    /// whether the buffer was filled, so that there may be more.
+    /// Records the result of a receive. Returns the connection that waits for it, if there is one, and `true`
+    /// if the buffer was filled, so that there may be more bytes.
     pub(super) fn complete(&mut self, id: OperationId, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
         let receive = self.receives.at_mut(id.index());
         let State::Submitted(Buffer(buffer)) = receive.state else {
             panic!("{id:?} completes twice");
         };
         self.submitted -= 1;
-        // SAFETY: it was leaked from a box by `begin`, and the kernel no longer uses it.
+        // SAFETY: the buffer was leaked from a box by `begin`, and the kernel no longer uses it.
         let buffer = unsafe { Box::from_raw(buffer.as_ptr()) };
         let received: Result<Box<[u8]>, Errno> =
             result.map(|len| buffer[..(len as usize).min(buffer.len())].into());
@@ -96,8 +96,8 @@ impl Receives {
         Some((conn, full))
     }
 
-    /// Takes the received bytes (empty at the end of file); `None` while it is in progress. Otherwise the id
-    /// is dead afterwards.
+    /// Takes the received bytes (empty at the end of file), after which the id is dead. `None` while the
+    /// receive is in progress.
     pub(super) fn take(&mut self, id: OperationId) -> Option<Result<Box<[u8]>, Errno>> {
         let key = self.receives.key_at(id.index());
         if matches!(self.receives.at(key.index).state, State::Submitted(_)) {

@@ -195,21 +195,21 @@ impl Ring {
     pub(super) fn poll(&mut self, token: Token, target: Target, flags: PollFlags) {
         let flags = u32::from(flags.bits());
         let entry = on!(target, |fd| opcode::PollAdd::new(fd, flags).multi(true).build());
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(entry.user_data(token.to_bits())) };
     }
 
     /// Polls once.
     pub(super) fn poll_once(&mut self, token: Token, target: Target, flags: PollFlags) {
         let entry = on!(target, |fd| opcode::PollAdd::new(fd, u32::from(flags.bits())).build());
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(entry.user_data(token.to_bits())) };
     }
 
     /// Cancels the operation with this token. It still completes, usually with ECANCELED.
     pub(super) fn cancel(&mut self, token: Token) {
         let entry = opcode::AsyncCancel::new(token.to_bits()).build();
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(skip_success(entry)) };
     }
 
@@ -217,14 +217,14 @@ impl Ring {
     /// meets another file.
     pub(super) fn close(&mut self, fd: OwnedFd) {
         let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(skip_success(entry)) };
     }
 
     /// Closes a direct descriptor in the same way; the slot may be reused when `token` completes.
     pub(super) fn close_slot(&mut self, token: Token, slot: u32) {
         let entry = opcode::Close::new(Fixed(slot)).build().user_data(token.to_bits());
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(entry) };
     }
 
@@ -241,7 +241,7 @@ impl Ring {
         self.installs = self.installs.wrapping_add(1);
         let token = Token::Installed(self.installs).to_bits();
         let entry = opcode::FixedFdInstall::new(Fixed(slot), 0).build().user_data(token);
-        // SAFETY: it refers to no memory.
+        // SAFETY: the entry refers to no memory.
         unsafe { self.push(entry) };
         self.submit()?;
         loop {
@@ -252,7 +252,7 @@ impl Ring {
                 }
                 return Ok(completion.installed()?);
             }
-            // The submission has run it, so it can only be behind a full queue.
+            // The submission has run the install, so its completion can only be behind a full queue.
             self.enter(Some(Duration::ZERO))?;
         }
     }
@@ -291,7 +291,7 @@ impl Ring {
             None => self.io.submit_and_wait(1),
             Some(Duration::ZERO) => {
                 let count = self.io.submission().len() as u32;
-                // SAFETY: it waits for nothing and has no argument.
+                // SAFETY: the call waits for nothing and has no argument.
                 unsafe { self.io.submitter().enter::<()>(count, 0, EnterFlags::GETEVENTS.bits(), None) }
             }
             Some(timeout) => {
@@ -302,7 +302,7 @@ impl Ring {
         match entered {
             Ok(_) => Ok(()),
             Err(error) => match error.raw_os_error() {
-                // The timeout has passed; a signal; completions must be taken first.
+                // The timeout has passed, a signal has come, or completions must be taken first.
                 Some(libc::ETIME | libc::EINTR | libc::EBUSY) => Ok(()),
                 _ => Err(error),
             },

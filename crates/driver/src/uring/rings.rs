@@ -112,7 +112,8 @@ impl Rings {
         Some(Place::Slot { ring: index as u8, slot })
     }
 
-    /// Opens one more ring with slots, unless there are enough, or the kernel refuses it: then for good.
+    /// Opens one more ring with slots. `None` if there are `rings_max`, or if the kernel refuses the ring:
+    /// then no further ring is opened.
     fn open(&mut self, wake: BorrowedFd<'_>) -> Option<usize> {
         let index = self.direct.len();
         if index == usize::from(self.limits.rings_max) {
@@ -170,7 +171,7 @@ impl Rings {
         self.all().try_for_each(Ring::submit)
     }
 
-    /// Enters the main ring; see [`Ring::enter_for`]. All rings signal.
+    /// Enters the main ring; see [`Ring::enter_for`]. The other rings signal while it waits.
     #[inline]
     pub(super) fn enter(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         if self.direct.is_empty() {
