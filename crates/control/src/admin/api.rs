@@ -43,13 +43,13 @@ pub struct Operation {
     pub summary: &'static str,
     /// Behavior of the operation, in Markdown.
     pub description: &'static str,
-    /// The accepted bodies; empty if it has no body.
+    /// The accepted request bodies. Empty if a request has no body.
     pub requests: &'static [Body],
     /// Responses by status, except refusals.
     pub responses: &'static [(u16, Body)],
-    /// Reasons for refusing it, in addition to [`COMMON_REASONS`].
+    /// Reasons for refusing the operation, in addition to [`COMMON_REASONS`].
     pub reasons: &'static [Reason],
-    /// `true` if it requires the token, if the server has one.
+    /// `true` if a request needs the admin token (of a server that has one).
     pub requires_token: bool,
     handler: fn() -> MethodRouter<Arc<State>>,
 }
@@ -67,7 +67,8 @@ impl Operation {
     }
 }
 
-/// Makes a body with this `Content-Type` and the schema with this name; without a schema, any text.
+/// Makes a body with this `Content-Type`, and with the schema of this name. Without a schema, the body is any
+/// text.
 const fn body(content_type: &'static str, schema: Option<&'static str>, meaning: &'static str) -> Body {
     Body { content_type, schema, meaning }
 }
@@ -88,7 +89,7 @@ const fn command(schema: &'static str) -> Body {
 const CONCERNED: (u16, Body) =
     (200, json("Concerned", "The number of sessions for which the command was carried out."));
 
-/// Defaults of operations: the reasons and responses of a command for sessions.
+/// Default fields of the operations that are commands for sessions.
 const COMMAND: Operation = Operation {
     method: "POST",
     path: "",

@@ -1,4 +1,4 @@
-//! Parts of requests: bodies, read within bounds of bytes and time, media types and percent-encoded texts.
+//! Parts of requests: media types, and bodies, which are read within a maximum of bytes and time.
 
 use super::{HEAD_BYTES_MAX, Refusal, State, reason};
 use axum::body::Body;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 /// not read before it has sent everything, receives the response.
 const DISCARD_BYTES_MAX: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
-/// A body of this size, in bytes, is read even if memory is short: a command may relieve the server.
+/// A body of at most this size, in bytes, is read even if memory is short, because a command may free memory.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Returns the media type without parameters, in lower case; empty if the header is missing.
@@ -23,13 +23,14 @@ pub(super) fn media_type(headers: &HeaderMap) -> String {
     value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// A long body arrives in pieces of this size. A block of more than 84 KiB is in a page of mimalloc's that has 4 MiB, of which each thread
-/// keeps one for each size: 250 unfinished bodies that grew by doubling left 16 MB behind until their threads were busy again.
+/// A long body arrives in pieces of this size. A block of more than 84 KiB lies in a 4 MiB page of mimalloc,
+/// and each thread keeps such a page for each size. So 250 unfinished bodies that grew by doubling left 16 MB
+/// behind until their threads were busy again.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Bytes of a body, charged to the ledger until they are dropped.
 pub(super) struct Held {
-    /// Full pieces, before `bytes`.
+    /// Full pieces of the body. `bytes` follows them.
     pieces: Vec<Vec<u8>>,
     bytes: Vec<u8>,
     bytes_max: usize,
@@ -50,7 +51,7 @@ impl Held {
         self.pieces.iter().chain([&self.bytes]).map(Vec::len).sum()
     }
 
-    /// Joins the pieces, and returns all bytes.
+    /// Joins the pieces. Returns all bytes.
     pub(super) fn whole(&mut self) -> &[u8] {
         if !self.pieces.is_empty() {
             let mut whole = Vec::with_capacity(self.len());
@@ -67,7 +68,7 @@ impl Held {
         &self.bytes
     }
 
-    /// Refuses bytes that would exceed the maximum together with the held ones.
+    /// Refuses `bytes` if they exceed the maximum together with the held bytes.
     pub(super) fn check(&self, bytes: &[u8]) -> Result<(), Refusal> {
         let is_within = bytes.len() <= self.bytes_max - self.len();
         if is_within { Ok(()) } else { Err((self.too_long)(self.bytes_max)) }
@@ -83,7 +84,7 @@ impl Held {
             (part, bytes) = bytes.split_at(bytes.len().min(self.piece_bytes() - self.bytes.len()));
             let (len, capacity) = (self.bytes.len() + part.len(), self.bytes.capacity());
             if len > capacity {
-                // Charged before the allocation.
+                // The charge precedes the allocation.
                 let grown = len.max((2 * capacity).min(PIECE_BYTES).min(self.bytes_max));
                 self.hold(grown - capacity)?;
                 self.bytes.reserve_exact(grown - self.bytes.len());
@@ -93,16 +94,18 @@ impl Held {
         Ok(())
     }
 
-    /// Returns the size at which the last piece is full: more than [`PIECE_BYTES`] after an earlier body was joined in its
-    /// memory.
+    /// Returns the size at which the last piece is full. It is more than [`PIECE_BYTES`] if the piece uses
+    /// the memory of an earlier body that was joined.
     fn piece_bytes(&self) -> usize {
         self.bytes.capacity().max(PIECE_BYTES)
     }
 
-    /// Charges this many more bytes.
+    /// Charges this many more bytes. Refuses them if memory is short, unless the body stays within
+    /// [`SMALL_BYTES`].
     fn hold(&self, bytes: usize) -> Result<(), Refusal> {
         let is_small = self.charge.bytes() + bytes <= SMALL_BYTES;
-        // The connection's read buffer for a larger body grows to this size.
+        // A body larger than `SMALL_BYTES` makes the connection's read buffer grow to `HEAD_BYTES_MAX`, which
+        // is charged once.
         let is_first = !is_small && self.charge.bytes() <= SMALL_BYTES;
         let bytes = bytes + if is_first { HEAD_BYTES_MAX } else { 0 };
         if !is_small && !self.ledger.has_room_for_input(bytes) {
@@ -113,12 +116,12 @@ impl Held {
         Ok(())
     }
 
-    /// Charges a copy of the bytes in addition.
+    /// Charges the bytes again, for a copy of them.
     pub(super) fn hold_copy(&self) -> Result<(), Refusal> {
         self.hold(self.len())
     }
 
-    /// Removes the bytes after [`Self::whole`]. Keeps the memory for further bytes.
+    /// Removes the bytes, after a call of [`Self::whole`]. Keeps the memory for further bytes.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
     }
@@ -165,9 +168,9 @@ pub(super) async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Opt
     }
 }
 
-/// Reads the rest of a refused body, so that its sender receives the response.
+/// Reads and discards the rest of a refused body, so that the client receives the response.
 pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
-    // The server doesn't wait for a slow client again.
+    // The client was too slow, so the server doesn't wait for it again.
     if refusal.reason == reason::TIMEOUT {
         return;
     }
@@ -207,7 +210,7 @@ mod tests {
             assert!(held.extend(&[0]).is_err());
             assert!(held.whole() == body, "{len} by {chunk}");
             check(&held);
-            // The next line in the same memory.
+            // Adds the next line to the same memory.
             held.clear();
             held.extend(&body).unwrap();
             assert!(held.pieces.is_empty() && held.whole() == body, "{len} by {chunk}");

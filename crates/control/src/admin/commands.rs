@@ -7,7 +7,7 @@
 //! | field | type | |
 //! |---|---|---|
 //! | `namespace` | string | default `/` |
-//! | `rooms` | array of strings | the members of any of them |
+//! | `rooms` | array of strings | the members of any of these rooms |
 //! | `sessions` | array of strings | sessions by id |
 //! | `except` | `{"rooms": […], "sessions": […]}` | but not these |
 //!
@@ -124,7 +124,7 @@ pub(super) async fn disconnect(state: Shared<Arc<State>>, headers: HeaderMap, bo
     .await
 }
 
-/// Executes a command with these specific fields, and responds with the number of affected sessions.
+/// Executes a command that may have these specific fields. Responds with the number of affected sessions.
 async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     state: Shared<Arc<State>>,
     headers: HeaderMap,
@@ -141,7 +141,7 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     .await
 }
 
-/// Reads a command, which may have these specific fields, and executes it.
+/// Reads and executes a command that may have these specific fields.
 pub(super) async fn handle(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
@@ -174,7 +174,7 @@ pub(super) fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
     refusal.into_response()
 }
 
-/// Reads a command's body. Also charges a copy: the parsed command.
+/// Reads a command's body. Charges it twice, because the parsed command is a copy.
 async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Held, Refusal> {
     if media_type(headers) != "application/json" {
         return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
@@ -185,7 +185,8 @@ async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<Hel
     Ok(held)
 }
 
-/// Reads a body of one JSON object, with its charge. `what` begins the refusal of other JSON.
+/// Reads a body of one JSON object, with its charge. `what` is the subject of the error for JSON that isn't
+/// an object.
 pub(super) async fn object<T: DeserializeOwned>(
     state: &State,
     headers: &HeaderMap,
@@ -273,7 +274,7 @@ impl Request<'_> {
         Ok(target)
     }
 
-    /// Returns the rooms to join or leave.
+    /// Returns the rooms to join or leave. Refuses an empty or too long list.
     fn rooms_of(&self, field: &str, names: Option<&[Cow<'_, str>]>) -> Result<Rooms, Refusal> {
         let names = names.ok_or_else(|| bad(format!("missing field `{field}`")))?;
         if names.is_empty() || names.len() > NAMES_MAX {

@@ -1,9 +1,10 @@
-//! Access control of the admin port: programs on this machine, or clients with the token; no web page but the
-//! status page.
+//! Access control of the admin port. It accepts programs on this machine, or clients with the token, and no
+//! web page except the status page.
 //!
-//! A page in a browser can send requests to loopback. But it can't omit or forge `Origin` in requests that
-//! have effects, it can't send a JSON content type across origins without a preflight request, and if its
-//! name was pointed at 127.0.0.1 (DNS rebinding), `Host` contains that name. So all three are checked.
+//! A page in a browser can send requests to loopback. But the page can't omit or forge `Origin` in requests
+//! that have effects, and can't send a JSON content type across origins without a preflight request. If the
+//! page's own host name resolves to 127.0.0.1 (DNS rebinding), `Host` contains this name. So `Origin`, the
+//! content type and `Host` are checked.
 
 use super::page::is_page;
 use super::{Refusal, reason};
@@ -13,7 +14,7 @@ use axum::http::{HeaderMap, Method, Request, header};
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
-/// Checks whether the request may be answered. `local` is the address at which the connection arrived.
+/// Checks whether the request is allowed. `local` is the server's address of the connection.
 pub(super) fn check<B>(
     options: &AdminOptions,
     local: SocketAddr,
@@ -42,7 +43,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
     match &options.token {
-        // Health is public, and health checks often can't send tokens.
+        // Health and readiness are public, because health checks often can't send a token.
         Some(token) if !is_public(request.uri().path()) && !has_token(headers, token) => Err(Refusal::new(
             reason::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",
@@ -73,13 +74,13 @@ fn is_own(origin: &[u8], host: &[u8]) -> bool {
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-/// Returns `true` if a path needs no token: that of a check by load balancers, which send none, or of the status page,
-/// which asks for the token.
+/// Returns `true` if a path needs no token: a health check, because load balancers send none, or the status
+/// page, which asks for the token.
 fn is_public(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz") || is_page(path)
 }
 
-/// Returns `true` if a host is this one. The port doesn't matter, because it may be forwarded.
+/// Returns `true` if a `Host` value names this server. Ignores the port, which may be forwarded.
 fn is_ours(options: &AdminOptions, local: SocketAddr, authority: &Authority) -> bool {
     if authority.as_str().contains('@') {
         return false;

@@ -17,7 +17,7 @@ const TTL: Duration = Duration::from_secs(300);
 /// Maximum number of keys. One takes about 80 bytes.
 const KEYS_MAX: usize = 200_000;
 
-/// A key in use for the first time, until its message is published or fails.
+/// A key whose message is being published. Dropping it without success removes the key.
 #[derive(Debug)]
 pub(super) struct UsedKey<'a> {
     keys: &'a IdempotencyKeys,
@@ -33,9 +33,9 @@ impl Drop for UsedKey<'_> {
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// The keys; `true` if the message was published.
+    /// The hashes of the keys. `true` if the key's message has been published.
     all: HashMap<u128, bool>,
-    /// The keys, oldest first.
+    /// The hashes with the times at which their keys were first used, oldest first.
     by_age: VecDeque<(Instant, u128)>,
 }
 
@@ -57,7 +57,7 @@ impl IdempotencyKeys {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    /// Starts using a key. `None` if a message with it was already published.
+    /// Starts using a key. Returns `None` if a message with this key has already been published.
     pub(super) fn begin(&self, now: Instant, room: &Room, key: &str) -> Result<Option<UsedKey<'_>>, Refusal> {
         let hash = self.hash(room, key);
         let Keys { all, by_age } = &mut *self.keys();
@@ -91,7 +91,7 @@ impl IdempotencyKeys {
         if is_published {
             all.entry(hash).and_modify(|published| *published = true);
         } else if all.remove(&hash).is_some() {
-            // Rare, and usually the last entry.
+            // A failed publication is rare, and its key is usually the newest one.
             if let Some(index) = by_age.iter().rposition(|(_, other)| *other == hash) {
                 by_age.remove(index);
             }

@@ -3,19 +3,20 @@
 use super::Refusal;
 use super::body::Held;
 
-/// Splits a stream into lines. Holds the start of at most one line.
+/// Splits a stream into lines. Holds only the start of an incomplete line.
 pub(super) struct Lines {
     begun: Held,
 }
 
 impl Lines {
-    /// Makes a splitter that holds incomplete lines in `begun`, whose limit is that of a line.
+    /// Makes a splitter that holds an incomplete line in `begun`. The limit of `begun` is the maximum length
+    /// of a line.
     pub(super) fn new(begun: Held) -> Self {
         Self { begun }
     }
 
-    /// Calls `line` with the next complete line, without its end, and removes it from `chunk`. Returns `None`
-    /// if `chunk` has no complete line; its bytes are kept.
+    /// Calls `line` with the next complete line, without its end, and removes it from `chunk`. If `chunk` has
+    /// no complete line, keeps its bytes and returns `None`.
     pub(super) fn next<T>(
         &mut self,
         chunk: &mut &[u8],

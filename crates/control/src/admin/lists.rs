@@ -48,7 +48,7 @@ impl From<SessionInfo> for Session {
     }
 }
 
-/// Passes on JSON as it was written.
+/// Returns the JSON unchanged.
 fn raw(text: Option<Arc<str>>) -> Option<Box<RawValue>> {
     text.and_then(|text| serde_json::from_str(&text).ok())
 }
@@ -65,7 +65,7 @@ struct Sessions {
 #[derive(Serialize)]
 struct Rooms {
     rooms: Vec<ListedRoom>,
-    /// The value of `after` for the next page.
+    /// The value of `after` in a request for the next page. `None` on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -149,7 +149,7 @@ fn refused(message: String) -> Refusal {
     Refusal::new(reason::ROOMS_QUERY, message)
 }
 
-/// Iterates over the parameters of a query, decoded.
+/// Iterates over the names and decoded values of a query's parameters.
 fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), Refusal>> {
     query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

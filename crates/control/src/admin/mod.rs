@@ -1,8 +1,8 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
 //! [`api`] declares every operation. Every request passes [`guard`] first. The resources of a client are
-//! bounded: connections, size of and time for headers, size of and time for a message, time without reading
-//! the response. Bodies are charged to the ledger, and refused while memory is short.
+//! bounded: number of connections, size and time of the headers, size and time of a message, and time without
+//! reading the response. Bodies are charged to the ledger, and refused while memory is short.
 
 pub mod api;
 mod body;
@@ -59,12 +59,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Maximum size of a request's headers, and of one read of a body, in bytes. With 64 KiB, 250 unfinished
-/// bodies held 30 MB more.
+/// Maximum size in bytes of a request's headers, and of one read of a body. With 64 KiB, 250 unfinished
+/// bodies took 30 MB more.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Delay before another accept after an error (no file descriptors left).
+/// Delay before the next accept after an error, such as no free file descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// State shared by all requests.
@@ -78,7 +78,7 @@ pub(crate) struct State {
     pub(crate) feeds: Arc<FeedsView>,
     /// Fetches keys for `POST /api/v1/fetch`.
     pub(crate) prober: Current<Prober>,
-    /// Keys fetched by `POST /api/v1/fetch`.
+    /// Receives the keys that `POST /api/v1/fetch` has fetched.
     pub(crate) refetches: mpsc::Sender<Key>,
     pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
@@ -108,7 +108,7 @@ impl Refusal {
         Self { reason, message: message.into() }
     }
 
-    /// Counts the refusal in `refusals`, whose `known` reasons docs/metrics.md lists.
+    /// Counts the refusal in `refusals`. `known` are the reasons that docs/metrics.md lists for this metric.
     fn count(&self, refusals: &Refusals, mut known: impl Iterator<Item = &'static str>) {
         debug_assert!(known.any(|code| code == self.reason.code), "{self:?}");
         refusals.get_or_create(&ReasonLabels { reason: self.reason.code }).inc();
@@ -126,7 +126,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Makes a JSON response. Its values always serialize: their keys are strings and their numbers finite.
+/// Makes a JSON response. Serialization can't fail, because the values' keys are strings and their numbers
+/// are finite.
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
@@ -151,7 +152,8 @@ fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// State of the admin port: whether it accepts connections, and requests on open connections.
+/// State of the admin port. Only in the state `Yes` does it accept connections, and further requests on open
+/// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listening {
     Yes,
@@ -214,7 +216,7 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(state.options.load().shutdown_timeout, places.all_ended()).await;
 }
 
-/// Accepts the next connection; waits while the port is paused.
+/// Accepts the next connection. Waits forever without a listener (the port is paused).
 async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
@@ -222,7 +224,7 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, S
     }
 }
 
-/// One unit of a gauge. Dropped at the end of a connection, also after a panic.
+/// Counts a connection in a gauge, from the creation of this value until it is dropped, also by a panic.
 struct Counted(Gauge);
 
 impl Counted {
@@ -238,8 +240,8 @@ impl Drop for Counted {
     }
 }
 
-/// Refuses a connection, with the reason if it fits into the socket's buffer. A client that expects TLS finds
-/// the connection closed.
+/// Refuses a connection. Sends the reason if it fits into the socket's buffer. A client that expects TLS only
+/// sees that the connection closes.
 fn turn_away(stream: &TcpStream, state: &State, reason: Reason, message: &str) {
     let refusal = Refusal::new(reason, message);
     refusal.count(&state.metrics.admin_refusals, reason::refusals());
@@ -251,7 +253,7 @@ fn turn_away(stream: &TcpStream, state: &State, reason: Reason, message: &str) {
     let _ = stream.try_write(answer.as_bytes());
 }
 
-/// Carries out the TLS handshake. `None` if it failed.
+/// Carries out the TLS handshake. Returns `None` if it fails.
 async fn handshake(stream: TcpStream, acceptor: &TlsAcceptor, state: &State) -> Option<TlsStream<TcpStream>> {
     let opened = tokio::time::timeout(state.options.load().header_timeout, async {
         let mut first = [0];
@@ -318,7 +320,8 @@ async fn answer(
     let ended = repoll(async {
         tokio::select! {
             ended = connection.as_mut() => ended,
-            // The next request is for the process that has taken over.
+            // After a takeover, the next request must reach the new process, so the connection ends after the
+            // current response.
             () = async {
                 tokio::select! {
                     _ = listening.wait_for(|state| *state != Listening::Yes) => {}

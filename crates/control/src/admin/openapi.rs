@@ -94,9 +94,9 @@ fn media_type(body: &api::Body) -> Value {
 }
 
 fn responses(operation: &Operation) -> Value {
-    // One status may have several codes.
+    // A status may have several reasons.
     let mut refusals: BTreeMap<u16, Vec<&Reason>> = BTreeMap::new();
-    // A connection above the limit is refused before any request.
+    // Operations without the token can't be refused because of it.
     let common =
         reason::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != reason::TOKEN);
     for reason in common.chain(operation.reasons) {
@@ -109,7 +109,7 @@ fn responses(operation: &Operation) -> Value {
             json!({"description": body.meaning, "content": {body.content_type: media_type(body)}}),
         );
     }
-    // With NDJSON, an error comes with the number of messages before it.
+    // The error of an NDJSON body also has the number of published messages.
     let in_lines = operation.requests.iter().any(|body| body.content_type == "application/x-ndjson");
     for (status, reasons) in refusals {
         let codes: Vec<_> = reasons.iter().map(|reason| reason.code).collect();
@@ -169,7 +169,7 @@ fn rooms_parameters() -> Value {
     ])
 }
 
-/// Makes the schema of a command: the fields that select sessions, and its own.
+/// Makes the schema of a command, with the fields that select sessions and the fields in `own`.
 fn command(required: &[&str], own: Value, example: Value) -> Value {
     let names = |items: &str, description: &str| {
         json!({
@@ -261,7 +261,7 @@ fn schemas() -> Value {
     Value::Object(parts.flatten().collect())
 }
 
-/// Makes the schema of an object that has exactly these properties.
+/// Makes the schema of an object with these properties. All are required, and no others are allowed.
 fn object(properties: Value) -> Value {
     let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})

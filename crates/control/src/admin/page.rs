@@ -8,11 +8,12 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use std::sync::Arc;
 
-/// The page may only load its own script and styles and send requests to this port. No page may frame it.
+/// The status page's content security policy. The page may load only its own script and styles, and send
+/// requests only to this port. No other page may frame it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The page's files: path, `Content-Type` and text.
+/// The page's files, each with path, `Content-Type` and text.
 const FILES: [(&str, &str, &str); 3] = [
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/status.js", "text/javascript; charset=utf-8", include_str!("page/status.js")),

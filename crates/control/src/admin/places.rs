@@ -1,5 +1,5 @@
-//! Connection slots. If all are in use, the oldest connection without a complete, authorized request is
-//! closed for a new one.
+//! Connection slots. If all slots are in use, a new connection replaces the oldest one that hasn't sent a
+//! complete, authorized request.
 
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use std::pin::Pin;
@@ -20,8 +20,8 @@ impl Progress {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Records that the head of an authorized request has arrived. The request is complete at the end of its
-    /// body.
+    /// Records that the headers of an authorized request have arrived. The returned body records when the
+    /// request is complete.
     pub(super) fn watch(&self, body: Incoming) -> WatchedBody {
         let reached = if body.is_end_stream() { Self::COMPLETE } else { Self::HEAD };
         self.0.fetch_max(reached, Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Progress {
     }
 }
 
-/// The body of an authorized request.
+/// The body of an authorized request. Its end is recorded in `progress`.
 pub(super) struct WatchedBody {
     body: Incoming,
     progress: Progress,
@@ -72,17 +72,18 @@ impl Places {
         self.open.push((self.tasks.spawn(task), progress));
     }
 
-    /// Waits until a connection has ended; forever if there is none.
+    /// Waits until a connection has ended. Waits forever if there is no connection.
     pub(super) async fn ended(&mut self) {
         if self.tasks.join_next().await.is_none() {
             std::future::pending().await
         }
     }
 
-    /// Makes room for another connection among `count_max`. Returns `true` if one was closed for it.
+    /// Makes room for another connection, at most `count_max` in all. Returns `true` if a connection was
+    /// closed for it.
     ///
     /// # Errors
-    /// Returns an error if all connections have sent a request.
+    /// Returns an error if all connections have sent a complete, authorized request.
     pub(super) async fn make_room(&mut self, count_max: usize) -> Result<bool, ()> {
         while self.tasks.try_join_next().is_some() {}
         if self.open.len() >= count_max {
@@ -92,7 +93,7 @@ impl Places {
             return Ok(false);
         }
         let waiting = self.open.iter().filter(|(_, progress)| progress.get() < Progress::COMPLETE);
-        // Of several, the first is the oldest.
+        // `min_by_key` returns the first of equal elements, which is the oldest connection.
         let (task, _) = waiting.min_by_key(|(_, progress)| progress.get()).ok_or(())?;
         task.abort();
         self.tasks.join_next().await;

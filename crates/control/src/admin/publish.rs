@@ -1,14 +1,14 @@
 //! `POST /api/v1/publish`: messages to rooms.
 //!
-//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, or with `args`,
-//! the list of an event's arguments, in place of `data`. A message without a room is for all Socket.IO
+//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, or with `args`
+//! (the list of an event's arguments) in place of `data`. A message without a room is for all Socket.IO
 //! clients of the namespace. The response is `{"published":1}`. `application/x-ndjson`: one message per line,
 //! published in order as they arrive. The response is `{"published":N}` at the end. Publishing stops at the
 //! first invalid line K, with the response `{"published":N,"error":{"line":K,"message":…}}`; the lines before
 //! K have been published. Empty lines are skipped. Unknown fields are ignored.
 //!
-//! With an `idempotency_key`, a message is published once: by the engine of a cluster if it orders the room,
-//! otherwise by this server, which keeps the keys for five minutes.
+//! A message with an `idempotency_key` is published once. If a cluster's engine orders the room, the engine
+//! checks the key. Otherwise this server does, and keeps the keys for five minutes.
 //!
 //! `data` is passed on as text, never serialized again; only line breaks between its tokens are removed, so
 //! that the data plane receives one line. While the data plane's mailbox is full, bodies aren't read.
@@ -38,7 +38,7 @@ pub(super) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 128;
 /// The media type of a body with one message per line.
 const NDJSON: &str = "application/x-ndjson";
 
-/// A message as received.
+/// A message as it is in the request.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -55,7 +55,7 @@ struct Message<'a> {
     args: Option<Vec<&'a RawValue>>,
 }
 
-/// Deserializes a present value. `null` is data, too.
+/// Deserializes a field that is present. The value `null` is data, too.
 pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
@@ -72,13 +72,13 @@ struct Answer {
 
 #[derive(Serialize)]
 struct LineError {
-    /// Number of the line, from 1.
+    /// Number of the line, counted from 1.
     line: u64,
     code: &'static str,
     message: String,
 }
 
-/// Handles the route.
+/// Handles `POST /api/v1/publish`.
 pub(super) async fn publish(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
@@ -109,7 +109,7 @@ pub(super) async fn publish(
 #[derive(Default)]
 struct Progress {
     published: u64,
-    /// The current or last line of NDJSON.
+    /// Number of the current or last line of an NDJSON body.
     line: u64,
 }
 
@@ -194,7 +194,7 @@ pub(super) fn too_long(bytes_max: usize) -> Refusal {
     Refusal::new(reason::TOO_LONG, message)
 }
 
-/// Checks the event and data of a message, or the event and its arguments.
+/// Checks the event of a message, and its data or arguments.
 pub(super) fn content(
     event: Option<&str>,
     data: Option<&RawValue>,
@@ -216,7 +216,7 @@ pub(super) fn content(
     Ok((event.map(Arc::from), data))
 }
 
-/// Puts a value on one line. Makes a copy, so that a stored message doesn't keep the chunk in which it
+/// Returns a copy of a value on one line. With a copy, a stored message doesn't keep the chunk in which it
 /// arrived.
 fn line(value: &RawValue) -> Result<Bytes, String> {
     let value = value.get().as_bytes();
@@ -283,7 +283,7 @@ impl Parser {
     }
 }
 
-/// Returns a parser's message without its line number, because messages are already counted in lines of the
+/// Returns a JSON error's text without its line number, which counts within the message and not within the
 /// body.
 pub(super) fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();

@@ -19,7 +19,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use stentor_hub::{Key, KeyError};
 
-/// The path of both operations up to the key.
+/// The path of the operations up to the key.
 const FEEDS: &str = "/api/v1/feeds/";
 
 #[derive(Serialize)]
@@ -27,7 +27,7 @@ struct Answer {
     changed: bool,
 }
 
-/// Handles the route.
+/// Handles `PUT` and `DELETE`.
 pub(super) async fn push(
     Shared(state): Shared<Arc<State>>,
     method: Method,
@@ -89,7 +89,7 @@ fn too_long(bytes_max: usize) -> Refusal {
     Refusal::new(reason::DOCUMENT_TOO_LONG, message)
 }
 
-/// Returns the number in `?sequence=N`, if there is a query.
+/// Returns the number in `?sequence=N`. `None` without a query.
 fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
     let number = query.strip_prefix("sequence=").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
@@ -105,7 +105,7 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
 /// Maximum length of a media type in bytes.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// Returns the key in a path: percent-decoded once; an encoded slash or backslash is refused.
+/// Returns the key in a path, percent-decoded once. Refuses an encoded slash or backslash.
 fn key(uri: &Uri, parse: impl Fn(&str) -> Result<Key, KeyError>) -> Result<Key, Refusal> {
     let bad = |message: String| Refusal::new(reason::KEY, message);
     let text = uri.path().strip_prefix(FEEDS).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Polls a future again at once if it has woken itself.
 //!
 //! hyper passes the body of a request to its handler over a channel within one task, and so wakes the running
-//! task. tokio schedules such a task again, and wakes another thread to look for work. That thread finds no
-//! work: half of a request's wake-ups of the control plane.
+//! task. tokio schedules such a task again, and wakes another thread to look for work. That thread finds
+//! none. Half of the control plane's thread wake-ups by a request were of this kind.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Maximum number of polls of a future in one turn of its task. If it still wakes itself, other tasks run
-/// first.
+/// Maximum number of polls of a future in one turn of its task. If the future still wakes itself after that,
+/// other tasks run first.
 const POLLS_MAX: usize = 4;
 
 /// The future waits to be woken.
@@ -23,7 +23,7 @@ const WOKEN: u8 = 2;
 
 struct Wakes {
     state: AtomicU8,
-    /// Wakes the task.
+    /// Wakes the task that runs the future.
     task: Mutex<Waker>,
 }
 
@@ -53,8 +53,8 @@ pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
     poll_fn(|task| {
         wakes.set_task(task.waker());
         for _ in 0..POLLS_MAX {
-            // A swap, not a store: the poll must see the effects that precede an overwritten wake, because
-            // that wake had no other effect.
+            // A swap, not a store: the poll must see the effects that precede an overwritten `WOKEN`, because
+            // that wake caused nothing else.
             wakes.state.swap(POLLED, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                 return Poll::Ready(output);
@@ -85,8 +85,8 @@ mod tests {
         }
     }
 
-    /// Polls a future once that wakes itself this many times. Returns the number of polls, and the number of
-    /// wakes of its task.
+    /// Polls a `repoll` once. Its future wakes itself this many times. Returns the number of the future's
+    /// polls, and of the task's wakes.
     fn polled_once(wakes: usize) -> (usize, usize) {
         let (count, polls) = (Arc::new(Count::default()), Cell::new(0));
         let future = poll_fn(|context| {

@@ -1,7 +1,7 @@
 //! Revocations of tokens: `POST` and `GET /api/v1/revocations`.
 //!
-//! The body of a request selects tokens by user, by token id, or all tokens of an issuer, or one session.
-//! Unknown fields are refused: a misspelled `subject` would apply to every user.
+//! The body of a request selects the tokens of a user, the token with an id, all tokens of an issuer, or one
+//! session. Unknown fields are refused: a misspelled `subject` would apply to every user.
 
 use super::commands::{bad, object, refuse, session_id};
 use super::publish::ask;
@@ -99,7 +99,7 @@ pub(super) async fn revoke(
     done.await.unwrap_or_else(|refusal| refuse(&state, refusal))
 }
 
-/// Adds the revocation to the list. Returns the sessions to check.
+/// Adds the revocation to the list. Returns the check of sessions that the data plane must carry out.
 fn carry_out(auth: &Auth, request: Request) -> Result<Recheck, Refusal> {
     let Request { issuer, subject, token_id, session, issued_before, action } = request;
     for (field, value) in [("issuer", &issuer), ("subject", &subject), ("token_id", &token_id)] {
@@ -129,7 +129,8 @@ fn carry_out(auth: &Auth, request: Request) -> Result<Recheck, Refusal> {
         })?),
         issuer => issuer,
     };
-    // Includes tokens of the current second. Otherwise a token that was issued just before would stay valid.
+    // Revokes tokens up to and including the current second, so that a token that was issued just before is
+    // revoked too.
     let issued_before = issued_before.or_else(|| subject.as_ref().map(|_| unix_seconds() + 1));
     if action == Action::Disconnect && session.is_none() {
         let revocation = match (&issuer, &subject, &token_id) {

@@ -23,7 +23,8 @@ pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Response<Body> 
     (status, format!("{readiness}\n")).into_response()
 }
 
-/// Runs on the blocking pool: the data plane may have many metrics, and reading `/proc` blocks.
+/// Handles `GET /metrics` on the blocking pool, because the data plane may have many metrics, and reading
+/// `/proc` blocks.
 pub(super) async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let encode = move || {
         let mut text = String::new();
@@ -62,8 +63,8 @@ pub(super) async fn nodes(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     json(StatusCode::OK, &object!({ "nodes": nodes }))
 }
 
-/// Sums each of the data plane's metrics over the cores. A metric with other labels is an object by their
-/// values.
+/// Sums each of the data plane's metrics over the cores. If a metric has other labels, its value is an object
+/// with the labels' values as keys.
 fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
     let mut all = Map::new();
     for Metric { name, samples, .. } in metrics {
@@ -85,7 +86,7 @@ fn sums(metrics: Vec<Metric>) -> Map<String, Value> {
     all
 }
 
-/// Runs on the blocking pool, like [`show_metrics`].
+/// Handles `GET /api/v1/status` on the blocking pool, like [`show_metrics`].
 pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let data_plane = state.data_plane.clone();
     let read = move || (process::stats().ok(), sums(data_plane.metrics()));

@@ -1,4 +1,4 @@
-//! The permissions of one client: the rules for all clients, and the grants of its token.
+//! The permissions of one client: the rules for all clients, and the grants of the client's token.
 
 use super::metrics::AuthMetrics;
 use crate::access::allows;
@@ -25,12 +25,12 @@ impl SharedPermissions {
     }
 }
 
-/// Decides for the clients of one identity.
+/// Decides what clients with one identity may do.
 pub(super) struct ClientAuthorizer {
     shared: Arc<SharedPermissions>,
-    /// The claims; `None` for anonymous clients.
+    /// The token's claims. `None` for anonymous clients.
     attributes: Option<Attributes>,
-    /// The grants of the token; `None` without grants.
+    /// The token's grants. `None` if it has none.
     grants: Option<Permissions>,
     metrics: AuthMetrics,
 }
@@ -73,7 +73,7 @@ impl Authorizer for ClientAuthorizer {
         Decision::Deny(Denial::new("not_allowed", message))
     }
 
-    /// Rules only change with the generation, claims only with the identity.
+    /// Always `true`: the rules change only with the generation, and the claims only with the identity.
     fn is_cacheable(&self, _access: Access<'_>) -> bool {
         true
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 use stentor_auth::{KEY_SET_BYTES_MAX, KeySet, KeySetError};
 use stentor_json::without_byte_order_mark;
 
-/// Time for a fetch, from its start to the last byte. Shorter than the default of `limits.decision_timeout`,
-/// the time that clients wait.
+/// Maximum time of a fetch, from its start to the last byte. Shorter than the default of
+/// `limits.decision_timeout`, the maximum time that clients wait for the keys.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Reason why keys couldn't be fetched.
@@ -54,7 +54,8 @@ impl FetchError {
 /// Parses the URL of an issuer's keys.
 ///
 /// # Errors
-/// The URL isn't allowed for keys: without TLS, an attacker on the network could replace them.
+/// Returns the expected form. A URL without TLS isn't allowed, because an attacker on the network could
+/// replace the keys.
 pub(super) fn parse_url(text: &str) -> Result<Uri, &'static str> {
     let expected = "expected a URL such as https://id.example.com/.well-known/jwks.json; http:// only with 127.0.0.1, [::1] or localhost";
     let url: Uri = text.parse().map_err(|_| expected)?;

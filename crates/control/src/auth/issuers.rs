@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// Minimum time between two log lines about failures of the same kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(600);
 
-/// A client whose token's key is still unknown.
+/// A client that waits for the key of its token.
 pub(super) struct Waiting {
     pub(super) reply: IdentityReply,
     pub(super) token: Box<str>,
@@ -54,13 +54,13 @@ pub(super) struct Remote {
     url: Uri,
     client: HttpClient<Empty<Bytes>>,
     schedule: Mutex<Schedule<Waiting>>,
-    /// Notified when a token waits.
+    /// Notified when a token begins to wait.
     wake: Notify,
 }
 
 /// A finished fetch of keys.
 pub(super) struct Fetched {
-    /// Clients that have waited for it.
+    /// The clients that have waited for the fetch.
     pub(super) waiting: Vec<Waiting>,
     pub(super) is_success: bool,
     /// `true` if the keys have changed.
@@ -97,12 +97,12 @@ impl Issuers {
         self.0.values()
     }
 
-    /// Returns `true` if the set contains this very issuer.
+    /// Returns `true` if the set contains this very value, not only an issuer with this name.
     pub(super) fn has(&self, issuer: &Arc<IssuerState>) -> bool {
         self.iter().any(|other| Arc::ptr_eq(other, issuer))
     }
 
-    /// Returns the name of the only issuer.
+    /// Returns the name of the issuer if there is exactly one.
     pub(super) fn only(&self) -> Option<&Arc<str>> {
         self.0.keys().next().filter(|_| self.0.len() == 1)
     }
@@ -157,7 +157,7 @@ impl IssuerState {
         waits
     }
 
-    /// Waits until a fetch of the keys is due, then makes it. `None` if the keys are part of the
+    /// Waits until a fetch of the keys is due, then fetches. Returns `None` if the keys are part of the
     /// configuration.
     pub(super) async fn next_fetch(&self, metrics: &AuthMetrics, log: &mut FailureLog) -> Option<Fetched> {
         let remote = self.remote.as_ref()?;
@@ -202,8 +202,8 @@ impl Remote {
     }
 }
 
-/// Logs when fetches of an issuer's keys begin to fail, once per [`LOG_INTERVAL`] or other cause, and when
-/// they succeed again.
+/// Logs failing fetches of an issuer's keys: at once when they begin to fail or fail for another cause, again
+/// after [`LOG_INTERVAL`], and when they succeed again.
 #[derive(Default)]
 pub(super) struct FailureLog {
     logged: Option<(&'static str, Instant)>,

@@ -28,7 +28,7 @@ pub(crate) struct IssuerLabels {
     pub(crate) issuer: Arc<str>,
 }
 
-/// The counters. Clones share them.
+/// The metrics. Clones share the values.
 #[derive(Clone, Default)]
 pub(crate) struct AuthMetrics {
     pub(super) accepted: Counter,
@@ -43,7 +43,7 @@ pub(crate) struct AuthMetrics {
     pub(super) revocations: Gauge,
 }
 
-/// Reasons for refusing a client, in addition to those of its token.
+/// Reasons for refusing a client, in addition to the reasons for refusing a token ([`Refused::LABELS`]).
 pub(super) const REASONS: [&str; 3] = ["missing", "revoked", "unavailable"];
 
 impl AuthMetrics {
@@ -84,7 +84,7 @@ impl AuthMetrics {
         registry.register("auth_revocations", "Entries of the list of revocations", self.revocations.clone());
     }
 
-    /// Adds one sample of every metric, for the reference.
+    /// Adds one sample of every metric, for the generated reference.
     pub(crate) fn sample(&self, issuer: &Arc<str>) {
         for reason in REASONS.into_iter().chain(Refused::LABELS) {
             self.refuse(reason);

@@ -1,13 +1,13 @@
 //! Authentication and authorization of clients: the data plane's [`Authenticator`], by tokens and rules of
 //! `stentor-auth`.
 //!
-//! [`Auth`] is made before both planes, because the data plane uses it from its first connection. It answers
-//! on the threads of the cores, without waiting: from the cache of verified tokens, or by verifying a
-//! signature. A token whose key is unknown waits for a fetch of its issuer's keys ([`schedule`]), made by the
-//! task of [`Auth::run`]. The data plane then receives the answer as a command.
+//! [`Auth`] is made before both planes, because the data plane uses it from its first connection. It checks
+//! tokens on the threads of the cores, without waiting: a token is in the cache of verified tokens, or its
+//! signature is verified. A token whose key is unknown waits for a fetch of its issuer's keys ([`schedule`]),
+//! made by the task of [`Auth::run`]. The data plane then receives the answer as a command.
 //!
-//! **Invariant.** A URL is never derived from a token: keys come from configured URLs, and belong to their
-//! issuer. Log lines, messages and metrics contain no token and no part of a token.
+//! **Invariant.** A URL is never derived from a token. Keys come from configured URLs, and verify only tokens
+//! of their issuer. Log lines, messages and metrics contain no token and no part of a token.
 
 mod authorizer;
 mod fetch;
@@ -45,7 +45,7 @@ use tokio::time::{Instant, interval_at};
 
 /// Number of parts of the cache. Each has its own lock, so that cores rarely wait for each other.
 const SHARDS: usize = 16;
-/// Approximate size of a verified token without its text: the identity with its claims.
+/// Approximate size in bytes of a cached token without its text: the identity with its claims.
 const IDENTITY_BYTES: usize = 1024;
 /// Refusals of one kind are logged at most once within this many seconds.
 const LOG_SECONDS: u64 = 60;
@@ -58,7 +58,7 @@ pub struct Auth {
     permissions: Arc<SharedPermissions>,
     anonymous: Arc<Identity>,
     cache: [Mutex<Shard>; SHARDS],
-    /// Changes before the cache is cleared: a token that was verified before the change isn't stored.
+    /// Incremented before the cache is cleared. A token whose verification began before isn't stored.
     cache_epoch: AtomicU64,
     revocations: RwLock<Revoked>,
     generation: AtomicU64,
@@ -87,7 +87,7 @@ struct Revoked {
 /// Reason why a token isn't verified.
 enum Failure {
     Refused(Refused),
-    /// The issuer may have published another key since that verifies the token.
+    /// No known key verifies the token, but the issuer may have published another key since.
     OtherKey(Refused, Arc<IssuerState>),
     /// The remaining time of this turn is too short to verify the signature.
     Postponed,
@@ -127,7 +127,8 @@ impl Settings {
 /// Checks whether the keys of an issuer may come from a URL.
 ///
 /// # Errors
-/// The expected form: without TLS, an attacker on the network could replace the keys.
+/// Returns the expected form. A URL without TLS isn't allowed, because an attacker on the network could
+/// replace the keys.
 pub fn check_jwks_url(url: &str) -> Result<(), &'static str> {
     fetch::parse_url(url).map(|_| ())
 }
@@ -174,12 +175,12 @@ impl Auth {
         }))
     }
 
-    /// Replaces issuers, permissions, and whether anonymous clients are accepted. Issuers that are unchanged
-    /// keep their fetched keys. Earlier decisions become invalid: [`Authenticator::generation`]. Other
-    /// options apply from the next start on.
+    /// Replaces the issuers, the permissions and `allow_anonymous`. Unchanged issuers keep their fetched
+    /// keys. Earlier decisions become invalid ([`Authenticator::generation`]). Other options apply after a
+    /// restart.
     ///
     /// # Errors
-    /// [`Error::Setting`]; the settings are unchanged then.
+    /// [`Error::Setting`]. The settings are then unchanged.
     pub fn replace(&self, options: &AuthOptions) -> Result<(), Error> {
         let settings = Settings::new(options, &self.settings())?;
         let settings = Arc::new(settings);
@@ -231,7 +232,7 @@ impl Auth {
         }
     }
 
-    /// Fetches keys of an issuer until its configuration changes or is removed.
+    /// Fetches the keys of an issuer until its configuration is changed or removed.
     async fn fetch_keys(self: Arc<Self>, issuer: Arc<IssuerState>, is_gone: Arc<Notify>) {
         let mut log = FailureLog::default();
         loop {
@@ -262,7 +263,7 @@ impl Auth {
             };
             // If the core's inbox is full, the client is refused with `unavailable` after a timeout.
             let _ = client.reply.send(answer);
-            // Each answer takes the time of a signature.
+            // Each answer takes as long as the verification of a signature.
             tokio::task::yield_now().await;
         }
     }
@@ -283,7 +284,8 @@ impl Auth {
         }
     }
 
-    /// Verifies a token if there is time for its signature, and caches the result by its digest.
+    /// Verifies a token if `work` has time for its signature. Caches an accepted token's identity by the
+    /// token's digest.
     fn verify(
         &self,
         token: &str,
@@ -316,7 +318,8 @@ impl Auth {
         let bytes = IDENTITY_BYTES + 4 * token.len();
         let kept = identity.clone();
         let mut shard = self.shard(digest);
-        // Otherwise its key may have been removed, and this shard may have been cleared already.
+        // If the epoch has changed, the token's key may have been removed, and this shard may already have
+        // been cleared.
         if self.cache_epoch.load(Ordering::Acquire) == epoch {
             shard.change(&self.metrics, |tokens| tokens.insert(digest, kept, bytes, expires_at));
         }
@@ -430,7 +433,7 @@ impl Shard {
 }
 
 impl Auth {
-    /// Answers a client that presents a token. Pending means that it waits for a fetch.
+    /// Checks the token of a client. Returns `Pending` if the client waits for a fetch of keys.
     fn check(&self, asking: Asking<'_>, token: &str, work: &mut SignatureWork) -> Authentication {
         let now = unix_seconds();
         let digest = (token.len() <= TOKEN_BYTES_MAX).then(|| Digest::of(token));
@@ -488,7 +491,7 @@ impl Authenticator for Auth {
         let is_token_revoked = token_principal.as_ref().is_some_and(|Principal { issuer, subject }| {
             list.is_revoked(TokenFacts { issuer, subject, token_id: token_id.as_deref(), issued_at })
         });
-        // A hook may have set another user than the token.
+        // A user that a hook has set in place of the token's user is checked too.
         let named = principal.as_ref().filter(|_| principal != token_principal);
         is_token_revoked
             || named.is_some_and(|user| list.is_user_revoked(&user.issuer, &user.subject, issued_at))

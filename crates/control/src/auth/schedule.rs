@@ -2,9 +2,9 @@
 //! parameter.
 //!
 //! - Keys are fetched at the start and then at an interval.
-//! - A token with an unknown key causes a fetch, but at most one within [`FETCH_INTERVAL_MIN`]: attackers
-//!   can't load the issuer with forged tokens. Tokens that arrive during a fetch wait for its end; other
-//!   tokens with unknown keys are refused temporarily.
+//! - A token with an unknown key causes a fetch, but at most one within [`FETCH_INTERVAL_MIN`], so that
+//!   attackers can't load the issuer with forged tokens. Tokens that arrive during a fetch wait for its end.
+//!   Other tokens with unknown keys are refused temporarily.
 //! - If fetches fail, the known keys stay in use. Without any keys, a fetch is repeated after 1, 2, 4, … 30
 //!   seconds.
 
@@ -23,9 +23,9 @@ pub(super) struct Schedule<W> {
     has_keys: bool,
     /// Number of failed fetches since the last successful one.
     failures: u32,
-    /// Time from which on a token may cause a fetch.
+    /// Time from which a token may cause a fetch.
     allowed_at: Instant,
-    /// Time at which a fetch is due in any case.
+    /// Time at which the next fetch is due without a waiting token.
     due_at: Instant,
     waiting: Vec<W>,
 }
@@ -43,7 +43,8 @@ impl<W> Schedule<W> {
         }
     }
 
-    /// Makes a token with an unknown key wait for a fetch. Returns it if no fetch is possible now.
+    /// Makes a token with an unknown key wait for a fetch. Returns the token as an error if no fetch is
+    /// possible now or too many tokens wait.
     pub(super) fn wait(&mut self, now: Instant, token: W) -> Result<(), W> {
         let may_wait = self.in_flight || now >= self.allowed_at || now >= self.due_at;
         if !may_wait || self.waiting.len() >= WAITING_MAX {
@@ -99,10 +100,10 @@ mod tests {
         let refused = (0..5000).filter(|n| schedule.wait(now, *n).is_err()).count();
         assert_eq!(refused, 5000 - WAITING_MAX);
         assert_eq!(schedule.handle_result(now, true).len(), WAITING_MAX);
-        // No further fetch for a while.
+        // Within `FETCH_INTERVAL_MIN`, tokens cause no further fetch.
         let later = now + FETCH_INTERVAL_MIN - seconds(1);
         assert!((0..5000).all(|n| schedule.wait(later, n).is_err()) && !schedule.poll_fetch(later));
-        // Afterwards one token suffices.
+        // After that time, one token causes a fetch.
         let later = now + FETCH_INTERVAL_MIN;
         assert!(!schedule.poll_fetch(later));
         schedule.wait(later, 7).unwrap();
@@ -115,7 +116,7 @@ mod tests {
     fn keys_are_refreshed_and_failures_are_repeated() {
         let now = Instant::now();
         let mut schedule = Schedule::<()>::new(now, REFRESH);
-        // Without keys, fetches are repeated soon.
+        // Without any keys, failed fetches are repeated at growing intervals.
         let mut at = now;
         for wait in [1, 2, 4, 8, 16, 30, 30] {
             assert!(schedule.poll_fetch(at));

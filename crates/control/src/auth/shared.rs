@@ -9,7 +9,7 @@ use stentor_ports::{IdentityFilter, RevocationList, RevocationsFull, Revoked};
 /// Maximum length of the name of an issuer, a user or a token in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 256;
 
-/// Returns the entry of a filter. `None` if the admin API wouldn't have accepted it.
+/// Makes a revocation from a filter. `None` if the admin API wouldn't have accepted the filter.
 fn entry(filter: &IdentityFilter) -> Option<Revocation> {
     let IdentityFilter { issuer, subject, token_id, issued_before, session } = filter;
     let has_length = |name: &&str| (1..=NAME_BYTES_MAX).contains(&name.len());
@@ -30,7 +30,8 @@ fn filter(entry: &Revocation) -> IdentityFilter {
         issuer: entry.issuer().map(Into::into),
         subject: entry.subject().map(Into::into),
         token_id: entry.token_id().map(Into::into),
-        // An entry for one token has no time.
+        // Only the revocation of a single token has no time. For others without a time, tokens of any age are
+        // revoked.
         issued_before: entry.time().or_else(|| entry.token_id().is_none().then_some(u64::MAX)),
         session: None,
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!  ask ──► waiting ──► batch in flight ──► answered
 //!   │         │               └── failed ──► failed, with the cause
-//!     │         │               └── failed, possibly because of one question ──► each half again, until that one is alone
+//!   │         │               └── failed, possibly because of one question ──► each half again, until that one is alone
 //!   │         └── deadline, or the breaker opens ──► failed
 //!   │         └── full, and its queue is the longest ──► refused
 //!   └── full, or the breaker is open ──► refused at once
@@ -29,8 +29,6 @@
 //! sent in the order in which they came, unless they are asked again or the session becomes or stops being a
 //! suspect; every question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`,
 //! `poll_timeout()` is later than `now`.
-//! questions leave in the order in which they came, unless they are asked again or the session becomes a suspect or none; every
-//! question in `waiting` is in `turns` or in `apart`; after `poll_batch(now)` returned `None`, `poll_timeout()` is later than `now`.
 
 use super::breaker::{Breaker, Outcome};
 use super::failure::Cause;
