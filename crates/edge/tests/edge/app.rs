@@ -103,7 +103,7 @@ fn a_session_is_opened_and_closed_once() {
     ws.send_close(1000, "");
     assert_eq!(ws.expect_close().0, 1000);
     assert_eq!(*log.lock().unwrap(), ["connect", "opened", "closed"]);
-    // The first reason counts, and the rest of the same read isn't handled.
+    // The first reason for closing counts, and the later message of the same read isn't handled.
     log.lock().unwrap().clear();
     let mut ws = server.ws("/ws");
     let mut both = crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, b"close me", true, false);
@@ -167,7 +167,7 @@ fn messages_of_the_application_to_a_client_that_does_not_read_are_bounded() {
     }
     assert_eq!(silent.skip_to_close(), 4501);
     loop {
-        // Messages for the first session now reach the speaker, which has become the first.
+        // After the end of the silent session, the speaker's own session is the first one and receives the messages.
         match speaker.next() {
             Seen::Text(text) => break assert_eq!(text, "somebody left"),
             Seen::Binary(_) => {}

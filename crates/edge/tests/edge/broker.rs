@@ -22,7 +22,7 @@ struct Recorder {
     levels: Mutex<HashMap<Topic, bool>>,
     /// Messages to rooms with history, with the replies to their publishers.
     ordered: Mutex<Vec<(Broadcast, Option<PermissionReply>)>>,
-    /// Rooms and feeds with waiting members.
+    /// Topics that the node has asked to confirm, because a client waits.
     unconfirmed: Mutex<Vec<Topic>>,
     orders_history: AtomicBool,
     is_busy: AtomicBool,
@@ -116,7 +116,7 @@ impl Recorder {
     }
 }
 
-/// Takes any event, and keeps the reply to the last one.
+/// An event sink that takes all events and keeps the reply to the last one.
 #[derive(Debug, Default)]
 struct LastEvent(Mutex<Option<ReplyToEvent>>);
 
@@ -233,7 +233,7 @@ fn each_publication_leaves_once() {
     });
 }
 
-/// Sessions that another node leaves out, named by their ids.
+/// Another node excludes a session from a message by its public id.
 #[test]
 fn a_session_can_be_left_out_by_another_node() {
     on_one_and_three(|cores| {
@@ -248,7 +248,8 @@ fn a_session_can_be_left_out_by_another_node() {
         member.expect_json(json!({"type": "message", "room": "r", "data": 1}));
         server.publish("r", "2");
         named.expect_json(json!({"type": "message", "room": "r", "data": 2}));
-        // The other node can't decode the id, so it sends the id on. This node decodes it, so it doesn't.
+        // The other node can't decode the id, so its message to the broker contains the id. This node decodes the id
+        // itself.
         for (node, recorder, expect) in [(&other, &other_recorder, vec![id]), (&server, &recorder, vec![])] {
             let target = Target::of("/").unwrap().room("r").unwrap().except_session(id);
             emit(node, target, "3").unwrap();
@@ -339,7 +340,7 @@ fn a_busy_broker_loses_nothing() {
                 ws.send_json(json!({"type": "publish", "room": "r", "data": [n, i], "id": i}));
             }
         }
-        // The control plane waits too. Messages of other nodes don't.
+        // Messages of the control plane wait too. Messages of other nodes are delivered.
         let api = Publish { room: room("r"), event: None, data: Data::Json("1".into()) };
         assert_eq!(server.plane().publish(api.clone()), Err(Busy));
         let target = || Target::of("/").unwrap().room("r").unwrap();
@@ -441,7 +442,7 @@ fn the_engine_orders_rooms_with_history() {
         }
         assert_eq!(recorder.published(), [""; 0]);
         server.until_metric("decisions_pending", |pending| pending == 0);
-        // A client from another node has one message more than this node, which asks the engine.
+        // A client that comes from another node has one message more than this node, so this node asks the engine.
         let mut ahead = server.client();
         ahead.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 3}));
         recorder.wait_question(h.clone());
@@ -540,7 +541,7 @@ fn the_answer_to_a_join_is_a_position_in_the_rooms_history() {
         let reply = EventReply { join: vec![rooms[0].clone(), third.clone()], ..EventReply::default() };
         question.unwrap().send(Ok(reply)).unwrap();
         recorder.wait_subscribed(&third);
-        // An answer would precede this message.
+        // The join hasn't been answered yet, because an answer would precede this message.
         order(&server, &rooms[0], 6, &Data::Json("1".into()), Vec::new());
         assert_eq!(ws.next_json()["offset"], 6);
         end_of_history(&server, &third, Epoch(7), 5);
@@ -567,7 +568,7 @@ fn a_client_that_joins_without_a_position_is_notified_of_possible_gaps() {
     });
 }
 
-/// A core that handles the messages of a new epoch before its notices.
+/// A core handles the messages of a new epoch before its notices.
 #[test]
 fn the_notice_of_a_new_epoch_comes_before_its_messages() {
     for ends in [false, true] {
@@ -599,7 +600,8 @@ fn the_notice_of_a_new_epoch_comes_before_its_messages() {
     }
 }
 
-/// A client with a version of another epoch waits until a read of the engine that began after its request, on any core.
+/// A client on any core that names a version of another epoch waits for a read of the engine that began after its
+/// request.
 #[test]
 fn clients_of_a_feed_wait_until_the_engine_confirms_their_version() {
     on_one_and_three(|cores| {

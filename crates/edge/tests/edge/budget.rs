@@ -1,5 +1,5 @@
-//! The memory budget holds whatever clients do: attacks S1 to S3 and S9, over real sockets. Each fills one class of
-//! the ledger against a small budget, while a well-behaved client must be served as usual.
+//! The memory budget holds whatever clients do: attacks S1 to S3 and S9. Each attack fills one class of the ledger of a
+//! server with a small budget. A well-behaved client must be served meanwhile.
 
 use crate::harness::io::post;
 use crate::harness::ws::frame;
@@ -249,7 +249,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
         let room = Room::plain(&format!("slow/{n}")).unwrap();
         server.plane().publish(Publish { room, event: None, data: message.clone() })
     };
-    // The kernel's memory for each client isn't the process's, so several rounds are needed.
+    // The kernel buffers data for each client, which doesn't count, so filling the budget takes several rounds.
     let deadline = now() + PATIENCE;
     'filling: for n in (0..slow.len()).cycle() {
         while publish(n) == Err(Busy) {

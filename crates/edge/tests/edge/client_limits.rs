@@ -94,7 +94,7 @@ fn requests_that_a_proxy_passes_on_count_for_their_clients() {
         // Addresses that the client writes itself are ignored.
         ("10.0.0.1, 192.0.2.1", false),
         (OTHER, true),
-        // A /64 of version 6 is one address.
+        // All addresses of an IPv6 /64 prefix count as one.
         ("2001:db8::1", true),
         ("2001:db8::2", true),
         ("2001:db8::ffff:1", false),
@@ -168,7 +168,7 @@ fn sessions_of_an_address_over_all_protocols() {
     let _other = ws_of(&server, OTHER).unwrap();
     // The session may be counted after its request has been answered.
     server.until_metric("sessions", |value| value == 4);
-    // Polls of an existing session don't count as new sessions.
+    // A session that ends makes room for another one under `sessions_max`.
     drop(stream);
     server.until_metric("sessions", |value| value == 3);
     let _again = ws_of(&server, CLIENT).unwrap();
@@ -209,12 +209,12 @@ fn with_session_limits(policy: LimitPolicy) -> impl FnOnce(&mut Options) {
 fn messages_of_a_session_are_answered_with_an_error() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
     let mut ws = server.client();
-    // The bucket has a hundred messages.
+    // The bucket holds 100 messages: 5 per second for 20 s.
     for id in 0..100 {
         ws.send_json(json!({"type": "ping", "id": id}));
         ws.expect_json(json!({"type": "ok", "id": id}));
     }
-    // Five messages per second are allowed after that.
+    // After that, 5 messages per second are allowed.
     let mut refused = 0;
     for id in 100..120 {
         ws.send_json(json!({"type": "ping", "id": id}));
@@ -235,7 +235,8 @@ fn messages_of_a_session_are_answered_with_an_error() {
 #[test]
 fn publications_and_bytes_of_a_session() {
     let server = Server::start(1, with_session_limits(LimitPolicy::Error));
-    // The bucket has 200 kB. A larger amount fits only when the bucket is full again.
+    // The bucket holds 200 kB: 10 kB per second for 20 s. It has room for one of these messages, but not for a second
+    // one.
     let text = "x".repeat(150_000);
     for (message, accepted, limit) in [
         (json!({"type": "publish", "id": 1, "room": "r", "data": 1}), 40, "publications_per_second"),

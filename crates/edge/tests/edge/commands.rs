@@ -1,4 +1,4 @@
-//! Commands for sessions over real sockets: recipients, listed sessions, and behaviour at the limits.
+//! Commands for sessions: recipients, listed sessions, and behaviour at the limits.
 
 use crate::harness::{
     Io, Packet, Server, VERSIONS, Way, Ws, answer, id_of, on_one_and_three, receive, until,
@@ -53,7 +53,7 @@ pub(crate) fn room(name: &str) -> Target {
     nobody().room(name).unwrap()
 }
 
-/// A client of any protocol.
+/// The transport of a test client: `/ws`, SockJS over WebSocket, or Socket.IO.
 pub(crate) enum Link {
     Ws(Ws),
     SockJs(Ws),
@@ -150,7 +150,7 @@ fn sessions_of_all_protocols_join_get_one_copy_and_leave() {
         let all = Concerned::sessions(clients.len());
         assert_eq!(server.join_rooms(named.clone(), &["a", "b"]), all);
         assert_eq!(server.join_rooms(named.clone(), &["a"]), all, "again");
-        // The clients are members of both rooms, and are named as well.
+        // The target contains each client three times: by both rooms and by its id.
         let several = named.clone().room("a").unwrap().room("b").unwrap().room("empty").unwrap();
         assert_eq!(server.list(several.clone(), 100).count, clients.len());
         assert_eq!(server.list(several.clone(), 100).sessions.len(), clients.len());
@@ -432,7 +432,7 @@ fn a_volatile_message_skips_clients_that_do_not_read() {
             clients[0].message();
             assert!(sent < 1_000, "the client's socket takes everything");
         }
-        // An answer in a later turn follows the metrics of the earlier turns.
+        // A command is answered in a later turn, after the metrics of earlier turns have been published.
         server.join_rooms(named.clone(), &["a"]);
         let before = skipped();
         volatile(named.clone(), "1");

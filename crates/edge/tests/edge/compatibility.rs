@@ -97,7 +97,7 @@ fn the_query_of_a_namespace_is_auth_for_clients_of_version_3() {
     let server = Server::with_app(1, Arc::new(|_| Box::new(TellAuth)), |_| {});
     let mut io = Io::open(server.addr, "/socket.io/", Version::V3, Way::Socket, "&x=1");
     io.expect("40");
-    // The handshake's query isn't part of it.
+    // The handshake's query isn't part of `auth`.
     io.expect("42[\"auth\",{}]");
     for (query, auth) in [
         ("", "{}"),

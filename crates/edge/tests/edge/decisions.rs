@@ -18,8 +18,8 @@ use stentor_ports::{
 use stentor_wire::engineio::Version;
 use stentor_wire::ws::Opcode;
 
-/// An authorizer. It answers questions about names that begin with `later` later, and others at once. Names that begin with
-/// `secret` are refused, and `listen` may only be subscribed to.
+/// An authorizer. It answers questions about names that begin with `later` later, and all others at once. It refuses
+/// names that begin with `secret`. Clients may subscribe to `listen`, but not publish to it.
 #[derive(Debug, Default)]
 struct ByName {
     later: Mutex<Vec<(String, PermissionReply)>>,
@@ -30,7 +30,7 @@ struct ByName {
 impl Authorizer for ByName {
     fn authorize(&self, question: &Question<'_>) -> Decision {
         self.sessions.lock().unwrap().extend(question.session);
-        // 127.0.0.1, or 192.0.2.0/24.
+        // Clients have the address 127.0.0.1, or one in 192.0.2.0/24.
         let is_known = matches!(question.source, 0x7f00_0001 | 0xc000_0200..=0xc000_02ff);
         assert_eq!(
             (is_known, question.source == 0),
@@ -294,7 +294,7 @@ fn sockjs_messages_over_http_wait() {
             let messages: Vec<String> = messages.iter().map(Value::to_string).collect();
             post(&format!("{session}/xhr_send"), "text/plain", json!(messages).to_string().as_bytes())
         };
-        // The second request must not overtake the first, which has answers to wait for.
+        // The second request must not overtake the first one, which waits for decisions.
         let mut up = [node.server.http(), node.server.http()];
         let subscribe = |room: &str, id: u64| json!({"type": "subscribe", "room": room, "id": id});
         up[0].send(send(&[subscribe("later/a", 1), subscribe("later/b", 2)]));
@@ -528,7 +528,7 @@ fn no_client_waits_for_ever() {
         let late = node.asked("later");
         let answer = ws.next_json();
         assert_eq!((&answer["code"], &answer["retry"]), (&json!("unavailable"), &json!(true)));
-        // Too late, and to no question.
+        // An answer after the timeout has no effect, and neither has a second answer.
         for answer in [Ok(()), Err(Denial::UNAVAILABLE)] {
             late.send(answer).unwrap();
         }
@@ -557,7 +557,8 @@ fn a_flood_of_questions_refuses_no_other_address() {
     let [_, second, third] = ["later/1", "later/2", "later/3"].map(|name| node.ticket(name));
     let cancelled = || node.authorizer.cancelled.lock().unwrap().clone();
     let mut clients = Vec::new();
-    // Another address, the same one again, a third address, and a fourth one when all have equally many.
+    // Questions of a second address, of the same address again, of a third address, and of a fourth address when all
+    // addresses have equally many open questions.
     for (address, expect) in [
         ("192.0.2.2", vec![third]),
         ("192.0.2.2", vec![]),
@@ -582,7 +583,7 @@ fn a_flood_of_questions_refuses_no_other_address() {
     }
 }
 
-/// Questions are cancelled if their connection has ended or they had no room.
+/// Questions are cancelled if their connection has ended, or if there was no room for them.
 #[test]
 fn questions_of_closed_connections_are_cancelled() {
     let node = Node::start(1, |options| options.limits.decisions_max = 1);
@@ -628,14 +629,14 @@ fn a_client_that_finishes_sending_is_not_waited_for() {
     stream.finish_sending();
     stream.expect_end();
     assert_eq!(cancelled(), asked);
-    // Feeds of the first request.
+    // A WebSocket whose query names feeds.
     let mut ws = node.server.ws("/ws?feed=later/1&feed=later/2");
     let asked = ["later/1", "later/2"].map(|name| node.ticket(name));
     ws.send_json(publish(1));
     ws.stream().finish_sending();
     witness.expect_json(message(1));
     assert_eq!(cancelled(), asked);
-    // Messages that have already been read, and messages that haven't.
+    // A WebSocket with messages that the server has already read, and messages that it hasn't.
     let mut ws = node.server.client();
     ws.send_raw(
         &[
@@ -681,7 +682,7 @@ fn a_late_answer_is_refused_at_its_deadline() {
         assert_eq!(ws.next_json()["code"], "unavailable");
         node.asked("later");
     }
-    // The sessions don't end one per second.
+    // The sessions end together, not one per second.
     let took = now() - begun;
     assert!(took < Duration::from_secs(12), "{took:?}");
     node.check_empty();
@@ -704,7 +705,7 @@ fn a_flood_of_questions_is_refused() {
         assert_eq!(ws.next_json()["code"], "unavailable");
     }
     assert!(node.server.metric("memory_bytes{decisions}") > 0);
-    // A session that ends makes room, and its answer has no effect.
+    // A session that ends makes room for a question of another session. The answer to its own question has no effect.
     let gone = node.asked("later/0");
     let command = Command::Disconnect { close: true, done: Done::new(|_| ()) };
     node.server.plane().command(Target::of("/").unwrap().session(ids[0]), command);

@@ -1,4 +1,4 @@
-//! Feeds over real sockets to clients that apply deltas: each step is checked, and the end is the newest version.
+//! Feeds to clients that apply deltas. The tests check each message, and that the client ends with the newest version.
 
 use crate::harness::io::post;
 use crate::harness::{HOUR, Http, Io, Server, Way, Ws, now, on_one_and_three};
@@ -341,7 +341,7 @@ fn sse_streams_carry_deltas_on_request() {
         let (id, lines) = event_of(&mut events(&server, &in_query("k!1!1"), ""));
         assert_eq!((&id, &lines[0][..], &lines[2..]), (&last, "event: snapshot", &reset("epoch")[..]));
         server.version("k", &version(4));
-        // Waits for the version on this core, which otherwise would answer with the previous one.
+        // Waits until this core has the version. Otherwise, the core could answer with the previous one.
         event_of(&mut http);
         event_of(&mut whole);
         let (_, lines) = event_of(&mut events(&server, "&delta=1", &header(&first)));
@@ -379,7 +379,7 @@ fn several_feeds_share_deltas_too() {
 }
 
 #[test]
-fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
+fn options_in_a_query_apply_in_raw_mode() {
     let server = Server::start(1, patient);
     server.version("k", "1");
     let mut slow = server.ws("/ws/k?rate=0.001");
@@ -389,7 +389,7 @@ fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
         server.version("k", &n.to_string());
         assert_eq!(all.next_text(), n.to_string());
     }
-    // The newest version waits for its time.
+    // The newest version is pending, because of the rate.
     server.until_metric("deliveries_conflated", |conflated| conflated == 2);
     server.until_metric("deliveries_pending", |pending| pending == 1);
     let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);

@@ -1,4 +1,5 @@
-//! A core that needs a large encoding, which another core is making, continues to serve its clients and doesn't make its own.
+//! While a core makes a large encoding, another core that also needs it serves its clients, and doesn't make the
+//! encoding itself.
 
 use crate::harness::{Server, Ws, until};
 use serde_json::json;

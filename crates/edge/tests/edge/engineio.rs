@@ -34,7 +34,7 @@ fn open(server: &Server, version: Version, way: Way) -> Io {
     Io::open(server.addr, "/engine.io/", version, way, "")
 }
 
-/// Begins the upgrade of a polling session: the WebSocket has been probed.
+/// Begins the upgrade of a polling session. Returns the WebSocket after its probe has been answered.
 fn probed(io: &Io) -> Ws {
     let mut ws = io.begin_upgrade();
     ws.send_text("2probe");
@@ -156,7 +156,8 @@ fn sessions_share_connections_of_all_cores() {
             server.check_serves();
         }
     }
-    // The number depends on the kernel's choice of cores, and on how full the rings were.
+    // The number of requests that were handed over depends on the choice of cores for connections, and on how full the
+    // rings were.
     assert!(handed_over > 150, "{handed_over}");
 }
 
@@ -195,7 +196,7 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
         on_one_and_three(|cores| {
             let mut random = Rng::with_seed(seed);
             let server = Server::quiet(cores, App::Chat, |options| {
-                // The release of polls during an upgrade would be another reason for their ends.
+                // In this test, no poll ends because an upgrade takes too long.
                 options.engine.upgrade_timeout = HOUR;
             });
             let version = VERSIONS[random.usize(..2)];
@@ -279,14 +280,14 @@ fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
             options.engine.upgrade_timeout = Duration::from_secs(1);
         });
         let mut io = Io::engine(&server, Way::Polling);
-        // No message, another message than the probe, and the end of the connection.
+        // The client sends no message, or another message than the probe.
         for first in [None, Some("4hello"), Some("5")] {
             let mut ws = io.begin_upgrade();
             first.into_iter().for_each(|text| ws.send_text(text));
             assert_eq!(ws.expect_close().0, 1000, "{first:?}");
         }
         let ws = probed(&io);
-        // Of two simultaneous WebSockets, the first one counts.
+        // A second WebSocket at the same time is refused.
         assert_eq!(io.begin_upgrade().expect_close().0, 1000);
         drop(ws);
         io.echoes("4polled");
@@ -305,7 +306,7 @@ fn a_waiting_poll_is_released_while_the_client_moves() {
             assert_eq!(packets(version, &io.end_poll()), [Packet::Text("6".into())]);
             server.until_requested(|| io.begin_poll());
         }
-        // The end is announced while a poll waits, which ends as well.
+        // The client completes the upgrade while a poll waits. The server answers the poll.
         io.end_upgrade_waiting(ws);
         io.echoes("4hello");
     }
@@ -323,9 +324,9 @@ fn a_websocket_for_a_session_that_has_ended_is_refused() {
     publisher.send_text(&"x".repeat(600));
     publisher.send_text(&"x".repeat(600));
     server.until_metric("disconnects", |ended| ended > 0);
-    // A WebSocket would have no timeouts.
+    // The server refuses the handshake, because a WebSocket of this session would have no timeouts.
     assert_eq!(Ws::open(server.addr, &io.target("websocket"), &[], false).err(), Some(400));
-    // The next poll is answered with the end, and the one after it finds no session.
+    // The next poll receives the end of the session, and the poll after it finds no session.
     assert_eq!(server.get(&io.target("polling")).status, 503);
     check_gone(&server, &io);
 }
@@ -408,7 +409,7 @@ fn a_long_body_does_not_close_clients_that_read() {
         let mut readers = server.ws_on_each_core("/ws");
         meet(&mut readers, |ws, text| ws.send_text(text), Ws::next_text);
         let mut io = Io::engine(&server, Way::Polling);
-        // Frames of three bytes: more than an outbox holds, less than that and the kernel's buffers.
+        // Frames of three bytes. Together they exceed an outbox, but fit into an outbox and the kernel's buffers.
         let messages = 45_000;
         io.send_all(&vec!["4y"; messages]);
         for ws in &mut readers {
@@ -675,7 +676,7 @@ fn bytes_travel_both_ways() {
             for text in ["", "é€😀", "\u{2028}\"\\", "\0"] {
                 io.echoes(&format!("4{text}"));
             }
-            // A client that can't read bytes gets base64.
+            // A client that can't receive binary data requests base64.
             let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "&b64=1");
             io.send_binary(b"\x00\xff");
             io.begin_poll();
@@ -778,7 +779,7 @@ impl Application for Porter {
                 Connect::Pending
             }
             query if query.contains("answer") => {
-                // A new client causes the answers to waiting clients.
+                // A new client triggers the answers to the waiting clients.
                 for (request, admitted) in self.waiting.drain(..) {
                     let answer =
                         if admitted { Connect::AcceptWith(headers.clone()) } else { refusal.clone() };
@@ -858,7 +859,7 @@ fn admission_may_take_its_time() {
     assert_eq!(last.response().status, 200);
     last.expect_end();
     assert!(half.rest().starts_with(b"HTTP/1.1 101"));
-    // Three that poll, one that has a WebSocket.
+    // Three clients poll, and one has a WebSocket.
     server.until_metric("engineio_sessions", |clients| clients == 4);
     assert_eq!(refusal(&server.ask(poll("never"))), (403, 4));
 }

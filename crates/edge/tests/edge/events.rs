@@ -18,7 +18,8 @@ struct Seen {
     text: String,
 }
 
-/// Takes all events but those that begin with `_`. Of the events that the server knows, it takes only `unsubscribe`.
+/// An application that handles all events except those whose names begin with `_`. Of the events that the server knows,
+/// it handles only `unsubscribe`.
 #[derive(Debug, Default)]
 struct Application(Mutex<Vec<Seen>>);
 
@@ -220,7 +221,7 @@ fn an_event_without_a_reply_is_refused() {
     let unavailable = io.next_text();
     assert!(unavailable.starts_with(r#"431[{"ok":false,"code":"unavailable""#), "{unavailable}");
     assert!(unavailable.ends_with(r#","retry":true}]"#), "{unavailable}");
-    // Too late: only messages to rooms are sent.
+    // A late reply neither joins rooms nor acknowledges the event. Only its messages to rooms are sent.
     let late = EventReply { join: vec![room("r")], ack: "1".into(), ..EventReply::default() };
     node.reply("socketio / a [] 0 true", Ok(late));
     io.send(r#"422["ruled"]"#);

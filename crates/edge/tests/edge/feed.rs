@@ -1,4 +1,4 @@
-//! `GET /feed/KEY`: waits for an answer, on the key's home core.
+//! `GET /feed/KEY`: a request waits for its response on the key's home core.
 
 use crate::harness::{Http, Server, now, on_one_and_three, until};
 use std::time::Duration;
@@ -256,7 +256,7 @@ fn an_aborted_poll_ends_at_once() {
         server.document("k", "1");
         let tag = server.get("/feed/k").header("etag").trim_matches('"').to_owned();
         server.wait_wanted("k", false);
-        // Behind the poll, nothing; or more than the server reads while it waits.
+        // After the poll, the client sends nothing, or more requests than the server reads while the poll waits.
         for rest in [String::new(), request("/healthz", "").repeat(1_000)] {
             let mut http = server.http();
             http.send(request(&format!("/feed/k?wait={tag}"), "") + &rest);
@@ -402,7 +402,7 @@ fn keys_in_paths_are_decoded_once() {
 }
 
 #[test]
-fn wanted_is_a_level_of_all_clients_together() {
+fn interest_in_a_key_is_a_level_of_all_clients() {
     let server = Server::start(3, |_| {});
     let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
     for http in &mut clients {

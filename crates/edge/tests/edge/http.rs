@@ -171,7 +171,7 @@ fn bodies_are_read_past_on_routes_that_take_none() {
             check(method, path, chunked, &chunks, status);
             check(method, path, "Content-Length: 0\r\n", b"", status);
         }
-        // 64 kB is the limit.
+        // The server reads and discards exactly `body_bytes_max` (64 KiB by default).
         check("POST", "/", chunked, ("1\r\nx\r\n".repeat(65_536) + "0\r\n\r\n").as_bytes(), 405);
         check("POST", "/", "Content-Length: 65536\r\n", &[b'x'; 65_536], 405);
     });
@@ -236,7 +236,7 @@ fn answers_by_status() {
         assert_eq!((answer.status, answer.header(header)), (status, value), "{request:.100}");
         assert_eq!(http.get("/healthz").status, 200, "{request:.100}");
     }
-    // The connection ends. A request that another parser would see behind it gets no answer.
+    // The connection ends. A second request, which another parser would find after the first one, gets no response.
     let post = |headers: &str| request("POST", "/", headers);
     for (request, status) in [
         (get(&format!("/{}", "x".repeat(17_000))), 414),
@@ -293,7 +293,7 @@ fn a_head_that_does_not_end_is_answered_408() {
     let time = Duration::from_millis(100);
     let server = Server::start(1, |options| {
         options.limits.header_timeout = time;
-        // With the timeout of an idle connection, no answer would arrive.
+        // `idle_timeout` ends a connection without a response, so it must not expire here.
         options.limits.idle_timeout = HOUR;
     });
     // The timeout of later headers starts with their first byte.
@@ -353,7 +353,7 @@ fn a_client_that_has_finished_sending_gets_its_answers() {
             assert_eq!(http.response().body.len(), bytes);
         }
         http.expect_end();
-        // Waiting requests of other cores end as well.
+        // Requests that wait on other cores are answered as well.
         let mut http = server.http();
         let keys: Vec<String> = (0..6).map(|n| format!("key{n}")).collect();
         keys.iter().for_each(|key| http.send(get(&format!("/feed/{key}"))));
@@ -412,7 +412,7 @@ fn requests_before_a_handshake_are_answered_before_it() {
 
 /// A client that reads slowly receives a large answer completely. A client that doesn't read at all is disconnected.
 #[test]
-fn slow_is_not_dead() {
+fn slow_readers_are_served_and_clients_that_do_not_read_are_disconnected() {
     let time = Duration::from_millis(500);
     let server = Server::start(1, |options| {
         with_pages(options);

@@ -140,7 +140,7 @@ impl Authenticator for Issuer {
             }
             return Authentication::Refused(Denial::TOKEN_MISSING);
         };
-        // A short token may be a part of the client's port.
+        // A short token may occur in the client's port by chance.
         assert!(token.len() <= 5 || !shown.contains(token), "{shown} shows the token");
         self.asked.lock().unwrap().push(format!("{}:{token}", credentials.client.protocol));
         if token.starts_with("later") {
@@ -298,7 +298,7 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
         ("/ws", &[]),
         ("/ws?token=", &[]),
         ("/ws", &[("Authorization", "Basic NDI6")]),
-        // A program doesn't use cookies, and a page that isn't listed may not use the user's.
+        // The server ignores cookies of programs, and of pages whose origins aren't listed.
         ("/ws", &[("Cookie", "session=42")]),
         ("/ws?token=42", &[("Authorization", "Bearer 43")]),
         ("/ws?token=42&token=43", &[]),
@@ -306,7 +306,7 @@ fn a_token_comes_from_a_header_a_subprotocol_the_query_or_a_cookie() {
     for (target, headers) in without {
         assert_eq!(open(target, headers).err(), Some(401), "{target} {headers:?}");
     }
-    // Credentials in a message or query don't count as a header.
+    // A query parameter `Authorization` isn't the header.
     assert_eq!(open("/ws?Authorization=Bearer%2042", &[]).err(), Some(401));
 }
 
@@ -358,7 +358,7 @@ fn refusals_have_the_form_of_each_protocol() {
             for path in ["/ws", "/ws/public", "/primus/", "/sockjs/websocket"] {
                 let target = format!("{path}{token}");
                 assert_eq!(Ws::open(node.addr, &target, &[], false).err(), Some(401), "{target}");
-                // A page can't read the status of a handshake.
+                // A page can't read the status of a handshake, so the server opens its WebSocket and sends a close code.
                 let mut ws = Ws::open(node.addr, &target, &[PAGE], false).unwrap();
                 assert_eq!(ws.skip_to_close(), page_code, "{target}");
             }
@@ -437,7 +437,7 @@ fn rooms_of_an_identity_are_joined_and_publishing_is_a_permission() {
         assert_eq!(questions(), before, "decisions about a room are kept");
         node.forbid("public");
         assert_eq!(ws.code_for(publish), "not_allowed");
-        // A client that may not read the history of a room is subscribed from now on.
+        // A client that may not read the history of a room is subscribed without missed messages.
         ws.send_json(json!({"type": "subscribe", "room": "user:42", "epoch": 1, "offset": 0}));
         ws.expect_json(json!({"type": "ok"}));
         assert_eq!(ws.next_json()["code"], "history_expired");
@@ -549,7 +549,7 @@ fn an_anonymous_session_may_become_a_users_by_its_own_message_only() {
         assert_eq!(subscribe(&mut ws, "user:42"), "not_allowed");
         ws.ask(json!({"type": "auth", "token": "42"}));
         assert_eq!(subscribe(&mut ws, "user:42"), "ok");
-        // A client that opened a session on behalf of another one knows its id.
+        // An attacker that opened the session for a user knows its id, so a token in a request doesn't change its user.
         let io = Io::engine(&node, Way::Polling);
         let target = format!("{}&token=42", io.target("polling"));
         assert_eq!(node.ask(post(&target, "text/plain", b"4{}")).status, 403);

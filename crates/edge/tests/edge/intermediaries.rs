@@ -63,7 +63,7 @@ fn every_answer_has_the_date() {
         dates.extend(requests.map(|request| date(request, &server.ask(request))));
         dates
     };
-    // The responses of one round are from one second, or from two if another one begins between them.
+    // The dates of one round are equal, or differ by one second if a new second begins during the round.
     let is_about = |date: SystemTime, expect: SystemTime| {
         let late = date.duration_since(expect).unwrap_or_else(|early| early.duration());
         assert!(late <= SECOND, "{date:?} is not about {expect:?}");
@@ -114,7 +114,7 @@ fn pages_of_allowed_origins_can_read_errors() {
     ] {
         check_error(&server, status, request);
     }
-    // The page's origin comes after a long address, of which the server reads a part.
+    // The server answers before it has read the `Origin` header, which follows a URL that is too long.
     let mut http = server.http();
     http.send(format!("GET /{long}"));
     let answer = http.response();
@@ -138,7 +138,7 @@ fn pages_can_read_that_the_server_has_another_name() {
 }
 
 #[test]
-fn an_address_above_its_limit_tells_pages_so() {
+fn pages_can_read_that_their_address_is_above_its_limit() {
     let server = start(1, |options| {
         options.address_limits.sessions_per_second = 1;
     });
@@ -241,8 +241,8 @@ fn an_empty_last_event_id_is_none() {
     }
 }
 
-/// Behind http-proxy and Vite, a browser would never learn of the end of a stream that is cut. r3labs/sse takes the last
-/// chunk for the end of the feed.
+/// http-proxy and Vite forward only a clean end, so a browser's stream ends with the last chunk. The stream of a
+/// program is cut, because r3labs/sse takes the last chunk for the end of the feed.
 #[test]
 fn streams_of_browsers_end_with_the_last_chunk() {
     on_one_and_three(|cores| {
@@ -273,8 +273,8 @@ fn retry_of(line: &str) -> u64 {
     digits.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap()
 }
 
-/// A browser's `EventSource` never reconnects after another status than 200. So while the node drains, its response is 200 with a
-/// `retry` until the next process listens. All other clients get 503.
+/// A browser's `EventSource` reconnects only after status 200. So while the node drains, an `EventSource` receives
+/// status 200 and a `retry` that lasts until the next process listens. All other clients receive 503.
 #[test]
 fn event_sources_come_back_after_a_drain() {
     on_one_and_three(|cores| {

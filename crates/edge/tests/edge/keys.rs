@@ -1,4 +1,4 @@
-//! Keys of feeds in each way in which a client names one: accepted and refused keys, and the form of the answer.
+//! Keys of feeds, in each request that can name a key: accepted and refused keys, and the form of the answer.
 
 use crate::feed::requester;
 use crate::harness::{HOUR, Http, Io, Server, UPGRADE, Way, Ws, on_one_and_three, request};
@@ -55,7 +55,7 @@ const HOSTILE: [&str; 27] = [
     "a/",
 ];
 
-/// A text in a path or a query: every byte but letters, digits and slashes escaped.
+/// Percent-encodes a text for a path or a query. Only letters, digits and slashes stay.
 fn encoded(text: &str) -> String {
     let escape = |byte: u8| match byte {
         b'/' => "/".to_owned(),
@@ -111,7 +111,7 @@ fn engine(server: &Server, path: &'static str, query: &str) -> Result<Io, String
     Ok(Io::open(server.addr, path, Version::V4, Way::Polling, query))
 }
 
-/// A way of naming a key: its name, and a client that uses it.
+/// A request that names a key: a description, and a function that sends it.
 type NamedWay = (&'static str, fn(&Server, &str) -> Answer);
 
 const WAYS: [NamedWay; 13] = [

@@ -11,9 +11,9 @@ use stentor_hub::{Data, Room, Rooms};
 use stentor_ports::{Command, Concerned, Done, PublicId, Publish};
 use stentor_wire::engineio::Version;
 
-/// Number of rooms with which each core is the home core of some.
+/// Number of rooms. Large enough that each core is the home core of some of them.
 const ROOMS: usize = 6;
-/// More than a connection takes at once.
+/// Size of a message that a connection can't send at once.
 const LARGE_BYTES: usize = 900_000;
 
 /// The application's action on the members of a room.
@@ -21,7 +21,7 @@ const LARGE_BYTES: usize = 900_000;
 enum Act {
     Leave,
     Disconnect,
-    /// The connection ends as well.
+    /// Disconnects the sessions and closes their connections.
     Close,
 }
 
@@ -79,7 +79,8 @@ fn expect_last(server: &Server, client: &mut Client, act: Act) {
     }
 }
 
-/// Makes the clients members of a room. A client that waits in vain ends, because it answers no ping.
+/// Makes the clients members of a room. Socket.IO clients stop answering pings, so that a wait for a missing message
+/// ends.
 fn join(server: &Server, name: &str, clients: &mut [Client]) {
     let named = clients.iter().fold(nobody(), |target, client| target.session(client.id()));
     assert_eq!(server.join_rooms(named, &[name]), Concerned::sessions(clients.len()));
@@ -186,7 +187,7 @@ fn a_client_of_sockjs_without_a_request_receives_it_with_the_next_one() {
         server.until_metric("sessions", |sessions| sessions == 0);
         server.until_metric("memory_bytes{poll_records}", |bytes| bytes > 0);
         let script = |frame: &str| format!("/**/cb({});\r\n", Value::from(frame));
-        // A poll gets one frame, a stream both.
+        // A poll receives one frame, and a stream receives both.
         assert_eq!(clients[0].receive("xhr"), format!("{LAST}\n"));
         assert_eq!(clients[1].receive("jsonp?c=cb"), script(LAST));
         let mut stream = clients[2].request("xhr_streaming");

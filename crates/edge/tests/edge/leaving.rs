@@ -14,7 +14,8 @@ use stentor_wire::ws::Opcode;
 /// Larger than the deliveries that are sent together with an answer.
 const LARGE_BYTES: usize = 100_000;
 
-/// An application that publishes to a room, removes all of its sessions, and publishes again; then to a room in which they stay.
+/// An application that publishes to a room, removes all sessions from it, and publishes to it again. Then it publishes
+/// to a room in which the sessions stay.
 struct Leaver {
     policy: Policy,
     sessions: Vec<SessionId>,
@@ -65,7 +66,7 @@ impl Application for Leaver {
     }
 }
 
-/// A client, by how it receives messages.
+/// A client of one protocol and transport.
 enum Client {
     Ws(Ws),
     SockJsWs(Ws),

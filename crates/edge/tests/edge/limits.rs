@@ -7,7 +7,10 @@
 //! | `body_bytes_max` | `http.rs`: `bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer` |
 //! | `header_timeout`, `idle_timeout` | `http.rs`: `a_head_that_does_not_end_is_answered_408` and those after it |
 //! | `request_timeout` | `feed.rs`: `a_slow_upstream_is_answered_with_504` |
-//! | `close_timeout`, `send_buffer_bytes_max`, `replies_bytes_max`, `mailbox_messages_max` | `backpressure.rs`, `memory.rs` |
+//! | `close_timeout` | `backpressure.rs`: `a_client_that_never_reads_its_answers_is_disconnected` |
+//! | `send_buffer_bytes_max` | `backpressure.rs`: `a_slow_member_is_ended_and_the_others_do_not_notice` |
+//! | `replies_bytes_max` | `backpressure.rs`: `a_server_that_is_not_read_from_stops_reading` |
+//! | `mailbox_messages_max` | `backpressure.rs`: `speakers_keep_their_order_and_full_rings_only_slow_them_down` |
 
 use crate::harness::{Http, Server, Ws};
 use serde_json::json;
@@ -205,11 +208,11 @@ fn inbox_messages_max_and_inbox_bytes_max() {
     };
     check(10, 1 << 20, 100, 10);
     check(1000, 1000, 100, 10);
-    // A command that is larger than the inbox fits alone.
+    // An empty inbox accepts a command that is larger than `inbox_bytes_max`.
     check(1000, 1000, 5000, 1);
 }
 
-/// S1 of the attacks on Stentor: an error repeats what the client sent, escaped to many times its length.
+/// Attack S1: an error that repeats the client's text would be many times longer than the text, because of its escapes.
 #[test]
 fn an_error_text_is_short_whatever_was_sent() {
     let server = Server::start(1, |_| {});

@@ -167,7 +167,7 @@ fn a_session_outlives_its_stream_and_queues_lines() {
         lines.retain(|line| line["type"] == "message");
         let data: Vec<_> = lines.iter().map(|line| line["data"].as_u64().unwrap()).collect();
         assert_eq!(data, [0, 1, 2]);
-        // The stream goes on.
+        // The stream continues.
         server.publish("a", "3");
         assert_eq!(session.line()["data"], 3);
         drop(session);
@@ -184,7 +184,7 @@ fn a_second_stream_takes_over() {
         session.join("a");
         let second = session.stream_again("");
         assert_eq!(session.stream.chunk(), None);
-        // The connection of the first one can be used again.
+        // The connection of the first stream can be used again.
         let mut first = std::mem::replace(&mut session.stream, second);
         assert_eq!(first.get("/healthz").status, 200);
         server.publish("a", "1");
@@ -204,7 +204,7 @@ fn lines_that_were_lost_end_the_session() {
     assert_eq!(end["reason"], "lines were lost with a stream");
     assert_eq!(session.stream.chunk(), None);
     assert_eq!(session.post_as(session.number + 1, &[ping(1)]).status, 410);
-    // More lines than there were are a mistake of the client's.
+    // A client that reports more received lines than the server has sent is refused.
     let mut session = Session::open(&server);
     let target = format!("{}?received=3", session.path());
     assert_eq!(session.posts.get(&target).status, 400);
@@ -265,7 +265,7 @@ fn a_session_without_a_request_ends() {
         let mut session = Session::open(&server);
         drop(std::mem::replace(&mut session.stream, server.http()));
         let begun = now();
-        // A request keeps it alive.
+        // A request keeps the session alive.
         session.post(&[ping(1)]);
         server.until_metric("sessions", |sessions| sessions == 0);
         assert!(now() - begun >= Duration::from_secs(45), "{:?}", now() - begun);
@@ -297,7 +297,7 @@ fn bad_ids_methods_and_bodies_are_refused() {
     let path = format!("{}?n=1", session.path());
     let not_utf8 = [request("POST", &path, "Content-Length: 1\r\n").as_bytes(), b"\xff"].concat();
     assert_eq!(session.posts.ask(not_utf8).status, 400);
-    // The number is still free.
+    // The refused requests haven't used up their number.
     session.post(&[ping(1)]);
     assert_eq!(session.line()["id"], 1);
 }
@@ -395,7 +395,7 @@ fn a_request_opens_a_session_with_its_first_messages() {
         let mut session =
             Session::open_with(&server, &[ping(1), json!({"type": "subscribe", "id": 2, "room": "a"})]);
         assert_eq!([session.line()["id"].clone(), session.line()["id"].clone()], [1, 2]);
-        // Its number is 0: the first request after it has number 1.
+        // The request that opens a session has number 0, and the next one has number 1.
         session.post(&[ping(3)]);
         assert_eq!(session.line()["id"], 3);
         server.publish("a", "1");
@@ -409,7 +409,7 @@ fn a_request_opens_a_session_with_its_first_messages() {
         }
         session.post(&[ping(7)]);
         assert_eq!(session.line()["id"], 7);
-        // A body that is no text opens nothing.
+        // A body that isn't text opens no session.
         let bad = [request("POST", "/ndjson", "Content-Length: 1\r\n").as_bytes(), b"\xff"].concat();
         assert_eq!(server.http().ask(bad).status, 400);
         drop(session);

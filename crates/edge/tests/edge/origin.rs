@@ -64,7 +64,7 @@ fn origins() {
 }
 
 #[test]
-fn a_request_without_an_origin_is_no_pages() {
+fn a_request_without_an_origin_is_not_from_a_page() {
     let answer = with(&[]).http().get("/feed/k");
     let headers = ["access-control-allow-origin", "access-control-expose-headers", "vary"];
     assert_eq!((answer.status, headers.map(|name| answer.header(name))), (200, ["", "", "Origin"]));
@@ -108,7 +108,8 @@ fn every_route_refuses_foreign_origins() {
                 ("GET", io.target("websocket"), UPGRADE),
                 ("OPTIONS", io.target("polling"), ""),
                 ("GET", "/ndjson".to_owned(), ""),
-                // Transports can't read a refusal, and retry.
+                // `/sse` is tested below, because pages can read its refusal. Transports can't read the others, and
+                // retry.
                 ("POST", "/ndjson".to_owned(), "Content-Length: 0\r\n"),
             ];
             for path in ["", "/info", "/0/x/eventsource", "/0/x/xhr", "/websocket"] {
@@ -131,7 +132,7 @@ fn every_route_refuses_foreign_origins() {
                 }
                 let post = server.request("POST", &io.target("polling"), &format!("{body}{from}"));
                 assert_eq!(post.status, 403, "a POST from {origin}");
-                // A page asks this way why it can't connect.
+                // With this request, a page asks why it can't connect.
                 let asked = server.request("POST", "/sse", &format!("{body}{from}"));
                 let seen = (asked.status, asked.header("access-control-allow-origin"));
                 assert_eq!(seen, (403, *origin), "the question from {origin}");
@@ -171,7 +172,7 @@ fn a_host_that_is_not_listed_is_misdirected() {
     assert_eq!(server.get("http://evil.test/feed/k").status, 421);
     // The request has no host at all.
     assert_eq!(server.ask("GET /feed/k HTTP/1.0\r\n\r\n").status, 421);
-    // A load balancer uses the address.
+    // A load balancer uses the IP address as host.
     assert_eq!(server.ask("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").status, 200);
 }
 

@@ -93,7 +93,7 @@ fn no_window_is_allocated() {
     assert!(answer.header("sec-websocket-extensions").contains("client_no_context_takeover"));
 }
 
-/// Each part is small, but their sum isn't.
+/// Each part of the packet is small, but their sum isn't.
 #[test]
 fn a_client_that_grows_ends() {
     let server = server(|_| {});

@@ -394,7 +394,7 @@ fn a_client_that_joins_and_leaves_a_thousand_rooms_delays_no_others() {
 }
 
 #[test]
-fn notices_of_many_are_cut() {
+fn notices_of_many_members_are_truncated() {
     let server = Server::start(2, with_presence);
     let mut watcher = Watcher::new(&server, "chat");
     let mut clients = server.clients(400);

@@ -111,7 +111,7 @@ fn the_limits_are_those_of_the_code() {
 fn the_error_codes_are_those_of_the_code() {
     const BUDGET: usize = 200_000;
     let mut told = Vec::new();
-    // The code of the next error, and whether to try again.
+    // Records the code of the next error, and its `retry`.
     let mut take = |mut ws: Ws| {
         let is_error = |answer: &Value| answer["type"] == "error";
         let error = std::iter::repeat_with(|| ws.next_json()).find(is_error).unwrap();
@@ -261,7 +261,7 @@ fn the_examples_happen() {
 }
 
 #[test]
-fn its_links_lead_somewhere() {
+fn the_links_of_the_document_have_targets() {
     let document = document();
     let anchors: Vec<String> = document
         .lines()

@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// Handles an event like socket.io-client: a string at its end is the offset. Returns the event without it.
+    /// Handles an event like socket.io-client: a string at its end is the offset. Returns the event without the offset.
     fn heard(&mut self, mut event: Value) -> Value {
         if let Some(offset) = event.as_array_mut().unwrap().pop_if(|last| last.is_string()) {
             self.offset = offset.as_str().map(str::to_owned);
@@ -150,7 +150,7 @@ fn hear(io: &mut Io, memory: &mut Memory, expect: &[Value]) {
 }
 
 #[test]
-fn a_client_that_has_had_nothing_yet_and_one_that_comes_back_twice() {
+fn a_client_recovers_before_its_first_event_and_several_times() {
     for way in WAYS {
         let server = server(1);
         let (io, mut memory) = member(&server, way);
@@ -230,7 +230,7 @@ fn a_client_that_reconnects_before_the_loss_is_noticed_keeps_its_socket() {
                 }
                 let (mut back, missed, recovered) = come_back(&server, after, &mut memory);
                 assert!(recovered, "{before:?} {after:?} {cores} {round}");
-                // Messages that haven't reached its core yet arrive as usual.
+                // Messages that hadn't reached the client's core by then arrive as usual.
                 let had = at + 1 + missed.len() as u32;
                 assert_eq!(missed, messages(at + 1..had));
                 assert!(cores > 1 || had == at + 3);
@@ -257,7 +257,8 @@ fn a_client_that_reconnects_before_the_loss_is_noticed_keeps_its_socket() {
                 assert_eq!((&answer["sid"], &answer["pid"]), (&other.sid, &other.pid));
                 io = back;
             }
-            // A client that presents its current `pid`, or that of another namespace, has missed no messages.
+            // The `pid` of a connected socket of another namespace starts a new session. The connected socket misses no
+            // messages.
             io.send("41/n,");
             let fresh = io.connect("/n", memory.auth());
             assert!(fresh["pid"] != memory.pid && fresh["pid"] != other.pid);
@@ -287,7 +288,7 @@ fn a_recovered_client_does_not_count_as_suspended() {
 }
 
 #[test]
-fn another_namespaces_pid_is_none() {
+fn the_pid_of_another_namespace_recovers_no_session() {
     let server = server(1);
     let (mut io, mut memory) = member(&server, Way::Socket);
     let mut other = Memory::new(&io.connect("/n", json!(null)));
@@ -303,7 +304,7 @@ fn another_namespaces_pid_is_none() {
     let (mut io, _, recovered) = come_back(&server, Way::Socket, &mut memory);
     assert!(recovered);
     assert_eq!(io.connect("/n", other.auth())["sid"], other.sid);
-    // The `pid` of a connected socket of another namespace.
+    // The `pid` of a connected socket of another namespace recovers no session.
     assert!(!come_back(&server, Way::Polling, &mut other).2);
     check_joins(&mut io);
 }
@@ -398,7 +399,7 @@ fn core_of(sid: &Value, cores: usize) -> usize {
     usize::from(URL_SAFE_NO_PAD.decode(sid.as_str().unwrap()).unwrap()[0]) % cores
 }
 
-/// Makes clients until one is on the right core.
+/// Makes values until `is_right` accepts one. Passes the other values to `leave`.
 fn until_found<T>(make: impl Fn() -> T, is_right: impl Fn(&T) -> bool, leave: impl Fn(T)) -> T {
     for _ in 0..1_000 {
         let made = make();
@@ -410,7 +411,7 @@ fn until_found<T>(make: impl Fn() -> T, is_right: impl Fn(&T) -> bool, leave: im
     panic!("the kernel doesn't spread connections");
 }
 
-/// A new client on another core than the one with a suspended socket, or on that one.
+/// Connects a client to another core than that of the suspended socket (`other`), or to the same core.
 fn elsewhere(server: &Server, way: Way, memory: &Memory, other: bool) -> Io {
     let home = core_of(&memory.pid, 3);
     let is_right = |io: &Io| (core_of(&io.sid.clone().into(), 3) != home) == other;

@@ -142,7 +142,7 @@ impl Simulation {
         self.stage.restart(options);
         for feed in FEEDS {
             let newest = self.versions[feed].newest();
-            // This may follow the reconnect of the first clients.
+            // The first clients may reconnect before this update.
             if self.stage.random.usize(..2) == 0 {
                 self.run_for(Duration::from_millis(20));
             }
@@ -174,7 +174,7 @@ impl Simulation {
                 self.ask(n, false);
                 self.saw("a document again");
             }
-            // Another client takes its place.
+            // Another client replaces this one.
             (65..67, None) => self.clients[n] = self.some_client(),
             (67..70, _) => {
                 let feed = random.choice(FEEDS).unwrap();

@@ -40,7 +40,7 @@ fn members(server: &Server, room: &str) -> Vec<Ws> {
     clients
 }
 
-/// A client that subscribes to a feed, or to a room, from a position on.
+/// Connects a client that subscribes to a feed or a room, from this position.
 fn resume(server: &Server, topic: &str, name: &str, epoch: &Value, offset: u64) -> Ws {
     let mut ws = server.client();
     ws.ask(json!({"type": "subscribe", topic: name, "epoch": epoch, "offset": offset}));
@@ -69,7 +69,7 @@ fn the_welcome_has_the_session_the_heartbeat_and_the_largest_message() {
 }
 
 #[test]
-fn a_document_that_comes_before_and_one_that_comes_after() {
+fn a_document_arrives_whether_it_is_published_before_or_after_the_subscription() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         for n in 0..10 {
@@ -130,7 +130,7 @@ fn documents_that_are_no_json_are_strings_or_base64() {
 }
 
 #[test]
-fn a_feed_tells_how_it_is_doing() {
+fn subscribers_receive_the_state_of_a_feed() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut ws = server.client();
@@ -140,7 +140,7 @@ fn a_feed_tells_how_it_is_doing() {
         assert_eq!(ws.next_json()["state"], "live");
         server.state("k", FeedState::Stale, "it \"fails\"");
         ws.expect_json(json!({"type": "state", "feed": "k", "state": "stale", "reason": "it \"fails\""}));
-        // A new subscriber receives both.
+        // A new subscriber receives the document and the state.
         let mut late = server.client();
         late.ask(json!({"type": "subscribe", "feed": "k"}));
         assert_eq!(late.next_json()["data"], 1);
@@ -173,7 +173,7 @@ fn reconnecting_clients_receive_newer_versions() {
         ws.ask(json!({"type": "subscribe", "feed": "k"}));
         let first = ws.next_json();
         let (epoch, offset) = (&first["epoch"], first["offset"].as_u64().unwrap());
-        // On any core, whether or not it already follows the feed.
+        // The client resumes on any core, whether or not that core already has the feed.
         for _ in 0..6 {
             let mut back = resume(&server, "feed", "k", epoch, offset);
             back.ask(json!({"type": "ping"}));
@@ -192,7 +192,7 @@ fn reconnecting_clients_receive_newer_versions() {
 }
 
 #[test]
-fn clients_may_not_publish_unless_they_may() {
+fn clients_publish_only_with_permission() {
     let server = Server::start(1, |_| {});
     let mut ws = server.member("r");
     ws.send_json(json!({"type": "publish", "id": 1, "room": "r", "data": 1}));
@@ -376,7 +376,7 @@ fn data_of_other_protocols_is_written_as_json() {
 }
 
 #[test]
-fn bodies_only_are_answered_by_nothing() {
+fn raw_mode_clients_receive_no_answers() {
     let server = Server::start(1, may_publish);
     let mut raw = server.ws("/ws?format=raw");
     raw.send_json(json!({"type": "subscribe", "room": "r"}));

@@ -22,13 +22,13 @@ fn open(server: &Server, version: Version, way: Way) -> Io {
     Io::open(server.addr, "/socket.io/", version, way, "")
 }
 
-/// The parts of a packet with attachments.
+/// Reads the text of a packet with attachments. Returns its JSON without the offset.
 fn with_attachments(io: &mut Io, prefix: &str, recovers: bool) -> Value {
     let text = io.next_text();
     plain(serde_json::from_str(text.strip_prefix(prefix).unwrap()).unwrap(), recovers)
 }
 
-/// The number of the requested acknowledgement.
+/// Makes the application request an acknowledgement, with this timeout. Returns the acknowledgement's number.
 fn asked(io: &mut Io, milliseconds: u64) -> String {
     io.send(&format!(r#"42["ask",{milliseconds}]"#));
     let text = io.next_text();
@@ -315,7 +315,7 @@ fn messages_arrive_in_order() {
             let two = io.next_text();
             assert!(two.starts_with("42") && two.ends_with("[\"two\"]"), "{two}");
             assert_eq!(io.event()[0], "three");
-            // To another session of the same core, in a namespace of its own.
+            // A message from another session on the same core.
             let mut first = open(&server, Version::V4, way);
             if cores == 1 {
                 first.connect("", json!(null));
@@ -546,7 +546,7 @@ fn feeds_reach_sockets_as_events() {
                 io.connect("", json!(null));
                 let event = io.event();
                 if as_string {
-                    // No client takes a document for its offset.
+                    // The `null` keeps clients from taking the document for the offset.
                     let expect = if recovers {
                         json!(["feed", "{\"n\":1}", null])
                     } else {

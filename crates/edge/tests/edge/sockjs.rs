@@ -85,7 +85,7 @@ fn every_stream_carries_both_ways() {
                 assert_eq!(down.next_chunk(), wrapped(transport, &format!("a{messages}")));
             }
         }
-        // On a WebSocket, each message has a frame.
+        // On a WebSocket, each message has a frame of its own.
         let mut ws = server.ws("/sockjs/000/w/websocket");
         assert_eq!(ws.next_text(), "o");
         ws.send_text(r#"["a","b"]"#);
@@ -337,7 +337,7 @@ fn draining_says_goodbye() {
     });
 }
 
-/// The server ends a client that doesn't read, and frees the messages that wait for it.
+/// The server disconnects a client that doesn't read, and frees its pending messages.
 #[test]
 fn slow_readers() {
     let server = Server::start(1, |options| {

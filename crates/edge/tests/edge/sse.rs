@@ -43,7 +43,7 @@ fn one_feed() {
         let (id, rest) = event(&first);
         assert_eq!(rest, "event: snapshot\ndata: {\"n\":1}\n\n");
         assert!(id.starts_with("a/b!") && id.ends_with("!1"), "{id}");
-        // Both see the same bytes.
+        // A client that subscribes later (`warm`) receives the same bytes as the first one (`cold`).
         let mut warm = stream(&server, "/sse?feed=a/b", "");
         assert_eq!(warm.next_chunk(), first);
         server.document("a/b", "2");
@@ -243,7 +243,7 @@ fn posted(target: &str, headers: &str, body: &str) -> String {
     request("POST", target, &format!("Content-Length: {}\r\n{headers}", body.len())) + body
 }
 
-/// A stream that has begun, of the feeds in a body.
+/// Opens a stream of the feeds in a body.
 fn posted_stream(server: &Server, target: &str, body: &str) -> Http {
     let mut http = server.http();
     http.send(posted(target, "", body));
@@ -268,7 +268,7 @@ fn feeds_and_positions_in_a_body() {
         server.document("c", "2");
         let second = http.next_chunk();
         assert_eq!(event(&second).1, "event: snapshot\ndata: 2\n\n");
-        // The client has missed a version of one feed. A further feed is in the address.
+        // The client has missed a version of one feed. The URL names another feed.
         server.document("d", "4");
         let mut again =
             posted_stream(&server, "/sse/d", &format!(r#"{{"feeds":{{"a/b":"{a}","c":"{c}"}}}}"#));
@@ -278,7 +278,7 @@ fn feeds_and_positions_in_a_body() {
         assert!(event(&missed[1]).0.starts_with("d!"), "{missed:?}");
         server.document("a/b", "3");
         assert_eq!(event(&again.next_chunk()).1, "event: snapshot\ndata: 3\n\n");
-        // An id that isn't one, or is another feed's, is no position.
+        // An invalid id and the id of another feed aren't used as positions.
         let mut hinted = posted_stream(&server, "/sse", r#"{"feeds":{"c":"d!1!1","d":"x"}}"#);
         let mut both = [hinted.next_chunk(), hinted.next_chunk()];
         both.sort();

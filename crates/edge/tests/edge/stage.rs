@@ -1,6 +1,6 @@
 //! The stage of the simulations: a data plane on one thread, on a virtual clock, from one seed, and its clients' connections.
 //!
-//! A failing run prints its seed. With `STENTOR_SEED=n` only that one runs, with `STENTOR_SEEDS=n` as many as that.
+//! A failing run prints its seed. `STENTOR_SEED=n` runs only the seed n, and `STENTOR_SEEDS=n` runs n seeds.
 
 use crate::harness::Control;
 use fastrand::Rng;
@@ -54,7 +54,7 @@ pub(crate) struct Stage {
     pub(crate) plane: Arc<dyn LocalNode>,
     world: World,
     cores: Vec<Core<SimDriver>>,
-    /// The clients' end.
+    /// The driver of the clients' connections.
     driver: SimDriver,
     shared: ws::Shared,
     links: BTreeMap<usize, Link>,
@@ -64,7 +64,7 @@ pub(crate) struct Stage {
     had_something: bool,
 }
 
-/// A simulation on a stage.
+/// A simulation: handles the clients' events, and runs the [`Stage`] (cores, network and clock).
 pub(crate) trait Play {
     fn stage(&mut self) -> &mut Stage;
 
@@ -76,7 +76,7 @@ pub(crate) trait Play {
         world.run_for(duration, || self.turn());
     }
 
-    /// A turn of everybody.
+    /// Runs a turn of all cores, and handles the clients' events. Returns `true` if there was work.
     fn turn(&mut self) -> bool {
         self.stage().turn_cores();
         while let Some((link, heard)) = self.stage().next_heard() {
@@ -117,7 +117,7 @@ impl Stage {
         }
     }
 
-    /// The server is another one from now on, which knows nothing of the first.
+    /// Replaces the server by a new one, which has no state of the first.
     pub(crate) fn restart(&mut self, options: impl FnOnce(&mut Rng) -> Options) {
         self.cores.clear();
         let seed = self.random.get_seed();
@@ -234,7 +234,7 @@ impl Stage {
         self.connect(request, Some(handshake))
     }
 
-    /// Requests a response whose body goes on, and returns the number of its connection.
+    /// Sends a GET request for an endless response, and returns the number of its connection.
     pub(crate) fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> usize {
         let mut request = Vec::new();
         http1::write_request_head(&mut request, "GET", target, &[&[("Host", HOST)], headers].concat());
@@ -244,7 +244,7 @@ impl Stage {
     fn connect(&mut self, waiting: Vec<u8>, handshake: Option<ClientHandshake>) -> usize {
         let conn = self.driver.connect(HOST.parse::<SocketAddr>().unwrap(), None).unwrap();
         self.next_link += 1;
-        // The request waits until the connection is there.
+        // The request waits until the connection is open.
         let (phase, in_flight, is_stalled) = (Phase::Head(handshake, Vec::new()), true, false);
         self.links.insert(self.next_link, Link { conn, phase, waiting, in_flight, is_stalled });
         self.by_conn.insert(conn, self.next_link);
@@ -255,7 +255,7 @@ impl Stage {
         self.links.get(&link).is_some_and(|link| matches!(link.phase, Phase::Socket(_)))
     }
 
-    /// Sends a text over a WebSocket, unless it has been lost.
+    /// Sends a text over a WebSocket, unless the connection has ended.
     pub(crate) fn send(&mut self, link: usize, text: &str) {
         let Some(link) = self.links.get_mut(&link) else { return };
         if let Phase::Socket(connection) = &mut link.phase {
@@ -265,7 +265,7 @@ impl Stage {
         link.flush(&mut self.driver);
     }
 
-    /// A client stops reading, or reads again.
+    /// Makes a client stop reading, or read again.
     pub(crate) fn stall_or_resume(&mut self, link: usize) {
         let link = self.links.get_mut(&link).unwrap();
         link.is_stalled = !link.is_stalled;
@@ -312,7 +312,7 @@ impl Stage {
         assert_eq!(self.metric("deliveries_due"), accounted, "seed {}: counters don't add up", self.seed);
     }
 
-    /// Checks that memory came back when everybody has gone.
+    /// Checks that all memory is freed after all clients have left.
     pub(crate) fn check_empty(&self, gauges: &[&str]) {
         self.check_counters();
         for gauge in ["connections", "sessions", "topics"].iter().chain(gauges) {
@@ -343,8 +343,8 @@ fn start(world: &World, seed: u64, options: Options) -> Simulated {
     simulated(world, options, [seed, !seed], Arc::new(Control::default()), None).unwrap()
 }
 
-/// Runs some seeds, or those that the environment names. Returns their results, if they are so many that all must occur in them
-/// for which they are run.
+/// Runs the seeds from 0 to `seeds`, or those that the environment selects. Returns the results if there are more than
+/// 10 seeds, so that all situations must have occurred.
 pub(crate) fn run_seeds<T>(seeds: u64, run: impl Fn(u64) -> T) -> Option<Vec<T>> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seeds = match number("STENTOR_SEED") {

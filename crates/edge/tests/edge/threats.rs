@@ -10,7 +10,7 @@ use stentor_edge::{App, Options, Origins};
 use stentor_hub::FeedState;
 use stentor_wire::ws::{Deflater, Opcode};
 
-/// Where a WebSocket may be opened.
+/// The targets at which a WebSocket may be opened.
 const SOCKETS: [&str; 7] = [
     "/ws",
     "/primus/",
@@ -21,7 +21,7 @@ const SOCKETS: [&str; 7] = [
     "/socket.io/?EIO=3&transport=websocket",
 ];
 
-/// Another client is served, and nothing is left of the attack.
+/// Checks that another client is served, and that all resources of the attack are freed.
 fn survives(server: &Server) {
     server.ws("/ws").echoes("alive");
     server.check_serves();
@@ -32,7 +32,7 @@ fn upgrade(server: &Server, target: &str, headers: &str) -> Response {
     server.request("GET", target, &format!("{UPGRADE}{headers}"))
 }
 
-/// Frames right after the handshake.
+/// Sends invalid frames together with the handshake.
 #[test]
 fn cve_2022_21676_reserved_bits_after_the_upgrade() {
     let server = Server::echo(1);
@@ -54,7 +54,7 @@ fn cve_2022_41940_http_2_upgrade_and_reset() {
             let h2c =
                 "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n";
             for _ in 0..20 {
-                // Closed with the answer unread: the kernel sends a reset.
+                // The client closes without reading the response, so the kernel sends a reset.
                 server.http().send(request("GET", &target, h2c) + "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
             }
         }
@@ -73,16 +73,16 @@ fn cve_2026_62389_endless_continuations() {
         options.limits.close_timeout = time;
     });
     for payload in [&b""[..], b"x"] {
-        // As many as the server takes.
+        // As many fragments as the server accepts.
         let errors = server.metric("protocol_errors");
         let mut ws = server.ws("/ws");
         ws.send_frame(Opcode::Text, b"", false, false);
         let many = frame(Opcode::Continuation, payload, false, false).repeat(1000);
         while ws.send_if_open(&many) {}
-        // A reset may have taken the close frame with it.
+        // A reset may have discarded the Close frame.
         while !matches!(ws.next(), Seen::Closed(1009, _) | Seen::End) {}
         assert_eq!(server.metric("protocol_errors"), errors + 1);
-        // Few, but without an end.
+        // One fragment at a time, without an end.
         let mut ws = server.ws("/ws");
         ws.send_frame(Opcode::Text, b"", false, false);
         loop {
@@ -114,7 +114,7 @@ fn cve_2026_45736_and_cve_2016_10518_payloads_of_control_frames() {
         let mut ws = server.ws("/ws");
         let reason = "r".repeat(len);
         ws.send_close(1000, &reason);
-        // The client's own reason comes back, and nothing else.
+        // The server repeats the client's own reason, and no other bytes.
         assert_eq!(ws.expect_close(), (1000, reason));
     }
     survives(&server);
@@ -168,7 +168,7 @@ fn frames() {
     let bombs = "CVE-2016-10544, CVE-2026-62963, CVE-2026-39804, CVE-2018-1000518: bombs";
     let mut deflater = Deflater::new(9);
     for inflated in [1_000_001, 16 << 20, 256 << 20] {
-        // 1,024 to 1.
+        // The compression ratio is about 1,024 to 1.
         let bomb = deflater.deflate(&vec![0; inflated], 15).to_vec();
         assert!(bomb.len() < inflated / 900);
         check(bombs, &frame(Opcode::Binary, &bomb, true, true), 1009);
@@ -185,7 +185,7 @@ fn frames() {
 #[test]
 fn cve_2021_45945_and_cve_2023_43669_heads_in_pieces() {
     let server = Server::echo(1);
-    // A byte at a time costs what all at once does.
+    // Headers that arrive byte by byte are accepted.
     let mut http = server.http();
     for byte in request("GET", "/healthz", &format!("X: {}\r\n", "y".repeat(4000))).bytes() {
         http.send([byte]);
@@ -216,7 +216,7 @@ fn osv_2020_1694_subscribing_and_leaving_while_it_is_published() {
                         ws.send_json(json!({"type": "unsubscribe", "feed": "storm"}));
                         ws.send_json(json!({"type": "subscribe", "feed": "storm"}));
                     }
-                    // Half of them go without a word, whatever is under way.
+                    // In every second round, the client disconnects without waiting for its answers.
                     if round % 2 == 0 {
                         ws.send_json(json!({"type": "ping", "id": "last"}));
                         while ws.next() != Seen::Text(r#"{"type":"ok","id":"last"}"#.into()) {}
@@ -310,12 +310,12 @@ fn subscribing_and_leaving_in_a_loop_asks_once() {
     }
     // Changes by the last messages are reported in the turn of their answers, and thus before this answer.
     ws.ask(json!({"type": "ping"}));
-    // A level, not an event: at most one answer per key waits for the control plane, and it is the last one.
+    // Interest is a level: at most one report per key waits for the control plane, with the last value.
     let wanted = server.plane().take_key_interest();
     assert!(wanted.len() <= 1 && wanted.iter().all(|wanted| !wanted.wanted), "{wanted:?}");
 }
 
-/// Text of a request is returned as text at most, never as markup or a header.
+/// The server returns text of a request only as text, never as markup or as a header.
 #[test]
 fn returned_text_is_neither_markup_nor_a_header() {
     let server = Server::start(1, |options| {
@@ -358,7 +358,7 @@ fn returned_text_is_neither_markup_nor_a_header() {
             let kind = answer.header("content-type");
             let says = String::from_utf8_lossy(&answer.body).contains("<script>alert");
             assert!(!says || !kind.contains("html"), "{what}");
-            // Browsers aren't to guess what it may be.
+            // Browsers must not guess the content type.
             let is_told = answer.header("x-content-type-options") == "nosniff";
             assert!(answer.body.is_empty() || is_told || kind.contains("html"), "{what}");
         }

@@ -1,9 +1,9 @@
 //! Published attacks on Engine.IO's and Socket.IO's servers, each named after its number. Each test checks the answer, that other
 //! clients are served, and that all resources are freed. Attacks on WebSocket and HTTP are in `threats.rs`.
 //!
-//! Not here, because there is nothing to attack: CVE-2016-10536 (a client that doesn't check certificates),
-//! CVE-2025-61765 and CVE-2026-23524 (objects of any type from a broker). That ids can't be guessed (CVE-2017-16031) is
-//! tested where they are made.
+//! These attacks don't apply to this server: CVE-2016-10536 (a client that doesn't check certificates), CVE-2025-61765
+//! and CVE-2026-23524 (objects of any type from a broker). Guessable ids (CVE-2017-16031) are tested with the code that
+//! makes ids.
 
 use crate::harness::io::post;
 use crate::harness::{Io, Packet, Response, Server, TRANSPORTS, UPGRADE, WAYS, Way, on_one_and_three, until};
@@ -20,7 +20,7 @@ pub(crate) fn refusal(answer: &Response) -> (u16, u64) {
     (answer.status, body["code"].as_u64().unwrap())
 }
 
-/// Others are served, by every transport, and nothing is left of the attack.
+/// Checks that other clients are served over each transport, and that all resources of the attack are freed.
 fn survives(server: &Server) {
     for (version, way) in TRANSPORTS {
         let mut io = Io::connected(server, version, way);
@@ -31,7 +31,7 @@ fn survives(server: &Server) {
     server.check_empty();
 }
 
-/// Requests for sessions that aren't there, or by another transport than they say.
+/// Requests for unknown sessions, and requests that don't fit their transport.
 #[test]
 fn refused_requests() {
     const UNKNOWN_TRANSPORT: u64 = 0;
@@ -45,7 +45,7 @@ fn refused_requests() {
                 let mut http = server.http();
                 let answer = http.ask(crate::harness::request(method, &format!("{path}?{query}"), headers));
                 assert_eq!(refusal(&answer), (400, code), "{name}: {method} {path}?{query}");
-                // The connection of a request that is no handshake goes on.
+                // The connection can be used again, unless the request was a handshake.
                 assert!(headers == UPGRADE || http.get("/healthz").status == 200, "{name}: {query}");
             }
         };
@@ -75,7 +75,7 @@ fn refused_requests() {
     });
 }
 
-/// Requests that have nothing to do with a session, and its id.
+/// Invalid requests that name a session by its id. The session continues.
 #[test]
 fn requests_that_leave_a_session_untouched() {
     on_one_and_three(|cores| {
@@ -101,7 +101,7 @@ fn requests_that_leave_a_session_untouched() {
         let octets = post(&io.target("polling"), "application/octet-stream", b"\x00\x02\xff4x");
         assert_eq!(refusal(&http.ask(octets)), (400, 3), "CVE-2026-59725: version 4 has no octet streams");
         assert_eq!(http.get("/healthz").status, 200, "the connection is free");
-        // CVE-2022-21676, reserved bits after the upgrade: while it moves, too.
+        // CVE-2022-21676, reserved bits after the upgrade: here during an upgrade from polling.
         let mut ws = io.begin_upgrade();
         ws.send_raw(&[0xb1, 0x80, 0, 0, 0, 0]);
         assert_eq!(ws.expect_close().0, 1002);
@@ -183,19 +183,19 @@ fn cve_2026_33151_attachments_without_end() {
         let mut io = Io::connected(&server, Version::V4, way);
         let list: Vec<String> = (0..10).map(|n| format!(r#"{{"_placeholder":true,"num":{n}}}"#)).collect();
         io.send(&format!(r#"4510-["x",{}]"#, list.join(",")));
-        // Over polling it is over after the second of them, and the third is refused.
+        // The second attachment exceeds the limit.
         for _ in 0..2 {
             io.send_binary(&[0; 6_000]);
         }
         io.expect_end();
     }
-    // Never finished: held within the limit, and given back.
+    // Unfinished packets are kept within the limit, and their memory is freed.
     let many: Vec<Io> = (0..50).map(|n| unfinished(&server, TRANSPORTS[n % 3], 6_000)).collect();
     many.into_iter().for_each(Io::leave_abruptly);
     survives(&server);
 }
 
-/// A connected client that lacks one attachment of two.
+/// Connects a client that has sent one of two attachments.
 fn unfinished(server: &Server, (version, way): (Version, Way), bytes: usize) -> Io {
     let mut io = Io::connected(server, version, way);
     io.send(TWO_ATTACHMENTS);
@@ -203,9 +203,9 @@ fn unfinished(server: &Server, (version, way): (Version, Way), bytes: usize) -> 
     io
 }
 
-/// S6: a packet whose attachments never come is held for as long as a WebSocket message in fragments, and no longer. The
-/// time counts from the packet's first part: one attachment after the other doesn't prolong it. One that is whole in
-/// time ends nothing.
+/// S6: a packet whose attachments never arrive has the same timeout as a WebSocket message in fragments. The timeout
+/// starts with the packet's first part, and attachments don't extend it. A packet that is complete in time has no
+/// further effect.
 #[test]
 fn attachments_that_never_come_end_the_session() {
     on_one_and_three(|cores| {
@@ -230,7 +230,7 @@ fn attachments_that_never_come_end_the_session() {
     });
 }
 
-/// Events that are none of an attack for this server.
+/// Events that are attacks on other servers, and ordinary events for this one.
 #[test]
 fn events_that_are_like_any_other() {
     let server = Server::echo(1);
@@ -241,12 +241,12 @@ fn events_that_are_like_any_other() {
         io.send(r#"421["error",{"message":"x"}]"#);
         io.expect(r#"42["error",{"message":"x"}]"#);
         io.expect(r#"431[{"message":"x"}]"#);
-        // CVE-2023-32695: numbers are names, as in the reference.
+        // CVE-2023-32695: a number is a valid name, as in the reference.
         io.send("42[1]");
         assert!(matches!(io.next(), Packet::Text(_) | Packet::End(_)));
     }
     for deep in [100, 100_000] {
-        // Nested as deep as one likes: no stack is used up.
+        // Deep nesting doesn't overflow the stack.
         let text = format!("42[\"x\",{}1{}]", "[".repeat(deep), "]".repeat(deep));
         let mut io = Io::connected(&server, Version::V4, Way::Socket);
         io.send(&text);
@@ -296,7 +296,7 @@ fn cve_2020_36048_huge_bodies() {
 fn cve_2020_36049_large_packets() {
     let server = Server::echo(1);
     for (version, way) in TRANSPORTS {
-        // As large as may be, of the smallest parts that there are.
+        // Packets of almost the maximum size that consist of the smallest possible parts.
         for packet in [
             format!("42[\"x\"{}]", ",0".repeat(499_000)),
             format!("42[\"x\",\"{}\"]", "\\u0041".repeat(160_000)),
@@ -307,7 +307,7 @@ fn cve_2020_36049_large_packets() {
             assert!(matches!(io.next(), Packet::Text(_) | Packet::End(_)), "{version:?} {way:?}");
         }
     }
-    // Too large.
+    // A packet above the maximum size.
     let mut io = Io::connected(&server, Version::V4, Way::Socket);
     io.send(&format!("42[\"x\",\"{}\"]", "x".repeat(1_000_000)));
     assert_eq!(io.expect_end(), 1009);

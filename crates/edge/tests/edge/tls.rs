@@ -1,4 +1,4 @@
-//! TLS: what is agreed on, what a client gets that breaks it, and that others don't notice.
+//! TLS: negotiation, alerts to clients that break the protocol, and no effects on other clients.
 
 mod https;
 mod relayed;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use stentor_edge::{App, ListenerOptions, Options, StaticRoute};
 use stentor_ports::Networks;
 
-/// The records of TLS: type, version, length.
+/// The type of a record with an alert, and the descriptions of three alerts.
 const ALERT: u8 = 21;
 const PROTOCOL_VERSION: u8 = 70;
 const DECODE_ERROR: u8 = 50;
@@ -40,7 +40,7 @@ fn open(addr: SocketAddr, config: ClientConfig) -> TlsStream {
     TlsStream::open(tcp(addr), Arc::new(config), "localhost").unwrap()
 }
 
-/// Checks that a message comes back.
+/// Checks that the server echoes a message.
 fn check_echoes(ws: &mut Ws, text: &str) {
     ws.send_text(text);
     assert!(ws.next() == Seen::Text(text.into()), "{} bytes", text.len());
@@ -51,7 +51,7 @@ fn check_serves(addr: SocketAddr) {
     assert_eq!(Http::over(open(addr, client(DEFAULT_VERSIONS))).get("/healthz").status, 200);
 }
 
-/// The server holds nothing of clients that have left.
+/// Waits until all resources of clients are freed, including TLS state.
 fn check_empty(server: &Server) {
     server.check_empty();
     server.until_metric("memory_bytes{tls}", |bytes| bytes == 0);
@@ -108,10 +108,10 @@ fn only_http_1_is_offered_and_the_end_is_announced() {
     let mut stream = with(&[]).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
-    // rustls reports an end without a notice as an error.
+    // rustls reports an end without a close_notify as an error.
     rustls::Stream::new(&mut stream.session, &mut stream.stream).read_to_string(&mut answer).unwrap();
     assert!(answer.ends_with("ok\n"), "{answer}");
-    // And a client's notice ends the connection, though the socket stays open.
+    // A client's close_notify ends the connection, although the client's socket stays open.
     let mut stream = with(&[]).unwrap();
     stream.session.send_close_notify();
     stream.flush().unwrap();
@@ -131,7 +131,7 @@ fn sessions_are_resumed_on_every_core_and_after_new_certificates() {
                 let stream = TlsStream::open(tcp(server.addr), config.clone(), "localhost").unwrap();
                 assert_eq!(stream.session.handshake_kind(), Some(kind));
                 let mut http = Http::over(stream);
-                // Tickets of TLS 1.3 come with the answer.
+                // TLS 1.3 tickets arrive with the response.
                 assert_eq!(http.get("/healthz").status, 200);
             };
             connect(HandshakeKind::Full);
@@ -181,12 +181,12 @@ fn each_listener_speaks_its_protocol() {
         assert_eq!((answer.status, answer.text()), (400, "Plain HTTP was sent to a port that uses TLS.\n"));
     }
     server.until_metric("tls_handshake_failures{plain_http}", |failures| failures == 2);
-    // And TLS at the plain port is an HTTP request that can't be read.
+    // At the port without TLS, a ClientHello is an invalid HTTP request.
     let error = TlsStream::open(tcp(server.addrs[1]), Arc::new(client(DEFAULT_VERSIONS)), "localhost");
     assert!(error.is_err());
 }
 
-/// The PROXY header comes before TLS, in one segment with the hello or not.
+/// The PROXY header precedes TLS, in the same segment as the ClientHello or in another one.
 #[test]
 fn a_proxy_may_name_the_client_before_tls() {
     on_one_and_three(|cores| {
@@ -229,7 +229,7 @@ fn invalid_records_get_an_alert_and_affect_no_others() {
     let mut other = wss(server.addr);
     let hello = client_hello();
     let header = |kind: u8, len: u16| [&[kind, 3, 1][..], &len.to_be_bytes()].concat();
-    // A message of 16 MB, of which the first record comes.
+    // The first record of a message of 16 MB.
     let huge = [header(22, 16_384), vec![1, 0xff, 0xff, 0xff], vec![0; 16_380]].concat();
     let mut fragments = Vec::new();
     for _ in 0..8 {
@@ -267,7 +267,7 @@ fn invalid_records_get_an_alert_and_affect_no_others() {
 #[test]
 fn an_old_version_is_refused() {
     let server = Server::start(1, with_tls(|_| {}));
-    // TLS 1.1 with one cipher, and one algorithm for signatures.
+    // A ClientHello of TLS 1.1, with one cipher and one signature algorithm.
     let mut body = vec![3, 2];
     body.extend([7; 32]);
     body.extend([0, 0, 2, 0xc0, 0x13, 1, 0]);
@@ -301,10 +301,10 @@ fn renegotiation_is_refused() {
     let (mut socket, mut records) = Records::open(server.addr, &TLS12);
     let hello = client_hello();
     let (mut sent, mut header) = (0, [0; 5]);
-    // The hello without the header of its record.
+    // The ClientHello without the header of its record.
     while sent < 1_000 && socket.write_all(&records.encrypt(22, &hello[5..])).is_ok() {
         sent += 1;
-        // A record, whose header says its length, or an end.
+        // Reads the header of the server's next record, which contains its length, or the end.
         if socket.read_exact(&mut header).is_err() {
             break;
         }
@@ -316,21 +316,21 @@ fn renegotiation_is_refused() {
     server.check_balance();
 }
 
-/// The server sends while half a message of the handshake's kind waits for its rest.
+/// The server continues to send after it has received half of a handshake message.
 #[test]
 fn half_a_message_does_not_keep_the_server_from_sending() {
     let server = Server::start(1, with_tls(|_| {}));
     for version in [&TLS12, &TLS13] {
         let (mut socket, mut records) = Records::open(server.addr, version);
         let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n";
-        // The first bytes of a key update, or of a hello, and in the middle of a record what comes next.
+        // A request, and the first bytes of a key update or a ClientHello.
         let mut bytes = records.encrypt(23, request);
         bytes.extend(records.encrypt(22, &[if records.is_version_13 { 24 } else { 1 }, 0, 0]));
         socket.write_all(&bytes).unwrap();
         let mut answer = [0; 4096];
         assert!(read(&mut socket, &mut answer).unwrap() > 50);
         check_serves(server.addr);
-        // A record that isn't allowed here ends the connection.
+        // Another record in the middle of the handshake message ends the connection.
         let rest = records.encrypt(23, request);
         socket.write_all(&rest).unwrap();
         socket.read_all();
@@ -338,7 +338,7 @@ fn half_a_message_does_not_keep_the_server_from_sending() {
     server.until_metric("tls_errors", |errors| errors == 2);
 }
 
-/// The records of a client with AES-GCM or ChaCha20, so that it can send what rustls' doesn't.
+/// Encrypts a client's records with AES-GCM or ChaCha20, so that a test can send records that rustls doesn't send.
 struct Records {
     key: ring::aead::LessSafeKey,
     iv: [u8; 12],
@@ -348,7 +348,7 @@ struct Records {
 }
 
 impl Records {
-    /// After a handshake.
+    /// Completes a handshake. Returns the socket, and the state for encrypting further records.
     fn open(addr: SocketAddr, version: &'static rustls::SupportedProtocolVersion) -> (Stream, Self) {
         use rustls::ConnectionTrafficSecrets as Secrets;
         let mut config = client(&[version]);
@@ -412,7 +412,7 @@ fn a_handshake_has_a_deadline_and_slow_ones_too() {
     assert!(now() - begun >= Duration::from_millis(300));
     assert_eq!(server.metric("tls_handshake_failures{timeout}"), 4);
     check_echoes(&mut kept, "x");
-    // One that ends by itself.
+    // A client that ends its connection during the handshake.
     let mut gone = tcp(server.addr);
     gone.write_all(&hello[..5]).unwrap();
     gone.finish_sending();
@@ -428,7 +428,7 @@ fn the_oldest_handshake_makes_room() {
         assert!(socket.read_all().is_empty());
     }
     assert_eq!(server.metric("tls_handshake_failures{evicted}"), 2);
-    // It is full of silent ones, and serves.
+    // The maximum of handshakes is reached by silent clients, and a new client is still served.
     check_serves(server.addr);
     server.until_metric("tls_handshake_failures{evicted}", |evicted| evicted == 3);
     check_echoes(&mut kept, "x");
@@ -445,11 +445,11 @@ fn a_client_that_does_not_read_holds_one_piece() {
     server.until_metric("http_requests", |requests| requests >= 4);
     for _ in 0..100 {
         pass(Duration::from_millis(10));
-        // One page, at most twice, and one encrypted piece of it; without a bound it is 48 MB.
+        // Per client: at most two copies of a page, and one encrypted piece. Without a bound, the sum would be 48 MB.
         let held = server.metric("memory_bytes{tls}") + server.metric("memory_bytes{replies}");
         assert!(held < 4 * 800_000, "{held}");
     }
-    // And who reads late gets it all.
+    // A client that reads late receives all responses.
     for stream in streams {
         let mut http = Http::over(stream);
         for _ in 0..40 {

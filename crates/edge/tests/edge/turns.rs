@@ -1,4 +1,4 @@
-//! A core's work for one connection before others have their turn (`limits.turn_bytes_max`).
+//! The maximum work of a core for one connection before it serves others (`limits.turn_bytes_max`).
 //!
 //! The tests check an order, not a time: the core is stopped until all input has arrived, then continues. A message
 //! of another client must not wait until all earlier input of an attacker is handled.
@@ -61,8 +61,8 @@ fn start(set: impl FnOnce(&mut Options)) -> (Server, Arc<Log>) {
     (Server::with_app(1, app, set), log)
 }
 
-/// Sends messages of an attacker, and right after them one of another client: the attacker's input must not be handled
-/// first. `prepare` returns what sends all of the attack at once.
+/// Sends messages of an attacker, and right after them one of another client. At most `before_max` of the attacker's
+/// messages may be handled before the other client's. `prepare` returns a function that sends the whole attack at once.
 fn check<F: FnOnce()>(name: &str, messages: usize, before_max: usize, prepare: impl FnOnce(&Server) -> F) {
     let (server, log) = start(|options| options.engine.packets_max = 10_000);
     let attack = prepare(&server);
@@ -153,7 +153,7 @@ fn the_processor_time_of_turns_is_sampled() {
         assert_eq!(sample.buckets.len(), histogram.bounds.len() + 1);
         (sample.buckets.iter().sum::<u64>(), sample.sum)
     };
-    // One of 64 turns is, and each message has at least one.
+    // One of 64 turns is measured, and each message takes at least one turn.
     for _ in 0..200 {
         ws.echoes(OTHER);
     }

@@ -49,7 +49,7 @@ fn handshakes() {
         (with("Content-Length: 3\r\n"), 400, "", ""),
         (with("Origin: http://a.test\r\n"), 101, "", ""),
         (handshake("/wss", ""), 404, "", ""),
-        // A subprotocol is no reason to refuse, and none is taken.
+        // A handshake with unknown subprotocols is accepted, and none is selected.
         (with("Sec-WebSocket-Protocol: chat, superchat\r\n"), 101, "sec-websocket-protocol", ""),
     ] {
         let answer = server.ask(&request);
@@ -132,13 +132,13 @@ fn as_many_fragments_as_the_limit_says() {
     server.check_empty();
 }
 
-/// PROTOCOLS: a violation is answered at once with its code; what was good before it is answered first; the
-/// server ends the connection. Parsing in detail is tested with the parser.
+/// The server answers a violation at once with its close code, and ends the connection. Valid input before the
+/// violation is answered first. The parser's tests cover the details.
 #[test]
 fn violations() {
     let server = echo_with(|options| {
         options.limits.message_bytes_max = 1000;
-        // A server that waits for the client to close would wait that long.
+        // The test would fail if the server waited for the client to close.
         options.limits.close_timeout = HOUR;
     });
     let text = |payload: &[u8], fin| frame(Opcode::Text, payload, fin, false);
@@ -158,7 +158,7 @@ fn violations() {
         ("a length of 64 bits", vec![0x82, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0], 1009),
         ("a length that is none", vec![0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0], 1002),
         ("a long message", [text(&[b'x'; 600], false), next(&[b'x'; 600], true)].concat(), 1009),
-        // As soon as it is seen, in a half-received frame too.
+        // Refused at the first invalid byte, also in an incomplete frame.
         ("broken UTF-8", text(b"\xff", true), 1007),
         ("UTF-8 that doesn't end", text(b"\xc3", true), 1007),
         (
@@ -216,7 +216,7 @@ fn a_message_that_does_not_end_in_time_ends_the_session() {
         assert_eq!(closed, (4504, "the message was not complete in time".into()));
     }
     assert_eq!(server.disconnects("message_timeout"), 3);
-    // Signs of life don't help: pings are no part of the message.
+    // Pings aren't part of the message, so they don't extend its timeout.
     let mut ws = server.ws("/ws");
     ws.send_frame(Opcode::Text, b"never", false, false);
     let code = loop {
@@ -231,7 +231,7 @@ fn a_message_that_does_not_end_in_time_ends_the_session() {
     server.check_empty();
 }
 
-/// The time runs for each message, also where each read ends in the middle of the next one.
+/// The timeout starts again with each message, even if each read ends in the middle of the next message.
 #[test]
 fn a_stream_of_messages_may_last() {
     let time = Duration::from_millis(200);
@@ -255,7 +255,7 @@ fn a_silent_client_is_pinged_and_then_disconnected() {
             echo(options);
             options.heartbeat.interval = time;
             options.heartbeat.timeout = time * 4;
-            // If the timer of the handshake were the next one to fire, nothing would come.
+            // The first ping must not depend on the timer for the handshake's headers.
             options.limits.header_timeout = HOUR;
         });
         let mut dead = server.ws("/ws");
@@ -276,10 +276,10 @@ fn a_silent_client_is_pinged_and_then_disconnected() {
     });
 }
 
-/// Proxies end what is silent: pings come as often as they are asked for, however long the answer may take. The answer
-/// may also come when the next ping would have been due.
+/// Proxies close silent connections, so the server sends pings at `heartbeat.interval`, even if `heartbeat.timeout` is
+/// longer. A pong may arrive after the next ping was due.
 #[test]
-fn pings_dont_wait_for_the_end_of_patience() {
+fn pings_are_sent_at_the_interval_whatever_the_timeout() {
     let interval = Duration::from_secs(1);
     let server = echo_with(|options| {
         options.heartbeat.interval = interval;
@@ -297,7 +297,7 @@ fn pings_dont_wait_for_the_end_of_patience() {
     assert_eq!(ws.next(), Seen::Ping);
 }
 
-/// A client that takes longer for a document than heartbeats last is alive while it reads.
+/// A client that needs longer for a document than the heartbeat timeout stays connected while it reads.
 #[test]
 fn a_slow_reader_is_alive_while_it_reads() {
     let time = Duration::from_millis(400);
@@ -308,7 +308,7 @@ fn a_slow_reader_is_alive_while_it_reads() {
     server.update("big", document(vec![b'd'; 32 << 20]));
     let mut http = server.http();
     assert_eq!(http.ask(handshake("/ws/big", "")).status, 101);
-    // Some may have come with the handshake.
+    // Some bytes may have arrived with the handshake.
     http.read_slowly((31 << 20) + 10, time / 26, 2 * time);
     assert_eq!(server.disconnects("heartbeat_timeout"), 0);
 }
@@ -357,7 +357,7 @@ fn engine_io_and_sockjs_decline_compression() {
         ("/socket.io/?EIO=4&transport=websocket", ""),
         ("/socket.io/?EIO=3&transport=websocket", ""),
         ("/sockjs/000/session/websocket", ""),
-        // SockJS's WebSocket without its framing.
+        // The raw WebSocket of SockJS, without its framing.
         ("/sockjs/websocket", "permessage-deflate; server_no_context_takeover"),
     ] {
         let answer = server.ask(handshake(target, NETTY));
@@ -391,11 +391,11 @@ fn a_client_may_keep_its_compression_context() {
         assert!((20..2_000).contains(&held()), "{}", held());
         ws.send_deflated(&"x".repeat(100_000));
         assert_eq!(ws.next_text().len(), 100_000);
-        // The window, and the fixed size of what holds it.
+        // The window, and the fixed size of the state around it.
         assert!((32_768..35_000).contains(&held()), "{}", held());
         drop((ws, other));
         server.until_metric("memory_bytes{messages}", |bytes| bytes == 0);
-        // A browser keeps none.
+        // A browser keeps no compression context.
         let mut browser = server.http();
         browser.send(handshake("/ws", &format!("{NETTY}User-Agent: Mozilla/5.0\r\n")));
         let mut browser = Ws::answered(browser.into_stream(), None).unwrap();
@@ -419,7 +419,7 @@ fn compressed_messages_are_read_and_publications_compressed() {
         let small_window = Ws::answered(small_window.into_stream(), None).unwrap();
         let mut clients = [deflating, server.ws("/ws"), small_window];
         meet(&mut clients, Ws::send_text, Ws::next_text);
-        // A short message goes as it is; so does one that wouldn't become shorter.
+        // A long message, and a short one that compression wouldn't make shorter.
         for text in ["compressible ".repeat(1000), "short".to_owned()] {
             clients[0].send_deflated(&text);
             for ws in &mut clients {
@@ -451,7 +451,7 @@ fn a_compressed_message_that_is_too_large_or_broken_ends_the_session() {
     let mut ws = Ws::open(server.addr, "/ws", &[], true).unwrap();
     ws.send_frame(Opcode::Text, &long(100_000), true, true);
     assert_eq!(ws.next_text().len(), 100_000);
-    // In fragments; an empty one; one that isn't compressed on a connection that compresses.
+    // A compressed message in fragments, an empty one, and an uncompressed message on the same connection.
     let bytes = long(5000);
     ws.send_frame(Opcode::Text, &bytes[..4], false, true);
     ws.send_frame(Opcode::Continuation, &bytes[4..], true, false);
@@ -465,7 +465,7 @@ fn a_compressed_message_that_is_too_large_or_broken_ends_the_session() {
 }
 
 #[test]
-fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
+fn a_websocket_of_a_key_sends_documents_and_accepts_no_messages() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         let mut clients: Vec<Ws> = (0..6).map(|_| server.ws("/ws/match/8")).collect();
@@ -474,7 +474,7 @@ fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
         for ws in &mut clients {
             assert_eq!(ws.next_text(), "{\"goals\":0}");
         }
-        // A client that comes later has the newest at once.
+        // A later client receives the newest document at once.
         let mut late = server.ws("/ws/match%2D8?format=raw");
         server.wait_wanted("match-8", true);
         server.document("match-8", "1");
@@ -484,7 +484,7 @@ fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
         // A document that isn't text is sent as a binary message.
         server.update("match-8", document(vec![0xff, 0]));
         assert_eq!(later.next_binary(), [0xff, 0]);
-        // A change of state has no body.
+        // A change of state isn't sent to these clients.
         server.state("match-8", FeedState::Stale, "fails");
         server.document("match-8", "2");
         assert_eq!(later.next_text(), "2");
@@ -510,7 +510,7 @@ fn an_unknown_key_closes_with_4404() {
             assert_eq!(ws.expect_close(), (4404, "there is no such feed".into()));
         }
         server.wait_wanted("no", false);
-        // Known to be lost: at once.
+        // The key is already known as not found, so the connection is closed at once.
         assert_eq!(server.ws("/ws/no").expect_close().0, 4404);
         assert_eq!(server.disconnects("not_found"), 5);
         server.update("no", FeedUpdate::Forget);
@@ -524,7 +524,7 @@ fn feeds_in_the_query() {
         let server = Server::start(cores, |_| {});
         server.document("a/b", "1");
         server.document("c", "2");
-        // Both names mean the same; %2F in a query is how libraries write a slash.
+        // `feed` and `resourceId` are equivalent. Libraries write a slash in a query as %2F.
         let mut ws = server.ws("/ws?feed=a%2Fb&x=y&resourceId=c");
         assert_eq!(ws.next_json()["type"], "welcome");
         let mut got = [ws.next_json(), ws.next_json()].map(|m| (m["feed"].clone(), m["data"].clone()));
@@ -536,7 +536,7 @@ fn feeds_in_the_query() {
         assert_eq!(raw.next_text(), "3");
         assert_eq!(ws.next_json()["data"], 3);
     });
-    // Applications without an envelope send bodies.
+    // Clients of an application without an envelope receive only the documents.
     let server = Server::start(1, echo);
     server.document("k", "1");
     let mut ws = server.ws("/ws?feed=k");
@@ -553,14 +553,14 @@ fn versions_reach_all_subscribers_in_order() {
         for ws in &mut clients {
             assert_eq!(ws.next_text(), "0");
         }
-        // Slowly: each has each one. (Fast, some would be left out.)
+        // Versions published slowly: each client receives each version.
         for n in 1..50 {
             server.document("k", &n.to_string());
             for ws in &mut clients {
                 assert_eq!(ws.next_text(), n.to_string());
             }
         }
-        // Fast: the last one comes, and none goes back.
+        // Versions published fast may be conflated. The last one arrives, and no older version follows a newer one.
         for n in 50..=500 {
             server.document("k", &n.to_string());
         }

@@ -36,7 +36,7 @@ fn tokens_that_are_refused_use_up_the_share_of_a_turn() {
         assert_eq!(http.response().status, 401);
     }
     yielded("requests");
-    // A cached token costs nothing more.
+    // A cached token doesn't count as work.
     ws.send_raw(&texts(r#"{"type":"auth","token":"42"}"#));
     for _ in 0..60 {
         assert_eq!(ws.next_json()["type"], "ok");

@@ -52,7 +52,7 @@ fn an_identity_may_come_later() {
     });
 }
 
-/// Cancels questions about tokens, and about subscriptions that were allowed before.
+/// The server cancels questions about tokens, and questions about subscriptions that were allowed before.
 #[test]
 fn questions_of_clients_that_have_gone_are_cancelled() {
     on_one_and_three(|cores| {
@@ -83,7 +83,7 @@ fn questions_of_clients_that_have_gone_are_cancelled() {
     });
 }
 
-/// An identity is accepted although its user has been revoked since the question.
+/// The authenticator accepts an identity after its user has been revoked.
 #[test]
 fn a_user_may_be_revoked_while_the_answer_is_awaited() {
     on_one_and_three(|cores| {
@@ -98,7 +98,7 @@ fn a_user_may_be_revoked_while_the_answer_is_awaited() {
     });
 }
 
-/// A permission of the old rules is decided again by the new ones.
+/// A permission that was granted by the old rules is decided again by the new rules.
 #[test]
 fn rules_may_change_while_an_answer_is_awaited() {
     on_one_and_three(|cores| {

@@ -43,7 +43,8 @@ fn only_the_same_user_recovers_a_socket() {
         node.publish("public", "1");
         let (_other, recovered, missed) = back(&pid, "43");
         assert_eq!((recovered, missed), (false, vec![]), "another user's");
-        // Changed permissions apply to missed messages. All cores have the message when clients on all of them do.
+        // Changed permissions apply to missed messages. All cores have the message once clients on each core have
+        // received it.
         node.publish("user:42", "2");
         for ws in &mut others {
             assert_eq!(ws.next_json()["data"], 2);

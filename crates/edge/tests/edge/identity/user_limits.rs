@@ -6,7 +6,7 @@ use serde_json::json;
 use stentor_edge::Recovery;
 
 #[test]
-fn a_user_has_so_many_sessions() {
+fn the_number_of_sessions_of_a_user_is_limited() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |options| {
             options.user_limits.sessions_max = 2;
@@ -27,7 +27,7 @@ fn a_user_has_so_many_sessions() {
         assert_eq!((response.status, response.header("Retry-After")), (429, "5"), "{response:?}");
         let _other = ws("eight").unwrap();
         node.until_metric("sessions_limited", |value| value == 3);
-        // A recovered session isn't a new one, and one that ends makes room.
+        // A recovered session doesn't count as a new one. A session that ends makes room for another one.
         io.cut();
         node.until_metric("socketio_recovery_sockets", |value| value == 1);
         let mut io = Io::socket(&node, Way::Socket);

@@ -1,4 +1,4 @@
-//! Suspended sockets while memory is short: the largest end first, before any holder of connected clients.
+//! Suspended sockets while memory is short: the server ends the largest ones first, before it disconnects any client.
 
 use super::{come_back, hear, lose, lose_until, member, messages, publish, server_with};
 use crate::harness::{Io, Way, on_one_and_three, pass};

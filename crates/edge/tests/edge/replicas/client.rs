@@ -43,7 +43,7 @@ pub(crate) struct Replica {
     pub(crate) document: Value,
     /// The version's number in the model.
     pub(crate) version: Option<usize>,
-    /// The position with which it reconnected, if it hasn't been answered, and the position of the last answer.
+    /// The position of the client's last request until it is answered, and the position that the last answer answered.
     pub(crate) asked: Option<Place>,
     pub(crate) answered: Option<Place>,
     /// `true` if the client must be sent a reason when it receives a document from another position.

@@ -1,4 +1,4 @@
-//! Requests over TLS are HTTPS: what follows for origins and cookies.
+//! Requests over TLS are HTTPS: the effects on origins and cookies.
 
 use super::{open, with_tls};
 use crate::harness::tls::client;

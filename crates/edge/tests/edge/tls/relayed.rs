@@ -11,7 +11,7 @@ use stentor_ports::{
     ClientConnection, Done, Drain, Handover, Location, NodeTag, Relay, RelayPermit, SessionName,
 };
 
-/// Has every session on another node, which is the test.
+/// A relay for which all sessions are on another node. The test acts as that node.
 #[derive(Debug)]
 struct Elsewhere(Mutex<mpsc::Sender<(ClientConnection, RelayPermit)>>);
 
@@ -46,7 +46,7 @@ fn relaying_server() -> (Server, Relayed) {
     (Server::on_sockets(1, set), connections)
 }
 
-/// A client's connection, on both sides.
+/// Sends a request. Returns the client's side of the connection, and the connection that the other node receives.
 fn relayed(server: &Server, connections: &Relayed) -> (TlsStream, ClientConnection, RelayPermit) {
     let mut stream = open(server.addr, client(DEFAULT_VERSIONS));
     stream.write_all(REQUEST).unwrap();
@@ -55,7 +55,7 @@ fn relayed(server: &Server, connections: &Relayed) -> (TlsStream, ClientConnecti
     (stream, connection, permit)
 }
 
-/// The keys stay, so the other node gets plaintext.
+/// The TLS keys stay on this node, so the other node receives plaintext.
 #[test]
 fn a_connection_for_another_node_keeps_its_tls_here() {
     const BODY_BYTES: usize = 3_000_000;
@@ -65,7 +65,7 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
         connection.socket.set_nonblocking(false).unwrap();
         (stream, connection, permit)
     };
-    // Both ways, more than the sockets hold.
+    // More bytes than the sockets hold, in both directions.
     let (mut stream, connection, _permit) = request();
     let other_node = std::thread::spawn(move || {
         let mut socket = connection.socket;
@@ -81,12 +81,12 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
     rustls::Stream::new(&mut stream.session, &mut stream.stream).read_to_end(&mut answer).unwrap();
     other_node.join().unwrap();
     assert!(answer.starts_with(b"HTTP/1.1 200") && answer.ends_with(&[b'd'; BODY_BYTES]));
-    // A client that leaves is gone for the other node.
+    // When a client disconnects, the other node's connection ends.
     let (stream, mut connection, _permit) = request();
     drop(stream);
     assert_eq!(read(&mut connection.socket, &mut [0]).unwrap(), 0);
     drop(connection);
-    // And one that comes back is answered here.
+    // This node serves a connection that the other node returns.
     let (mut stream, connection, _permit) = request();
     connection.socket.set_nonblocking(true).unwrap();
     server.plane().adopt(connection, Handover::Returned);
@@ -98,14 +98,14 @@ fn a_connection_for_another_node_keeps_its_tls_here() {
     server.until_metric("connections", |connections| connections == 0);
 }
 
-/// Their sessions stay at the other node, and their clients reach it directly from then on.
+/// The clients' sessions stay on the other node, and the clients can reconnect to it directly.
 #[test]
 fn connections_for_another_node_end_evenly_when_this_one_drains() {
     let (server, connections) = relaying_server();
     let mut clients: Vec<_> = (0..20).map(|_| relayed(&server, &connections)).collect();
     let (hour, window) = (Duration::from_secs(3600), Duration::from_secs(20));
     server.plane().drain(Drain { delay: Duration::ZERO, window, timeout: hour, listens: false });
-    // One ends every second.
+    // One connection ends per second.
     let mut open = 20;
     until("the first one to end", || {
         let sockets = clients.iter_mut().map(|(_, connection, _)| &mut connection.socket);
@@ -116,7 +116,7 @@ fn connections_for_another_node_end_evenly_when_this_one_drains() {
     // A second drain cuts the window short.
     server.drain(Duration::from_secs(1));
     for (stream, connection, _permit) in &mut clients {
-        // With a notice: otherwise that is an error.
+        // The stream ends with a close_notify. Otherwise, rustls would return an error.
         rustls::Stream::new(&mut stream.session, &mut stream.stream).read_to_end(&mut Vec::new()).unwrap();
         connection.socket.set_nonblocking(false).unwrap();
         assert_eq!(read(&mut connection.socket, &mut [0]).unwrap(), 0);
