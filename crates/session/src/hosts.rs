@@ -1,7 +1,8 @@
 //! The host names of the server, which are compared with a request's `Host` (RFC 9110, section 7.4).
 //!
-//! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin`
-//! that equals their `Host`, so they look like requests of the server's own pages. A list of names refuses them.
+//! The owner of a foreign page can make the page's own name resolve to this server's address (DNS rebinding). The page's
+//! requests then have an `Origin` that equals their `Host`, as if they came from the server's own pages. With a list of
+//! names, the server refuses them.
 
 use crate::origin::{is_name, split_port};
 use std::fmt;

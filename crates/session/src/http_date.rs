@@ -11,7 +11,7 @@ const BYTES: usize = 29;
 pub struct HttpDate([u8; BYTES]);
 
 impl HttpDate {
-    /// The date of a time in milliseconds since 1970, before the year 10000.
+    /// The date of a Unix time in milliseconds, before the year 10000.
     fn of(unix_millis: u64) -> Self {
         let time = UNIX_EPOCH + Duration::from_millis(unix_millis);
         let text = httpdate::fmt_http_date(time);
@@ -30,7 +30,7 @@ pub(crate) struct DateClock {
 }
 
 impl DateClock {
-    /// A clock that shows its first date at `now`.
+    /// Makes a clock at `now`, whose Unix time is `unix_millis` (in milliseconds).
     pub(crate) fn new(now: Instant, unix_millis: u64) -> Self {
         Self { shown: Cell::new(shown(now, unix_millis)) }
     }

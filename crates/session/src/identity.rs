@@ -1,5 +1,5 @@
-//! Names of client sessions: ids for clients, handles within this core, and the tags by which the hub names the owner of a
-//! session.
+//! Identifiers of client sessions: the ids that clients know, handles within this core, and the tags by which the hub names the
+//! owner of a session.
 
 use crate::system::System;
 use std::hash::Hasher;
@@ -13,10 +13,10 @@ const CLIENT_TAG: u64 = 1 << 63;
 /// The hub's tag of a session that can be recovered.
 const SOCKET_TAG: u64 = 1 << 62;
 
-/// Random bytes that the system is asked for at once.
+/// Number of random bytes that are requested from the system at once.
 const DRAWN_BYTES: usize = 256 * Sid::BYTES;
 
-/// Prefixes with applications of their own that there may be.
+/// Maximum number of prefixes with applications of their own.
 pub const PREFIXES_MAX: usize = 64;
 
 /// The prefix or the protocol of [`Options::protocols`](crate::options::Options::protocols) by which a
@@ -25,7 +25,7 @@ pub const PREFIXES_MAX: usize = 64;
 pub struct Service(u8);
 
 impl Service {
-    /// By its place among the prefixes, which is below [`PREFIXES_MAX`].
+    /// The service with this index among the prefixes, which is below [`PREFIXES_MAX`].
     pub(crate) fn of(place: usize) -> Self {
         Self(place as u8 + 1)
     }
@@ -35,12 +35,12 @@ impl Service {
         Self::of(PREFIXES_MAX + place)
     }
 
-    /// The place in a list of all prefixes that there may be, followed by the custom protocols.
+    /// The index in a list of [`PREFIXES_MAX`] prefixes, followed by the custom protocols. `None` for the node itself.
     pub(crate) fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
     }
 
-    /// The index among the custom protocols.
+    /// The index among the custom protocols. `None` for a prefix or the node itself.
     pub(crate) fn custom(self) -> Option<usize> {
         self.place()?.checked_sub(PREFIXES_MAX)
     }
@@ -69,7 +69,7 @@ impl Sids {
         bytes
     }
 
-    /// A random number, for clients that have no random source.
+    /// Draws a random number, for clients without a random source.
     pub(crate) fn number(&mut self) -> u32 {
         u32::from_le_bytes(self.bytes())
     }
@@ -77,7 +77,7 @@ impl Sids {
     /// Draws an id that names `core`, one of `cores`, and the node, if the node is in a cluster.
     pub(crate) fn draw(&mut self, core: CoreId, cores: usize, node: Option<NodeTag>) -> Sid {
         let mut bytes: [u8; Sid::BYTES] = self.bytes();
-        // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the core's number permits.
+        // The first byte becomes the largest multiple of `cores` that isn't above it, plus the core's number.
         let base = usize::from(bytes[0]) / cores * cores;
         let named = if base + core > 255 { base + core - cores } else { base + core };
         bytes[0] = named as u8;
@@ -110,7 +110,8 @@ client_kinds!(define_kinds);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {
     index: u32,
-    /// A serial number of 26 bits, two for the protocol, and a one, so that an `Option` takes no more.
+    /// A serial number of 26 bits, two bits for the protocol, and a bit that is always set, so that an `Option` takes no
+    /// more space.
     bits: NonZeroU32,
 }
 
@@ -121,7 +122,7 @@ impl ClientId {
     /// The handle of no client.
     pub(crate) const NONE: Self = Self { index: u32::MAX, bits: NonZeroU32::MIN };
 
-    /// `serial`: any number; only its low 26 bits count.
+    /// Makes a handle. Only the low 26 bits of `serial` count.
     pub fn new(kind: ClientKind, index: usize, serial: u32) -> Self {
         let kind = (kind as u32) << SERIAL_BITS;
         let serial = serial & ((1 << SERIAL_BITS) - 1);
@@ -144,7 +145,7 @@ impl ClientId {
         ClientKind::ALL.get(kind as usize).copied().unwrap_or(ClientKind::ALL[0])
     }
 
-    /// The handle with a number of [`Self::to_bits`].
+    /// The handle for which [`Self::to_bits`] returned `bits`.
     #[inline]
     pub fn of_bits(bits: u64) -> Self {
         Self { index: bits as u32, bits: NonZeroU32::MIN | (bits >> 32) as u32 }
@@ -207,7 +208,7 @@ pub enum End {
     Closed,
     /// The client has reconnected and claims the socket with this `pid`.
     TakenOver(Sid),
-    /// The client has broken the protocol below messages.
+    /// The client has broken its protocol below the level of messages.
     Fault,
     /// The server ends the session for this reason.
     Because(Disconnect),
@@ -220,7 +221,8 @@ impl End {
     }
 }
 
-/// A hasher that takes ids as they are. They are random, or digests under a secret seed, so clients can't choose colliding ones.
+/// A hasher that uses a part of the id as its hash. Ids are random, or digests under a secret seed, so clients can't choose ids
+/// that collide.
 #[derive(Default)]
 pub(crate) struct SidHasher(u64);
 

@@ -1,10 +1,10 @@
 //! Sessions of clients: protocol machines, the executor, applications and encodings.
 //!
-//! The crate does no I/O. `edge` passes received bytes, expired timeouts and commands in, sends the bytes that machines append,
-//! and carries out the effects in the executor's queue.
+//! The crate does no I/O. `edge` passes received bytes, expired timeouts and commands to it, sends the bytes that machines
+//! append, and carries out the effects in the executor's queue.
 //!
-//! **Invariants.** The crate opens no socket, starts no thread and never sleeps, and it doesn't know the driver. A test forbids
-//! the names.
+//! **Invariants.** The crate opens no socket, starts no thread and never sleeps, and it doesn't know the driver. A test
+//! forbids the names of all these.
 //!
 //! # Types of other crates
 //!

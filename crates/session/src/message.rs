@@ -2,16 +2,16 @@
 
 pub use stentor_ports::Arguments;
 
-/// The form in which publications are written for the plain sessions of an application.
+/// The envelope in which publications are written for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
     /// `stentor.v1` messages.
     V1,
-    /// Bodies only.
+    /// No envelope: only the content.
     Raw,
     /// Socket.IO events.
     SocketIo,
 }
 
-/// A message from a client or for one.
+/// A message from or to a client.
 pub use stentor_wire::ws::Message;

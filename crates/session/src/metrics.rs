@@ -21,7 +21,7 @@ impl Figure {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Sets a gauge, or a counter that is kept elsewhere.
+    /// Sets a gauge, or a counter that another part counts.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
@@ -32,7 +32,7 @@ impl Figure {
     }
 }
 
-/// A figure for each encoding.
+/// A number for each encoding.
 struct ByEncoding([Figure; ENCODINGS_MAX]);
 
 impl Default for ByEncoding {
@@ -242,7 +242,8 @@ const DELIVERY_SECONDS: [f64; Seconds::BOUNDS] =
 /// A histogram of durations.
 #[derive(Default)]
 pub(crate) struct Seconds {
-    /// Number of durations by the first bound that they don't exceed. The last bucket has those above all bounds.
+    /// Numbers of durations: one for each bound, of the durations that don't exceed it but exceed the bound before, and one
+    /// for the durations above all bounds.
     buckets: [Figure; Seconds::BOUNDS + 1],
     nanoseconds: Figure,
 }
@@ -301,7 +302,7 @@ impl CoreMetrics {
         self.delivery.record(&DELIVERY_SECONDS, taken);
     }
 
-    /// Records the sessions by protocol. Called now and then, because there are many formats.
+    /// Records the number of sessions by protocol. Not called in every turn, because there are many formats.
     pub fn record_protocols(&self, hub: &Hub<Encodings>) {
         for (figure, sessions) in self.sessions_by_encoding.0.iter().zip(hub.formats()) {
             figure.set(u64::from(*sessions));
@@ -315,7 +316,7 @@ impl CoreMetrics {
         numbers.map(|number| self.sessions_by_encoding.0[usize::from(number)].value()).sum()
     }
 
-    /// Updates what is counted elsewhere.
+    /// Updates the numbers that other parts count.
     pub fn record(
         &self,
         hub: &Hub<Encodings>,
@@ -348,7 +349,7 @@ impl CoreMetrics {
         self.held.set(held as u64);
     }
 
-    /// Records the sizes of histories and of the recovery log. Called now and then, not in every turn.
+    /// Records the sizes of histories and of the recovery log. Not called in every turn.
     pub fn record_past(&self, history: HistoryStats, log: LogStats) {
         self.history_publications.set(history.publications as u64);
         self.history_bytes.set(history.bytes as u64);

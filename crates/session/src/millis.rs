@@ -1,14 +1,15 @@
 //! Milliseconds since a core started, in four bytes, for times that an idle connection stores.
 //!
-//! They wrap around after 49 days, so only differences have a meaning, and only within 24 days. A time that a connection stores
-//! is never older than its last heartbeat.
+//! Times wrap around after 49 days, so only differences have a meaning, and only within 24 days. This is enough, because a
+//! time that a connection stores is never older than the connection's last heartbeat.
 
 use crate::http_date::{DateClock, HttpDate};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-/// A time. It is never 0, so that an `Option` takes four bytes too. 1 stands for 0, which is a millisecond late once in 49 days.
+/// A time. It is never 0, so that an `Option` takes four bytes too. 1 replaces 0, which is wrong by a millisecond once in
+/// 49 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Millis(NonZeroU32);
 
@@ -18,8 +19,8 @@ impl Default for Millis {
     }
 }
 
-/// The time at the start. It is so little before the wrap that every test and every user crosses the wrap at once, not after 49
-/// days. (Linux begins its jiffies five minutes before theirs, for the same reason.)
+/// The time at the start: 200 ms before the wrap. So every test and every user crosses the wrap at once, not after 49 days.
+/// (For the same reason, Linux starts its jiffies five minutes before they wrap.)
 const AT_START: u32 = u32::MAX - 200;
 
 impl Millis {
@@ -45,8 +46,8 @@ impl Millis {
         Duration::from_millis((self.0.get().wrapping_sub(now.0.get()) as i32).max(0) as u64)
     }
 
-    /// The time for a timer that may fire a little later than `self`: by at most a 256th of the remaining time. So the heartbeats
-    /// of many connections fall due together, and need one turn instead of one each.
+    /// Returns a time for a timer that may fire a little later than `self`: by at most a 256th of the remaining time. So the
+    /// heartbeats of many connections fall due together, in one turn instead of one turn each.
     #[inline]
     pub fn coarse(self, now: Self) -> Self {
         let wait = self.from(now).as_millis() as u32;
@@ -54,7 +55,7 @@ impl Millis {
         Self::new(self.0.get().wrapping_add(grain - 1) & !(grain - 1))
     }
 
-    /// Whether this time comes first.
+    /// Whether this time is before `other`.
     #[inline]
     pub fn is_before(self, other: Self) -> bool {
         (self.0.get().wrapping_sub(other.0.get()) as i32) < 0
@@ -66,13 +67,13 @@ impl Millis {
     }
 }
 
-/// A time between zero and `max`, evenly distributed over numbers. The same number gives the same time.
+/// Returns a time between zero and `max`. Different numbers give evenly distributed times; the same number gives the same time.
 pub(crate) fn part_of(max: Duration, number: u64) -> Duration {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(number);
     max.mul_f64(hash as f64 / u64::MAX as f64)
 }
 
-/// The clock of one core. It is usually read many times per millisecond, so it caches its value.
+/// The clock of one core. It caches its value, because it is usually read many times per millisecond.
 pub(crate) struct Clock {
     start: Instant,
     /// The start as Unix time, in milliseconds.
@@ -108,8 +109,7 @@ impl Clock {
         self.date.at(now, self.unix_millis)
     }
 
-    /// The seconds at `now`, counted from the full second before the start. Together with [`Self::start_seconds`], they give the
-    /// exact Unix time, which the core's age wouldn't.
+    /// The seconds from [`Self::start_seconds`] to `now`. The sum of both is the exact Unix time in seconds.
     pub(crate) fn seconds(&self, now: Instant) -> u32 {
         let alive_ms = now.saturating_duration_since(self.start).as_millis();
         let seconds = (u128::from(self.start_unix_millis % 1_000) + alive_ms) / 1_000;

@@ -1,4 +1,4 @@
-//! Sockets that have come from other nodes, shared by all cores.
+//! Sockets that have moved here from other nodes, shared by all cores.
 
 use crate::identity::Sid;
 use crate::ports::PublicId;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use stentor_hub::{CoreId, SessionId};
 
-/// Sockets that have come from other nodes. Their `pid`s and ids don't name the core on which they are.
+/// The cores of sockets that have moved here from other nodes. Their `pid`s and ids don't name the core.
 #[derive(Default)]
 pub struct MovedSockets {
     count: AtomicUsize,
@@ -42,7 +42,7 @@ impl MovedSockets {
 
     pub(crate) fn remove(&self, pid: Sid, id: PublicId, core: CoreId, session: SessionId) {
         let sockets = &mut *self.sockets();
-        // The socket may have arrived a second time.
+        // If the socket has arrived a second time, the entry belongs to the second arrival and stays.
         if sockets.by_id.get(&id) == Some(&(core, session)) {
             sockets.by_id.remove(&id);
             sockets.by_pid.remove(&pid);

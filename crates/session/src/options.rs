@@ -1,4 +1,4 @@
-//! The options of sessions: all of the data plane, but for sockets and threads.
+//! The options of sessions: all options of the data plane except those of sockets and threads.
 
 use crate::app::Application;
 use crate::defaults::with_defaults;
@@ -93,11 +93,11 @@ with_defaults! {
         pub decision_timeout: Duration = Duration::from_secs(5),
         /// Maximum number of messages of the control plane that are queued for a core.
         pub inbox_messages_max: usize = 16_384,
-        /// Maximum number of bytes of these messages.
+        /// Maximum number of bytes of messages of the control plane that are queued for a core.
         pub inbox_bytes_max: usize = 64 << 20,
         /// Maximum number of messages in the ring from one core to another. Further messages stay with the sender.
         pub mailbox_messages_max: usize = 4_096,
-        /// Maximum number of bytes of these messages.
+        /// Maximum number of bytes of messages in the ring from one core to another.
         pub mailbox_bytes_max: usize = 16 << 20,
     }
 }
@@ -130,7 +130,7 @@ with_defaults! {
 /// A page or file that is served unchanged.
 #[derive(Clone, Debug)]
 pub struct StaticRoute {
-    /// The whole path, beginning with `/`.
+    /// The complete path, beginning with `/`.
     pub path: String,
     /// The media type.
     pub content_type: String,
@@ -141,13 +141,13 @@ pub struct StaticRoute {
 /// A file that pages of all origins may load, as it is or compressed.
 #[derive(Clone, Debug)]
 pub struct PublicFile {
-    /// The whole path, beginning with `/`.
+    /// The complete path, beginning with `/`.
     pub path: String,
     /// The media type.
     pub content_type: String,
     /// The value of `Cache-Control`.
     pub cache_control: String,
-    /// The entity tag, without quotes: two contents have different ones.
+    /// The entity tag, without quotes. Different contents have different tags.
     pub tag: String,
     /// The content.
     pub body: Bytes,
@@ -230,7 +230,7 @@ with_defaults! {
     }
 }
 
-/// Maximum number of prefixes that SockJS is served at.
+/// Maximum number of prefixes at which SockJS is served.
 pub const SOCKJS_PREFIXES_MAX: usize = PREFIXES_MAX;
 
 with_defaults! {
@@ -307,10 +307,10 @@ with_defaults! {
 }
 
 with_defaults! {
-    /// Primus.
+    /// Options of Primus.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Primus {
-        /// Interval of pings, and time for the answer. Clients give up after 45 s without a ping.
+        /// Interval of pings, and maximum time until the answer. Clients close the connection after 45 s without a ping.
         pub ping_interval: Duration = Duration::from_secs(30),
     }
 }
@@ -415,13 +415,13 @@ with_defaults! {
         pub events: Option<Arc<dyn EventSink>> = None,
         /// Receives notices of sessions that begin and end, and of subscriptions.
         pub notices: Option<Arc<dyn NoticeSink>> = None,
-        /// Sends publications to other nodes. `None` if the node is alone.
+        /// Sends publications to other nodes. `None` without a cluster and bridges.
         pub broker: Option<Arc<dyn Broker>> = None,
-        /// Names the node in the ids of its clients, for other nodes. `None` if the node is alone.
+        /// Names the node in the ids of its clients, for other nodes. `None` without a cluster.
         pub node_tag: Option<NodeTag> = None,
         /// The ledger of the process, if other parts than the node charge it. [`Limits::memory_bytes_max`] is its budget.
         pub ledger: Option<Arc<Ledger>> = None,
-        /// Relays requests to the nodes that have their sessions. `None` if this node answers them.
+        /// Relays requests to the nodes that have their sessions. `None` if this node answers all requests.
         pub relay: Option<Arc<dyn Relay>> = None,
     }
 }
@@ -436,7 +436,7 @@ impl Options {
         CustomProtocol::check(&self.protocols)
     }
 
-    /// A prefix, by its place, and the built-in application that runs there instead of the node's.
+    /// The prefix with this index, and the built-in application that serves it instead of the node's.
     pub fn prefix(&self, place: usize) -> Option<(&str, Option<App>)> {
         self.sockjs.get(place).map(|sockjs| (&*sockjs.prefix, sockjs.app))
     }

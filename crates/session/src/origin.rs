@@ -42,11 +42,11 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// The origin of pages that hide their origin, and of pages without one.
+/// The origin that pages without an origin, and pages that hide it, send.
 const OPAQUE: &str = "null";
 
-/// A parsed origin: `scheme://host[:port]`, or `scheme://` for a scheme that isn't of the web, or [`OPAQUE`], which consists of a
-/// scheme only.
+/// A parsed origin: `scheme://host[:port]`, or `scheme://` if the scheme isn't one of the web, or [`OPAQUE`], stored as a
+/// scheme without a host.
 struct Parsed<'a> {
     scheme: &'a str,
     host: &'a str,
@@ -126,7 +126,7 @@ impl Origins {
         Ok(origins)
     }
 
-    /// The list as sources of Content Security Policy, for pages that pages of allowed origins may frame: `'self'
+    /// The list in the form of a Content Security Policy, for pages that only pages of allowed origins may frame: `'self'
     /// https://*.example.com`. `None` if any origin is allowed. IPv6 addresses and origins without a host can't be written in
     /// this form, and are left out.
     pub(crate) fn ancestors(&self) -> Option<String> {
@@ -151,8 +151,8 @@ impl Origins {
         }
     }
 
-    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed. `is_secure`: it was sent over
-    /// HTTPS, so that a page of `http://host` isn't the server's own.
+    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed. `is_secure` is `true` if the
+    /// request was sent over HTTPS: a page of `http://host` then isn't the server's own.
     pub fn allow(&self, origin: Option<&str>, host: &str, is_secure: bool) -> bool {
         origin.is_none_or(|origin| self.any || self.names(origin, host, is_secure))
     }
@@ -171,9 +171,9 @@ impl Origins {
 }
 
 impl Origins {
-    /// Whether a request comes from a page of the server's own origin, or of an origin that the list names. Requests of programs,
-    /// which have no page, don't count. A same-origin request may have no `Origin`; then the browser must state that it is
-    /// same-origin (Fetch Metadata).
+    /// Whether a request comes from a page of the server's own origin, or of an origin that the list names. `false` for
+    /// programs that aren't browsers. A same-origin request may have no `Origin`; then the browser must state that the
+    /// request is same-origin (Fetch Metadata).
     pub(crate) fn vouches_for(&self, request: &Request<'_>, is_secure: bool) -> bool {
         match request.header("origin") {
             Some(origin) => {
@@ -188,8 +188,9 @@ impl Origins {
 /// The origin of the page that sent a request. `None` for programs that aren't browsers, and for the server's own pages if the
 /// browser states so. Empty if the origin is unknown.
 ///
-/// Browsers load scripts from any origin without an `Origin` header, which JSONP depends on. Since 2023, browsers state that a
-/// script is for a page of another origin (Fetch Metadata). The `Referer` names this origin, unless the page hides it.
+/// Browsers load scripts from any origin without an `Origin` header, which JSONP depends on. Since 2023, browsers state
+/// that a script is for a page of another origin (Fetch Metadata). The `Referer` then names the page's origin, unless the
+/// page hides it.
 pub(crate) fn of_page<'a>(request: &'a Request<'_>) -> Option<&'a str> {
     if let Some(origin) = request.header("origin") {
         return Some(std::str::from_utf8(origin).unwrap_or(""));

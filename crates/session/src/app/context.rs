@@ -260,7 +260,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The room of all members of a session's namespace. `None` if the session can't be recovered.
+    /// A room of the session's namespace. `None` if the session can't be recovered.
     fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
         match Owner::of_tag(self.hub.tag(session)?) {
             Owner::Socket(slot) => self.recovery.room_of(slot),

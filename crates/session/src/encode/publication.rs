@@ -1,4 +1,4 @@
-//! Publications. Each is encoded once per format and node.
+//! Encodes publications: each once per format and node.
 
 use super::content::{Plain, content, v1};
 use super::encoding::{Encoding, EngineFraming, Wire};
@@ -22,9 +22,9 @@ pub(crate) const WINDOW_BITS: u8 = 15;
 pub struct FeedEvents {
     /// The event's name.
     pub name: String,
-    /// `true` if the event has the document as one string, instead of an object with its position.
+    /// `true` if the event's argument is the document as a string, instead of an object with the document and its position.
     pub(crate) as_string: bool,
-    /// The name of the event of presence.
+    /// The name of the event for presence.
     pub presence: String,
 }
 
@@ -44,7 +44,7 @@ pub struct Encodings {
 const PLACEHOLDER: &[u8] = br#"{"_placeholder":true,"num":0}"#;
 
 impl Encodings {
-    /// Makes encoders. `custom` are those of [`Wire::Custom`].
+    /// Makes the encoders. `custom` are the encoders of custom protocols ([`Wire::Custom`]).
     pub fn new(
         meter: Meter,
         deflate_level: u8,
@@ -122,13 +122,14 @@ impl Encodings {
                 Cow::Owned(head)
             }
         };
-        // A client that can be recovered takes a string at the end of any event for the offset, so every event has one.
+        // A client that can be recovered takes a string at the end of any event for the offset, so every event ends with an
+        // offset.
         let offset = match (recovers, publication.is_recoverable()) {
             (true, true) => write_offset(publication.id()),
             (true, false) if json.ends_with(b"\"") => "null".to_owned(),
             _ => String::new(),
         };
-        // The server's own text is UTF-8, and published text was checked when it arrived.
+        // The conversion can't fail: published text was checked when it arrived.
         let json = std::str::from_utf8(&json).unwrap_or_default();
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
@@ -139,12 +140,12 @@ impl Encodings {
     }
 }
 
-/// Returns a publication's id in the form that Socket.IO clients send back: a JSON string. 0 stands for none.
+/// Returns a publication's id in the form that Socket.IO clients send back: a JSON string. 0 means that it has no id.
 pub(crate) fn write_offset(id: u64) -> String {
     format!("\"{id:016x}\"")
 }
 
-/// Reads the offset that a client sends back. 0 stands for none.
+/// Reads the offset that a client sends back. 0 means that the publication had no id.
 pub(crate) fn parse_offset(text: &str) -> Option<u64> {
     (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }

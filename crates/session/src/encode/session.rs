@@ -1,4 +1,4 @@
-//! Messages, events and acknowledgements for one session, in the frames and packets of its protocol.
+//! Encodes messages, events and acknowledgements to one session, in the frames and packets of its protocol.
 
 use super::content::Plain;
 use super::encoding::{Encoding, EngineFraming, Wire};
@@ -18,8 +18,8 @@ fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
 }
 
 impl Encoding {
-    /// Writes a message of a plain session. For Socket.IO, this is the event `message` with one string, or with bytes. Only
-    /// Socket.IO uses the namespace.
+    /// Writes a message to a plain session. A Socket.IO session receives the event `message` with one string, or with
+    /// bytes. Only Socket.IO uses the namespace.
     #[inline]
     pub fn message(self, namespace: &str, out: &mut Vec<u8>, message: Message<'_>) {
         if self.is_websocket() {
@@ -49,9 +49,9 @@ impl Encoding {
         }
     }
 
-    /// Writes a Socket.IO event. With `ack`, the client acknowledges it by this number. Plain sessions receive `["name", …]`.
-    /// Events that need an offset for recovery go through the hub instead: a Socket.IO client takes any string at the end of an
-    /// event for its position, so an event to a recoverable socket always has one.
+    /// Writes a Socket.IO event. With `ack`, the client acknowledges the event by this number. Plain sessions receive
+    /// `["name", …]`. Events to recoverable sockets go through the hub instead: a client takes any string at the end of an
+    /// event for its offset, so these events always end with an offset.
     pub fn event(
         self,
         namespace: &str,
@@ -111,7 +111,7 @@ impl EngineFraming {
         match self {
             Self::V4 => frame(out, Opcode::Binary, bytes.len(), |out| out.extend_from_slice(bytes)),
             Self::V3 => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
-                // In version 3, each binary message begins with its packet type (4 for a message).
+                // In version 3, each binary message begins with its packet type: 4 for a message.
                 out.push(4);
                 out.extend_from_slice(bytes);
             }),
@@ -119,7 +119,7 @@ impl EngineFraming {
         }
     }
 
-    /// Writes the message of a plain session.
+    /// Writes a message to a plain session.
     pub(super) fn message(self, out: &mut Vec<u8>, plain: &Plain<'_>) {
         if plain.opcode == Opcode::Text {
             self.packet(out, plain.len() + 1, |out| {

@@ -1,8 +1,8 @@
-//! Sockets of other nodes whose clients have reconnected to this one, until the sockets arrive.
+//! Sockets of other nodes whose clients have reconnected to this node, until the sockets arrive.
 //!
-//! A socket joins its rooms before the other node is asked for its missed messages, so the log of this core has all messages
-//! published in between. **Bounds.** There are at most as many sockets as questions (`limits.decisions_max`), and each ends with
-//! its question, at the latest at the next tick.
+//! A socket joins its rooms here before the other node is asked for the missed messages, so this core's log has all
+//! messages published in between. **Bounds.** There are at most as many sockets as questions (`limits.decisions_max`). A
+//! socket ends with its question, at the latest at the next tick.
 
 use super::Executor;
 use crate::app::{HandlerScope, Refused};
@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{Body, Key, MissedMessage, Position, Room, SessionId, Topic};
 
-/// A socket that is moving here.
+/// A socket that is moving to this core.
 struct Arrival {
     slot: usize,
     session: SessionId,
-    /// The socket with its missed messages, once it has arrived.
+    /// The socket with its missed messages. `None` until it arrives.
     socket: Option<MovingSocket>,
 }
 
@@ -43,7 +43,8 @@ impl Arrivals {
     }
 }
 
-/// The id of the last message that a client has received, according to the client.
+/// The id of the last message that a client says it has received, `Some(None)` if it names none. `None` if the offset is
+/// invalid.
 pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
     match offset.map(parse_offset) {
         None | Some(Some(0)) => Some(None),
@@ -53,7 +54,8 @@ pub(super) fn last_of(offset: Option<&str>) -> Option<Option<u64>> {
 }
 
 impl Executor {
-    /// Looks on other nodes for a socket that this core doesn't have. Returns the number under which it has arrived.
+    /// Looks on other nodes for a socket that this core doesn't have. Returns the number of the question if the socket has
+    /// arrived, `None` if it can't be found.
     ///
     /// # Errors
     /// The answer is pending.
@@ -70,8 +72,8 @@ impl Executor {
         questions.find_socket(context.now, name, |question| broker.find_socket(question))
     }
 
-    /// Announces a socket that a connection waits for: the socket joins its rooms with a session of its own. Returns whether the
-    /// connection still waits.
+    /// Announces a socket that a connection waits for: the socket joins its rooms with a session of its own. Returns
+    /// `false` if the connection no longer waits, or if the socket isn't acceptable.
     pub fn expect_socket(&mut self, number: u64, socket: &MovingSocket) -> bool {
         let Some(SocketName { pid, namespace, .. }) = self.questions.awaited_socket(number) else {
             return false;
@@ -89,7 +91,7 @@ impl Executor {
         {
             return false;
         }
-        // The connection's encoding is set when the socket has arrived.
+        // The session gets the encoding of the client's connection when the client adopts the socket.
         let session = self.hub.handle_open(Encoding::MOVED_SOCKET.into(), 0);
         let slot = self.recovery.expect(session, room, pid, socket.id);
         self.hub.set_tag(session, Owner::Socket(slot).to_tag());
@@ -102,14 +104,14 @@ impl Executor {
         is_ready
     }
 
-    /// Subscribes a session to the topics of its socket. Returns whether that is possible.
+    /// Subscribes a session to the topics of its socket. Returns `false` if a limit is reached.
     fn subscribe_moved(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
         socket.subscriptions.iter().all(|MovingSubscription { topic, options, .. }| {
             self.hub.handle_subscribe(session, topic, *options, None).is_ok()
         })
     }
 
-    /// Delivers a socket that a connection waits for, or `None` if it can't be found.
+    /// Delivers a socket that a connection waits for, or `None` if no node has the socket.
     pub fn deliver_socket(&mut self, number: u64, socket: Option<MovingSocket>) {
         if self.questions.awaited_socket(number).is_none() {
             return;
@@ -126,8 +128,8 @@ impl Executor {
         self.questions.decide(number, if has_come { Ok(()) } else { Err(Denial::UNAVAILABLE) });
     }
 
-    /// Gives a client the socket that has arrived for it, and schedules the messages that it missed after `offset`, in
-    /// `encoding`. Returns its slot and session.
+    /// Gives a client the socket that has arrived, and schedules the messages that the client missed after `offset`, in
+    /// `encoding`. Returns the socket's slot and session.
     pub fn adopt(
         &mut self,
         client: ClientId,
@@ -166,8 +168,8 @@ impl Executor {
         None
     }
 
-    /// Joins and leaves the topics that the socket joined and left on the other node in the meantime. Returns whether that is
-    /// possible.
+    /// Joins and leaves the topics that the socket has joined and left on the other node since [`Self::expect_socket`]. Returns
+    /// `false` if a limit is reached.
     fn resubscribe(&mut self, session: SessionId, socket: &MovingSocket) -> bool {
         for (topic, _) in self.hub.subscriptions_of(session) {
             if !socket.subscriptions.iter().any(|kept| kept.topic == topic) {
@@ -235,7 +237,7 @@ impl Executor {
                     }
                 }
             }
-            // The client may have reconnected here since.
+            // The client may have reconnected to this node since `Describe`.
             SocketRequest::Take if !self.recovery.is_suspended(slot) => return None,
             SocketRequest::Take => {
                 let departure = self.hub.handle_departure(session, *last, MOVING_BYTES_MAX);

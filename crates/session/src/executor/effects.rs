@@ -1,4 +1,4 @@
-//! Effects that machines push.
+//! Functions by which machines add effects.
 
 use super::{Effect, Executor, ToClient, ToConnection, ToSession};
 use crate::app::Waiter;

@@ -1,5 +1,5 @@
-//! Handshakes of Socket.IO clients, in the form of the package `socket.io`, for other servers that request them. Kept only if
-//! such servers may exist.
+//! Handshakes of Socket.IO clients, in the form of the package `socket.io`, for other servers that request them. They are kept
+//! only if such servers may exist.
 //!
 //! A handshake contains no secret: it has only the headers in [`HEADERS`], the query parameters of Engine.IO, and no `auth`.
 
@@ -14,7 +14,7 @@ use stentor_wire::http1::Request;
 
 /// The headers that are kept.
 const HEADERS: [&str; 3] = ["host", "origin", "user-agent"];
-/// Maximum number of bytes of a header that are kept.
+/// Maximum size of a kept header, in bytes. Longer headers are cut.
 const HEADER_BYTES_MAX: usize = 256;
 
 /// The handshakes of a core's clients.
@@ -90,7 +90,7 @@ pub(crate) fn describe(
 /// Returns a Unix time in milliseconds in the form of ISO 8601.
 fn date(at: u64) -> String {
     let (days, ms) = (at / 86_400_000, at % 86_400_000);
-    // Years that begin in March, in eras of 400 years (Hinnant, chrono-compatible low-level date algorithms).
+    // Calculates with years that begin in March, and eras of 400 years (Hinnant, chrono-compatible low-level date algorithms).
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

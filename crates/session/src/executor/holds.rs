@@ -1,4 +1,4 @@
-//! The counts of a core's sessions in the tables of the node: eight bytes beside a session, if one of its limits is on.
+//! Counts a core's sessions by address and user in the node's tables. Takes eight bytes per session if such a limit is on.
 
 use crate::limits::Slot;
 use crate::model::SessionId;
@@ -23,7 +23,7 @@ pub(crate) fn key_of(user: &Principal) -> (&str, &str) {
 }
 
 impl SessionHolds {
-    /// Makes the counts. `None` if no limit is on.
+    /// Returns `None` if no limit is on.
     pub(crate) fn new(shared: &SharedLimits) -> Option<Self> {
         (shared.sessions.is_some() || shared.users.is_some()).then(Self::default)
     }
@@ -43,8 +43,8 @@ impl SessionHolds {
         }
     }
 
-    /// Counts a session for the user of its identity. A newer identity of the same user changes nothing. `user` is a number for
-    /// the user. Anonymous clients aren't counted.
+    /// Counts a session for its user, instead of the user for which it counted before. Anonymous clients (`None`) aren't
+    /// counted.
     pub(crate) fn identify(
         &mut self,
         shared: &SharedLimits,
@@ -59,7 +59,7 @@ impl SessionHolds {
         }
     }
 
-    /// Ends the counts of a session that has closed. A second call has no effect.
+    /// Stops counting a session that has closed. A second call has no effect.
     pub(crate) fn close(&mut self, shared: &SharedLimits, session: SessionId) {
         let held = std::mem::take(self.at(session));
         for (table, slot) in [(&shared.sessions, held.address), (&shared.users, held.user)] {
@@ -69,7 +69,7 @@ impl SessionHolds {
         }
     }
 
-    /// The size, in bytes.
+    /// Size of the entries, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.0.len() * size_of::<Held>()
     }

@@ -1,4 +1,4 @@
-//! Carries out the requests of protocol machines.
+//! The executor: carries out the requests of protocol machines.
 //!
 //! A machine receives the [`Executor`] with each input. Requests that need an answer at once are calls: subscribe, publish
 //! through the application, take the deliveries of a session. An action on another machine or on a connection is an [`Effect`]: a
@@ -64,14 +64,14 @@ pub const SMALL_INPUT_BYTES: usize = 16 * 1024;
 pub const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of frames that one vectored send takes from an outbox.
 pub const SEND_FRAMES_MAX: usize = 512;
-/// Time after a restart over which clients of SSE streams reconnect.
+/// Time over which the clients of SSE streams reconnect after a restart.
 const RETURN_SPREAD: Duration = Duration::from_secs(1);
 
-/// The applications of a core: the node's, and those of services with an application of their own, by their index.
+/// The applications of a core.
 pub struct Apps {
     /// The node's application.
     pub node: Box<dyn Application>,
-    /// Applications of services, by their place.
+    /// Applications of services, by the service's index. `None` if the service has the node's application.
     pub services: Vec<Option<Box<dyn Application>>>,
 }
 
@@ -95,9 +95,9 @@ pub struct Executor {
     /// Socket.IO sockets that can be recovered.
     pub(crate) recovery: RecoverableSockets,
     arrivals: Arrivals,
-    /// Counts of sessions in the tables of the node, if a limit is on.
+    /// Counts of sessions in the tables of the node. `None` if no such limit is on.
     holds: Option<SessionHolds>,
-    /// Publications for the node and the broker.
+    /// Publishes messages on this node and through the broker.
     pub outlet: Outlet,
     /// Questions to the authorizer.
     pub(crate) questions: Questions,
@@ -105,11 +105,11 @@ pub struct Executor {
     pub(crate) handshakes: Handshakes,
     /// The access log.
     pub access: AccessLog,
-    /// Work that the turn has room for.
+    /// The work that this turn has room for.
     pub budget: Budget,
-    /// How far the node's drain has come.
+    /// The state of the node's drain.
     pub drain: DrainState,
-    /// `None` if no application receives notices.
+    /// Notices to the application behind the server. `None` if it receives none.
     notices: Option<Box<Notices>>,
 }
 
@@ -178,7 +178,7 @@ impl Executor {
         }
     }
 
-    /// Sets the settings that apply from now on, also where copies of them exist.
+    /// Sets the settings that apply from now on, and updates all copies of their values.
     pub fn set_settings(&mut self, settings: Arc<Settings>) {
         let options = &settings.options;
         let limits = &options.limits;
@@ -224,19 +224,19 @@ impl Executor {
         &self.settings.options
     }
 
-    /// The core's figures.
+    /// The core's metrics.
     #[inline]
     pub fn metrics(&self) -> &CoreMetrics {
         &self.metrics
     }
 
-    /// Returns the log line of a refusal, if it is logged now.
+    /// Returns the log line of a refusal. `None` if it isn't logged, because there were too many.
     pub fn log_refusal(&self, refusal: Refusal, value: &str) -> Option<Logged> {
         self.shared.refusals.admit(self.context.now, refusal, value)
     }
 
-    /// The reconnect delay of an SSE client that a drain disconnects: until another process listens in the place of this one. The
-    /// same number gives the same delay.
+    /// The reconnect delay of an SSE client that a drain disconnects: the time until another process replaces this one, and
+    /// up to `RETURN_SPREAD`. The same number gives the same delay.
     pub fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
         self.drain.until_replaced(now) + part_of(RETURN_SPREAD, number)
@@ -247,7 +247,8 @@ impl Executor {
         self.metrics().disconnects[why as usize].add(1);
     }
 
-    /// Counts a new connection, if it may begin. Behind a trusted proxy, addresses are counted per request.
+    /// Counts a new connection, if it may begin. Connections of trusted proxies aren't counted here, but per request
+    /// (`hold_forwarded`).
     ///
     /// # Errors
     /// A limit is reached.
@@ -262,15 +263,15 @@ impl Executor {
         Ok(table.map_or(Slot::NONE, |connections| connections.hold(source, now)))
     }
 
-    /// Counts a connection that another node has counted before.
+    /// Counts a connection that another node passed through, without checking limits.
     pub fn count_adopted(&self, ip: IpAddr) -> Slot {
         let table = self.shared.limits.connections.as_ref();
         let table = table.filter(|_| !self.options().proxies.trusted.contains(ip));
         table.map_or(Slot::NONE, |connections| connections.hold(source_of(ip), self.context.now))
     }
 
-    /// Counts a connection of a trusted proxy for the address of a client, while it serves the client's request. It isn't a new
-    /// connection of the client.
+    /// Counts a trusted proxy's connection towards the client address's maximum while it serves that client's request. The
+    /// rate of new connections isn't charged.
     ///
     /// # Errors
     /// The client's address has the maximum number of connections.
@@ -291,7 +292,7 @@ impl Executor {
         }
     }
 
-    /// Checks whether one more session of an address may begin. If so, it counts for the address's rate.
+    /// Checks whether one more session of an address may begin. If so, the session counts towards the address's rate.
     ///
     /// # Errors
     /// A limit is reached.
@@ -300,7 +301,7 @@ impl Executor {
         self.count_limited(sessions.check(source, self.context.now))
     }
 
-    /// Counts a session that a limit refuses.
+    /// Counts a refused session in the metrics, and returns the result unchanged.
     fn count_limited(&self, checked: Result<(), LimitReached>) -> Result<(), LimitReached> {
         if checked.is_err() {
             self.metrics.sessions_limited.add(1);
@@ -343,7 +344,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Decides whether a client may connect to a namespace, and prepares the rooms that it joins then.
+    /// Decides whether a client may connect to a namespace, and prepares the rooms that the client then joins.
     ///
     /// # Errors
     /// The connection is refused, or the decision is pending.
@@ -361,8 +362,8 @@ impl Executor {
         prepared.fold(Ok(()), Result::and)
     }
 
-    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. If the decision is pending,
-    /// the session is subscribed later, and its client's messages wait.
+    /// Subscribes a session to the feeds of its first request. Closes the session if a subscription is refused. If a
+    /// decision is pending, the session is subscribed later, and its client's messages wait.
     pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { mut keys, options }: Feeds) {
         let mut refused = None;
         keys.retain(|key| {
@@ -386,7 +387,7 @@ impl Executor {
         }
     }
 
-    /// Passes deliveries of a session to `each`, in order, up to these limits. They are then in flight until
+    /// Passes deliveries of a session to `each`, in order, up to these limits. The deliveries are in flight until
     /// [`Hub::handle_sent`].
     #[inline]
     pub fn take(
@@ -416,12 +417,12 @@ impl Executor {
         self.hub.has_pending(session)
     }
 
-    /// Appends all pending deliveries of a session to the bytes that are sent to it now.
+    /// Appends all pending deliveries of a session to `out`, which is sent to its client now.
     pub(crate) fn take_at_once(&mut self, session: SessionId, out: &mut Vec<u8>) {
         take_at_once(&mut self.hub, session, out);
     }
 
-    /// Takes all pending deliveries of a session, unless they are more than `AT_ONCE_BYTES_MAX`.
+    /// Takes all pending deliveries of a session, or none if they have more than `AT_ONCE_BYTES_MAX` bytes.
     pub fn take_if_few(&mut self, session: SessionId) -> Vec<u8> {
         let mut out = Vec::new();
         if self.hub.waiting_bytes_of(session) <= AT_ONCE_BYTES_MAX {
@@ -459,13 +460,14 @@ impl Executor {
         self.shared.initial.options.node_tag.is_some_and(|tag| tag != sid.node())
     }
 
-    /// Whether an input of this size is too large for the remaining memory.
+    /// Whether an input of this size must be refused, because memory is short and the input isn't small
+    /// ([`SMALL_INPUT_BYTES`]).
     #[inline]
     pub(crate) fn is_too_large_now(&self, bytes: usize) -> bool {
         bytes > SMALL_INPUT_BYTES && self.is_memory_short()
     }
 
-    /// Whether the budget is nearly used.
+    /// Whether the memory budget is nearly used up.
     pub(crate) fn is_memory_short(&self) -> bool {
         self.shared.ledger.pressure() > Pressure::None
     }
@@ -476,7 +478,7 @@ impl Executor {
         &**other.unwrap_or(&self.apps.node)
     }
 
-    /// Calls the application outside of an input, so no client is answered at once.
+    /// Calls the application outside the handling of a client's input, so there is no client to answer.
     pub fn notify_app<R>(
         &mut self,
         scope: HandlerScope<'_>,
@@ -524,7 +526,7 @@ fn disconnect_for(error: &NotSubscribed) -> Disconnect {
         NotSubscribed::Limit(SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys) => {
             Disconnect::Overloaded
         }
-        // The subscription may be allowed soon, so the client reconnects.
+        // The subscription may be allowed soon, so the client should reconnect.
         NotSubscribed::Pending => Disconnect::Overloaded,
         NotSubscribed::Denied(denial) if denial.retry => Disconnect::Overloaded,
         NotSubscribed::Denied(_) => Disconnect::NotAllowed,

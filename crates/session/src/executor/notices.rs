@@ -1,7 +1,7 @@
-//! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it began,
-//! when its identity is known. A session that ends within that turn isn't reported.
+//! Notices to the application behind the server ([`NoticeSink`]). A session is reported at the end of the turn in which it
+//! begins, because its identity is known only then. A session that ends within that turn isn't reported.
 //!
-//! **Bounds.** One entry per session. Sessions wait for at most one turn.
+//! **Bounds.** One entry per session. A session waits at most one turn to be reported.
 
 use super::Executor;
 use crate::ports::network_of;
@@ -28,14 +28,14 @@ impl Notices {
         self.sink.wants_topics()
     }
 
-    /// Notes that a session has begun.
+    /// Records that a session has begun.
     pub(super) fn opened(&mut self, session: SessionId) {
         self.opened.push(session);
     }
 }
 
 impl Executor {
-    /// Reports the end of a session, whose identity is still known.
+    /// Reports the end of a session. Must be called before its identity is removed.
     pub(crate) fn report_end(&mut self, session: SessionId) {
         let Some(notices) = &mut self.notices else { return };
         notices.opened.retain(|opened| *opened != session);
@@ -45,7 +45,7 @@ impl Executor {
         }
     }
 
-    /// Notes that a session continues on another core or node. Its end isn't reported.
+    /// Records that a session continues on another core or node, so its end isn't reported.
     pub(crate) fn report_departure(&mut self, session: SessionId) {
         if let Some(notices) = &mut self.notices {
             notices.known.remove(&session);
@@ -68,7 +68,7 @@ impl Executor {
         notices.sink.notify(&Notice::Connected { session: id, identity, protocol, namespace, address });
     }
 
-    /// Reports subscriptions.
+    /// Reports new subscriptions, and topics with their first subscriber or without subscribers.
     pub(crate) fn report_attendance(&mut self) {
         if self.notices.is_none() {
             return;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use stentor_hub::SessionId;
 
 impl Executor {
-    /// Details of a session, for operators.
+    /// The details of a session, for lists of sessions.
     pub(crate) fn details(&self, session: SessionId) -> SessionDetails {
         let (user, info) = self.who_is(session);
         let source = self.hub.source(session);

@@ -1,12 +1,12 @@
-//! Socket.IO sockets that can be recovered: sockets of connected clients, and for a limited time suspended sockets, whose clients
-//! are disconnected.
+//! Socket.IO sockets that can be recovered: the sockets of connected clients, and for a limited time those of disconnected
+//! clients (suspended sockets).
 //!
 //! The hub keeps the rooms of a suspended session, and its log has the messages published in the meantime. **Bounds:**
-//! `sessions_max` and `age_max` of [`Recovery`](crate::options::Recovery). Above them, a socket ends at once. While memory is
-//! short, suspended sockets end before any other holder.
+//! `sessions_max` and `age_max` of [`Recovery`](crate::options::Recovery). Above `sessions_max`, the socket of a client that
+//! disconnects ends at once. While memory is short, suspended sockets end before any other holder.
 //!
-//! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
-//! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
+//! A client that changes networks usually reconnects before the heartbeat notices the loss of the previous connection. So a
+//! client that presents the `pid` of a connected socket takes the socket over, and the previous connection ends.
 
 use super::Executor;
 use super::arrivals::last_of;
@@ -67,8 +67,8 @@ impl Executor {
         self.recovery.remove(slot);
     }
 
-    /// Keeps the socket of a disconnected client for a limited time. Returns `false` if it isn't kept, and the caller must close
-    /// its session.
+    /// Suspends the socket of a disconnected client for a limited time. Returns `false` if the socket can't be kept: the
+    /// caller must close its session.
     pub(crate) fn suspend(&mut self, slot: usize, session: SessionId) -> bool {
         let Some(limits) = self.options().engine.recovery else { return false };
         let has_room = self.recovery.suspended() < limits.sessions_max;
@@ -80,8 +80,8 @@ impl Executor {
         false
     }
 
-    /// Takes over a socket that still belongs to another client. The application is notified that its session has ended, and the
-    /// other client ends afterwards.
+    /// Takes a socket from the client that still has it, if that isn't `client`. The application is notified that the
+    /// session has closed, and the previous client ends afterwards.
     fn take_over(&mut self, slot: usize, client: ClientId) {
         let Some(before) = self.recovery.client_of(slot).filter(|before| *before != client) else { return };
         let Some((session, pid)) = self.recovery.get(slot).map(|socket| (socket.session, socket.pid)) else {
@@ -97,8 +97,8 @@ impl Executor {
         self.end_client(before, End::TakenOver(pid));
     }
 
-    /// Finds the socket whose `pid` the client presents, and schedules the messages that it missed after `offset`, in `encoding`.
-    /// The socket must belong to the same user. Returns its slot and session.
+    /// Finds the socket whose `pid` the client presents, and schedules the messages that the client missed after `offset`, in
+    /// `encoding`. The socket must belong to the same user. Returns the socket's slot and session.
     pub(crate) fn recover(
         &mut self,
         client: ClientId,
@@ -110,7 +110,7 @@ impl Executor {
     ) -> Option<(usize, SessionId)> {
         let slot = self.recovery.slot_of(pid)?;
         let socket = self.recovery.get(slot).filter(|socket| socket.room.namespace() == namespace)?;
-        // Another user's socket stays as it is.
+        // The socket of another user isn't changed.
         if !self.take_over_identity(socket.session, identity) {
             self.metrics().recoveries_failed.add(1);
             return None;
@@ -134,7 +134,7 @@ impl Executor {
         None
     }
 
-    /// Ends a suspended socket before its time is over.
+    /// Ends a suspended socket before its time is over, to free memory.
     pub fn end_suspended(&mut self, slot: usize) {
         let Some(session) = self.recovery.get(slot).map(|socket| socket.session) else { return };
         self.recovery.remove(slot);

@@ -32,7 +32,8 @@ impl Executor {
         self.recovery.owner(tag)
     }
 
-    /// Runs `handle`, which handles input of a connection. The connection waits for the questions that `handle` causes.
+    /// Runs `handle`, which handles input of a connection. The connection waits for the answers to questions that `handle`
+    /// asks.
     #[inline]
     pub fn asking<R>(&mut self, conn: ConnId, handle: impl FnOnce(&mut Self) -> R) -> R {
         self.questions.set_asker(Some(conn));
@@ -41,7 +42,7 @@ impl Executor {
         result
     }
 
-    /// Counts a new session for its address.
+    /// Counts a new session towards the limits of its address.
     pub(super) fn count_session(&mut self, session: SessionId, source: u64) {
         self.hub.set_source(session, source, self.clock.seconds(self.context.now));
         if let Some(holds) = &mut self.holds {

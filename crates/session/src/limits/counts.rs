@@ -1,13 +1,13 @@
 //! Counts of connections and sessions by address or user: a table of fixed size that all cores share.
 //!
-//! An entry has the count of one key, and the token bucket of its rate. A key can use one of the eight entries of its bucket. An
-//! entry is free as soon as its count is 0 and its rate has recovered. So the table is full only for keys whose bucket has eight
-//! other keys in use. Such a key isn't counted (`stentor_limit_table_full_total`): this takes connections from very many
-//! addresses, against which limits by address don't help anyway; `limits.connections_max` bounds them. The node's seed determines
-//! which keys share a bucket, so clients can't choose to.
+//! An entry has the count of one key, and the token bucket of its rate. The entries are in groups of eight, and a key can
+//! use any entry of its group. An entry is free as soon as its count is 0 and its token bucket is full. A key whose group
+//! is in use by eight other keys isn't counted (`stentor_limit_table_full_total`). This takes connections from very many
+//! addresses. Limits by address don't help against these anyway; `limits.connections_max` bounds them. The node's seed
+//! determines which keys share a group, so clients can't choose it.
 //!
 //! Cores change entries by compare-and-swap: once when a connection or session begins, and once when it ends. There is no lock,
-//! and no cost per message. Two cores that count the same key at the same moment can exceed its maximum by one each.
+//! and no cost per message. Cores that check the same key at the same moment can exceed its maximum, each by one.
 
 use super::{LimitReached, Rate};
 use crate::ledger::{Charge, Class, Ledger};
@@ -17,32 +17,32 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Entries of a bucket: one cache line has four.
+/// Entries of a group. A cache line has four.
 const WAYS: usize = 8;
-/// Time to retry after when a count, not a rate, has reached its maximum.
+/// Time after which a client may retry when a count, not a rate, has reached its maximum.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A counted connection or session, to be returned to `Counts::release` of the same table.
+/// The entry of a counted connection or session. It must be passed to `Counts::release` of the same table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot(Option<NonZeroU32>);
 
 impl Slot {
-    /// No place in a table.
+    /// No entry: the connection or session isn't counted.
     pub const NONE: Self = Self(None);
 }
 
 /// The limits of a table's keys, and their names in the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Maximum {
-    /// Maximum count, and its key in the configuration. With zero, there is no limit.
+    /// Maximum count (0: no limit), and its key in the configuration.
     pub count: (u32, &'static str),
-    /// Maximum rate per second, and its key in the configuration. With zero, there is no limit.
+    /// Maximum rate per second (0: no limit), and its key in the configuration.
     pub(crate) per_second: (u32, &'static str),
 }
 
 #[derive(Default)]
 struct Entry {
-    /// The key's tag in the high bits, its count in the low bits. An entry without a tag was never used.
+    /// The key's tag in the high bits, its count in the low bits. 0 if the entry was never used.
     state: AtomicU64,
     /// The time at which the token bucket of the rate is full, in nanoseconds since the first use of the table.
     full_at: AtomicU64,
@@ -56,7 +56,7 @@ pub struct Counts {
     seed: [u64; 2],
     /// The time of the first use.
     begun: OnceLock<Instant>,
-    /// Maximum count of a key. A reload changes it, and the rate.
+    /// Maximum count of a key. A reload changes this and the rate.
     count_max: AtomicU32,
     per_second: AtomicU32,
     /// The keys of both limits in the configuration.
@@ -98,7 +98,7 @@ impl Counts {
         u64::try_from(now.saturating_duration_since(begun).as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The index of the first entry of the key's bucket, and the key's tag.
+    /// The index of the first entry of the key's group, and the key's tag.
     fn place(&self, key: impl Hash) -> (usize, u64) {
         let mut hasher = DefaultHasher::new();
         (self.seed, key).hash(&mut hasher);
@@ -153,7 +153,7 @@ impl Counts {
         Err(LimitReached { key: self.names[0], retry_after: RETRY_AFTER })
     }
 
-    /// Checks whether a key may add one now. If so, the rate counts it; the count doesn't change yet.
+    /// Checks whether a key may add one now. If so, takes a token of the key's rate; [`Self::hold`] changes the count.
     ///
     /// # Errors
     /// The key has reached a limit.
@@ -166,7 +166,7 @@ impl Counts {
             .map_err(|retry_after| LimitReached { key: self.names[1], retry_after })
     }
 
-    /// Adds one to a key's count.
+    /// Adds one to a key's count. [`Slot::NONE`] if the key's group is full.
     pub fn hold(&self, key: impl Hash, now: Instant) -> Slot {
         let entered = self.enter(self.place(key), 1, self.nanoseconds(now));
         if entered.is_none() {

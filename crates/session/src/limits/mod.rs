@@ -1,5 +1,5 @@
-//! Limits of one address, user or session, which protect the others. They are off by default, because all clients behind a proxy
-//! that isn't trusted have one address.
+//! Limits per address, user and session, which protect the other clients. They are off by default, because all clients behind a
+//! proxy that isn't trusted have one address.
 //!
 //! - `counts`: connections and sessions of addresses and users, for all cores together. `shared::limits` has the
 //!   tables, and `executor::holds` the entries of each session.
@@ -36,7 +36,7 @@ pub struct LimitReached {
 }
 
 impl LimitReached {
-    /// The error for clients.
+    /// The error for the client.
     pub fn denial(self) -> Denial {
         rate_reached(self.key)
     }

@@ -60,7 +60,7 @@ with_defaults! {
     }
 }
 
-// Tables and buckets exist if one of their limits was on at the start. A reload can change only such limits.
+// The tables exist only if one of their limits was on at the start. A reload can change a limit only if its table exists.
 impl AddressLimits {
     pub(crate) fn reloaded(self, next: Self) -> Self {
         let mut limits = self;

@@ -1,38 +1,39 @@
 //! A rate: a token bucket as one number (the generic cell rate algorithm, ITU-T I.371).
 //!
-//! The number is the time at which the bucket is full again. Each message moves this time by its share of a second. A message is
-//! refused, and moves nothing, if the time would then lead the clock by more than the bucket's size.
+//! The number is the time at which the bucket is full again. Each unit moves this time by its share of a second. Units are
+//! refused, and don't move the time, if it would be later than the clock by more than the bucket's size.
 
 use std::time::Duration;
 
 /// A rate per second, and the size of its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
-    /// Nanoseconds per unit, times 1,024: a byte takes fractions of a nanosecond.
+    /// Nanoseconds per unit, times [`PARTS`]: a byte may take only a fraction of a nanosecond.
     one: u64,
     /// Maximum lead of the bucket's time over the clock, in nanoseconds.
     ahead_max: u64,
 }
 
-/// Fractions of a nanosecond in [`Rate::one`].
+/// The denominator of the fractions of a nanosecond in [`Rate::one`].
 const PARTS: u64 = 1_024;
 
 impl Rate {
-    /// A rate of `per_second` with a bucket for the time `burst`, but for at least one unit. `None` for zero: there is no limit.
+    /// A rate of `per_second`. The bucket holds the units of the time `burst`, but at least one. `None` without a limit
+    /// (`per_second` is 0).
     pub(crate) fn new(per_second: u32, burst: Duration) -> Option<Self> {
         let one = (1_000_000_000 * PARTS).checked_div(u64::from(per_second))?;
         let burst = u64::try_from(burst.as_nanos()).unwrap_or(u64::MAX);
         Some(Self { one, ahead_max: burst.max(one / PARTS) })
     }
 
-    /// The bucket after taking `amount` at `now` (nanoseconds since any start).
+    /// Returns the time at which the bucket is full after taking `amount` at `now`. Times are in nanoseconds since any start.
     ///
     /// # Errors
     /// The time after which the amount is available.
     pub(crate) fn take(self, full_at: u64, now: u64, amount: u64) -> Result<u64, Duration> {
         let cost = self.one.saturating_mul(amount) / PARTS;
         let next = full_at.max(now).saturating_add(cost);
-        // An amount larger than the bucket passes if the bucket is full. Otherwise it never would.
+        // An amount larger than the bucket is taken if the bucket is full. Otherwise it would never be available.
         let ahead_max = self.ahead_max.max(cost);
         match (next - now).checked_sub(ahead_max) {
             None | Some(0) => Ok(next),

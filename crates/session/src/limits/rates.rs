@@ -38,7 +38,7 @@ impl Buckets {
         self.full_at.get_mut(index_of(session))
     }
 
-    /// The bucket of a session after taking `amount`. `None` if the amount isn't available.
+    /// The time at which a session's bucket is full after taking `amount`. `None` if the amount isn't available.
     fn after(&mut self, session: SessionId, now: u64, amount: usize) -> Option<u64> {
         let rate = self.rate;
         rate.take(*self.get(session)?, now, amount as u64).ok()
@@ -62,7 +62,7 @@ impl SessionRates {
         })
     }
 
-    /// Changes the limits. The buckets of limits that existed before stay.
+    /// Changes the limits. Limits that were on before keep the state of their buckets.
     pub(crate) fn configure(&mut self, limits: &SessionLimits) {
         self.policy = limits.policy;
         let all = [&self.messages, &self.publications, &self.bytes];
@@ -103,7 +103,7 @@ impl SessionRates {
     /// Counts an input of a session.
     ///
     /// # Errors
-    /// The input exceeds the limit of this key, and isn't counted.
+    /// The input exceeds a limit and isn't counted. Returns the limit's key in the configuration.
     pub fn count(&mut self, session: SessionId, counted: Counted, now: Instant) -> Result<(), &'static str> {
         let now = u64::try_from(now.saturating_duration_since(self.begun).as_nanos()).unwrap_or(u64::MAX);
         let (first, second) = match counted {
