@@ -1,8 +1,8 @@
 //! The attacks that Stentor was found to be vulnerable to, each bounded in count and time, with the conditions that
 //! must hold.
 //!
-//! The names are those of the measuring table in docs/attacks.md. Each is a list of [`Script`]s, so that it is run by the
-//! same code as the fuzzer's sessions, and is one of the fuzzer's seeds.
+//! The names are those of the measuring table in docs/attacks.md. Each attack is a list of [`Script`]s, so
+//! that the same code runs attacks and the fuzzer's sessions. Each attack is also one of the fuzzer's seeds.
 
 use crate::script::{Script, Step};
 use crate::server::FETCH_TIME;
@@ -16,19 +16,20 @@ use std::time::Duration;
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
-    /// The clients' scripts. At most this many clients are needed.
+    /// Makes the clients' scripts. The argument is the maximum number of clients.
     pub(crate) scripts: fn(usize) -> Vec<Script>,
     /// The number of clients in the table's attack.
     pub(crate) clients: usize,
-    /// More lines of `[rooms]`, and more of the configuration, by the address of the hooks' backend.
+    /// Additional lines of `[rooms]`. `more` returns further configuration for the address of the hooks'
+    /// backend.
     pub(crate) rooms: &'static str,
     pub(crate) more: fn(SocketAddr) -> anyhow::Result<String>,
     pub(crate) place: Place,
-    /// The server's limit of descriptors.
+    /// The server's limit of file descriptors. `None` keeps this process's limit.
     pub(crate) descriptors_max: Option<u64>,
-    /// The canaries' p99 must not exceed this.
+    /// Maximum p99 latency of the canaries.
     pub(crate) latency_max: Duration,
-    /// The time within which memory must return.
+    /// Maximum time until memory returns after the attack.
     pub(crate) back_max: Duration,
     /// The additional measurement.
     pub(crate) also: Also,
@@ -48,17 +49,17 @@ pub(crate) enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Also {
     Nothing,
-    /// The time that other sessions wait.
+    /// Waiting times of other sessions.
     Others(Others),
-    /// How long `/healthz` of both ports takes.
+    /// Response times of `/healthz` on both ports.
     Health,
-    /// How long the server is above its bound without a break.
+    /// Longest uninterrupted time above the memory bound.
     TimeAboveBound,
-    /// Whether the ledger agrees with what the process holds.
+    /// Difference between the ledger and the memory that the process holds.
     Ledger,
-    /// How many turns are short.
+    /// Share of short turns.
     Turns,
-    /// Whether the log has this text.
+    /// Presence of this text in the log.
     Log(&'static str),
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Others {
     /// A part of the answer. An error instead of it is a refusal.
     pub(crate) answer: &'static str,
     pub(crate) wait_max: Duration,
-    /// Their address. Attackers come from the first.
+    /// The address of these sessions. Attackers use 127.0.0.1.
     pub(crate) from: Ipv4Addr,
 }
 
@@ -238,7 +239,8 @@ fn reflected_ping(length_bytes: usize) -> Bytes {
     wire::deflated_text(format!(r#"{{"type":"ping","epoch":"{epoch}"}}"#).as_bytes()).into()
 }
 
-/// Sends share their bytes between all clients of an attack, or this program would need more memory than the server.
+/// Returns bytes that all clients of an attack share. Otherwise this program would need more memory than the
+/// server.
 fn shared(make: impl FnOnce() -> Bytes, cell: &'static std::sync::OnceLock<Bytes>) -> Bytes {
     cell.get_or_init(make).clone()
 }
@@ -310,7 +312,7 @@ fn busy_publisher() -> Script {
         message.repeat(100).into()
     });
     let mut script = Script::new([wire::upgrade("/ws")]);
-    // The others join first.
+    // The other clients join before the first client publishes.
     script.steps.push(Step::Pause(Duration::from_secs(2)));
     script.repeating([messages])
 }
@@ -345,7 +347,7 @@ fn cold_keys(client: usize) -> Script {
     Script::new([wire::upgrade("/ws")]).then(keys)
 }
 
-/// The placeholder is as long as what takes its place, so that the frame's length stays right.
+/// The placeholder is as long as its replacement, so that the frame's length stays correct.
 fn cold_keys_forever() -> Script {
     let keys: Vec<u8> = (0..990).flat_map(|key| subscribe_cold(&format!("{{number}}/{key}"))).collect();
     let mut script = Script::new([wire::upgrade("/ws")]).repeating([keys.into()]);
@@ -364,7 +366,7 @@ fn join_and_leave(client: usize) -> Script {
     Script::new([wire::upgrade("/ws")]).repeating([loops.into()])
 }
 
-/// Sessions that each subscribe to a room of their own and don't read, and four clients that publish into each room.
+/// Sessions that don't read, each subscribed to its own room, and four clients that publish to all rooms.
 fn over_budget(sessions: usize, messages: usize) -> Vec<Script> {
     const PUBLISHERS: usize = 4;
     let subscribe = |room: usize| {

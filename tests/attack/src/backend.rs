@@ -1,4 +1,4 @@
-//! The backend of the hooks: it answers well, badly or slowly, by the path of the request.
+//! The backend of the hooks. The path of a request selects valid, invalid or slow responses.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long a slow answer takes: longer than the hook's `timeout`.
+/// Time of a slow response: longer than the hook's `timeout`.
 const SLOW: Duration = Duration::from_millis(600);
-/// How long a busy backend needs for a request.
+/// Time in which a busy backend handles a request.
 const BUSY: Duration = Duration::from_millis(50);
-/// The limit of the hooks' answers. The backend goes beyond it on purpose.
+/// Maximum size of the hooks' responses, which the backend exceeds on purpose.
 pub(crate) const RESPONSE_BYTES_MAX: usize = 4096;
-/// Requests are no longer than this, or the connection ends.
+/// Maximum size of a request. A larger one ends the connection.
 const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// Requests that were answered badly so far: each time in another way.
+/// Number of invalid responses so far. It selects the kind of the next one.
 static BAD: AtomicUsize = AtomicUsize::new(0);
 
 /// Serves until the process ends, on a thread of its own.
@@ -24,7 +24,7 @@ pub(crate) fn start() -> anyhow::Result<SocketAddr> {
     crate::upstream::serve_on_thread(serve)
 }
 
-/// Answers one connection's requests, one after the other.
+/// Handles one connection's requests in order.
 async fn serve(mut stream: TcpStream) {
     let mut request = Vec::new();
     while let Some((path, body)) = next(&mut stream, &mut request).await {
@@ -38,7 +38,7 @@ async fn serve(mut stream: TcpStream) {
                 5 => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec(),
                 _ => response("429 Too Many Requests", ""),
             },
-            // One client's questions fail, in two ways.
+            // The questions of one client fail, in two ways.
             "/some" if body.contains("ask-failing") => match BAD.fetch_add(1, Relaxed) % 2 {
                 0 => response("500 Internal Server Error", ""),
                 _ => response("200 OK", "{\"answers\":[]}"),
@@ -60,7 +60,7 @@ async fn serve(mut stream: TcpStream) {
     }
 }
 
-/// The path and the body of the next request; `None` at the end.
+/// Reads the next request. Returns its path and body; `None` at the end of the connection.
 async fn next(stream: &mut TcpStream, request: &mut Vec<u8>) -> Option<(String, String)> {
     loop {
         if let Some(head) = memchr::memmem::find(request, b"\r\n\r\n") {
@@ -89,7 +89,7 @@ fn response(status: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// An answer to each question: yes; but rooms whose names end with `-no` are refused.
+/// Returns an answer to each question: rooms whose names end with `-no` are refused, all others allowed.
 fn answers(body: &str) -> String {
     let mut answers = String::from("{\"answers\":[");
     let mut questions = body.match_indices("{\"id\":").peekable();

@@ -1,8 +1,9 @@
-//! Canaries: well-behaved clients of every protocol, which must get every publication, in order and soon.
+//! Canaries: well-behaved clients of every protocol, which must receive every publication, in order and soon.
 //!
-//! A publisher sends numbered publications through the admin API, at a fixed pace: one to a room, one to a feed that is
-//! pushed. When it can't keep its pace the next ones are late, and their delay counts (no coordinated omission). Each
-//! canary looks for numbers in what it gets. A long poll of a feed may skip versions, never go back or miss the newest.
+//! A publisher sends numbered publications through the admin API, at a fixed pace: one to a room, one to a
+//! feed that is pushed. If the publisher falls behind, the delay counts as latency (no coordinated omission).
+//! Each canary searches the received bytes for these numbers. A long poll of a feed may skip versions, but
+//! never go back or miss the newest one.
 
 mod clients;
 mod publisher;
@@ -17,9 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Time from one publication to the next.
 const PACE: Duration = Duration::from_millis(25);
-/// How long all canaries together may take to get their first publication, and afterwards the newest.
+/// Maximum time until all canaries have received their first publication, and later the newest one.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The room and the feed of the canaries.
@@ -30,14 +31,14 @@ const FEED: &str = "canary/5f1c";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) name: &'static str,
-    /// Whether versions may be skipped.
+    /// `true` if versions may be skipped.
     conflates: bool,
     newest: Option<u64>,
-    /// Publications that didn't come before later ones.
+    /// Number of publications that hadn't arrived when a later one did.
     pub(crate) missed: u64,
-    /// Publications that came again, or after later ones.
+    /// Number of publications that arrived twice, or after a later one.
     pub(crate) misplaced: u64,
-    /// The time from when a publication was due until it arrived.
+    /// Time from the due time of each publication until its arrival.
     pub(crate) latencies: Vec<Duration>,
     /// The reason why the canary is no longer served.
     pub(crate) ended: Option<String>,
@@ -47,7 +48,7 @@ impl Record {
     /// Records the arrival of publication `number`.
     fn note(&mut self, number: u64, latency: Option<Duration>) {
         match self.newest {
-            // A feed's newest version is there from the start, and polls of it may answer with the same version again.
+            // A feed has a newest version from the start, and a poll may return the same version again.
             Some(newest) if number == newest && self.conflates => return,
             Some(newest) if number <= newest => self.misplaced += 1,
             Some(newest) if !self.conflates => self.missed += number - newest - 1,
@@ -57,7 +58,7 @@ impl Record {
         self.latencies.extend(latency);
     }
 
-    /// The faults.
+    /// Describes the canary's faults, if any.
     pub(crate) fn fault(&self) -> Option<String> {
         let name = self.name;
         if let Some(why) = &self.ended {
@@ -69,7 +70,7 @@ impl Record {
             .then(|| format!("{name}: {missed} publications missed, {misplaced} out of order"))
     }
 
-    /// A quantile of the latencies, 0 to 1.
+    /// Returns a quantile of the latencies, from 0 to 1.
     pub(crate) fn latency(&self, quantile: f64) -> Duration {
         let mut sorted = self.latencies.clone();
         sorted.sort_unstable();
@@ -84,11 +85,11 @@ struct Board {
     listen: SocketAddr,
     admin: SocketAddr,
     records: Mutex<Vec<Record>>,
-    /// When publication `n` was due.
+    /// The due time of each publication, by number.
     due: Mutex<Vec<Instant>>,
-    /// Publications that were accepted.
+    /// Number of accepted publications.
     published: Mutex<u64>,
-    /// Attempts to publish that failed.
+    /// Number of failed attempts to publish.
     retries: Mutex<u64>,
     probes: Mutex<Vec<Probe>>,
     stop: AtomicBool,
@@ -107,7 +108,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    /// Looks for publications in what a canary got.
+    /// Records the publications in bytes that a canary received.
     fn see(&self, canary: usize, text: &[u8]) {
         for number in numbers(text) {
             let due = usize::try_from(number).ok().and_then(|number| lock(&self.due).get(number).copied());
@@ -117,12 +118,12 @@ impl Board {
     }
 }
 
-/// The text of publication `number`. It is found in any encoding, because none of its characters is ever escaped.
+/// Returns the text of publication `number`. No encoding escapes its characters, so a search always finds it.
 fn mark(number: u64) -> String {
     format!("canary={number};")
 }
 
-/// The numbers of the publications in a text.
+/// Iterates over the numbers of the publications in a text.
 fn numbers(text: &[u8]) -> impl Iterator<Item = u64> {
     const NAME: &[u8] = b"canary=";
     memchr::memmem::find_iter(text, NAME).filter_map(|at| {
@@ -142,14 +143,15 @@ impl Drop for Canaries {
     fn drop(&mut self) {
         self.board.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed.
+            // A panic of the thread has already been printed.
             let _ = thread.join();
         }
     }
 }
 
 impl Canaries {
-    /// Starts one canary of each protocol on a thread of their own, and returns when all are served.
+    /// Starts one canary of each protocol, all on one new thread. Returns when all have received a
+    /// publication.
     pub(crate) fn start(server: &Server) -> anyhow::Result<Self> {
         let record = |(name, conflates): &(&'static str, bool)| Record {
             name,
@@ -176,7 +178,7 @@ impl Canaries {
         Ok(canaries)
     }
 
-    /// Waits until a condition holds for all.
+    /// Waits until a condition holds for all canaries that haven't ended.
     fn until(&self, otherwise: &str, holds: impl Fn(&Record) -> bool) -> anyhow::Result<()> {
         let begun = Instant::now();
         loop {
@@ -193,35 +195,35 @@ impl Canaries {
         }
     }
 
-    /// Forgets the latencies and probes so far: a measurement begins.
+    /// Clears the latencies and probes, to begin a measurement.
     pub(crate) fn reset(&self) {
         lock(&self.board.records).iter_mut().for_each(|record| record.latencies.clear());
         lock(&self.board.probes).clear();
     }
 
-    /// Waits until every canary that is still served has the publication that is the newest now.
+    /// Waits until every canary that hasn't ended has received the current newest publication.
     pub(crate) fn catch_up(&self) -> anyhow::Result<()> {
         let newest = lock(&self.board.published).saturating_sub(1);
         self.until("don't get the newest publication", |record| record.newest >= Some(newest))
     }
 
-    /// The current record of each canary.
+    /// Returns the current record of each canary.
     pub(crate) fn records(&self) -> Vec<Record> {
         lock(&self.board.records).clone()
     }
 
-    /// Requests to `/healthz` until now.
+    /// Returns the requests to `/healthz` since the last reset.
     pub(crate) fn probes(&self) -> Vec<Probe> {
         lock(&self.board.probes).clone()
     }
 
-    /// Attempts to publish that the server refused.
+    /// Returns the number of attempts to publish that the server refused.
     pub(crate) fn publish_retries(&self) -> u64 {
         *lock(&self.board.retries)
     }
 }
 
-/// Runs the publisher, the probes and all canaries until it is stopped.
+/// Runs the publisher, the probes and all canaries until [`Board::stop`] is set.
 async fn live(board: Arc<Board>) {
     tokio::task::spawn_local(publisher::publish(board.clone()));
     for is_admin in [false, true] {

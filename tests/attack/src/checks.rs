@@ -1,4 +1,5 @@
-//! Attacks that are checked by their answer, not by their load: S6, S10 and A12 of the table in docs/attacks.md.
+//! Attacks that are checked by the server's answer, not by its load: S6, S10 and A12 of the table in
+//! docs/attacks.md.
 
 use crate::http::{Http, WebSocket};
 use crate::server::Server;
@@ -9,20 +10,20 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// The lines of `[limits]` that these need.
+/// The lines of `[limits]` that these attacks need.
 pub(crate) const LIMITS: &str = "message_timeout = \"2s\"";
-/// The time within which a packet with missing attachments must end its session: the limit, plus time for a busy
-/// machine.
+/// Maximum time until a packet with missing attachments ends its session: `message_timeout`, plus time for a
+/// busy machine.
 const ATTACHMENTS_TIME_MAX: Duration = Duration::from_secs(5);
-/// No check takes longer.
+/// Maximum time of a check.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(45);
 
 const PACKET: &str = r#"451-["x",{"_placeholder":true,"num":0}]"#;
 
-/// Name and result of each.
+/// The name and result of each check.
 pub(crate) type Results = Vec<(&'static str, anyhow::Result<()>)>;
 
-/// Runs all.
+/// Runs all checks.
 pub(crate) fn run(server: &Server) -> anyhow::Result<Results> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listen, admin) = (server.listen, server.admin);
@@ -86,7 +87,7 @@ async fn missing_attachments_polled(listen: SocketAddr) -> anyhow::Result<()> {
     ended_in_time(begun)
 }
 
-/// A document that a token opens must not be kept for others.
+/// Checks that no cache may store a document that requires a token.
 async fn private_document(listen: SocketAddr, admin: SocketAddr) -> anyhow::Result<()> {
     let put = "PUT /api/v1/feeds/pushed/private HTTP/1.1\r\nHost: localhost\r\n\
                Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
@@ -105,7 +106,7 @@ async fn private_document(listen: SocketAddr, admin: SocketAddr) -> anyhow::Resu
     Ok(())
 }
 
-/// A script in a document of an upstream must not run in the server's origin.
+/// Checks that a script in an upstream's document can't run in the server's origin.
 async fn html_document(listen: SocketAddr, admin: SocketAddr) -> anyhow::Result<()> {
     let html = "<script>alert(1)</script>";
     let put = format!(

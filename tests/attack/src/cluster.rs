@@ -1,9 +1,10 @@
-//! The doors of a cluster: what nodes send each other by the engine, their relay, and the bridge to Socket.IO's own servers.
+//! Sessions that attack a cluster: the engine's messages between nodes, the relay, and the bridge to
+//! Socket.IO's servers.
 //!
-//! The server under attack is a node without a secret. Any client of the engine can send as another node, and no signature
-//! protects the code that decodes frames. Rooms that a bridge shares keep no history, so the [second](crate::second) server has
-//! the bridge. Names and formats are those of `crates/cluster`, written down once more, because the program shares no code with
-//! the server.
+//! The server under attack is a node without a secret. Any client of the engine can send as another node, and
+//! no signature protects the decoders of frames. Rooms that a bridge shares keep no history, so the
+//! [second](crate::second) server has the bridge. Names and formats repeat those of `crates/cluster`, because
+//! the program shares no code with the server.
 
 use crate::doors;
 use crate::redis::{self, NODE, Redis};
@@ -12,14 +13,15 @@ use crate::wire;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The node that scripts speak as.
+/// The id of the node as which scripts send.
 const SENDER: u64 = 7;
-/// Its channel.
+/// The channel of [`SENDER`].
 const OWN: &str = "stentor:{node:0000000000000007}";
 /// The channel of all nodes.
 const NODES: &str = "stentor:{nodes}";
 
-/// Where Redis sends what a node answered to [`SENDER`]: a message of its channel, other than the confirmation of the subscription.
+/// Marks a node's answer to [`SENDER`] in a reply of Redis: a message of the sender's channel, not the
+/// confirmation of the subscription.
 pub(crate) const ANSWERED: &[u8] = b"{node:0000000000000007}\r\n$";
 
 /// Kinds of frames (`crates/cluster/src/frame/mod.rs`).
@@ -34,7 +36,7 @@ const ALIVE: u8 = 7;
 const PRESENCE: u8 = 8;
 const REVOCATIONS: u8 = 9;
 
-/// Starts Redis at its address and returns it. `addresses` learn by where scripts reach it, and the relay.
+/// Starts Redis at its address and returns it. Sets the addresses at which scripts reach Redis and the relay.
 pub(crate) fn start(addresses: &mut Addresses) -> anyhow::Result<Redis> {
     let relay = SocketAddr::new(addresses.public.ip(), 8003);
     let engine = engine(addresses);
@@ -48,7 +50,7 @@ fn engine(addresses: &Addresses) -> SocketAddr {
     SocketAddr::new(addresses.public.ip(), 6379)
 }
 
-/// The engine and the relay's listener.
+/// Returns the configuration of the engine and the relay's listener.
 pub(crate) fn configuration(addresses: &Addresses) -> String {
     engine_and_relay(engine(addresses), addresses.relay)
 }
@@ -57,7 +59,7 @@ fn engine_and_relay(engine: SocketAddr, relay: SocketAddr) -> String {
     format!("\n[cluster]\nengine = \"redis://{NODE}@{engine}\"\nlisten = \"{relay}\"\n")
 }
 
-/// The bridge of the second server.
+/// Returns the configuration of the second server's bridges.
 pub(crate) fn bridge(addresses: &Addresses) -> String {
     let shared = [("classic", "/"), ("sharded", "/a"), ("python", "/")];
     shared.map(|(adapter, namespace)| bridge_of(engine(addresses), adapter, namespace)).concat()
@@ -70,13 +72,13 @@ fn bridge_of(redis: SocketAddr, adapter: &str, namespace: &str) -> String {
     )
 }
 
-/// The same with a bridge for the namespace `/b`.
+/// Returns the configuration of a node with a bridge for the namespace `/b`.
 pub(crate) fn beside_a_bridge(engine: SocketAddr, relay: SocketAddr) -> String {
     let bridge = bridge_of(engine, "classic", "/b");
     engine_and_relay(engine, relay) + &bridge
 }
 
-/// The valid sessions.
+/// Returns the valid sessions.
 pub(crate) fn sessions() -> Vec<Script> {
     vec![
         questions(),
@@ -93,7 +95,7 @@ pub(crate) fn sessions() -> Vec<Script> {
     ]
 }
 
-/// A command of Redis whose last argument has any bytes.
+/// Makes a Redis command whose last argument may have any bytes.
 fn command(words: &str, argument: impl AsRef<[u8]>) -> Vec<u8> {
     [words.as_bytes(), b"\n", argument.as_ref()].concat()
 }
@@ -102,7 +104,7 @@ fn publish(channel: &str, payload: impl AsRef<[u8]>) -> Vec<u8> {
     command(&format!("PUBLISH {channel}"), payload)
 }
 
-/// Sends a frame without a position.
+/// Makes the command that publishes a frame without a position.
 fn send(channel: &str, frame: impl AsRef<[u8]>) -> Vec<u8> {
     publish(channel, [b":", frame.as_ref()].concat())
 }
@@ -123,17 +125,17 @@ fn list(names: &[&str]) -> Vec<u8> {
     names.iter().fold(count(names.len()).to_vec(), |all, name| [all, text(name)].concat())
 }
 
-/// An event whose data is JSON.
+/// Encodes an event whose data is JSON.
 fn content(event: &str, json: &str) -> Vec<u8> {
     [&[1][..], &text(event), &[0, 0], &text(json)].concat()
 }
 
-/// These rooms, without exceptions.
+/// Encodes these rooms, without exceptions.
 fn rooms(rooms: &[&str]) -> Vec<u8> {
     [text("/"), list(rooms), list(&[]), list(&[])].concat()
 }
 
-/// The members of these rooms.
+/// Encodes the selection of these rooms' members.
 fn selected(named: &[&str]) -> Vec<u8> {
     [rooms(named), list(&[])].concat()
 }
@@ -160,7 +162,8 @@ fn questions() -> Script {
         )
 }
 
-/// Another node is there for a while. Until it has left, commands wait for its answer: late in a round, others have got theirs.
+/// A phantom node joins the cluster for a while. Commands wait for its answer until it has left. Late in a
+/// round, other sessions have received their answers.
 fn node() -> Script {
     let report = |more: &str| {
         let record = r#"{"name":"ph\u0061ntom","version":"1","address":"127.0.0.1:1","started_at_seconds":1,"connections":0"#;
@@ -179,7 +182,7 @@ fn node() -> Script {
     script
 }
 
-/// Messages in a room's log, on whose channel something else came.
+/// Messages in a room's log, after other data was published on the room's channel.
 fn log() -> Script {
     const ROOM: &str = "kept/logged-{number}";
     const NAME: &str = "stentor:{room:1:/kept/logged-{number}}";
@@ -200,7 +203,7 @@ fn log() -> Script {
     settled(settled(Script::new(member)).on(1, Port::Redis, others)).on(1, Port::Redis, last)
 }
 
-/// What the script has sent so far takes its effect.
+/// Appends a pause in which everything sent so far takes effect.
 fn settled(mut script: Script) -> Script {
     script.steps.push(Step::Pause(Duration::from_millis(300)));
     script
@@ -229,7 +232,7 @@ fn feeds() -> Script {
     )
 }
 
-/// Frames to one node.
+/// Sends frames to one node.
 fn direct() -> Script {
     const NODE: &str = "stentor:{node:{node}}";
     let id = 9_u64.to_le_bytes();
@@ -254,7 +257,7 @@ fn direct() -> Script {
     )
 }
 
-/// What a client sends to another node, which relays it.
+/// Requests of a client that another node relays.
 fn relayed() -> Script {
     Script::at(
         Port::Introduced,
@@ -266,7 +269,7 @@ fn relayed() -> Script {
     .on(1, Port::Introduced, [wire::post("/sockjs/000/relayed/xhr_send", "text/plain", b"[\"x\"]")])
 }
 
-/// A client of the second server, and what Socket.IO's servers publish.
+/// A client of the second server, and publications of Socket.IO's servers.
 fn bridged(namespace: &str, published: impl IntoIterator<Item = Vec<u8>>) -> Script {
     let join = match namespace {
         "" => r#"420["join","shared"]"#.to_owned(),
@@ -278,7 +281,7 @@ fn bridged(namespace: &str, published: impl IntoIterator<Item = Vec<u8>>) -> Scr
     settled(Script::at(Port::Second, sends)).on(1, Port::Redis, published)
 }
 
-/// A short text in MessagePack.
+/// Encodes a short text in MessagePack.
 fn packed(text: &str) -> Vec<u8> {
     let length = u8::try_from(text.len()).expect("the text is short");
     assert!(length < 32, "{text}");
@@ -310,7 +313,7 @@ fn classic() -> Script {
     )
 }
 
-/// Requests, whose answers Redis publishes.
+/// Requests of Socket.IO's servers. The bridge publishes its answers in Redis.
 fn requests() -> Script {
     const REQUEST: &str = "socket.io-request#/#";
     const OPTIONS: &str = r#""opts":{"rooms":["shared"],"except":[]}"#;

@@ -1,6 +1,7 @@
 //! The fuzzer's corpus: valid sessions of every protocol as clients send them, and the attacks.
 //!
-//! Rooms and feeds are others than the canaries', so that no mutated publication can be taken for one of theirs.
+//! The sessions' rooms and feeds differ from the canaries', so that no mutated publication can pass for a
+//! canary's.
 
 use crate::script::{Port, Script, Step};
 use crate::wire::{self, BINARY, CLOSE, CONTINUATION, FIN, PING, TEXT};
@@ -9,12 +10,13 @@ use bytes::Bytes;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// The type that Engine.IO's clients give their payloads.
+/// The content type of Engine.IO clients' payloads.
 const PAYLOAD: &str = "text/plain;charset=UTF-8";
-/// The type that browsers give forms, and SockJS's JSONP clients their messages.
+/// The content type of browsers' forms and of SockJS JSONP clients' messages.
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// One session out of this many is an attack's client. More would leave little of a round to the others.
+/// One of this many sessions is an attack's client. More attacks would leave little of a round to other
+/// sessions.
 const ATTACK_SHARE: usize = 6;
 
 /// The corpus, with or without sessions of a cluster.
@@ -34,13 +36,13 @@ impl Seeds {
         Self { sessions, attacks }
     }
 
-    /// A random one.
+    /// Returns a random session.
     pub(crate) fn pick(&self, rng: &mut Rng) -> &Script {
         let list = if rng.usize(..ATTACK_SHARE) == 0 { &self.attacks } else { &self.sessions };
         &list[rng.usize(..list.len())]
     }
 
-    /// The valid sessions.
+    /// Returns the valid sessions.
     pub(crate) fn sessions(&self) -> &[Script] {
         &self.sessions
     }
@@ -148,7 +150,7 @@ fn engineio_websocket() -> Script {
     ])
 }
 
-/// A session of polls on lane 0 and posts on lane 1.
+/// Makes a session with polls on lane 0 and posts on lane 1.
 fn polled(target: &str, payloads: &[&str]) -> Script {
     let mut script = Script::new([wire::get(target)]);
     let target = format!("{target}&sid={{sid}}");
@@ -297,7 +299,7 @@ fn sockjs_raw_websocket() -> Script {
     Script::new([wire::upgrade("/sockjs/websocket"), message(r#""type":"subscribe","room":"lobby""#)])
 }
 
-/// The messages of a SockJS session, sent on lane 1.
+/// Appends the messages of a SockJS session, which are sent on lane 1.
 fn sockjs_sends(script: &mut Script, target: &str) {
     script.steps.push(Step::Open(1, Port::Public));
     for body in [

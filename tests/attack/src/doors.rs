@@ -1,5 +1,6 @@
-//! Doors of the server that the fuzzer's other sessions don't touch: tokens, hooks, presence, history, recovery, the
-//! admin API, the [`layers`] below HTTP, and those of a [`cluster`]. Each has a configuration, valid sessions and a mark that only an answer from behind the door contains.
+//! Doors: parts of the server that the fuzzer's other sessions don't reach. These are tokens, hooks,
+//! presence, history, recovery, the admin API, the [`layers`] below HTTP, and a [`cluster`]. Each door has a
+//! configuration, valid sessions, and a mark that only an answer from behind the door contains.
 
 use crate::backend::RESPONSE_BYTES_MAX;
 use crate::cluster;
@@ -11,15 +12,15 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A door.
+/// A part of the server that sessions must reach.
 #[derive(Debug)]
 pub(crate) struct Door {
     pub(crate) name: &'static str,
-    /// What the server sends only if a client got through it. No session sends it.
+    /// Bytes that the server sends only to a client that has reached this part. No session sends them.
     pub(crate) mark: &'static [u8],
-    /// Where it sends that, if only there it proves something.
+    /// The port that must send the mark. `None` for any port.
     pub(crate) port: Option<Port>,
-    /// Whether it is one of a cluster, which needs a Redis.
+    /// `true` if the door exists only in a cluster, which needs Redis.
     is_clustered: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) const DOORS: [Door; 43] = [
     door_of_cluster(Port::Redis, "bridge request", br#""sockets":[{"#),
 ];
 
-/// How often each of [`DOORS`] was reached.
+/// Number of times that each of [`DOORS`] was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached([u64; DOORS.len()]);
 
@@ -93,7 +94,7 @@ impl Default for Reached {
 }
 
 impl Reached {
-    /// Looks for marks in what a client of this port got.
+    /// Counts the doors whose marks are in bytes that a client of this port received.
     pub(crate) fn look(&mut self, port: Port, bytes: &[u8]) {
         for (door, count) in DOORS.iter().zip(&mut self.0) {
             let is_here = door.port.is_none_or(|wanted| wanted == port);
@@ -105,14 +106,14 @@ impl Reached {
         self.0.iter_mut().zip(other.0).for_each(|(all, some)| *all += some);
     }
 
-    /// The doors that weren't reached, of those that there are with or without a cluster.
+    /// Returns the names of the doors that weren't reached. Without a cluster, its doors are left out.
     pub(crate) fn missed(&self, is_clustered: bool) -> Vec<&'static str> {
         let doors = DOORS.iter().zip(self.0);
         let doors = doors.filter(|(door, count)| *count == 0 && door.is_clustered <= is_clustered);
         doors.map(|(door, _)| door.name).collect()
     }
 
-    /// A line that says how often each was reached.
+    /// Returns a line with the count of each door.
     pub(crate) fn summary(&self, is_clustered: bool) -> String {
         let doors = DOORS.iter().zip(self.0).filter(|(door, _)| door.is_clustered <= is_clustered);
         let counts: Vec<_> = doors.map(|(door, count)| format!("{} {count}", door.name)).collect();
@@ -125,7 +126,7 @@ impl Reached {
     }
 }
 
-/// More lines of `[rooms]`: rooms with history and presence.
+/// Additional lines of `[rooms]`: rooms with history and presence.
 pub(crate) const ROOMS: &str = r#"presence = ["kept/"]
 presence_grace = "500ms"
 history_length = 20
@@ -133,7 +134,8 @@ history_bytes_max = "16KiB"
 history_ttl = "2s"
 "#;
 
-/// Issuers, permissions and hooks. Clients without a token may do what the canaries do.
+/// Returns the configuration of issuers, permissions and hooks. Clients without a token have the canaries'
+/// permissions.
 pub(crate) fn configuration(backend: SocketAddr) -> String {
     let mut toml = format!(
         r#"
@@ -211,7 +213,7 @@ secret = "{}"
     toml
 }
 
-/// The valid sessions, with or without a cluster.
+/// Returns the valid sessions, with or without those of a cluster.
 pub(crate) fn sessions(is_clustered: bool) -> Vec<Script> {
     let mut sessions = vec![
         renewed(),
@@ -256,7 +258,7 @@ fn json(target: &str, body: &str) -> Vec<u8> {
     wire::post(target, "application/json", body.as_bytes())
 }
 
-/// A WebSocket of [`USER`].
+/// Makes the WebSocket handshake of [`USER`].
 pub(crate) fn signed_in() -> Vec<u8> {
     let token = sign(USER, token::VALID);
     wire::upgrade_with("/ws", &format!("Sec-WebSocket-Protocol: stentor.v1, stentor.bearer.{token}\r\n"))
@@ -266,7 +268,7 @@ fn auth(token: &str) -> Vec<u8> {
     message(&format!(r#""id":"renewal","type":"auth","token":"{token}""#))
 }
 
-/// Renews its token, then presents that of another user and of a later time.
+/// Renews its token, then presents another user's token.
 fn renewed() -> Script {
     Script::new([
         signed_in(),
@@ -278,7 +280,7 @@ fn renewed() -> Script {
     ])
 }
 
-/// Stays until its token ends.
+/// Stays connected until its token expires.
 fn brief() -> Script {
     Script::new([wire::upgrade("/ws"), auth("{brief}"), subscribe("lobby", "")])
 }
@@ -292,7 +294,7 @@ fn refused(token: &str) -> Script {
     ])
 }
 
-/// A token in each part of a request.
+/// Presents a token in each part of a request.
 fn in_requests() -> Script {
     let token = sign(USER, token::VALID);
     let header = format!(
@@ -322,7 +324,7 @@ fn in_socketio() -> Script {
     ])
 }
 
-/// A session that the admin API ends, by its token's id.
+/// A session that the admin API ends by revoking its token.
 fn revoked() -> Script {
     let revoke = |body: &str| json("/api/v1/revocations", body);
     Script::new([wire::upgrade("/ws"), auth("{brief}")]).on(
@@ -337,7 +339,8 @@ fn revoked() -> Script {
     )
 }
 
-/// Events, subscriptions and publications that the backend decides, in one of its moods.
+/// Events, subscriptions and publications that the backend decides. `mood` selects valid, invalid or slow
+/// responses.
 fn hook(mood: &str) -> Script {
     let event =
         |data: &str| message(&format!(r#""id":"{mood}","type":"event","event":"ask-{mood}","data":{data}"#));
@@ -375,7 +378,7 @@ fn connect_hook() -> Script {
     ])
 }
 
-/// One watches who joins and leaves; the other does.
+/// One client watches a room's members; another one joins and leaves.
 fn presence() -> Script {
     let list = |more: &str| message(&format!(r#""id":3,"type":"presence","room":"kept/here"{more}"#));
     let mut script = Script::new([
@@ -407,7 +410,8 @@ fn presence_over_socketio() -> Script {
     ])
 }
 
-/// Leaves a room, and returns for what was published meanwhile. Without a pause, answers of a cluster are still on their way.
+/// Leaves a room and subscribes again from its last position. Without a pause, answers of a cluster are still
+/// in transit.
 fn history(pause: Duration) -> Script {
     const ROOM: &str = "kept/{number}";
     let leave = || message(&format!(r#""id":4,"type":"unsubscribe","room":"{ROOM}""#));
@@ -436,7 +440,7 @@ fn history(pause: Duration) -> Script {
     script
 }
 
-/// A feed that is pushed, and resumed at a position.
+/// Pushes a feed's document and resumes the feed at a position.
 fn pushed_feed() -> Script {
     const FEED: &str = "pushed/{number}";
     let put = |body: &str| {
@@ -509,7 +513,8 @@ fn publications() -> Script {
     )
 }
 
-/// Acts on sessions, and ends its own. No command concerns a room of the canaries or a whole namespace.
+/// Sends commands about sessions, one of which ends its own session. No command concerns a canary's room or a
+/// whole namespace.
 fn commands() -> Script {
     const OWN: &str = "doomed-{number}";
     let command = |name: &str, body: &str| json(&format!("/api/v1/{name}"), body);
@@ -533,7 +538,7 @@ fn lists() -> Script {
     let targets = ["/api/v1/status", "/api/v1/nodes", "/metrics", "/readyz"];
     let asked = targets.map(wire::get).into_iter().chain([json("/api/v1/reload", "")]);
     let members = wire::get("/api/v1/rooms/members?room=kept/here&limit=5");
-    // Others join a room before its members are asked for.
+    // Other sessions join the room before its members are requested.
     let mut script = Script::at(Port::Admin, asked);
     script.steps.insert(0, Step::Pause(Duration::from_millis(300)));
     script.on(1, Port::Admin, [wire::get("/api/v1/rooms?prefix=l&limit=2"), members])
@@ -543,7 +548,7 @@ fn lists() -> Script {
 mod tests {
     use super::*;
 
-    /// Else an echo of what a session sends would pass for an answer.
+    /// Otherwise an echo of a session's own bytes would pass for an answer.
     #[test]
     fn no_session_sends_a_mark() {
         for script in sessions(true) {

@@ -1,4 +1,5 @@
-//! One client per protocol. Each subscribes, and shows everything that it gets to the board, until the server ends it.
+//! One client per protocol. Each subscribes and passes all received bytes to the board until the server ends
+//! its session.
 
 use super::{Board, FEED, ROOM};
 use crate::http::{Http, WebSocket};
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Name, and whether it may skip versions. In the order of [`live`].
+/// The name of each client, and `true` if it may skip versions. In the order of [`live`].
 pub(super) const ALL: [(&str, bool); 9] = [
     ("stentor.v1 over WebSocket", false),
     ("feed over WebSocket", false),
@@ -21,12 +22,13 @@ pub(super) const ALL: [(&str, bool); 9] = [
     ("Primus", false),
 ];
 
-/// How long after its connection was closed or refused a polling client tries again: as browsers do, it opens another.
+/// Delay after which a polling client whose connection was closed or refused opens another one, as browsers
+/// do.
 const RETRY_TIME: Duration = Duration::from_millis(50);
-/// How often it tries. A refusal of new connections is no loss while the session lives.
+/// Maximum number of such attempts. Refused connections are no fault while the session lives.
 const RETRIES_MAX: usize = 200;
 
-/// Lives until the server ends it, which is an error.
+/// Runs a client until the server ends its session, which is an error.
 pub(super) async fn live(board: &Board, canary: usize) -> anyhow::Result<()> {
     match canary {
         0 => stentor_v1(board, canary).await,
@@ -89,7 +91,7 @@ fn join() -> String {
     format!(r#"42["join","{ROOM}"]"#)
 }
 
-/// A connection that is opened again when the server closes it between two requests, or refuses it.
+/// A connection that is opened again if the server refuses it or closes it between two requests.
 struct Polling {
     addr: SocketAddr,
     http: Option<Http>,
@@ -104,7 +106,8 @@ impl Polling {
         let mut error = None;
         for _ in 0..RETRIES_MAX {
             match self.attempt(request).await {
-                // Refused for now: the session lives on, and the request has not been looked at.
+                // The server refuses the connection for now. The session lives on, and the request wasn't
+                // handled.
                 Ok((503, _, body)) => error = Some(anyhow::anyhow!("503 {}", String::from_utf8_lossy(&body))),
                 Ok(answer) => return Ok(answer),
                 Err(because) => error = Some(because),
@@ -124,7 +127,7 @@ impl Polling {
         Ok((head.status, head.header("etag").map(str::to_owned), body))
     }
 
-    /// The body of an answer with this status.
+    /// Sends a request and returns the response's body. Any other status is an error.
     async fn expect(&mut self, status: u16, request: &[u8]) -> anyhow::Result<Bytes> {
         let (got, _, body) = self.ask(request).await?;
         ensure!(got == status, "{got} {}", String::from_utf8_lossy(&body));
@@ -156,12 +159,12 @@ async fn socketio_polling(board: &Board, canary: usize) -> anyhow::Result<()> {
     }
 }
 
-/// A SockJS client's message: a list of strings.
+/// Makes a SockJS client's message: a list of strings.
 fn sockjs_message() -> String {
     format!("[\"{}\"]", subscribe().replace('"', "\\\""))
 }
 
-/// Looks at a SockJS frame. `true`: the session is open now.
+/// Handles a SockJS frame. Returns `true` if it opens the session.
 fn sockjs_frame(board: &Board, canary: usize, frame: &[u8]) -> anyhow::Result<bool> {
     ensure!(!frame.starts_with(b"c"), "the server ended the session: {}", String::from_utf8_lossy(frame));
     board.see(canary, frame);

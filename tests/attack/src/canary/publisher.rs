@@ -8,13 +8,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long after a refusal the same is published again.
+/// Delay after which a refused publication is sent again.
 const RETRY_TIME: Duration = Duration::from_millis(20);
-/// An answer of the admin API that takes longer is given up, and its connection.
+/// Maximum time of an admin API response. The publisher then gives up the response and its connection.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time from one probe to the next.
 const PROBE_PACE: Duration = Duration::from_millis(200);
-/// A probe that takes longer has failed.
+/// Maximum time of a probe. A slower one has failed.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Publishes to the canaries' room and feed, one number after the other.
@@ -58,7 +58,7 @@ async fn send(admin: SocketAddr, connection: &mut Option<Http>, request: &[u8]) 
     tokio::time::timeout(ANSWER_TIME_MAX, exchange).await?
 }
 
-/// Asks for `/healthz` on new connections.
+/// Requests `/healthz` on new connections.
 pub(super) async fn probe(board: Arc<Board>, is_admin: bool) {
     let addr = if is_admin { board.admin } else { board.listen };
     loop {
