@@ -1,5 +1,4 @@
-//! Measures how long reading an event takes: `cargo bench -p stentor-wire --bench
-//! socketio_timing`.
+//! Measures the time for reading an event: `cargo bench -p stentor-wire --bench socketio_timing`.
 //!
 //! Also prints the time that serde_json needs to check the same JSON. Each figure is the best of several
 //! rounds, because the machine runs other programs too.

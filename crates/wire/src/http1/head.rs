@@ -10,12 +10,12 @@ use super::{BodyKind, Error};
 /// Upper limit for [`Limits::headers_max`]: the parser's table is on the stack.
 const HEADERS_CAPACITY: usize = 128;
 
-/// Limits for a head.
+/// Limits for the headers of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of a head up to and including the empty line, in bytes. Default 16,384.
+    /// Maximum size of the headers in bytes, from the first line to the empty line. Default 16,384.
     pub header_bytes_max: usize,
-    /// Number of headers, at most 128. Default 100.
+    /// Maximum number of headers, at most 128. Default 100.
     pub headers_max: usize,
 }
 

@@ -7,10 +7,10 @@ use super::{Error, Role};
 /// Limits for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of attachments of a packet. Default 10, as in the reference.
+    /// Maximum number of attachments of a packet. Default 10, as in the reference.
     pub attachments_max: usize,
-    /// Size of a packet's text and attachments together, in bytes. Default 4,000,000: four messages of the
-    /// usual limit.
+    /// Maximum size of a packet's text and attachments together, in bytes. Default 4,000,000: four messages of
+    /// the default maximum size.
     pub packet_bytes_max: usize,
 }
 

@@ -8,10 +8,10 @@ use crate::http1;
 use std::borrow::Cow;
 use stentor_json::{RawString, trim_start};
 
-/// Limits for a payload. The caller limits its size.
+/// Limits for a payload. The caller limits the payload's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of messages in one payload. Default 10,000.
+    /// Maximum number of messages in one payload. Default 10,000.
     pub messages_max: usize,
 }
 

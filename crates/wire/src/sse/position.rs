@@ -7,7 +7,7 @@
 //! entry = key "!" epoch "!" offset        ; epoch and offset in hexadecimal
 //! ```
 //!
-//! In a key, characters other than `[A-Za-z0-9._~@:=+,/-]` are percent-encoded. An entry takes some 12 bytes
+//! In a key, characters other than `[A-Za-z0-9._~@:=+,/-]` are percent-encoded. An entry takes about 12 bytes
 //! in addition to its key.
 //!
 //! An id is a hint and never trusted: a malformed id has no positions, and a feed without a position starts

@@ -170,8 +170,8 @@ impl Connection {
         }
     }
 
-    /// Like [`Connection::receive`] if `input` is exactly one such frame. Otherwise returns `None` and has no
-    /// effect.
+    /// Like [`Connection::receive`] if `input` is exactly one complete, short frame with a complete, uncompressed
+    /// message. Otherwise returns `None` and has no effect.
     #[inline]
     pub fn receive_lone<'a>(
         &mut self,

@@ -73,7 +73,7 @@ impl Window {
         self.0.capacity()
     }
 
-    /// Returns the cost of copying the window: inflating this number of bytes takes about as long.
+    /// Returns the number of bytes whose inflation takes about as long as copying the window.
     pub(super) fn cost_bytes(&self) -> usize {
         self.0.len() / 64
     }

@@ -38,7 +38,7 @@ pub(super) enum Step {
 }
 
 impl Paused {
-    /// Returns `true` if it waits until the message of another connection is inflated.
+    /// Returns `true` if the message waits until the message of another connection is inflated.
     pub(super) fn waits_for_slot(&self) -> bool {
         self.compressed && self.inflating.is_none()
     }

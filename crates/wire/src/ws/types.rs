@@ -16,9 +16,9 @@ pub enum Role {
 /// Limits for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of a message in bytes, both as received and inflated. Default 1,000,000.
+    /// Maximum size of a message in bytes, both as received and inflated. Default 1,000,000.
     pub message_bytes_max: usize,
-    /// Number of frames of a message. Values below 65,536 fail Autobahn 9.3 and 9.4. Default 131,072.
+    /// Maximum number of frames of a message. Values below 65,536 fail Autobahn 9.3 and 9.4. Default 131,072.
     pub fragments_max: u32,
 }
 
@@ -34,9 +34,9 @@ impl Default for Limits {
 /// [`Connection::is_paused`]: super::Connection::is_paused
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepLimits {
-    /// Number of bytes of a message that are inflated. Default: the complete message.
+    /// Maximum number of bytes that are inflated. Default: the complete message.
     pub inflate_bytes_max: usize,
-    /// Number of bytes of a copied or inflated message that may be delivered now. Default: no limit.
+    /// Maximum size of a copied or inflated message that may be delivered, in bytes. Default: no limit.
     pub deliver_bytes_max: usize,
 }
 
@@ -57,7 +57,7 @@ pub struct Shared {
     pub(super) inflater: Option<Box<Inflater>>,
     /// The delivered message or control payload, if it arrived in pieces.
     pub(super) gathered: Vec<u8>,
-    /// The connection whose message is inflated in steps holds a second reference.
+    /// The slot for inflating in steps. The connection whose message is inflated holds a second reference.
     pub(super) step_slot: Arc<()>,
     stepped_bytes: usize,
 }
@@ -86,7 +86,7 @@ impl Shared {
         self.limits = limits;
     }
 
-    /// Sets the limits until the next call.
+    /// Sets the limits of the work until the next call of this function.
     #[inline]
     pub fn set_steps(&mut self, steps: StepLimits) {
         self.steps = steps;

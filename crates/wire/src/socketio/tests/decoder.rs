@@ -41,7 +41,8 @@ fn examples_of_the_protocol_are_decoded() {
 
 #[test]
 fn attachments_are_collected() {
-    // Empty attachments, attachments with two references or none, and the largest number allowed.
+    // Empty attachments, packets without placeholders, the count `01`, a missing attachment, and ten attachments
+    // (the maximum).
     check(r#"51-["a"]"#, &[b""], Ok(Some(r#"/ event "a"  +"#)));
     check(r#"53-["a"]"#, &[b"", b"\x01", b""], Ok(Some(r#"/ event "a"  + +01 +"#)));
     check(r#"501-["a"]"#, &[b"\x02"], Ok(Some(r#"/ event "a"  +02"#)));

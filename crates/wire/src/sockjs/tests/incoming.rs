@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the messages. Takes them in both ways and compares the results.
+/// Returns the messages. Reads them as an iterator and with `next_in`, and compares the results.
 fn all(messages: Messages<'_>) -> Vec<String> {
     let mut again = messages.clone();
     let mut scratch = String::from("left over");
@@ -24,7 +24,7 @@ fn request_bodies_are_decoded() {
     fn check(text: &str, expect: Result<&[&str], Error>) {
         let expect = expect.map(|texts| texts.iter().map(|&text| text.to_owned()).collect());
         assert_eq!(body(text), expect, "{text:?}");
-        // A WebSocket message is read in the same way, except for these.
+        // A WebSocket message is read in the same way, unless it is empty or a single string.
         if !text.is_empty() && !text.trim_start().starts_with('"') {
             assert_eq!(parse_websocket(text, &Limits::default()).map(all), expect, "{text:?}");
         }

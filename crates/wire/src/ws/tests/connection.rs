@@ -297,8 +297,8 @@ fn limits_are_enforced() {
 }
 
 /// CVE-2026-48779: one byte per fragment, one byte per read. The connection holds the payload, not a record
-/// per fragment. The default limits accept the messages of Autobahn 9.3 and 9.4: 65,536 fragments, apart from
-/// those of 4 MiB.
+/// per fragment. The default limits accept the messages of Autobahn 9.3 and 9.4 with 65,536 fragments, but
+/// not their messages of 4 MiB.
 #[test]
 fn fragments_cost_no_memory_each() {
     for role in BOTH {

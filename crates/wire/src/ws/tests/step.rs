@@ -69,7 +69,8 @@ fn one_message_is_half_inflated_at_a_time() {
     }
     assert_eq!(receive(&mut first, &mut shared, &[]), (0, Some(text.len())));
     assert!(shared.is_step_slot_free());
-    // The second connection begins, and then frees the slot for the third.
+    // The second connection takes the slot and releases it. The first connection then uses it for its next
+    // message.
     assert_eq!(receive(&mut second, &mut shared, &[]), (0, None));
     assert!(!shared.is_step_slot_free());
     second.connection.leave_step_slot();
