@@ -34,8 +34,8 @@ impl Listeners {
         self.kernel_is_full.load(Ordering::Relaxed)
     }
 
-    /// Reads the memory that the kernel's sockets hold, so that new connections are refused before the kernel starts to drop
-    /// packets (the middle value of tcp_mem). Reads files, so it may block.
+    /// Compares TCP memory with the pressure threshold (the middle value of `net.ipv4.tcp_mem`). New connections are
+    /// refused from this value on, before the kernel drops packets. Reads files, so it may block.
     pub(crate) fn look_at_kernel_memory(&self) {
         let used = std::fs::read_to_string("/proc/net/sockstat").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("TCP:"))?;

@@ -87,11 +87,12 @@ pub struct Started {
     pub fallback_reason: Option<String>,
 }
 
-/// The driver numbers the listening sockets of a core with a byte.
+/// Maximum number of listening sockets of a core, because the driver numbers them with a byte.
 const SOCKETS_OF_CORE_MAX: usize = 256;
 
-/// Time for which an address in use is retried. After a process was killed, the kernel still closes its sockets: sockets held by
-/// its io_uring took up to 80 ms (Linux 6.18), and more than a second where each core had six threads to run.
+/// Time for which the node retries to bind an address in use. After a process was killed, the kernel still closes its
+/// sockets: sockets held by its io_uring took up to 80 ms (Linux 6.18), and more than a second where each core had six
+/// threads to run.
 const LISTEN_RETRY: Duration = Duration::from_secs(3);
 /// Delay between two attempts.
 const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -140,7 +141,7 @@ fn wait_until_unused(addr: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// Divisor of a core's connections for the number that it accepts per turn.
+/// A core accepts at most one in this many of its maximum of connections per turn.
 const ACCEPTS_PART: usize = 8;
 
 /// Interval between checks of the kernel's socket memory.
@@ -183,7 +184,7 @@ pub struct Simulated {
     pub addrs: Vec<SocketAddr>,
 }
 
-/// Starts a node of `options.cores` cores in `world`, with the built-in application that the options name, or another one.
+/// Starts a node of `options.cores` cores in `world`, with `app` or the built-in application that the options name.
 ///
 /// # Errors
 /// An address is in use.
@@ -231,7 +232,7 @@ fn driver_options(options: &Options, cores: usize) -> stentor_driver::Options {
     driver_options
 }
 
-/// Makes what the cores of a node share.
+/// Makes the state and the listeners that the cores of a node share.
 fn shared_of(
     options: Options,
     cores: usize,
@@ -288,8 +289,8 @@ fn apps(options: &SessionOptions, given: Option<AppFactory>) -> Arc<dyn Fn(CoreI
 }
 
 impl Node {
-    /// Opens the listeners and starts the cores, with the built-in application that the options name, or
-    /// another one. Prefixes may name a built-in one of their own.
+    /// Opens the listeners and starts the cores, with `app` or the built-in application that the options name. SockJS
+    /// prefixes may name a built-in application of their own.
     ///
     /// # Errors
     /// An option is invalid, the driver does not work here, an address can't be bound, or the system refuses descriptors,
@@ -417,7 +418,7 @@ impl Node {
                 let _ = end.send(ended.unwrap_or(Err(CoreFailed { core, error: None })));
             });
             threads.push(thread.map_err(StartError::Io)?);
-            // One core after the other, so that port 0 becomes the port that the first one got.
+            // The cores start one after the other, so that port 0 becomes the port of the first core.
             match readies.recv() {
                 Ok(Ok((bound, opened, waker, Capacity { shared: for_all, own }))) => {
                     addrs = bound;

@@ -1,4 +1,4 @@
-//! The options of a node: where clients connect, with which threads; and those of the sessions.
+//! The options of a node: its listeners, its cores, and the options of its sessions.
 
 use crate::tls::TlsHandle;
 use std::net::SocketAddr;

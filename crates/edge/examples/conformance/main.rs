@@ -5,8 +5,9 @@
 //! - `websocket`: echo at `/ws` and `/`; messages up to 16 MiB, 65,537 fragments per
 //!   message, permessage-deflate.
 //! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]), which expect short heartbeats.
-//! - `protocol-patient`: the same with the usual heartbeats, for tests of something else: a slow machine ends none of them.
-//! - `protocol-pings`: the same with frequent heartbeats, and a minute to answer each.
+//! - `protocol-patient`: as `protocol`, with the usual heartbeats, so that a slow machine fails no test of other
+//!   features.
+//! - `protocol-pings`: as `protocol`, with frequent heartbeats, and a minute to answer each.
 //! - `engineio-client`, `engineio3-client`: the suites of Engine.IO's clients ([`engineio`]).
 //! - `socketio-client`: the suites of Socket.IO's clients ([`socketio`]).
 //! - `sockjs`: the runnable specification of SockJS, and its client's suite ([`sockjs`]).

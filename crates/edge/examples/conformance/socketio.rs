@@ -13,7 +13,7 @@ use stentor_wire::http1::{Request, query_pairs};
 use stentor_wire::socketio::renumber_placeholders;
 
 const NAMESPACES: [&str; 7] = ["/", "/foo", "/timeout_socket", "/valid", "/asd", "/abc", "/no"];
-/// How long a handshake waits for its admission.
+/// Time that a handshake waits for its admission.
 const ADMISSION_DELAY: Duration = Duration::from_millis(10);
 const PLACEHOLDER: &str = r#"{"_placeholder":true,"num":0}"#;
 const UTF8: [&str; 5] = ["てすと", "Я Б Г Д Ж Й", "Ä ä Ü ü ß", "utf8 — string", "utf8 — string"];
@@ -196,8 +196,7 @@ fn first(arguments: Arguments<'_>) -> (String, Vec<Bytes>) {
     (String::from_utf8(renumbered).unwrap_or_default(), kept)
 }
 
-/// Now, as JSON has it.
+/// A date in JSON. Clients check only its format.
 fn date() -> String {
-    // Any date will do: clients check its shape.
     "\"2026-11-21T12:34:56.789Z\"".to_owned()
 }

@@ -8,10 +8,10 @@ use stentor_hub::{Data, Emit, Policy, Room, SessionId};
 use stentor_wire::http1::Request;
 
 const TICK: Duration = Duration::from_secs(1);
-/// How long the second piece of `/streaming.txt` takes.
+/// Delay of the second piece of `/streaming.txt`.
 const PIECE_DELAY: Duration = Duration::from_millis(250);
 
-/// Where the services are.
+/// The prefixes of the services.
 pub(crate) fn prefixes() -> Vec<SockJs> {
     vec![
         SockJs { response_bytes_max: 4096, ..SockJs::at("/echo") },
@@ -53,7 +53,7 @@ impl Application for Services {
                 (200, Vec::new())
             }
             "/streaming.txt" => (200, vec![(PIECE_DELAY, Bytes::from_static(b"b\n"))]),
-            // The suite expects nothing to read where there is nothing.
+            // The suite expects an empty body for unknown paths.
             _ => {
                 body.clear();
                 (404, Vec::new())

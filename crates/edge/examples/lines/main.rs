@@ -1,4 +1,4 @@
-//! A protocol of one's own, in the same rooms as all others:
+//! A custom protocol, in the same rooms as all other protocols:
 //!
 //! ```sh
 //! cargo run -p stentor-edge --example lines

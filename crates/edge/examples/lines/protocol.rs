@@ -1,4 +1,5 @@
-//! `JOIN room`, `LEAVE room` and `SAY room text` from a client; `room text` to it, and `OK …` or `ERROR …` as an answer.
+//! Clients send `JOIN room`, `LEAVE room` and `SAY room text`. They receive `room text`, and `OK …` or `ERROR …` as
+//! answers.
 
 use bytes::Bytes;
 use std::borrow::Cow;

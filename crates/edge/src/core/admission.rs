@@ -1,8 +1,8 @@
 //! New connections and the limits of their addresses.
 //!
-//! A connection above a limit isn't closed at once. Its first request is answered with 429, so that its client learns the reason
-//! and when to return. The number of connections that wait for this request is bounded, and so is the time. Others are closed at
-//! once.
+//! A connection above a limit isn't closed at once. Its first request is answered with 429, so that its client learns
+//! the reason and when to reconnect. The number of connections that wait for this request is bounded, and so is the
+//! time. Further connections above a limit are closed at once.
 
 use super::{Connections, Incoming, Mail, Protocols, Upkeep, eviction, handover, input};
 use crate::ledger::Pressure;
@@ -17,11 +17,11 @@ use stentor_session::refusal_log::Refusal;
 
 /// Connections above a limit that wait for their request, per core.
 const REFUSED_MAX: usize = 256;
-/// Time for which such a connection waits for its request.
+/// Time for which a connection above a limit waits for its request.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(2);
-/// Minimum number of a core's sessions for judging the share of one address.
+/// Minimum number of sessions on a core for a warning about the share of one address.
 const SHARE_SESSIONS_MIN: usize = 100;
-/// Maximum number of sessions that are sampled for this.
+/// Maximum number of sessions that are sampled to find this share.
 const SHARE_SAMPLES_MAX: usize = 1_024;
 /// Minimum time between two warnings about one address with most sessions.
 const SHARE_WARNING_INTERVAL: Duration = Duration::from_secs(600);

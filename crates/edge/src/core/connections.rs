@@ -50,7 +50,7 @@ pub(super) struct Connections<D: Driver> {
     pub(super) revisit: VecDeque<usize>,
     /// Connections whose next request or message can be handled after other events.
     pub(super) next_turn: Vec<usize>,
-    /// Connections left by earlier turns.
+    /// Connections with input that earlier turns have left.
     pub(super) left: VecDeque<usize>,
     /// Connections whose messages wait until no other message is half inflated.
     pub(super) waiting_to_inflate: VecDeque<ConnId>,

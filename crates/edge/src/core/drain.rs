@@ -45,7 +45,7 @@ const RECOVERY_TIME: Duration = Duration::from_secs(5);
 /// Time that a restart may take without an error in a browser's `EventSource`: Firefox gives up if the port is closed.
 const RESTART_TIME: Duration = Duration::from_millis(1500);
 
-/// Time at the end of the window in which event streams end; half of a window that is shorter than twice this.
+/// Time at the end of the window in which SSE streams end. At most half of the window.
 const STREAMS_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Maximum reconnect delay of `stentor.v1` clients. Each gets a random one.
@@ -381,7 +381,7 @@ fn finish_drain(
     }
 }
 
-/// Whether a connection is itself a session that would last.
+/// Whether a connection gets a slot of its own: a WebSocket with a session, or an unfinished stream.
 fn has_slot(conn: &Conn) -> bool {
     match &conn.machine {
         Machine::WebSocket(_) => conn.session.is_some(),

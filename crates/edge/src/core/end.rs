@@ -186,7 +186,7 @@ pub(super) fn forget(conns: &mut Connections<impl Driver>, protocols: &mut Proto
     conns.drop_connection(&mut protocols.ex, index);
 }
 
-/// Ends an SSE stream, if there is one, so that its client reconnects, after the time `after` if it is given.
+/// Ends the connection's SSE stream, if it has one, so that the client reconnects. `after` is the reconnect delay.
 pub(super) fn end_events(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -9,7 +9,7 @@ use stentor_session::protocols::client::Flow;
 use stentor_session::protocols::http::{Destination, Waiting};
 use stentor_session::refusal_log::Refusal;
 
-/// Handles what a read of the driver has received. Returns whether anything but answering a message has happened.
+/// Handles a read of the driver. Returns `false` if messages were only answered.
 #[inline]
 pub(super) fn handle_received(
     conns: &mut Connections<impl Driver>,
@@ -68,7 +68,7 @@ pub(super) fn handle(
     }
 }
 
-/// Handles received bytes of a connection. Returns whether anything but answering a message has happened.
+/// Handles received bytes of a connection. Returns `false` if messages were only answered.
 #[inline]
 pub(super) fn received(
     conns: &mut Connections<impl Driver>,
@@ -101,7 +101,7 @@ pub(super) fn finished(
 ) {
     let Some(conn) = conns.table.get_mut(index) else { return };
     match &mut conn.machine {
-        // A polling client reads the answer before it finishes sending.
+        // A polling client finishes sending only after it has read the answer, so this client has disconnected.
         Machine::Http(connection)
             if connection.http.waiting.as_ref().is_some_and(Waiting::ends_with_input) =>
         {

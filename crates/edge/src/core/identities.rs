@@ -23,8 +23,8 @@ use stentor_session::shared::tasks::RecheckTask;
 
 /// Maximum number of expiring tokens handled per turn.
 const DUE_PER_TURN: usize = 256;
-/// Steps of work for an identity that doesn't match. The constants below: for one that matches, and for each of its
-/// subscriptions.
+/// Steps of work of a recheck: for each identity that its filter doesn't select, for each selected one, and for each
+/// subscription of a selected one.
 const VISIT_STEPS: usize = 1;
 const MATCH_STEPS: usize = 128;
 const REVIEW_STEPS: usize = 16;

@@ -25,7 +25,7 @@ use stentor_session::executor::Executor;
 use stentor_session::identity::{ClientId, End};
 use stentor_session::protocols::client::ClientState;
 
-/// Smallest holding that is closed: closing smaller ones frees too little.
+/// Minimum memory of a holder that is closed. Closing smaller holders would free too little.
 const LARGE_HOLDING_BYTES: usize = 4 * 1024;
 /// Interval between rounds while memory is short.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
@@ -33,13 +33,13 @@ const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
 /// Decrease of the process's memory after which cores return the allocator's unused pages.
 const RELEASE_BYTES_MIN: usize = 4 << 20;
-/// Number of returns in a row after such a decrease.
+/// Number of consecutive ticks on which unused pages are released after such a decrease.
 const RELEASE_TIMES: u32 = 3;
 /// Approximate size of a subscription that is the only one of its topic.
 const SUBSCRIPTION_BYTES: usize = 512;
 /// Approximate size of a suspended socket without its subscriptions.
 const SUSPENDED_BYTES: usize = 1024;
-/// Maximum number of doublings.
+/// Maximum number of times that the amount of a round is doubled.
 const DOUBLINGS_MAX: u32 = 8;
 
 /// The state of a core's rounds.
@@ -48,16 +48,16 @@ pub(super) struct Relief {
     /// Start of the memory shortage.
     short_since: Option<Instant>,
     round_at: Option<Instant>,
-    /// Insufficient rounds in a row.
+    /// Number of consecutive insufficient rounds.
     rounds: u32,
 }
 
-/// The state of a core's returns of unused pages.
+/// The state of a core's releases of unused pages.
 #[derive(Debug, Default)]
 pub(super) struct Release {
     /// Maximum of the process's memory since the last decrease.
     bytes_max: usize,
-    /// Remaining returns: other cores may still free blocks of this core.
+    /// Number of remaining releases. There are several, because other cores may still free blocks of this core.
     times_left: u32,
 }
 
@@ -135,7 +135,7 @@ impl Upkeep {
         }
     }
 
-    /// Returns the allocator's unused pages to the system after much memory has been freed. Called once per tick.
+    /// Releases the allocator's unused pages to the system after much memory has been freed. Called once per tick.
     pub(super) fn release_unused_memory(&mut self, ex: &Executor) {
         let bytes = ex.shared.ledger.bytes();
         self.release.bytes_max = self.release.bytes_max.max(bytes);

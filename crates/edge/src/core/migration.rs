@@ -1,9 +1,9 @@
 //! Moves a client to the core that has its missed messages.
 //!
-//! A Socket.IO client that reconnects may reach any core, and names the sockets that it had only in its CONNECT. Their `pid`
-//! names the core that keeps them. Before anything else has happened on the new connection, the whole client moves to that core:
-//! its queue, the WebSocket that carries or will carry it, and the request that contained the CONNECT. That core parses the
-//! request again.
+//! A Socket.IO client that reconnects may reach any core. It names its earlier socket only in its CONNECT, by a `pid`
+//! that names the core with that socket. If nothing else has happened on the new connection, the whole client moves to
+//! that core: its queue, the WebSocket that carries or will carry it, and the request that contained the CONNECT. That
+//! core parses the request again.
 //!
 //! ```text
 //!   here                                              there

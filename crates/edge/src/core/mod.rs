@@ -86,7 +86,7 @@ impl Incoming {
     }
 }
 
-/// One core: five owners, which don't know each other. A function that needs several of them takes each as a parameter.
+/// One core, in five parts that don't refer to each other. A function that needs several parts takes each as a parameter.
 pub struct Core<D: Driver> {
     conns: Connections<D>,
     protocols: Protocols,

@@ -11,13 +11,13 @@ pub(super) enum Timer {
     Drain,
     /// Sends messages to sessions with a rate of their own.
     Rates,
-    /// Ends questions whose answers are late.
+    /// Ends questions for decisions that weren't answered in time.
     Decisions,
     /// Handles tokens that expire.
     Identities,
     /// Sends notices of joins and leaves, and other messages of presence.
     Presence,
-    /// Frees memory in the next round. The timer only ends a wait.
+    /// Ends a wait, so that the turn can free memory in the next round.
     Relief,
     /// Ends TLS handshakes that take too long. The TLS layer handles this timer.
     Tls,

@@ -98,8 +98,8 @@ fn carry_out_all(
             }
             work.cpu.resume();
         } else if protocols.ex.budget.may_publish_after(work.revisited_bytes) {
-            // This comes last, because it may publish more. With io_uring, sends reach the kernel when the next turn begins.
-            // Until then, no more is published than outboxes hold.
+            // Input comes last, because its messages may be published. With io_uring, sends reach the kernel when the
+            // next turn begins. Until then, no more is published than outboxes hold.
             protocols.ex.budget.take_published();
             if !work::resume_revisited(conns, protocols, mail)
                 && !work::resume_one_left(conns, protocols, mail)

@@ -26,7 +26,7 @@ pub(super) struct Upkeep {
     rates: Earliest<Instant>,
     decisions: Earliest<Instant>,
     presence: Earliest<Instant>,
-    /// Timer of the next token that is due, in Unix milliseconds.
+    /// Time at which the next token is due, in Unix milliseconds.
     pub(super) identities: Earliest<u64>,
 }
 

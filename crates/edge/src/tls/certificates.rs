@@ -55,7 +55,7 @@ impl fmt::Display for TlsError {
 
 impl std::error::Error for TlsError {}
 
-/// The TLS state of a server: certificates and keys of tickets, shared by all cores. A clone shares it too.
+/// The TLS state of a server: certificates and keys of tickets, shared by all cores. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct TlsHandle {
     store: Arc<Store>,

@@ -50,7 +50,7 @@ pub(crate) struct TlsSettings {
     pub(crate) handle: TlsHandle,
     /// Maximum time from the start of a connection to the end of its handshake.
     pub(crate) timeout: Duration,
-    /// Unfinished handshakes.
+    /// Maximum number of unfinished handshakes.
     pub(crate) handshakes_max: usize,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) metrics: Arc<CoreMetrics>,
@@ -73,7 +73,7 @@ pub(super) struct Tls {
     work: SignatureWork,
     /// Connections that have left the core, by the near ends of their socket pairs.
     pub(super) pumps: HashMap<ConnId, ConnId>,
-    /// Unfinished handshakes.
+    /// Number of unfinished handshakes.
     handshakes: usize,
     /// A spare buffer for plaintext.
     plain: Option<ReceiveBuffer>,
@@ -323,7 +323,8 @@ impl Tls {
             if let (false, Ok(session)) = (first.is_ascii_uppercase(), session) {
                 connection.stage = Stage::Handshake(session);
             } else {
-                // The first letter of an HTTP method. No TLS record begins with one.
+                // The first byte is a capital letter, like the first byte of an HTTP request. No TLS record begins with
+                // one.
                 self.metrics.tls.fail(HandshakeFailure::PlainHttp);
                 data.into_iter().for_each(|data| driver.recycle(data));
                 self.end(driver, connection, PLAIN_HTTP);

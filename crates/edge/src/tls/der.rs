@@ -56,7 +56,7 @@ fn alternative_names(extensions: &[u8]) -> Option<Vec<String>> {
         if extension.expect(OID)? != ALTERNATIVE_NAMES {
             continue;
         }
-        // The flag `critical` may precede it.
+        // The flag `critical` may precede the value.
         let (_, value) = std::iter::from_fn(|| extension.next()).find(|(tag, _)| *tag == OCTET_STRING)?;
         let mut names = Reader(Reader(value).expect(SEQUENCE)?);
         let names = std::iter::from_fn(|| names.next()).filter(|(tag, _)| *tag == DNS_NAME);
@@ -89,7 +89,7 @@ impl<'a> Reader<'a> {
         self.next().filter(|(found, _)| *found == tag).map(|(_, content)| content)
     }
 
-    /// Skips a value that may be left out.
+    /// Skips an optional value with this tag.
     fn skip(&mut self, tag: u8) {
         if self.0.first() == Some(&tag) {
             self.next();

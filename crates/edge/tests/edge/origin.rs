@@ -108,8 +108,8 @@ fn every_route_refuses_foreign_origins() {
                 ("GET", io.target("websocket"), UPGRADE),
                 ("OPTIONS", io.target("polling"), ""),
                 ("GET", "/ndjson".to_owned(), ""),
-                // `/sse` is tested below, because pages can read its refusal. Transports can't read the others, and
-                // retry.
+                // Transports can't read this refusal, and retry. Pages can read that of `POST /sse`, which is
+                // tested below.
                 ("POST", "/ndjson".to_owned(), "Content-Length: 0\r\n"),
             ];
             for path in ["", "/info", "/0/x/eventsource", "/0/x/xhr", "/websocket"] {
