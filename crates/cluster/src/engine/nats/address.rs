@@ -9,10 +9,10 @@ use tokio_rustls::TlsConnector;
 
 const PORT: u16 = 4_222;
 
-/// The servers of a NATS, any of which will do.
+/// The servers of a NATS deployment. The node connects to any of them.
 pub(super) struct Servers {
     pub(super) endpoints: Vec<Endpoint>,
-    /// Whether the connection has to be encrypted. It is also if the server asks for it.
+    /// `true` if the connection must be encrypted. It is also encrypted if the server requires it.
     pub(super) requires_tls: bool,
     /// The TLS configuration, or the reason why there is none.
     pub(super) tls: Result<TlsConnector, String>,
@@ -44,7 +44,7 @@ impl Servers {
             Some((login, hosts)) => (Some(login), hosts),
             None => (None, rest),
         };
-        // Lists of servers name the scheme of each.
+        // In a list of servers, each may have the scheme.
         let hosts = hosts.trim_end_matches('/').replace("nats://", "").replace("tls://", "");
         let endpoints = Endpoint::parse_list(&hosts, PORT).ok_or_else(wrong)?;
         if login.is_some() && credentials_file.is_some() {
@@ -59,7 +59,7 @@ impl Servers {
         Ok(Self { endpoints, requires_tls, tls, login, credentials })
     }
 
-    /// The fields of `CONNECT` that prove who connects. `nonce` is the text that the server wants signed.
+    /// The fields of `CONNECT` that authenticate the node. `nonce` is the text to sign for the server.
     pub(super) fn log_in(&self, nonce: &str) -> Map<String, Value> {
         let fields = match (&self.login, &self.credentials) {
             (Some(Login { user, password: Some(password) }), _) => {

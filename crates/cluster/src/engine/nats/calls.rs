@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 
 #[derive(Default)]
 struct State {
-    /// The number of the connection. Requests of earlier connections are lost.
+    /// Number of the connection. Requests of earlier connections are lost.
     connection: u64,
     commands: VecDeque<Vec<u8>>,
-    /// Whether one of the commands is a report.
+    /// `true` if one of the commands is a report.
     has_report: bool,
     answers: HashMap<u64, oneshot::Sender<Incoming>>,
     pongs: VecDeque<oneshot::Sender<()>>,
@@ -23,19 +23,20 @@ struct State {
 pub(super) struct Calls(Mutex<State>);
 
 impl Calls {
-    /// The connection is lost, or a new one begins. Pending requests are dropped.
+    /// Drops pending requests, because the connection is lost or a new one begins. Returns the number of the next
+    /// connection.
     pub(super) fn begin(&self) -> u64 {
         let state = &mut *locked(&self.0);
         *state = State { connection: state.connection + 1, drawn: state.drawn, ..State::default() };
         state.connection
     }
 
-    /// Writes a command on the connection that there is.
+    /// Queues a command for the current connection.
     pub(super) fn command(&self, command: impl Into<Vec<u8>>) {
         locked(&self.0).commands.push_back(command.into());
     }
 
-    /// Writes a report about this node, unless one waits already: that one is published after all questions so far.
+    /// Queues a report about this node, unless one waits already. That one is published after all questions so far.
     pub(super) fn report(&self, command: Vec<u8>) {
         let state = &mut *locked(&self.0);
         if !std::mem::replace(&mut state.has_report, true) {
@@ -43,7 +44,7 @@ impl Calls {
         }
     }
 
-    /// Asks for an answer on a connection. It never comes if that is lost.
+    /// Makes a request on a connection. Its answer never comes if the connection is lost.
     pub(super) fn call(
         &self,
         connection: u64,
@@ -59,7 +60,7 @@ impl Calls {
             let mut command = Vec::new();
             protocol::publish(&mut command, subject, &format!("{inbox}.{}", state.drawn), headers, payload);
             state.commands.push_back(command);
-            // The callers have stopped waiting.
+            // Removes the requests of callers that have stopped waiting.
             if state.answers.len() >= 1_024 && state.drawn.is_multiple_of(1_024) {
                 state.answers.retain(|_, answer| !answer.is_closed());
             }
@@ -68,7 +69,7 @@ impl Calls {
         receiver
     }
 
-    /// Waits until the server has done all that was written before.
+    /// Waits until the server has carried out all commands written before.
     pub(super) fn ping(&self, connection: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let state = &mut *locked(&self.0);
@@ -82,7 +83,7 @@ impl Calls {
     /// Appends commands until `to` has about `bytes_max` bytes.
     pub(super) fn take(&self, to: &mut Vec<u8>, bytes_max: usize) {
         let mut state = locked(&self.0);
-        // If it waits on, there may be two.
+        // A report that stays in the queue doesn't suppress another one.
         state.has_report = false;
         while to.len() < bytes_max
             && let Some(command) = state.commands.pop_front()
@@ -119,7 +120,7 @@ mod tests {
         calls.command("PONG,");
         (0..1_000).for_each(|_| calls.report(b"report,".into()));
         assert_eq!(written(), "PONG,report,");
-        // A later question may be of a node that hasn't received that one.
+        // A later question may come from a node that hasn't received the first report.
         calls.report(b"again,".into());
         assert_eq!(written(), "again,");
     }

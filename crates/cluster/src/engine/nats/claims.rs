@@ -1,5 +1,5 @@
-//! Names that nodes claim: one message per name, which names the owner. A claim lasts until a node has seen it unchanged for as long
-//! as it was made for, by that node's clock.
+//! Names that nodes claim: one message per name, which contains the owner. A claim ends when another node has seen it
+//! unchanged for its whole duration, by that node's clock.
 
 use super::Shared;
 use super::jetstream::{Outcome, Session, Stream, Which, unexpected};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 #[derive(Debug, Serialize, Deserialize)]
 struct Claim {
     owner: String,
-    /// Zero: the owner gave it up. The message is deleted next.
+    /// Duration of the claim (ms). Zero if the owner has released it: the message is then deleted.
     ttl_ms: u64,
 }
 

@@ -17,9 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
 
-/// Bytes that are written at once, beyond the last command.
+/// Maximum number of bytes written at once, besides the last command.
 const BATCH_BYTES_MAX: usize = 256 << 10;
-/// The connection's own subscriptions.
+/// The ids of the connection's own subscriptions.
 const INBOX: u64 = 1;
 const PROBE: u64 = 2;
 const RECORDS: u64 = 3;
@@ -59,7 +59,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<oneshot::Sender<R
 /// Bytes read at once, unless a larger message is awaited.
 const READ_BYTES: usize = 16 << 10;
 
-/// Uses a connection until it is lost. Returns why.
+/// Uses a connection until it is lost. Returns the reason.
 async fn serve(
     shared: &Arc<Shared>,
     link: Link,
@@ -90,7 +90,7 @@ async fn serve(
     }
 }
 
-/// Subscribes to everything and makes what the node needs. Returns when something is wrong with the connection.
+/// Subscribes to all channels, and creates the streams. Returns the reason when the connection fails.
 async fn establish(
     shared: &Arc<Shared>,
     connection: u64,
@@ -101,13 +101,13 @@ async fn establish(
     let is_cluster = !info.cluster.is_empty();
     let session = Arc::new(Session {
         connection,
-        // In a cluster, acknowledged messages survive the loss of a server.
+        // In a cluster, a lost server loses no acknowledged message.
         generation: if is_cluster { String::new() } else { info.server_id.clone() },
         part_bytes_max,
         established_at: Instant::now(),
         broken: Notify::new(),
     });
-    // Made before interest is established, which may take longer.
+    // The streams are created before interest is established, which may take longer.
     match timeout(SILENCE_MAX, shared.make_streams(&session, is_cluster)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return format!("JetStream can't be used: {error}"),
@@ -144,11 +144,11 @@ async fn receive(
                     shared.wake.notify_one();
                 }
                 Ok(Some(Op::Pong)) => shared.calls.handle_pong(),
-                // Of other servers, or that this one is about to stop.
+                // `INFO` reports other servers, or that this one is about to stop.
                 Ok(Some(Op::Info(_))) => {}
                 Ok(Some(Op::Error(error))) => {
                     match error.to_ascii_lowercase().contains("permissions violation") {
-                        // The connection goes on.
+                        // The connection continues.
                         true => tracing::warn!(error, "NATS refuses a subject"),
                         false => return link::explain(&error),
                     }
@@ -158,7 +158,7 @@ async fn receive(
             }
         }
         if received.is_empty() {
-            // It may have been enlarged for a large message.
+            // The buffer may have grown for a large message.
             received = BytesMut::with_capacity(READ_BYTES);
         }
         match read.read_buf(&mut received).await {
@@ -172,7 +172,7 @@ async fn receive(
 /// The fields of a stored message's header that followers need.
 #[derive(Deserialize)]
 struct Meta {
-    /// The position, if it is one of a room's history, or a version.
+    /// The position of a message in a room's history, or of a version.
     e: Option<u64>,
     o: Option<u64>,
 }
@@ -198,12 +198,12 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
     }
     let meta = message.header(META).map(|meta| serde_json::from_str::<Meta>(meta).ok());
     let position = match &meta {
-        // Published, not stored.
+        // The message was published, and isn't stored.
         None => None,
         Some(Some(Meta { e: Some(epoch), o: Some(offset) })) => {
             Some(Position { epoch: Epoch(*epoch), offset: *offset })
         }
-        // A lease was renewed.
+        // The message renews a lease.
         Some(Some(_)) => return,
         Some(None) => return shared.events.send(foreign(channel)),
     };
@@ -213,7 +213,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
         }
         Assembled::Foreign => return shared.events.send(foreign(channel)),
         Assembled::Nothing => return,
-        // Interest began in the middle of it: who isn't subscribed receives nothing.
+        // Interest began between the parts of a published message. The node misses the message, as any earlier one.
         Assembled::Incomplete if position.is_none() => return,
         Assembled::Incomplete => "a part of a message is missing",
         Assembled::Overflow => "too many large messages arrive at a time; they were dropped",
@@ -224,7 +224,7 @@ fn handle_message(shared: &Arc<Shared>, message: Incoming) {
     }
 }
 
-/// A message that no node sent: the node counts an empty one among those that it refuses.
+/// An event for a message that no node sent: empty, so that the node counts it among refused frames.
 fn foreign(channel: Channel) -> Event {
     Event::Message { channel, position: None, payload: Bytes::new() }
 }
@@ -237,11 +237,11 @@ async fn transmit(
     let mut batch = Vec::new();
     loop {
         batch.clear();
-        // Requests and messages take effect after the interest that was set before.
+        // Requests and messages follow the interest that was set before.
         let mut permit = None;
         if subscribe(shared, &mut batch) {
             shared.calls.take(&mut batch, BATCH_BYTES_MAX);
-            // Not before the node knows that it receives again.
+            // Messages wait until the node knows that it receives again.
             if shared.session.borrow().is_some() {
                 permit = Some(publish(shared, &mut batch, part_bytes_max));
             }
@@ -284,7 +284,7 @@ fn subscribe(shared: &Shared, batch: &mut Vec<u8>) -> bool {
     })
 }
 
-/// Appends commands for messages. They count until the permit is dropped.
+/// Appends commands for messages. The messages are charged until the permit is dropped.
 fn publish(shared: &Shared, batch: &mut Vec<u8>, part_bytes_max: usize) -> Permit {
     shared.outgoing.take(|message| {
         if batch.len() >= BATCH_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! Files with a user's credentials, as `nsc` writes them: a JWT, which is shown, and the seed of an Ed25519 key, which signs.
-//! <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/jwt>
+//! Files with a user's credentials, as `nsc` writes them: a JWT, which the server receives, and the seed of an Ed25519
+//! key, which signs. <https://docs.nats.io/running-a-nats-service/configuration/securing_nats/auth_intro/jwt>
 
 use crate::engine::common::crc16;
 use base64::Engine as _;
@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::Ed25519KeyPair;
 use std::path::Path;
 
-/// Length of an encoded seed: two bytes that say what it is of, 32 of the seed, and two of a checksum.
+/// Length of an encoded seed: two bytes for its kind, 32 bytes of the seed, and two bytes of a checksum.
 const SEED_BYTES: usize = 36;
 
 /// A user's token, and the key that proves it.
@@ -37,7 +37,7 @@ impl Credentials {
         Some(Self { jwt, key })
     }
 
-    /// The server's nonce, signed.
+    /// Signs the server's nonce.
     pub(super) fn sign(&self, nonce: &str) -> String {
         BASE64_URL_SAFE_NO_PAD.encode(self.key.sign(nonce.as_bytes()))
     }

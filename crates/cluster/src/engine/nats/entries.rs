@@ -1,6 +1,8 @@
-//! The messages of one name form a chain: each has the state after it, and the sequences of the messages before it that are to be read.
+//! The messages of one name form a chain. Each contains the state after it, and the sequences of earlier messages to
+//! read.
 //!
-//! Content that is larger than the server takes at once is stored in parts, each a link of the chain that changes nothing.
+//! Content that is larger than the server's maximum is stored in parts. Each part is a link of the chain that changes
+//! nothing.
 
 use super::Shared;
 use super::jetstream::{Outcome, Session, Stored, Stream, Which, unexpected};
@@ -11,10 +13,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
-/// How many messages before it a message names. Reading a history takes a round trip for each so many messages.
+/// Maximum number of earlier messages that a message names. Reading a history takes a round trip for each group of
+/// them.
 pub(super) const RECENT_MAX: usize = 16;
 
-/// The sequences before the next message, newest first.
+/// Adds a sequence to those that the next message names, newest first.
 pub(super) fn add_recent(recent: &mut Vec<u64>, sequence: u64) {
     recent.truncate(RECENT_MAX - 1);
     recent.insert(0, sequence);
@@ -23,7 +26,7 @@ pub(super) fn add_recent(recent: &mut Vec<u64>, sequence: u64) {
 /// An entry to store.
 pub(super) struct Entry<'a> {
     pub(super) subject: &'a str,
-    /// The newest message on the subject. Zero: there is none.
+    /// Sequence of the newest message on the subject. Zero if there is none.
     pub(super) expected: u64,
     pub(super) idempotency_key: Option<&'a str>,
     /// The header of all parts but the last one.
@@ -32,7 +35,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl Shared {
-    /// Stores content. `meta` is what the last part says of it, given the sequences of the parts before.
+    /// Stores content. `meta` makes the header of the last part from the sequences of the other parts.
     pub(super) async fn store_entry(
         &self,
         session: &Session,
@@ -57,7 +60,7 @@ impl Shared {
         self.store(session, subject, Some(expected), key, &meta(sequences), &[&start, rest]).await
     }
 
-    /// Stores content that no message follows. Returns its sequences.
+    /// Stores content outside a chain. Returns the sequences of its parts.
     pub(super) async fn store_document(
         &self,
         session: &Session,
@@ -72,7 +75,7 @@ impl Shared {
         Ok(sequences)
     }
 
-    /// The content of the message, whose other parts have these sequences. `None`: some of them are gone.
+    /// The content of the message `last`, whose other parts have these sequences. `None` if a part has been removed.
     pub(super) async fn content(
         &self,
         session: &Session,
@@ -100,7 +103,7 @@ impl Shared {
         Ok(Some(content.freeze()))
     }
 
-    /// A document that [`Self::store_document`] has stored. `None`: some of it is gone.
+    /// Reads a document stored by [`Self::store_document`]. `None` if a part has been removed.
     pub(super) async fn document(
         &self,
         session: &Session,
@@ -116,7 +119,7 @@ impl Shared {
         Ok(Some(content.freeze()))
     }
 
-    /// Reads messages at once, in this order.
+    /// Reads the messages with these sequences concurrently. Returns them in the order of `sequences`.
     pub(super) async fn read_all(
         &self,
         session: &Session,
@@ -128,7 +131,7 @@ impl Shared {
     }
 }
 
-/// Waits for all of these at once.
+/// Waits for all futures concurrently. Returns their outputs in order.
 pub(super) async fn all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.map(Box::pin).collect();
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();

@@ -1,8 +1,9 @@
-//! Feeds: the lease and the log of each on one subject.
+//! Stores the lease and the log of each feed on one subject. Documents have a subject of their own.
 //!
-//! Each message names the holder of the lease and the parts of the log. It is stored only if its writer knows the newest message. So a
-//! node that acquires the lease fences the former holder, whose later messages are refused. A holder measures the lease by its own clock
-//! from its request on, other nodes by theirs from the arrival of the newest message: the lease ends for the holder first.
+//! Each message contains the holder of the lease and the parts of the log. It is stored only if its writer knows the
+//! newest message. So a node that acquires the lease fences the former holder, whose later messages are refused. A
+//! holder measures the lease by its own clock from its request on. Other nodes measure it by their clocks from the
+//! arrival of the newest message, so the lease ends for the holder first.
 //!
 //! The log is a document (on a subject of its own, without subscribers) and the changes since. As messages expire, a holder stores
 //! the document again once a day.
@@ -23,29 +24,30 @@ use tokio::time::Instant;
 /// The header of a message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Meta {
-    /// The generation of what was stored when it was.
+    /// The server's generation when the log was stored.
     g: String,
-    /// The lease, and how many milliseconds it lasts. Zero: it is free.
+    /// The lease: its term, its token and its duration (ms). With duration zero, the lease is free.
     t: u64,
     k: u64,
     x: u64,
-    /// The parts of the log's document. Empty: there is no log.
+    /// Sequences of the parts of the log's document. Empty if there is no log.
     b: Vec<u64>,
-    /// When it was stored, in seconds since 1970, by the holder's clock.
+    /// The time at which the document was stored, in seconds since 1970, by the holder's clock.
     a: u64,
-    /// The changes since, before this message: the newest ones first, how many there are with this message, and their bytes.
+    /// The changes since: the sequences of those before this message, newest first; their number with this message; and
+    /// their bytes.
     p: Vec<u64>,
     c: usize,
     z: usize,
-    /// The position, if it is a version.
+    /// The position, if the message is a version.
     #[serde(skip_serializing_if = "Option::is_none")]
     e: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     o: Option<u64>,
-    /// The log began anew with it.
+    /// `true` if the log began anew with this message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     base: bool,
-    /// Its other parts.
+    /// Sequences of the message's other parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     n: Vec<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -82,12 +84,12 @@ impl Meta {
 /// The state after the newest message on the subject.
 #[derive(Clone, Debug)]
 struct Known {
-    /// On which connection it was read or stored.
+    /// The connection on which the message was read or stored.
     connection: u64,
     sequence: u64,
-    /// The metadata that the next message has unless it changes them.
+    /// The next message's header, unless that message changes it.
     next: Meta,
-    /// `true`: the newest message has the lease only, and is deleted when there is another one.
+    /// `true` if the newest message only has the lease. It is deleted once another one is stored.
     is_spent: bool,
 }
 
@@ -96,7 +98,7 @@ struct Known {
 struct Held {
     lease: Lease,
     until: Instant,
-    /// The newest message that this node has stored under it.
+    /// The newest message that this node has stored under the lease.
     sequence: u64,
 }
 
@@ -121,13 +123,13 @@ impl Topic for FeedState {
     }
 }
 
-/// Where a feed is.
+/// The subjects of a feed.
 pub(super) struct Subjects {
     pub(super) log: String,
     pub(super) base: String,
 }
 
-/// A request about a feed, in its turn.
+/// A request about a feed, while it has its turn.
 pub(super) struct FeedTurn<'a> {
     pub(super) shared: &'a Shared,
     pub(super) session: &'a Session,
@@ -156,7 +158,7 @@ impl FeedTurn<'_> {
                 return Ok(Reply::Lease(None));
             }
             let is_spent = newest.is_some() && meta.o.is_none();
-            // The server may have lost the end of a log that is older than its restart.
+            // After the server's restart, an older log may lack its end.
             let meta = if meta.g == self.session.generation { meta } else { meta.without_log() };
             let term = meta.t.max(term_seen).saturating_add(1).max(since_1970().as_secs() * 1_000);
             let lease = Lease { term, token: fastrand::u64(1..) };
@@ -171,7 +173,7 @@ impl FeedTurn<'_> {
     /// Ends a lease. The term of a feed without a log is removed after `term_ttl`.
     pub(super) async fn release(&mut self, lease: Lease, term_ttl: Duration) -> Result<Reply, EngineError> {
         let has_log = self.state.known.as_ref().is_some_and(|known| !known.next.b.is_empty());
-        // The term is to be removed even if the release fails.
+        // The term must be removed even if the release fails.
         let is_queued =
             !has_log && self.shared.released_terms.add(Instant::now() + term_ttl, &self.subjects.log, lease);
         self.renew(lease, Duration::ZERO).await?;
@@ -185,7 +187,7 @@ impl FeedTurn<'_> {
         Ok(Reply::Done)
     }
 
-    /// Lets a lease last for `ttl` from now. Zero: it ends.
+    /// Extends a lease to `ttl` from now. Zero ends the lease.
     pub(super) async fn renew(&mut self, lease: Lease, ttl: Duration) -> Result<Reply, EngineError> {
         loop {
             let Some(mut known) = self.known(lease).await? else {
@@ -257,7 +259,7 @@ impl FeedTurn<'_> {
                 held.sequence = sequence;
             }
             if let Some(first) = meta.b.first().filter(|_| meta.base) {
-                // Messages before the log's new begin.
+                // Removes messages before the log's new beginning.
                 self.shared.purge(self.session, Stream::Feeds, &self.subjects.log, known.sequence + 1);
                 self.shared.purge(self.session, Stream::Feeds, &self.subjects.base, *first);
             } else if known.is_spent {
@@ -283,12 +285,12 @@ impl FeedTurn<'_> {
             if let Some(log) = self.log(newest, newest_meta).await? {
                 return Ok(Some(log));
             }
-            // The holder may have begun the log anew meanwhile.
+            // The holder may have begun the log anew since.
             tried = Some(sequence);
         }
     }
 
-    /// The log that ends with this message. `None`: some of it is gone.
+    /// The log that ends with this message. `None` if a part of it has been removed.
     async fn log(&self, newest: Stored, newest_meta: Meta) -> Result<Option<FeedLog>, EngineError> {
         let Some(document) = self.shared.document(self.session, Stream::Feeds, &newest_meta.b).await? else {
             return Ok(None);
@@ -296,7 +298,7 @@ impl FeedTurn<'_> {
         let mut log = snapshot::decode(document).ok_or_else(unexpected)?;
         let mut before = newest_meta.p.clone();
         let is_change = newest_meta.is_change();
-        // Parts count nothing, but say what the message before them did.
+        // Parts aren't counted. They repeat the count of the message before them.
         let count = newest_meta.c;
         let (mut changes, mut term) = (Vec::new(), 0);
         let mut chunk = if is_change { vec![Some(newest)] } else { Vec::new() };
@@ -342,7 +344,7 @@ impl FeedTurn<'_> {
             self.state.held = None;
             return Ok(None);
         }
-        // Taken: it is set again when the message is stored, and read again otherwise.
+        // The state is set again when the message is stored. Otherwise, it is read again.
         if let Some(known) =
             self.state.known.take().filter(|known| known.connection == self.session.connection)
         {
@@ -354,7 +356,7 @@ impl FeedTurn<'_> {
             self.state.held = None;
             return Ok(None);
         }
-        // The holder knows which message is the newest: if it is still there, nothing is lost.
+        // The holder knows which message is the newest. If that message is still there, no message is lost.
         let is_whole = meta.g == self.session.generation || sequence == held.sequence;
         let is_spent = meta.o.is_none();
         let next = meta.next(self.session, sequence);
@@ -362,7 +364,7 @@ impl FeedTurn<'_> {
         Ok(Some(Known { connection: self.session.connection, sequence, next, is_spent }))
     }
 
-    /// Stores who holds the lease. Returns whether that was possible: nothing else was stored meanwhile.
+    /// Stores the holder of the lease. Returns `false` if another message was stored first.
     async fn store_lease(&mut self, known: Known, lease: Lease, ttl: Duration) -> Result<bool, EngineError> {
         let asked_at = Instant::now();
         let next = Meta { x: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX), ..known.next };
@@ -377,7 +379,7 @@ impl FeedTurn<'_> {
         Ok(true)
     }
 
-    /// Lets the log begin with what is in another one.
+    /// Begins the log with the content of another one.
     async fn begin_log(&self, meta: &mut Meta, log: &FeedLog) -> Result<(), EngineError> {
         let b = self.shared.store_document(self.session, &self.subjects.base, &snapshot::encode(log)).await?;
         *meta = Meta { b, a: since_1970().as_secs(), ..std::mem::take(meta).without_log() };
@@ -398,13 +400,13 @@ fn meta(stored: Option<&Stored>) -> Result<Meta, EngineError> {
     }
 }
 
-/// When messages about feeds arrived.
+/// Arrival times of messages about feeds.
 impl Shared {
     fn seen(&self, key: &Key) -> Option<Observed> {
         self.state().seen.get(key).copied()
     }
 
-    /// Notes that a message about a feed has arrived.
+    /// Records that a message about a feed has arrived.
     pub(super) fn note_seen(&self, key: &Key, sequence: u64) {
         self.state().seen.entry(key.clone()).or_default().note(Instant::now(), sequence);
     }

@@ -14,13 +14,13 @@ use std::time::Duration;
 use stentor_hub::HistoryLimits;
 use tokio::sync::Notify;
 
-/// How long the server remembers which messages it has stored.
+/// Time for which the server remembers which messages it has stored.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
-/// How long a room or a feed that nobody uses is kept.
+/// Time for which an unused room or feed is kept.
 pub(super) const IDLE_TTL: Duration = Duration::from_secs(86_400);
 /// Messages of a room that the stream keeps beyond its history: parts, and those whose idempotency keys are remembered.
 const MESSAGES_SPARE: i64 = 64;
-/// Copies in a cluster of servers.
+/// Number of copies in a cluster of servers.
 const REPLICAS: usize = 3;
 /// The header that nodes add to stored messages.
 pub(super) const META: &str = "Stentor";
@@ -33,14 +33,14 @@ pub(super) struct Session {
     pub(super) generation: String,
     pub(super) part_bytes_max: usize,
     pub(super) established_at: tokio::time::Instant,
-    /// The connection has to be replaced.
+    /// Notified when the connection must be replaced.
     pub(super) broken: Notify,
 }
 
 /// Limits of each room in the stream of rooms: number of messages, and their age in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StreamLimits {
-    /// The connection on which they were read.
+    /// The connection on which the limits were read.
     connection: u64,
     messages: i64,
     age: i64,
@@ -66,7 +66,7 @@ impl Stream {
     }
 }
 
-/// Which message to read.
+/// The message to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Which<'a> {
     Last(&'a str),
@@ -77,7 +77,7 @@ pub(super) enum Which<'a> {
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) sequence: u64,
-    /// When the server stored it, in nanoseconds since 1970.
+    /// Time at which the server stored the message, in nanoseconds since 1970.
     pub(super) time: u64,
     headers: Bytes,
     pub(super) payload: Bytes,
@@ -90,12 +90,12 @@ impl Stored {
     }
 }
 
-/// A stored message.
+/// The server's answer to storing a message.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Outcome {
     #[serde(default, rename = "seq")]
     pub(super) sequence: u64,
-    /// The message was stored before, with the same idempotency key.
+    /// `true` if the message was stored before, with the same idempotency key.
     #[serde(default, rename = "duplicate")]
     pub(super) is_duplicate: bool,
 }
@@ -110,13 +110,13 @@ struct ApiError {
 }
 
 const NOT_FOUND: u32 = 10_037;
-/// The second one from servers that are storing another message on the subject.
+/// The second code is that of servers that are storing another message on the subject.
 const WRONG_LAST_SEQUENCE: [u32; 2] = [10_071, 10_164];
 const STREAM_NOT_FOUND: u32 = 10_059;
 const NAME_IN_USE: u32 = 10_058;
-/// No leader, a server or a stream that is away, a copy that is being stored, or too many requests.
+/// No leader, an unavailable server or stream, a copy that is being stored, or too many requests.
 const TEMPORARY: [u32; 6] = [10_007, 10_009, 10_118, 10_158, 10_167, 10_194];
-/// No storage, no memory, or as much as the account or the stream may have.
+/// No storage, no memory, or the maximum of the account or the stream.
 const FULL: [u32; 4] = [10_023, 10_028, 10_047, 10_077];
 
 impl From<ApiError> for EngineError {
@@ -137,7 +137,7 @@ pub(super) fn unexpected() -> EngineError {
 }
 
 impl Shared {
-    /// Asks the server, or JetStream.
+    /// Makes a request to the server or to JetStream.
     async fn call(
         &self,
         session: &Session,
@@ -149,7 +149,7 @@ impl Shared {
         self.wake.notify_one();
         let answer = answer.await.map_err(|_| EngineError::connection_lost())?;
         if answer.status() == Some(503) {
-            // A stream is gone, or JetStream is: connecting again makes streams.
+            // A stream or JetStream is missing. A new connection creates the streams.
             session.broken.notify_one();
             return Err(EngineError::Unavailable("JetStream doesn't answer".into()));
         }
@@ -204,7 +204,8 @@ impl Shared {
         }
     }
 
-    /// Stores a message, if the newest one on its subject is `expected` (zero: there is none). `None`: another message was stored first.
+    /// Stores a message, if the newest message on its subject is `expected` (zero if there is none). Returns `None` if
+    /// another message was stored first.
     pub(super) async fn store(
         &self,
         session: &Session,
@@ -238,18 +239,18 @@ impl Shared {
         }
     }
 
-    /// Deletes a message that nobody needs, sooner or later.
+    /// Deletes an unneeded message, without waiting for the answer.
     pub(super) fn delete(&self, session: &Session, stream: Stream, sequence: u64) {
         // Erasing would overwrite the message, but it has no secrets.
         self.tell(session, "STREAM.MSG.DELETE", stream, &json!({ "seq": sequence, "no_erase": true }));
     }
 
-    /// Deletes the messages on a subject that are older than this one, sooner or later.
+    /// Deletes the messages on a subject before the sequence `before`, without waiting for the answer.
     pub(super) fn purge(&self, session: &Session, stream: Stream, subject: &str, before: u64) {
         self.tell(session, "STREAM.PURGE", stream, &json!({ "filter": subject, "seq": before }));
     }
 
-    /// Asks JetStream, whatever the answer is.
+    /// Makes a request to JetStream, and ignores the answer.
     fn tell(&self, session: &Session, what: &str, stream: Stream, question: &Value) {
         let subject = format!("$JS.API.{what}.{}", self.names.stream(stream.kind()));
         let payload = question.to_string();
@@ -257,7 +258,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Lets the stream of rooms keep as much as a room needs.
+    /// Raises the limits of the stream of rooms to those that a room needs.
     pub(super) async fn raise_limits(
         &self,
         session: &Session,
@@ -312,7 +313,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the streams that don't exist.
+    /// Creates the missing streams.
     pub(super) async fn make_streams(&self, session: &Session, is_cluster: bool) -> Result<(), EngineError> {
         #[derive(Deserialize)]
         struct Answer {
@@ -358,7 +359,7 @@ impl Shared {
             }
             let answer = self.ask(session, "STREAM.CREATE", Some(stream), &config).await?;
             match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
-                // Its limits were raised, or an operator has changed them.
+                // The stream exists with other limits: nodes have raised them, or an operator has changed them.
                 Answer { error: None | Some(ApiError { err_code: NAME_IN_USE, .. }) } => {}
                 Answer { error: Some(error) } => return Err(error.into()),
             }
@@ -393,7 +394,7 @@ fn nanoseconds(time: &str) -> Option<u64> {
     if !is_valid || hour > 23 || minute > 59 || second > 60 || fraction.len() > 9 {
         return None;
     }
-    // Years that begin in March have the day that is sometimes there at their end.
+    // Years that begin in March have the leap day at their end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = year * 365 + year / 4 - year / 100 + year / 400 + (month * 153 + 2) / 5 + day - 719_469;
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;

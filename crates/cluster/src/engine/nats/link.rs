@@ -1,4 +1,4 @@
-//! A connection to a server, from its first byte until the server has accepted who connects.
+//! A connection to a server, from its first byte until the server has accepted the node.
 
 use super::address::Servers;
 use super::protocol::{self, Op};
@@ -18,7 +18,7 @@ const CLUSTER_VERSION_MIN: &[u32] = &[2, 9, 21];
 /// A server's description of itself.
 #[derive(Debug, Deserialize)]
 pub(super) struct Info {
-    /// Drawn anew when the server starts.
+    /// The server's id, drawn anew at each start.
     pub(super) server_id: String,
     version: String,
     pub(super) max_payload: usize,
@@ -40,10 +40,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects.
+    /// Connects to one of the servers, in turn by `attempt`.
     ///
     /// # Errors
-    /// Why not, for people. No secrets.
+    /// The reason, for people. No secrets.
     pub(super) async fn connect(servers: &Servers, attempt: usize) -> Result<Self, String> {
         let endpoint = &servers.endpoints[attempt % servers.endpoints.len()];
         within_connect_timeout(endpoint, Self::open(servers, endpoint)).await
@@ -89,7 +89,7 @@ impl Link {
     }
 }
 
-/// Reads until there is a whole operation.
+/// Reads until an operation is complete.
 async fn next(stream: &mut Box<dyn Stream>, received: &mut BytesMut) -> Result<Op, String> {
     loop {
         if let Some(op) = protocol::parse(received)? {
@@ -101,7 +101,7 @@ async fn next(stream: &mut Box<dyn Stream>, received: &mut BytesMut) -> Result<O
     }
 }
 
-/// Why the server ends a connection, for people.
+/// The server's reason for ending a connection, for people.
 pub(super) fn explain(error: &str) -> String {
     let lower = error.to_ascii_lowercase();
     match lower.contains("authorization") || lower.contains("authentication") {

@@ -1,9 +1,10 @@
 //! An engine on NATS: nats-server 2.9 or newer, with JetStream.
 //!
-//! A node has one connection. Messages travel on core NATS. The state that must survive a node is stored in three streams, which the first node
-//! makes. Servers assign no offsets and run no scripts, so each name (of a room, a feed, a claim) has one subject, on which a message is
-//! stored only if the newest one is the one that the writer knows (`Nats-Expected-Last-Subject-Sequence`). The newest
-//! message has the state. A writer that doesn't know it is refused, reads it, and tries again.
+//! A node has one connection. Messages travel on core NATS. The state that must survive a node is stored in three
+//! streams, which the first node creates. Servers assign no offsets and run no scripts, so each name (of a room, a
+//! feed, a claim) has one subject. A message is stored on it only if its writer knows the newest one
+//! (`Nats-Expected-Last-Subject-Sequence`). The newest message contains the state. A writer that doesn't know this
+//! message is refused, reads it, and tries again.
 //!
 //! The client is our own: `async-nats` has a queue per subscription. Messages of one node on several channels would lose their order
 //! (the contract checks it: `a_publishers_messages_arrive_in_order_over_rooms`), and 100,000 rooms would need 600 MB.
@@ -55,13 +56,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use topics::{Topics, Turn};
 
-/// How long the other nodes have to report to one that has just connected.
+/// Time for the other nodes to report to a node that has just connected.
 const REPORT_DELAY: Duration = Duration::from_millis(200);
 
 /// State that arriving messages change.
 struct State {
     assembly: Assembly,
-    /// When messages about feeds arrived in which the node is interested.
+    /// Arrival times of messages about the feeds in which the node is interested.
     seen: ShrinkingMap<Key, Observed>,
 }
 
@@ -71,7 +72,7 @@ struct Shared {
     names: Names,
     events: EventSender,
     interest: Interest,
-    /// The state of a message in parts: its id, and how many bytes of it are written.
+    /// Messages to publish. The state of a message in parts: its id, and the number of its bytes that are written.
     outgoing: Outgoing<Option<(u64, usize)>>,
     permits: Arc<Permits>,
     calls: Calls,
@@ -86,7 +87,7 @@ struct Shared {
     inbox: String,
     probe: Probe,
     probe_subject: String,
-    /// Commands wait to be written.
+    /// Notified when commands wait to be written.
     wake: Notify,
     session: watch::Sender<Option<Arc<Session>>>,
     outages: Outages<()>,
@@ -97,7 +98,7 @@ impl Shared {
         locked(&self.state)
     }
 
-    /// The connection, as soon as there is one.
+    /// Waits for the connection.
     async fn session(&self) -> Result<Arc<Session>, EngineError> {
         let mut session = self.session.subscribe();
         let session = session.wait_for(Option::is_some).await.ok().and_then(|session| session.clone());
@@ -116,7 +117,7 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// Answers a question, or several.
+    /// Answers one or more questions of other nodes.
     fn answer_with_record(&self, record: &[u8]) {
         self.calls.report(self.record(record));
         self.wake.notify_one();
@@ -144,9 +145,9 @@ impl Shared {
 pub struct Nats {
     shared: Arc<Shared>,
     request_timeout: Duration,
-    /// Requests may be made on threads that know none.
+    /// The tokio runtime that runs requests. Callers may be on threads outside a runtime.
     runtime: Handle,
-    /// It ends with the engine.
+    /// The task, which ends with the engine.
     _task: JoinSet<()>,
 }
 
@@ -158,8 +159,8 @@ impl Nats {
     /// runtime.
     ///
     /// # Errors
-    /// The mistake in the options; or the reason why the servers can't be used, unless [`ConnectOptions::wait`] is set. Without the
-    /// password.
+    /// The mistake in the options, or the reason why the servers can't be used, unless [`ConnectOptions::wait`] is set.
+    /// The text doesn't contain the password.
     pub async fn connect(
         node: NodeId,
         url: &str,
@@ -307,12 +308,12 @@ impl Engine for Nats {
     }
 
     fn delay_max(&self) -> Duration {
-        // Servers of a cluster are found as clients are moved to them, so there may be more than one.
+        // Servers in a cluster redirect clients to each other, so nodes may use several servers.
         SERVERS_DELAY
     }
 
     fn room_grace(&self) -> Duration {
-        // The age that the stream keeps messages for, at least.
+        // The stream keeps messages for at least this time.
         IDLE_TTL * 2
     }
 
@@ -336,7 +337,7 @@ impl Engine for Nats {
         };
         let deadline = Instant::now() + self.request_timeout;
         let work = self.work(request);
-        // Not within the answer, which may be awaited later or never.
+        // The request is made before the answer is awaited, perhaps never.
         let task = self.runtime.spawn(async move {
             let _permit = permit;
             in_time(deadline, work).await

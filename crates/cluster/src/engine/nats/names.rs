@@ -1,7 +1,7 @@
 //! Subjects and streams.
 //!
-//! Names may hold anything, subjects may not: a name becomes one token, in which all but some characters are escaped as `%XX`.
-//! One that gets too long is replaced by its digest.
+//! Names may contain any characters, but subjects may not. A name becomes one token, in which most characters are
+//! escaped as `%XX`. A token that gets too long is replaced by its digest.
 
 use crate::NodeId;
 use crate::engine::Channel;
@@ -21,7 +21,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// `prefix` is that of the configuration; a colon or dot at its end is left out, for a dot follows it.
+    /// `prefix` is the configured one. A colon or dot at its end is left out, because a dot follows it.
     ///
     /// # Errors
     /// The prefix isn't a subject.
@@ -36,7 +36,7 @@ impl Names {
         }
     }
 
-    /// Where the messages of a channel arrive: those that were published, and those that a stream has stored.
+    /// The subject on which a channel's messages arrive: published ones, and stored ones.
     pub(super) fn channel(&self, channel: &Channel) -> String {
         match channel {
             // Presence shares the channel of its room: it has no messages of its own.
@@ -49,17 +49,17 @@ impl Names {
         }
     }
 
-    /// Where the stream of rooms stores the messages of one.
+    /// The subject of a room's messages in the stream of rooms.
     pub(super) fn room(&self, room: &Room) -> String {
         format!("{}.{}", self.prefix, room_tokens(room))
     }
 
-    /// Where the stream of feeds stores the log of one.
+    /// The subject of a feed's log in the stream of feeds.
     pub(super) fn feed(&self, key: &Key) -> String {
         format!("{}.{}", self.prefix, feed_tokens(key))
     }
 
-    /// Where the stream of feeds stores the documents that logs begin with.
+    /// The subject of the documents with which a feed's logs begin.
     pub(super) fn base(&self, key: &Key) -> String {
         format!("{}.base.{}", self.prefix, token(key.as_str()))
     }
@@ -68,7 +68,7 @@ impl Names {
         format!("{}.claim.{}", self.prefix, token(name))
     }
 
-    /// Where nodes report that they are alive.
+    /// The subject of nodes' reports that they are alive.
     pub(super) fn records(&self) -> String {
         format!("{}.records", self.prefix)
     }
@@ -77,12 +77,12 @@ impl Names {
         format!("{}.probe.{node}", self.prefix)
     }
 
-    /// Where the server answers requests.
+    /// The prefix of the subjects of the server's answers.
     pub(super) fn inbox(&self, node: NodeId) -> String {
         format!("{}.inbox.{node}", self.prefix)
     }
 
-    /// A subject, or several with `>`.
+    /// A subject, or a pattern that ends with `>`.
     pub(super) fn subject(&self, rest: &str) -> String {
         format!("{}.{rest}", self.prefix)
     }
@@ -105,7 +105,8 @@ fn is_literal(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"_-:/=@".contains(&byte)
 }
 
-/// A name as one token. No two names have the same: `~` is no literal, and a digest begins with it.
+/// A name as one token. No two names have the same token: the tokens of digests begin with `~`, which is escaped in
+/// names. The empty name is `~` alone.
 fn token(name: &str) -> String {
     let mut token = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -159,7 +160,7 @@ mod tests {
                 assert!(subject.bytes().all(|b| b.is_ascii_graphic() && !b"*>$".contains(&b)), "{subject}");
             }
         }
-        // Keys of other bytes have other subjects.
+        // Keys of different bytes have different subjects.
         assert_ne!(subjects("e\u{301}"), subjects("\u{e9}"));
         assert_eq!(subjects("%").0, "p.feed.%25");
     }

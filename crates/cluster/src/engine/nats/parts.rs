@@ -1,4 +1,4 @@
-//! Messages that are larger than the server takes at once (`max_payload`) travel in parts, over one subject and in order.
+//! Messages that exceed the server's maximum (`max_payload`) are sent in parts, on one subject and in order.
 //!
 //! A whole message is `:CONTENT`. A part is `+ID CONTENT`, the last one `.ID TOTAL CONTENT`: `ID` is drawn at random for each
 //! message, in eight bytes, and `TOTAL` is the size of the whole content, in four.
@@ -11,15 +11,15 @@ use std::time::Duration;
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::time::Instant;
 
-/// Maximum size of a part, if the server takes more.
+/// Maximum size of a part, even if the server accepts more.
 pub(super) const PART_BYTES_MAX: usize = 1 << 20;
 /// Maximum size of a message in parts: a document with a change, and their lengths.
 const CONTENT_BYTES_MAX: usize = 2 * PAYLOAD_BYTES_MAX + 64;
-/// Maximum number of messages whose parts arrive at a time,
+/// Maximum number of messages whose parts are arriving.
 const PENDING_MAX: usize = 64;
-/// and of their bytes.
+/// Maximum size of these parts.
 const PENDING_BYTES_MAX: usize = 64 << 20;
-/// A message whose parts don't arrive for this long is given up: its publisher is dead.
+/// Time without a further part after which a message is dropped, because its publisher is dead.
 const PENDING_TTL: Duration = Duration::from_secs(30);
 
 /// The start of a message that isn't split.
@@ -44,7 +44,7 @@ pub(super) enum Part {
     Last { id: u64, total: usize, content: Bytes },
 }
 
-/// `None`: no node sent it.
+/// Parses a payload. `None` if no node sent it.
 pub(super) fn parse(mut payload: Bytes) -> Option<Part> {
     Some(match payload.try_get_u8().ok()? {
         b':' => Part::Whole(payload),
@@ -65,7 +65,7 @@ struct Pending {
 /// Messages of which parts have arrived.
 pub(super) struct Assembly {
     pending: HashMap<u64, Pending>,
-    /// The size of what has arrived.
+    /// Charge for the parts that have arrived.
     charge: Charge,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Assembled {
     Content(Bytes),
     /// More parts have to follow.
     Nothing,
-    /// No node sent it.
+    /// The bytes aren't a part, so no node sent them.
     Foreign,
     /// The first parts of the message didn't arrive.
     Incomplete,
@@ -89,7 +89,7 @@ impl Assembly {
         Self { pending: HashMap::new(), charge: Charge::new(ledger, Class::Cluster) }
     }
 
-    /// A new connection: nothing continues.
+    /// Drops all parts, because none continues on a new connection.
     pub(super) fn clear(&mut self) {
         self.pending.clear();
         self.charge.set(0);
@@ -156,7 +156,7 @@ mod tests {
             (part(2, b"x"), Assembled::Nothing),
             (last(1, 3, b"c"), Assembled::Content("abc".into())),
             (last(2, 1, b""), Assembled::Content("x".into())),
-            // Its first part is missing, or one between.
+            // The first part is missing, or one in the middle.
             (last(3, 3, b"c"), Assembled::Incomplete),
             (part(4, b"a"), Assembled::Nothing),
             (last(4, 3, b"c"), Assembled::Incomplete),
@@ -177,7 +177,7 @@ mod tests {
         }
         assert_eq!(assembly.add(now, part(1_000, b"a")), Assembled::Overflow);
         assert_eq!(assembly.add(now, part(1, b"a")), Assembled::Nothing);
-        // Dead publishers don't count.
+        // Parts of dead publishers are dropped.
         assert_eq!(assembly.add(now + PENDING_TTL, part(2, b"a")), Assembled::Nothing);
         assert_eq!((assembly.pending.len(), assembly.charge.bytes()), (1, 1));
         let large = vec![0; PART_BYTES_MAX];

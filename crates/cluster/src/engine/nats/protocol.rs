@@ -4,9 +4,9 @@
 use bytes::{Buf, Bytes, BytesMut};
 use std::fmt::Write;
 
-/// Maximum length of a line: that of `INFO` names all servers of a cluster.
+/// Maximum length of a line. The line `INFO` names all servers of a cluster.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Maximum size of a message: a part (see [`super::parts`]), as JetStream quotes it in JSON.
+/// Maximum size of a message: a part (see [`super::parts`]), quoted in JetStream's JSON.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
 /// An operation of the server.
@@ -25,7 +25,7 @@ pub(super) enum Op {
 pub(super) struct Incoming {
     pub(super) sid: u64,
     pub(super) subject: String,
-    /// All header lines, the first of which is `NATS/1.0` with a status, if there is one. Empty: no headers.
+    /// All header lines. The first one is `NATS/1.0`, with a status if there is one. Empty without headers.
     pub(super) headers: Bytes,
     pub(super) payload: Bytes,
 }
@@ -51,7 +51,7 @@ pub(super) fn header<'a>(headers: &'a [u8], name: &str) -> Option<&'a str> {
     lines(headers).find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim_start()))
 }
 
-/// Takes the next operation out of the received bytes. `None` if it isn't complete.
+/// Removes the next operation from the received bytes. `None` if it isn't complete.
 ///
 /// # Errors
 /// A text for people if the server doesn't speak the protocol.
@@ -71,7 +71,7 @@ pub(super) fn parse(received: &mut BytesMut) -> Result<Option<Op>, &'static str>
         "PONG" => Op::Pong,
         "INFO" => Op::Info(rest.into()),
         "-ERR" => Op::Error(rest.trim_matches([' ', '\'']).into()),
-        // To commands, unless they are to be answered so: they aren't.
+        // Acknowledgements (`+OK`) aren't requested, and other operations are unknown.
         _ => return unknown,
     };
     received.advance(end + 1);
@@ -106,7 +106,7 @@ fn message(received: &mut BytesMut, line_end: usize) -> Result<Option<Op>, &'sta
     if !content.ends_with(b"\r\n") {
         return Err(BROKEN);
     }
-    // A copy, so that a short message that is kept doesn't keep what was received with it.
+    // The content is copied. Otherwise, a short message that is stored would keep all bytes received with it.
     let mut content = Bytes::copy_from_slice(&content[..bytes]);
     received.advance(total);
     let headers = content.split_to(header_bytes);
@@ -135,7 +135,7 @@ pub(super) fn publish(to: &mut Vec<u8>, subject: &str, reply: &str, headers: &st
 mod tests {
     use super::*;
 
-    /// Operations parsed if the input arrives at once, and byte by byte.
+    /// Parses input that arrives at once, and the same input byte by byte. Both have the same operations.
     fn parse_all(input: &[u8]) -> Result<Vec<Op>, &'static str> {
         let run = |step: usize| {
             let (mut buffer, mut ops) = (BytesMut::new(), Vec::new());
@@ -237,7 +237,7 @@ mod tests {
                     let _ = (message.status(), message.header("A"));
                 }
             }
-            // Room for one message, whatever it says.
+            // The buffer has room for one message, whatever length the message states.
             assert!(received.capacity() <= 2 * MESSAGE_BYTES_MAX);
         }
     }

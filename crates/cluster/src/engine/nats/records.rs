@@ -1,7 +1,7 @@
-//! Which nodes are alive. Each reports on one subject, and notes when it received the reports of the others: nothing is stored,
-//! and no clocks are compared. A node that connects asks the others to report.
+//! The nodes that are alive. Each node reports on one subject, and records the arrival of the others' reports. No
+//! report is stored, and no clocks are compared. A node that connects asks the others to report.
 //!
-//! A report is `!`, the node's id and how many milliseconds it lasts, in eight bytes each, and the record; a question is `?`.
+//! A report is `!`, the node's id, the report's duration (ms), both in eight bytes, and the record. A question is `?`.
 
 use crate::NodeId;
 use crate::engine::common::locked;
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 /// A question to all nodes.
 pub(super) const QUESTION: &[u8] = b"?";
-/// Longest time for which a report lasts, whatever it says.
+/// Maximum duration of a report.
 const TTL_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct State {
-    /// Each until when it lasts.
+    /// Records, with the end of their duration.
     nodes: BTreeMap<NodeId, (Bytes, Instant)>,
     own: Option<NodeId>,
 }
@@ -29,7 +29,7 @@ struct State {
 pub(super) struct Records(Mutex<State>);
 
 impl Records {
-    /// This node reports. Returns the report for the others.
+    /// Records this node's report. Returns the report for the others.
     pub(super) fn report(&self, now: Instant, node: NodeId, record: Bytes, ttl: Duration) -> Bytes {
         let report = report(node, &record, ttl);
         let mut state = locked(&self.0);
@@ -38,7 +38,7 @@ impl Records {
         report
     }
 
-    /// A message arrived. Returns what this node answers.
+    /// Handles a message. Returns this node's answer, if any.
     pub(super) fn handle(&self, now: Instant, mut message: Bytes) -> Option<Bytes> {
         let mut state = locked(&self.0);
         if message == QUESTION {
@@ -109,7 +109,7 @@ mod tests {
             records.handle(now, report(NodeId(node), b"{}", MINUTE));
         }
         assert_eq!(records.alive(now).len(), NODES_MAX);
-        // Dead nodes make room.
+        // A report of a new node replaces those of dead nodes.
         let later = now + MINUTE;
         records.handle(later, report(NodeId(1 << 20), b"{}", MINUTE));
         assert_eq!(records.alive(later), [(NodeId(1 << 20), Bytes::from_static(b"{}"))]);

@@ -1,11 +1,12 @@
 //! Rooms with history: a subject per room.
 //!
-//! JetStream numbers the messages of a stream, not those of a subject, so the node that appends gives the offset: one more than the newest
-//! message has. It draws an epoch for the first message of a room, and when the newest message is from before the server's restart: later
-//! ones may be lost. The newest message has the limits of the history, which readers apply. The stream itself keeps more.
+//! JetStream numbers the messages of a stream, not those of a subject, so the node that appends assigns the offset: one
+//! more than that of the newest message. It draws an epoch for the first message of a room, and when the newest message
+//! is older than the server's restart, because later ones may be lost. The newest message contains the limits of the
+//! history, which readers apply. The stream itself keeps more.
 //!
-//! The stream's own sequence numbers also grow, but not by one: rooms, the hub and each client would need another rule for gaps. The price
-//! of consecutive offsets is that appends to one room take turns.
+//! The stream's own sequence numbers also grow, but not by one: rooms, the hub and each client would need another rule
+//! for gaps. The cost of consecutive offsets is that appends to one room take turns.
 
 use super::Shared;
 use super::entries::{Entry, add_recent, all};
@@ -21,23 +22,23 @@ use sha2::{Digest, Sha256};
 use std::time::Duration;
 use stentor_hub::{Epoch, HistoryLimits, Position};
 
-/// Maximum number of messages that a read reaches back. It takes a round trip for each 16 of them.
+/// Maximum number of messages in a read. A read takes a round trip for each 16 of them.
 const MESSAGES_MAX: usize = 4_096;
 
 /// The header of a message.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Meta {
-    /// The generation of what was stored when it was.
+    /// The server's generation when the message was stored.
     g: String,
     /// The position of the newest message of the room, which is this one unless it is a part.
     e: u64,
     o: u64,
-    /// The messages before, newest first.
+    /// Sequences of earlier messages, newest first.
     p: Vec<u64>,
-    /// Its other parts.
+    /// Sequences of the message's other parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     n: Vec<u64>,
-    /// How much history is kept: messages, bytes, milliseconds.
+    /// The limits of the history: messages, bytes, age (ms).
     l: (usize, usize, u64),
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     part: bool,
@@ -56,7 +57,7 @@ impl Meta {
 /// The state of a room after its newest message.
 #[derive(Clone, Debug)]
 struct Known {
-    /// On which connection it was read.
+    /// The connection on which the message was read.
     connection: u64,
     sequence: u64,
     epoch: u64,
@@ -109,7 +110,7 @@ impl Shared {
             BASE64_URL_SAFE_NO_PAD.encode(digest)
         });
         loop {
-            // Taken: it is set again when the message is stored, and read again otherwise.
+            // The state is set again when the message is stored. Otherwise, it is read again.
             let known = match state.0.take().filter(|known| known.connection == session.connection) {
                 Some(known) => known,
                 None => {
@@ -185,7 +186,7 @@ impl Shared {
         Ok(Reply::History(History { head: Some(head), messages, truncated }))
     }
 
-    /// The messages that are kept, with offsets after this one.
+    /// Messages with offsets greater than `after`, within the limits of the history.
     async fn messages(
         &self,
         session: &Session,

@@ -1,4 +1,4 @@
-//! A feed's log as one document: its term, the base with its position, and changes with theirs.
+//! A feed's log as one document: its term, the base with its position, and the changes with their positions.
 
 use crate::engine::FeedLog;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -17,7 +17,7 @@ pub(super) fn encode(log: &FeedLog) -> Bytes {
     document.freeze()
 }
 
-/// `None`: it is no such document.
+/// Returns `None` if the bytes aren't such a document.
 pub(super) fn decode(mut document: Bytes) -> Option<FeedLog> {
     let term = document.try_get_u64().ok()?;
     let (base_position, base) = entry(&mut document)?;

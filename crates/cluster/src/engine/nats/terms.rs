@@ -16,21 +16,21 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// Maximum number of subjects that wait for their removal. Further ones are removed at once.
 const RELEASED_MAX: usize = 16_384;
-/// Maximum number of subjects that are removed at a time.
+/// Maximum number of subjects that are removed at once.
 const REMOVALS_MAX: usize = 64;
 /// Delay before a removal that failed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Memory for a subject besides its text: its place in the table.
 const PLACE_BYTES: usize = 128;
 
-/// When to remove which subject.
+/// The time of a removal, and the subject.
 type Place = (Instant, Arc<str>);
 
-/// Subjects to be removed, by time, each with the lease that was its last one.
+/// Subjects to be removed, by time, each with its last lease.
 pub(super) struct ReleasedTerms {
     subjects: Mutex<BTreeMap<Place, Lease>>,
     charge: Charge,
-    /// Is notified when a subject was added.
+    /// Notified when a subject was added.
     added: Notify,
 }
 
@@ -39,7 +39,7 @@ impl ReleasedTerms {
         Self { subjects: Mutex::default(), charge: Charge::new(ledger, Class::Cluster), added: Notify::new() }
     }
 
-    /// Removes a subject at this time. Returns `false` if too many others wait.
+    /// Schedules the removal of a subject. Returns `false` if too many removals wait.
     pub(super) fn add(&self, at: Instant, subject: &str, lease: Lease) -> bool {
         let subjects = &mut *locked(&self.subjects);
         let has_room = subjects.len() < RELEASED_MAX;
@@ -50,7 +50,7 @@ impl ReleasedTerms {
         has_room
     }
 
-    /// The subjects whose time has come, up to a maximum; or when the next one's comes.
+    /// Returns the subjects whose time has come, up to a maximum. Otherwise, returns the next subject's time.
     fn due(&self, now: Instant) -> Result<Vec<(Place, Lease)>, Option<Instant>> {
         let subjects = locked(&self.subjects);
         let next = subjects.first_key_value().map(|((at, _), _)| *at);
@@ -89,7 +89,7 @@ impl Shared {
             for ((place, _), result) in due.iter().zip(results) {
                 match result {
                     Err(EngineError::Unavailable(_)) => is_unavailable = true,
-                    // Of a subject with other data, nothing is removed.
+                    // A subject with other data stays as it is.
                     Ok(()) | Err(_) => self.released_terms.remove(place),
                 }
             }
@@ -99,7 +99,7 @@ impl Shared {
         }
     }
 
-    /// Removes what is stored of a feed, if there is only the term of this lease.
+    /// Removes the messages of a feed, if they consist of this lease's term only.
     async fn remove_term(&self, subject: &str, lease: Lease) -> Result<(), EngineError> {
         let session = self.session().await?;
         let newest = self.read(&session, Stream::Feeds, Which::Last(subject)).await?;

@@ -9,21 +9,21 @@ use std::task::{Context, Poll, Waker};
 use stentor_ports::{Charge, Class, Ledger};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// When there are so many names, or no memory for more, the oldest ones that aren't in use are forgotten.
+/// Maximum number of names. At this number, or without memory for more, the oldest unused names are forgotten.
 const TOPICS_MAX: usize = 16_384;
-/// Names that may be forgotten for a new one.
+/// Maximum number of names that are forgotten for a new one.
 const FORGOTTEN_MAX: usize = 4;
-/// Memory for a name besides its text and what is known of it: its places in the table, and the counts of references.
+/// Memory for a name besides its text and its state: its places in the table, and the counts of references.
 const PLACE_BYTES: usize = 128;
 
-/// Knowledge of a name.
+/// The state of a name.
 pub(super) trait Topic: Default + Send + 'static {
-    /// Whether it can't be forgotten.
+    /// Returns `true` if the state must not be forgotten.
     fn is_needed(&self) -> bool {
         false
     }
 
-    /// Its memory, without its fixed size.
+    /// Memory of the state, without its fixed size.
     fn bytes(&self) -> usize {
         0
     }
@@ -46,16 +46,16 @@ type Shared<T> = Arc<AsyncMutex<Counted<T>>>;
 
 struct Table<T> {
     by_name: HashMap<Arc<str>, Shared<T>>,
-    /// The names in the order in which they are to be forgotten.
+    /// The names, in the order in which they are forgotten.
     oldest: VecDeque<Arc<str>>,
 }
 
 impl<T: Topic> Table<T> {
-    /// Forgets the oldest names. One that is in use has its turn again when the others had theirs.
+    /// Forgets the oldest names. A name in use goes to the end of the order.
     fn forget(&mut self) {
         for _ in 0..FORGOTTEN_MAX {
             let Some(name) = self.oldest.pop_front() else { return };
-            // References to it are taken from the table only, which is locked.
+            // References to a name's state are taken only from the table, which is locked.
             let is_idle = |topic: &Shared<T>| {
                 Arc::strong_count(topic) == 1
                     && topic.try_lock().is_ok_and(|counted| !counted.topic.is_needed())
@@ -69,13 +69,13 @@ impl<T: Topic> Table<T> {
     }
 }
 
-/// Names with what is known of each.
+/// Names with their states.
 pub(super) struct Topics<T> {
     table: Mutex<Table<T>>,
     ledger: Arc<Ledger>,
 }
 
-/// The turn of one request, as soon as it comes.
+/// A future for the turn of one request.
 pub(super) type Turn<T> = Pin<Box<dyn Future<Output = Held<T>> + Send>>;
 
 /// The turn of one request.
@@ -107,10 +107,10 @@ impl<T: Topic> Topics<T> {
         Self { table: Mutex::new(table), ledger: ledger.clone() }
     }
 
-    /// Turns come in the order of these calls.
+    /// Requests a turn. Turns are in the order of these calls.
     pub(super) fn turn(&self, name: &str) -> Turn<T> {
         let mut lock = Box::pin(self.topic(name).lock_owned());
-        // Its first step puts it into the queue.
+        // The first poll puts the request into the queue.
         match lock.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(guard) => Box::pin(std::future::ready(Held(guard))),
             Poll::Pending => Box::pin(async { Held(lock.await) }),
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    /// A turn that has come.
+    /// Returns a turn that has come at once.
     fn turn(topics: &Topics<Known>, name: &str) -> Held<Known> {
         let turn = topics.turn(name).as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(held) = turn else { panic!("{name}") };

@@ -8,7 +8,7 @@ use crate::engine::common::{Endpoint, Login, percent_decoded, tls};
 use std::path::Path;
 use tokio_rustls::TlsConnector;
 
-/// The ports of a server and of a Sentinel, unless the URL names others.
+/// The default ports of a server and of a Sentinel.
 const PORT: u16 = 6_379;
 const SENTINEL_PORT: u16 = 26_379;
 
@@ -16,12 +16,12 @@ const EXPECTED: &str = "expected a URL such as redis://user:password@host:6379/0
                         redis+sentinel://user:password@host:26379,host:26379/name or redis+cluster://user:password@host:6379,host:6379; \
                         rediss for TLS";
 
-/// How the primary is found.
+/// The way in which the primary is found.
 #[derive(Debug)]
 pub(super) enum Topology {
     /// This server is the primary.
     Standalone(Endpoint),
-    /// Sentinels know it by this name.
+    /// Sentinels know the primary by this name.
     Sentinel {
         sentinels: Vec<Endpoint>,
         name: String,

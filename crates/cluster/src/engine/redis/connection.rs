@@ -27,7 +27,7 @@ impl Connection {
     /// Connects to one of the servers of an address, logs in and selects the database. The ledger is charged for replies.
     ///
     /// # Errors
-    /// Why not, for people. No secrets.
+    /// The reason, for people. No secrets.
     pub(super) async fn open(
         (address, ledger): (&Address, &Arc<Ledger>),
         endpoint: Endpoint,
@@ -65,7 +65,7 @@ impl Connection {
         Ok(self.commands.send(pipeline).await?.values)
     }
 
-    /// Waits until the connection is lost.
+    /// Waits until the connection is lost. Returns the reason.
     pub(super) async fn closed(&mut self) -> String {
         let _ = (&mut self.driver).await;
         self.commands.reason()

@@ -1,4 +1,4 @@
-//! Requests that wait: a queue for each primary, one without a cluster.
+//! Requests that wait: a queue for each primary. Without a cluster, there is one queue.
 
 use super::link::Sender;
 use super::receiver::Replies;
@@ -23,18 +23,18 @@ pub(super) struct Job {
 /// The queue of one primary.
 #[derive(Default)]
 pub(super) struct Lane {
-    /// `None`: there is one primary.
+    /// `None` without a cluster.
     pub(super) endpoint: Option<Endpoint>,
     jobs: Mutex<VecDeque<Job>>,
     pub(super) added: Notify,
-    /// While it is connected.
+    /// The connection's sender. `None` while the primary isn't connected.
     sender: Mutex<Option<Sender>>,
 }
 
 impl Lane {
     fn push(&self, job: Job) {
         let mut jobs = locked(&self.jobs);
-        // Callers have stopped waiting for requests that took too long, and their permits are released.
+        // Removes requests whose callers have stopped waiting, and so releases their permits.
         while jobs.front().is_some_and(|job| job.reply.is_closed()) {
             jobs.pop_front();
         }
@@ -54,22 +54,22 @@ impl Lane {
 /// The requests of a node.
 pub(super) struct Requests {
     lanes: Mutex<Owners<Lane>>,
-    /// Slots are elsewhere.
+    /// Notified when slots have moved.
     pub(super) moved: Notify,
 }
 
-/// The calls of a request for one lane, with their numbers. `None`: for no lane.
+/// The calls of a request for one lane, with their numbers. The lane is `None` if no primary has the slot.
 type Part = (Option<Arc<Lane>>, Vec<usize>, Vec<Call>);
 
 /// The calls of a request, with the lanes that make them.
 pub(super) struct Pending {
-    /// The numbers of the calls, and their later answer.
+    /// The numbers of the calls, and the receiver of their answer.
     parts: Vec<(Vec<usize>, oneshot::Receiver<Outcome>)>,
     calls: usize,
 }
 
 impl Pending {
-    /// The replies in the order of the calls.
+    /// Waits for the replies. Returns them in the order of the calls.
     pub(super) async fn replies(self, ledger: &Arc<Ledger>) -> Outcome {
         let mut all = Replies::new(ledger);
         all.values = vec![Value::Nil; self.calls];
@@ -83,7 +83,7 @@ impl Pending {
 }
 
 impl Requests {
-    /// `is_cluster`: there are no lanes before [`Self::assign`].
+    /// `is_cluster`: there are no lanes before the first call of [`Self::assign`].
     pub(super) fn new(is_cluster: bool) -> Self {
         let lanes = if is_cluster { Owners::default() } else { Owners::only(Lane::default()) };
         Self { lanes: Mutex::new(lanes), moved: Notify::new() }
@@ -94,7 +94,7 @@ impl Requests {
         locked(&self.lanes).iter().next().cloned()
     }
 
-    /// Slots belong to these primaries. Returns new lanes, and the primaries that have none any more.
+    /// Sets the primaries of the slots. Returns new lanes, and the primaries that have no slots any more.
     pub(super) fn assign(&self, ranges: Ranges) -> (Vec<Arc<Lane>>, Vec<Endpoint>) {
         let begin = |endpoint: &Endpoint| Lane { endpoint: Some(endpoint.clone()), ..Lane::default() };
         locked(&self.lanes).assign(ranges, begin)
@@ -131,7 +131,7 @@ impl Requests {
         pending
     }
 
-    /// The sender to this primary, if it has slots and is connected.
+    /// The sender to this primary. `None` if the primary has no slots or isn't connected.
     pub(super) fn sender(&self, endpoint: &Endpoint) -> Option<Sender> {
         let lane = locked(&self.lanes).at(endpoint).cloned();
         lane.and_then(|lane| locked(&lane.sender).clone())

@@ -11,27 +11,28 @@ use redis::aio::AsyncPushSender;
 use redis::{Pipeline, Value};
 use std::sync::Arc;
 
-/// The oldest server that will do: it has exclusive ranges of streams, and `GET` within `SET`.
+/// The oldest supported version of a server: it has exclusive ranges of streams, and `GET` within `SET`.
 const VERSION_MIN: &[u32] = &[6, 2];
-/// The oldest cluster: its nodes tell about the links between them.
+/// The oldest supported version of a cluster: its nodes report the links between them.
 const CLUSTER_VERSION_MIN: &[u32] = &[7, 0];
-/// The largest message, with what precedes it.
+/// Size of the largest message, with its prefix.
 const BULK_BYTES_MIN: usize = PAYLOAD_BYTES_MAX + 1_024;
 
 /// A connection to a primary. It ends when it is dropped.
 pub(crate) struct Link {
     server: Arc<Server>,
     connection: Connection,
-    /// Names the incarnation of the server's data. Drawn anew when a replica becomes the primary, and when the server starts.
+    /// Names the incarnation of the server's data. Redis draws it anew when a replica becomes the primary, and when the
+    /// server starts.
     replication_id: Arc<str>,
     known_scripts: Arc<KnownScripts>,
 }
 
 impl Link {
-    /// Connects to the primary, and checks that it is one, and will do.
+    /// Connects to the primary, and checks its role and its version.
     ///
     /// # Errors
-    /// Why not, for people. No secrets.
+    /// The reason, for people. No secrets.
     pub(crate) async fn connect(
         server: &Arc<Server>,
         pushes: Option<Arc<dyn AsyncPushSender>>,
@@ -49,7 +50,7 @@ impl Link {
     /// Connects to this primary.
     ///
     /// # Errors
-    /// Why not, for people. No secrets.
+    /// The reason, for people. No secrets.
     pub(crate) async fn to(
         server: &Arc<Server>,
         endpoint: Endpoint,
@@ -87,10 +88,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Checks that the server takes the largest message. It closes the connection that brings a larger one, so that other
-    /// messages are lost with it.
+    /// Checks that the server accepts the largest message. It would close the connection on a larger message, and so
+    /// lose other messages.
     async fn check_sizes(&self) -> Result<(), String> {
-        // A user with few permissions isn't allowed to ask.
+        // A user with few permissions may not read the configuration.
         if !self.server.address.login.user.is_empty() {
             return Ok(());
         }
@@ -106,9 +107,10 @@ impl Link {
         }
     }
 
-    /// Checks that the server is still the same primary, and the one to use. It answers, so the connection works.
+    /// Checks that the server is still the same primary, and the one to use. An answer proves that the connection
+    /// works.
     pub(crate) async fn check(&self) -> Result<(), String> {
-        // The section `server` would be most of the bytes.
+        // The section `replication` alone suffices. `server` would be most of the bytes.
         let info = self.info(&["replication"]).await?;
         if primary_of(&info)? != &*self.replication_id {
             return Err("the server's data has changed".into());
@@ -119,8 +121,8 @@ impl Link {
         Ok(())
     }
 
-    /// The links over which this node of a cluster receives what is published at the others, each with the time of its
-    /// begin. Empty without a cluster.
+    /// The links over which this node of a cluster receives messages published at the others, each with its start time.
+    /// Empty without a cluster.
     pub(super) async fn incoming_links(&self) -> Result<Vec<(String, i64)>, String> {
         if !self.server.is_cluster() {
             return Ok(Vec::new());
@@ -209,7 +211,7 @@ impl Sender {
         Ok(self.replies(pipeline).await?.values)
     }
 
-    /// [`Self::send`]; the replies count for as long as they are held.
+    /// Does the same as [`Self::send`]. The replies are charged until they are dropped.
     pub(super) async fn replies(&self, pipeline: &Pipeline) -> Result<Replies, String> {
         self.commands.send(pipeline).await
     }

@@ -1,17 +1,18 @@
-//! Measures what a server sends, before it is kept.
+//! Measures the values that a server sends, before they are stored.
 
 use std::fmt;
 
-/// Longest reply, or all replies of a pipeline: a feed's log, which has a document, changes of 16 MiB, and one more.
+/// Maximum size of a reply, and of all replies of a pipeline: a feed's log, which has a document, changes of 16 MiB,
+/// and one more.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 20;
-/// Longest message of a channel. A node publishes up to 16 MiB.
+/// Maximum size of a channel's message. A node publishes up to 16 MiB.
 const PUSH_BYTES_MAX: usize = 32 << 20;
-/// Longest line.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// Memory for a decoded value, without its bytes.
 const VALUE_BYTES: usize = size_of::<redis::Value>();
 
-/// Why a connection can't go on.
+/// The reason why a connection can't continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
     /// The bytes aren't RESP.
@@ -30,11 +31,11 @@ impl fmt::Display for Invalid {
 
 /// Measures one value, a reply or a message, while it arrives.
 pub(super) struct Meter {
-    /// Where the next value begins that the reply holds, or where the reply ends.
+    /// Position where the reply's next value begins, or where the reply ends.
     at: usize,
-    /// Values that have begun,
+    /// Number of values that have begun.
     values: usize,
-    /// and values that have to follow.
+    /// Number of values that must follow.
     missing: usize,
 }
 
@@ -45,10 +46,11 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// The length of the value with which `buffer` begins. `None`: it isn't complete, and the same with more behind is to be measured.
+    /// Returns the length of the value with which `buffer` begins. `None` if the value isn't complete: call this again
+    /// with more bytes.
     ///
     /// # Errors
-    /// It won't be a value, or will be too large.
+    /// The bytes aren't a value, or the value will be too large.
     pub(super) fn len(&mut self, buffer: &[u8]) -> Result<Option<usize>, Invalid> {
         let size_max = if buffer.first() == Some(&b'>') { PUSH_BYTES_MAX } else { REPLY_BYTES_MAX };
         while self.missing > 0 {
@@ -77,7 +79,7 @@ impl Meter {
         values.saturating_mul(VALUE_BYTES).saturating_add(self.at)
     }
 
-    /// Bytes that follow for sure.
+    /// Number of missing bytes that are known to follow.
     pub(super) fn awaited(&self, buffer: &[u8]) -> usize {
         self.at.saturating_sub(buffer.len())
     }
@@ -87,7 +89,7 @@ impl Meter {
 fn following(kind: u8, line: &[u8]) -> Result<(usize, usize), Invalid> {
     let number = || {
         let number: i64 = str::from_utf8(line).ok()?.parse().ok()?;
-        // -1: there is nothing.
+        // -1 stands for null.
         usize::try_from(number.max(0)).ok()
     };
     let number = || number().ok_or(Invalid::Malformed);
@@ -104,7 +106,7 @@ fn following(kind: u8, line: &[u8]) -> Result<(usize, usize), Invalid> {
 mod tests {
     use super::*;
 
-    /// Measures what arrives in parts.
+    /// Measures input that arrives in parts.
     fn len(arriving: &[u8], part: usize) -> Result<Option<usize>, Invalid> {
         let mut meter = Meter::default();
         let mut ends = (0..arriving.len()).step_by(part).chain([arriving.len()]);
@@ -145,7 +147,7 @@ mod tests {
             assert_eq!(len(start.as_bytes(), start.len()), Err(expected), "{start:?}");
         }
         assert_eq!(len(b"*2\r\n$40000000\r\n", 4), Ok(None), "a reply may be larger than a message");
-        // Without end: a line, or a value that holds two more each time.
+        // Endless input: a line, or a value that contains two more each time.
         for endless in ["+a", "*2\r\n"] {
             assert_eq!(
                 len(endless.repeat(1 << 20).as_bytes(), 1 << 16),

@@ -5,8 +5,8 @@
 //! each other. `SPUBLISH` would need a connection per primary for messages, too, and they would lose their order across rooms. All
 //! state is changed by scripts (`scripts/`), each of which is one step. Messages are `:PAYLOAD`, or `EPOCH:OFFSET:PAYLOAD`.
 //!
-//! **Epochs.** Replication is asynchronous, so that a room's counter can go back in a failover, or when a server starts again. Epoch
-//! and counter are in one key, with the replication id of the primary that counted. A primary with another id begins a new epoch.
+//! **Epochs.** Replication is asynchronous, so a failover or a restart can decrease a room's counter. Epoch and counter
+//! are in one key, with the replication id of the primary that counted. A primary with another id begins a new epoch.
 //! The log of a feed has the id of the primary where it began: with another one, it may lack its newest versions.
 //!
 //! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
@@ -49,11 +49,11 @@ use subscriber::Inbox;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long an idempotency key is kept.
+/// Time for which an idempotency key is kept.
 const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
-/// How long a feed that nobody fetches is kept.
+/// Time for which a feed without a holder is kept.
 const IDLE_TTL: Duration = Duration::from_secs(86_400);
-/// Redis counts milliseconds; longer times are this long.
+/// Maximum time, which replaces longer ones. Redis counts milliseconds.
 const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The purpose of a connection.
@@ -77,12 +77,12 @@ struct Shared {
     outgoing: Outgoing,
     requests: Requests,
     permits: Arc<Permits>,
-    /// By role; of a cluster, also by primary.
+    /// Outages by role, and in a cluster by primary as well.
     outages: Outages<(Role, Option<Endpoint>)>,
 }
 
 impl Shared {
-    /// Connects to a primary, or to this one of a cluster. Tries until it succeeds.
+    /// Connects to the primary, or to the primary `to` of a cluster. Repeats this until it succeeds.
     async fn connect(&self, role: Role, to: Option<Endpoint>, inbox: Option<&Arc<Shared>>) -> Link {
         let mut backoff = Backoff::default();
         loop {
@@ -106,7 +106,7 @@ impl Shared {
 /// A node's connection to Redis.
 pub struct Redis {
     shared: Arc<Shared>,
-    /// End with the engine.
+    /// Tasks that end with the engine.
     _tasks: JoinSet<()>,
 }
 
@@ -116,8 +116,8 @@ impl Redis {
     /// Called within a tokio runtime.
     ///
     /// # Errors
-    /// The mistake in the options; or the reason why the server can't be used, unless [`ConnectOptions::wait`] is set. Without the
-    /// password.
+    /// The mistake in the options, or the reason why the server can't be used, unless [`ConnectOptions::wait`] is set.
+    /// The text doesn't contain the password.
     pub async fn connect(
         node: NodeId,
         url: &str,
@@ -239,8 +239,8 @@ impl Redis {
         vec![call]
     }
 
-    /// The channel whose interest has to be established before a request is answered, so that what the answer lacks arrives as a
-    /// message.
+    /// The channel in which interest must be established before a request is answered. Messages that the answer lacks
+    /// then arrive as messages.
     fn awaited(request: &Request) -> Option<Channel> {
         match request {
             Request::History { room, .. } => Some(room.clone().into()),
@@ -276,7 +276,8 @@ impl Engine for Redis {
         };
         let deadline = Instant::now() + self.shared.limits.request_timeout;
         let shared = self.shared.clone();
-        // Not within the answer, which may be awaited later or never: requests take effect in the order of the calls.
+        // The request is made before the answer is awaited, perhaps never: requests take effect in the order of the
+        // calls.
         let (awaited, mut answer, calls) = match Self::awaited(&request) {
             Some(channel) => (Some(channel), None, Some(calls)),
             None => (None, Some(shared.requests.push(calls)), None),

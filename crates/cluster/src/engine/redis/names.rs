@@ -1,7 +1,7 @@
 //! Names of channels and keys.
 //!
-//! The part in braces is what Redis Cluster assigns a key by: all keys of one room or feed, and its channel, have the same. A room's
-//! namespace is preceded by its length, so that no two rooms have one name, whatever is in it.
+//! Redis Cluster assigns keys by the part in braces: all keys of one room or feed, and its channel, have the same. A
+//! room's namespace follows its length, so no two rooms have the same name.
 
 use crate::NodeId;
 use crate::engine::Channel;
@@ -15,7 +15,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// `None`: braces in the prefix would decide where keys are.
+    /// Returns `None` if the prefix contains braces, which would decide where keys are.
     pub(super) fn new(prefix: &str) -> Option<Self> {
         (!prefix.contains(['{', '}'])).then(|| Self { prefix: prefix.into() })
     }
@@ -29,7 +29,7 @@ impl Names {
         }
     }
 
-    /// The channel of this name, which may have no subscribers.
+    /// Parses the name of a channel. The channel may have no subscribers.
     pub(super) fn parse<'a>(&self, name: &'a str) -> Option<ChannelName<'a>> {
         let name = name.strip_prefix(&*self.prefix)?.strip_prefix('{')?.strip_suffix('}')?;
         if let Some(room) = name.strip_prefix("room:") {

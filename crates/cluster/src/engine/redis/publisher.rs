@@ -9,9 +9,9 @@ use redis::{Pipeline, Value};
 use std::mem;
 use std::sync::Arc;
 
-/// Messages of a batch.
+/// Maximum number of messages in a batch.
 const BATCH_MESSAGES_MAX: usize = 512;
-/// Bytes of a batch, beyond its first message.
+/// Maximum size of a batch in bytes, besides its first message.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The command that publishes a message.
@@ -43,22 +43,22 @@ pub(crate) fn take_batch(outgoing: &Outgoing) -> Option<(Vec<(String, Bytes)>, P
     (!batch.is_empty()).then_some((batch, permit))
 }
 
-/// Publishes for as long as the engine runs. A batch may be lost with its connection.
+/// Publishes for as long as the engine runs. A lost connection may lose a batch.
 pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         let mut link = shared.connect(Role::Publish, None, None).await;
-        // An engine's messages have no position.
+        // Messages without a position begin with a colon.
         let publish = Publish { command: "PUBLISH", prefix: b":" };
         let reason = serve(&shared.outgoing, publish, &mut link).await;
         shared.outages.begin((Role::Publish, None), &reason);
     }
 }
 
-/// Publishes over one connection until it is lost. Returns why.
+/// Publishes over one connection until it is lost. Returns the reason.
 pub(crate) async fn serve(outgoing: &Outgoing, publish: Publish, link: &mut Link) -> String {
     let mut probe = tokio::time::interval(PROBE_INTERVAL);
     probe.reset();
-    // Reported once per connection.
+    // A refusal is reported once per connection.
     let mut has_refused = false;
     loop {
         while let Some((batch, permit)) = take_batch(outgoing) {

@@ -1,7 +1,7 @@
 //! Sends commands over a connection, and receives replies and messages.
 //!
-//! The client library would do, but keeps a list of the subscriptions (70 bytes for each), copies each message once more, and awaits
-//! a reply of any size.
+//! The client library's own connection isn't used: it keeps a list of subscriptions (70 bytes for each), copies each
+//! message once more, and accepts replies of any size.
 
 use super::meter::{Invalid, Meter, REPLY_BYTES_MAX};
 use super::values::explain;
@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A buffer that had to be larger than this is given up when it is empty.
+/// An empty buffer larger than this is replaced.
 const BUFFER_BYTES: usize = 64 << 10;
-/// Commands that wait to be written. Further ones wait for room, in order.
+/// Maximum number of commands that wait to be written. Callers of further ones wait, in order.
 const COMMANDS_MAX: usize = 8_192;
-/// Commands are written together, up to this.
+/// Maximum number of bytes of commands that are written at once.
 const WRITE_BYTES: usize = 64 << 10;
 
 const CLOSED: &str = "the connection was closed";
@@ -31,7 +31,7 @@ const CLOSED: &str = "the connection was closed";
 /// The answer to a command, or to several.
 pub(super) struct Replies {
     pub(super) values: Vec<Value>,
-    /// Their size.
+    /// Charge for the replies' size.
     charge: Charge,
 }
 
@@ -41,18 +41,18 @@ impl Replies {
         Self { values: Vec::new(), charge: Charge::new(ledger.clone(), Class::Cluster) }
     }
 
-    /// Takes replies out of others, and counts them.
+    /// Takes the values of other replies, and charges them to these.
     pub(super) fn take(&mut self, other: Self) -> Vec<Value> {
         self.charge.add(other.charge.bytes());
         other.values
     }
 }
 
-/// Which replies complete a command, or several.
+/// The replies that complete a command, or several.
 enum Expected {
-    /// So many.
+    /// This number of replies.
     Replies(usize),
-    /// One for each of so many channels, or one error for all.
+    /// A reply for each of this number of channels, or one error for all.
     Subscriptions(usize),
     /// The first reply that isn't an error.
     Success,
@@ -67,9 +67,9 @@ struct Pending {
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they were written.
+    /// Pending commands, in the order in which they were written.
     pending: VecDeque<Pending>,
-    /// Why the connection has ended.
+    /// The reason for the end of the connection.
     reason: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl Commands {
     /// Sends commands at once.
     ///
     /// # Errors
-    /// The connection failed, or there was no answer in time.
+    /// The connection failed, or the server didn't answer in time.
     pub(super) async fn send(&self, pipeline: &Pipeline) -> Result<Replies, String> {
         self.request(pipeline.get_packed_pipeline(), Expected::Replies(pipeline.len())).await
     }
@@ -115,7 +115,8 @@ impl Commands {
         }
     }
 
-    /// Subscribes to sharded channels, or unsubscribes: a command for each, as a cluster refuses those of several slots in one.
+    /// Subscribes to sharded channels, or unsubscribes, by a command for each: a cluster refuses several slots in one
+    /// command.
     pub(super) async fn subscribe_sharded(
         &self,
         channels: &[Arc<str>],
@@ -128,19 +129,19 @@ impl Commands {
         if is_interested {
             return Ok(self.send(&pipeline).await?.values);
         }
-        // The server also ends subscriptions on its own, when a slot leaves it, and then refuses the command: how many replies there
-        // are isn't known, but where they end.
+        // The server also ends subscriptions by itself, when a slot leaves it, and then refuses the command. So the
+        // number of replies is unknown, and a last command marks their end.
         pipeline.cmd("PUBSUB").arg("SHARDNUMSUB");
         Ok(self.request(pipeline.get_packed_pipeline(), Expected::Success).await?.values)
     }
 
-    /// Why the connection has ended, if it has.
+    /// The reason for the end of the connection, if it has ended.
     pub(super) fn reason(&self) -> String {
         locked(&self.state).reason.clone().unwrap_or_else(|| CLOSED.into())
     }
 }
 
-/// Ends a connection: nobody waits for replies any more.
+/// Ends a connection on drop. Pending commands fail.
 struct Ending(Arc<Mutex<State>>);
 
 impl Drop for Ending {
@@ -149,7 +150,7 @@ impl Drop for Ending {
     }
 }
 
-/// Serves a connection, until it ends. Messages are dropped if nobody receives them.
+/// Serves a connection until it ends. Without `pushes`, messages are dropped.
 pub(super) fn start<S: AsyncRead + AsyncWrite + Send + 'static>(
     stream: S,
     pushes: Option<Arc<dyn AsyncPushSender>>,
@@ -231,10 +232,10 @@ async fn read(
     }
 }
 
-/// Takes a value that has this size.
+/// Handles a value of this size.
 ///
 /// # Errors
-/// Why the connection can't go on.
+/// The reason why the connection can't continue.
 fn handle(
     value: Value,
     size: usize,

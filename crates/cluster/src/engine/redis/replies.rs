@@ -10,7 +10,7 @@ use stentor_hub::{Epoch, Position};
 /// The answer to a request.
 ///
 /// # Errors
-/// [`EngineError::Fenced`]; or the server answered something else than the script does.
+/// [`EngineError::Fenced`], or [`EngineError::Refused`] if the answer isn't one of the script.
 pub(super) fn decode(request: &Request, replies: Vec<Value>) -> Result<Reply, EngineError> {
     let unexpected = || EngineError::Refused("Redis has other data under this key".into());
     if let Request::Heads { .. } = request {
@@ -119,7 +119,7 @@ fn lease(reply: Value) -> Option<Option<Lease>> {
     Some(Some(Lease { term, token: decimal(&token)? }))
 }
 
-/// Whether versions may be missing, and elements `TERM:EPOCH:OFFSET:CONTENT`, the base first.
+/// Decodes a feed's log: whether versions may be missing, and elements `TERM:EPOCH:OFFSET:CONTENT`, the base first.
 fn feed(reply: Value) -> Option<Option<FeedLog>> {
     let [is_other, entries] = <[Value; 2]>::try_from(array(reply)?).ok()?;
     let may_lack_newest = is_other != Value::Int(0);

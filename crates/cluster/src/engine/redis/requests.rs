@@ -1,7 +1,7 @@
-//! Makes requests: each is a script or several, sent in the order of the calls without waiting for answers.
+//! Makes requests. Each is one or more scripts, sent in the order of the calls without waiting for answers.
 //!
-//! In a Redis Cluster, each primary has a connection of its own. A request about a slot that has moved follows it; meanwhile requests
-//! may overtake each other.
+//! In a Redis Cluster, each primary has a connection of its own. A request about a slot that has moved follows the
+//! slot. While slots move, requests may overtake each other.
 
 use super::lanes::{Job, Lane, Requests};
 use super::link::{Link, Sender};
@@ -21,11 +21,11 @@ use tokio::task::coop::unconstrained;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-/// Scripts that are sent at once.
+/// Maximum number of scripts that are sent at once.
 const BATCH_MAX: usize = 256;
-/// How often a request follows a slot that moves,
+/// Maximum number of times that a request follows a moving slot.
 const REDIRECTIONS_MAX: usize = 32;
-/// and the delay before it does so again.
+/// Delay between these times.
 const REDIRECTION_DELAY: Duration = Duration::from_millis(100);
 
 type Sent = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -88,8 +88,8 @@ async fn serve(
                 continue;
             }
             let mut future: Sent = Box::pin(unconstrained(make(shared.clone(), link.sender(), job)));
-            // Its first step puts it into the connection's queue, so that the order is kept. The queue has room, and tokio's
-            // budget doesn't end the step before.
+            // The first step puts the request into the connection's queue, so that the order is kept. The queue has
+            // room, and tokio's budget doesn't end the step before.
             let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
             match first {
                 Poll::Ready(Ok(())) => {}
@@ -116,7 +116,7 @@ async fn serve(
     }
 }
 
-/// Makes one request. An error is one of the connection.
+/// Makes one request. An error is an error of the connection.
 async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String> {
     let mut replies = Replies::new(&shared.server.ledger);
     let mut broken = None;
@@ -146,7 +146,7 @@ async fn make(shared: Arc<Shared>, link: Sender, job: Job) -> Result<(), String>
     broken.map_or(Ok(()), Err)
 }
 
-/// Makes calls again elsewhere that are redirected, or can't be made while their slot moves, for as long as somebody waits.
+/// Repeats calls that are redirected, or that fail while their slot moves, for as long as the caller waits.
 async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut Replies) {
     for attempt in 0..REDIRECTIONS_MAX {
         let redirected: Vec<_> = replies
@@ -182,7 +182,7 @@ async fn follow(requests: &Requests, link: &Sender, job: &Job, replies: &mut Rep
     }
 }
 
-/// Where a call is to be made instead.
+/// The place at which a call must be repeated.
 #[derive(PartialEq)]
 enum Redirect {
     /// The slot has moved to this primary.
@@ -221,7 +221,7 @@ async fn batch(link: &Sender, calls: &[Call]) -> Result<Replies, String> {
     let unknown: Vec<usize> =
         (0..replies.values.len()).filter(|&i| is_unknown_script(&replies.values[i])).collect();
     if !unknown.is_empty() {
-        // They were flushed.
+        // The server has flushed these scripts.
         let mut pipeline = Pipeline::with_capacity(unknown.len());
         for &i in &unknown {
             link.known_scripts.remove(calls[i].script);
@@ -244,7 +244,7 @@ fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// Why the server isn't one to make requests to: it is a replica, starts, or is busy.
+/// The reason why the server can't serve requests: it is a replica, is starting, or is busy.
 fn unfit(reply: &Value) -> Option<String> {
     match reply {
         Value::ServerError(error)
@@ -256,10 +256,10 @@ fn unfit(reply: &Value) -> Option<String> {
     }
 }
 
-/// The error of a request, if the server replied one.
+/// The error of a request, if the server replied with one.
 fn refusal(reply: &Value) -> Option<EngineError> {
     let Value::ServerError(error) = reply else { return None };
-    // Another server, or this one later, will do it.
+    // Another server can carry out the request, or this one later.
     let is_elsewhere = matches!(error.code(), "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK");
     let reason = explain(error);
     Some(match is_elsewhere || unfit(reply).is_some() {

@@ -1,4 +1,4 @@
-//! Scripts, each of which is one step of the server.
+//! Scripts, each of which is one step for the server.
 
 use sha1::{Digest, Sha1};
 use std::sync::LazyLock;
@@ -19,8 +19,8 @@ pub(super) enum Script {
     Claim,
 }
 
-/// The scripts that the server has run on a connection. The text of others is sent: a request that the server doesn't know has to be
-/// sent twice, and others overtake it.
+/// The scripts that the server has run on a connection. Other scripts are sent with their text: a request with a script
+/// that is unknown to the server must be sent twice, and others overtake it.
 #[derive(Debug, Default)]
 pub(super) struct KnownScripts(AtomicU16);
 
@@ -65,12 +65,12 @@ static SOURCES: LazyLock<[Source; 10]> = LazyLock::new(|| {
 });
 
 impl Script {
-    /// Whether its first argument is the server's replication id,
+    /// `true` if the script's first argument is the server's replication id.
     fn needs_replication_id(self) -> bool {
         self.is_about_room() || matches!(self, Self::Store | Self::Load)
     }
 
-    /// and the second one a new epoch.
+    /// `true` if the script's second argument is a new epoch.
     fn is_about_room(self) -> bool {
         matches!(self, Self::Append | Self::History | Self::Head | Self::End)
     }

@@ -16,24 +16,24 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a Sentinel, or a node of a cluster, may take to answer, before the next one is asked.
+/// Time for a Sentinel, or a node of a cluster, to answer before the next one is asked.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a connection waits for their answer.
+/// Maximum time for which a connection waits for these answers.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The servers of an engine.
+/// The address of a Redis deployment (standalone, Sentinel or Cluster) and its discovery state.
 pub(crate) struct Server {
     pub(super) address: Address,
-    /// Has what they reply.
+    /// The ledger that is charged for replies.
     pub(super) ledger: Arc<Ledger>,
-    /// The Sentinel, or the node of a cluster, that answered last.
+    /// The connection to the Sentinel, or to the node of a cluster, that answered last.
     discovery: Mutex<Option<Connection>>,
-    /// The primaries of a cluster, as of the last answer.
+    /// The primaries of a cluster, according to the last answer.
     primaries: std::sync::Mutex<Vec<Endpoint>>,
 }
 
 impl Server {
-    /// Parses a URL. `ca_file` has certificates to trust; those of the system otherwise.
+    /// Parses a URL. `ca_file` has the certificates to trust; `None` for those of the system.
     ///
     /// # Errors
     /// The mistake, without the password.
@@ -47,7 +47,7 @@ impl Server {
         Ok(Self { address, ledger, discovery: Mutex::default(), primaries: std::sync::Mutex::default() })
     }
 
-    /// The address of the servers, and the ledger that has what they reply: for [`Connection::open`].
+    /// The address of the servers, and the ledger for replies: the arguments of [`Connection::open`].
     pub(super) fn connecting(&self) -> (&Address, &Arc<Ledger>) {
         (&self.address, &self.ledger)
     }
@@ -56,10 +56,10 @@ impl Server {
         matches!(self.address.topology, Topology::Cluster(_))
     }
 
-    /// Where the primary is; in a cluster, where any primary is, in the order in which to try.
+    /// The endpoint of the primary. In a cluster: those of all primaries, in the order in which to try them.
     ///
     /// # Errors
-    /// Why it isn't known, for people. No secrets.
+    /// The reason why it isn't known, for people. No secrets.
     pub(super) async fn candidates(&self) -> Result<Vec<Endpoint>, String> {
         match &self.address.topology {
             Topology::Standalone(endpoint) => Ok(vec![endpoint.clone()]),
@@ -83,19 +83,19 @@ impl Server {
         }
     }
 
-    /// Which primary of a cluster has which slots.
+    /// The primaries of a cluster, with their slots.
     ///
     /// # Errors
-    /// Why it isn't known, for people. No secrets.
+    /// The reason why they aren't known, for people. No secrets.
     pub(crate) async fn ranges(&self) -> Result<Ranges, String> {
         let nodes = self.nodes().await?;
         Ok(nodes.into_iter().filter_map(|(slots, nodes)| Some((slots, nodes.into_iter().next()?))).collect())
     }
 
-    /// Replies of all nodes of a cluster to a command, replicas included. `None` for a node that doesn't answer.
+    /// The replies of all nodes of a cluster to a command, replicas included. `None` for a node that doesn't answer.
     ///
     /// # Errors
-    /// Why the nodes aren't known, for people. No secrets.
+    /// The reason why the nodes aren't known, for people. No secrets.
     pub(crate) async fn ask_each(
         self: &Arc<Self>,
         pipeline: &Pipeline,
@@ -129,16 +129,17 @@ impl Server {
         Ok(nodes)
     }
 
-    /// Returns `true` if another server has replaced this one. `false` if this is unknown: the server is used while its Sentinels are
-    /// away.
+    /// Returns `true` if another server has replaced this one. Returns `false` if this is unknown: a server is used
+    /// while its Sentinels don't answer.
     pub(super) async fn is_replaced(self: &Arc<Self>, endpoint: &Endpoint) -> bool {
-        // One task asks at a time. If nobody answers, the timeout bounds the delay of requests that wait for this connection.
+        // One task asks at a time. Without an answer, the timeout bounds the delay of requests that wait for this
+        // connection.
         let is_standalone = matches!(self.address.topology, Topology::Standalone(_));
         if is_standalone || timeout(CHECK_TIMEOUT, self.discovery.lock()).await.is_err() {
             return false;
         }
         let server = self.clone();
-        // It goes on after the timeout, and so finds one that answers.
+        // The task continues after the timeout, so it finds a server that answers.
         let asked = tokio::spawn(async move { server.candidates().await });
         match timeout(CHECK_TIMEOUT, asked).await {
             Ok(Ok(Ok(primaries))) => !primaries.contains(endpoint),
@@ -146,7 +147,7 @@ impl Server {
         }
     }
 
-    /// Asks who answered last, or else each of `endpoints`, until one has an answer that can be read.
+    /// Asks the server that answered last, or else each of `endpoints`, until one has a readable answer.
     async fn ask<T>(
         &self,
         kind: &str,
@@ -183,7 +184,7 @@ impl Server {
     }
 }
 
-/// Reads what a Sentinel says about the primary of this name.
+/// Reads a Sentinel's answer about the primary of this name.
 fn primary_of(mut replies: Vec<Value>, name: &str) -> Result<Endpoint, String> {
     match replies.pop() {
         Some(Value::Array(address)) => {
@@ -197,7 +198,7 @@ fn primary_of(mut replies: Vec<Value>, name: &str) -> Result<Endpoint, String> {
     }
 }
 
-/// Reads what a node of a cluster says about it and its slots.
+/// Reads a cluster node's answer about itself and its slots.
 fn nodes_of(replies: Vec<Value>, node: &Endpoint) -> Result<Nodes, String> {
     let Ok([info, slots]) = <[Value; 2]>::try_from(replies) else { return Err("it isn't Redis".into()) };
     if let Value::ServerError(error) = info {

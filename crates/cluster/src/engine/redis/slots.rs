@@ -12,13 +12,13 @@ use std::sync::Arc;
 /// All slots.
 pub(super) const ALL: RangeInclusive<u16> = 0..=16_383;
 
-/// Which primary has which slots.
+/// Ranges of slots with their primaries.
 pub(super) type Ranges = Vec<(RangeInclusive<u16>, Endpoint)>;
 
-/// A value for each primary that has slots. Without a cluster, one for all.
+/// A value for each primary that has slots. Without a cluster, one value for all slots.
 pub(crate) struct Owners<T> {
     by_endpoint: HashMap<Endpoint, Arc<T>>,
-    /// In the order of the slots.
+    /// Values in the order of their slots.
     ranges: Vec<(RangeInclusive<u16>, Arc<T>)>,
 }
 
@@ -29,7 +29,7 @@ impl<T> Default for Owners<T> {
 }
 
 impl<T> Owners<T> {
-    /// One for all slots.
+    /// Creates one value for all slots.
     pub(crate) fn only(owner: T) -> Self {
         Self { by_endpoint: HashMap::new(), ranges: vec![(ALL, Arc::new(owner))] }
     }
@@ -46,17 +46,17 @@ impl<T> Owners<T> {
         self.ranges.get(index).filter(|(range, _)| range.contains(&slot)).map(|(_, owner)| owner)
     }
 
-    /// That of this primary, if it has slots.
+    /// Returns the value for this primary, if it has slots.
     pub(super) fn at(&self, endpoint: &Endpoint) -> Option<&Arc<T>> {
         self.by_endpoint.get(endpoint)
     }
 
-    /// All of them; one that has several ranges more than once.
+    /// Iterates over all values. A value with several ranges appears several times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.ranges.iter().map(|(_, owner)| owner)
     }
 
-    /// Slots belong to these primaries. Returns new ones, and the primaries that have none any more.
+    /// Sets the primaries of the slots. Returns new values, and the primaries that have no slots any more.
     pub(crate) fn assign(
         &mut self,
         ranges: Ranges,
@@ -78,7 +78,7 @@ impl<T> Owners<T> {
     }
 }
 
-/// The slot of a key or channel: that of what is in its first braces, if anything is.
+/// The slot of a key or channel: the slot of the text in its first braces, if there is any.
 pub(super) fn slot_of(key: &str) -> u16 {
     let key = key.as_bytes();
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|start| {
@@ -88,10 +88,10 @@ pub(super) fn slot_of(key: &str) -> u16 {
     crc16(tag.unwrap_or(key)) & ALL.end()
 }
 
-/// Which nodes have which slots, the primary before its replicas.
+/// Ranges of slots with their nodes, the primary before its replicas.
 pub(super) type Nodes = Vec<(RangeInclusive<u16>, Vec<Endpoint>)>;
 
-/// Reads an answer to `CLUSTER SLOTS`. `host` is where a node is that doesn't know its own address.
+/// Reads an answer to `CLUSTER SLOTS`. `host` replaces the address of a node that doesn't know its own.
 pub(super) fn nodes(reply: Value, host: &str) -> Option<Nodes> {
     let Value::Array(ranges) = reply else { return None };
     let mut ranges = ranges.into_iter().map(|range| nodes_of(range, host)).collect::<Option<Nodes>>()?;
@@ -133,7 +133,7 @@ mod tests {
         for whole in ["foo", "foo{}{bar}", "a{b"] {
             assert_eq!(slot_of(whole), crc16(whole.as_bytes()) & 16_383);
         }
-        // As `CLUSTER KEYSLOT` says.
+        // `CLUSTER KEYSLOT` returns this.
         assert_eq!(slot_of("somekey"), 11_058);
     }
 

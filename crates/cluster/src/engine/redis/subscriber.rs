@@ -11,7 +11,7 @@ use redis::{Pipeline, PushInfo, PushKind, Value};
 use std::sync::Arc;
 use stentor_hub::{Epoch, Position};
 
-/// Channels of one command. The server answers each before it does anything else.
+/// Maximum number of channels in one command. The server answers for each channel before it does anything else.
 const BATCH_MAX: usize = 1_000;
 
 /// Receives messages of one connection.
@@ -46,7 +46,7 @@ impl AsyncPushSender for Inbox {
         }
         let name = str::from_utf8(&name).ok().and_then(|name| self.shared.names.parse(name));
         let Some(channel) = name.and_then(|name| self.shared.interest.channel(name)) else { return Ok(()) };
-        // A message that no node sent becomes an empty one. The node counts it among those that it refuses.
+        // A message that no node sent becomes an empty one, which the node counts among refused frames.
         let (position, payload) = parse(content.into()).unwrap_or_default();
         self.shared.events.send(Event::Message { channel, position, payload });
         Ok(())
@@ -70,7 +70,7 @@ pub(super) fn number(content: &Bytes) -> Option<(u64, Bytes)> {
     Some((number, content.slice(end + 1..)))
 }
 
-/// Receives for as long as the engine runs. `first` is a connection that is open already.
+/// Receives for as long as the engine runs. `first` is an open connection, if there is one.
 pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
     loop {
         let mut link = match first.take() {
@@ -79,7 +79,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
         };
         let mut is_connected = false;
         let reason = serve(&shared, &mut link, &mut is_connected).await;
-        // Late messages of the connection are dropped.
+        // Drops late messages of the connection.
         shared.interest.begin();
         drop(link);
         if is_connected {
@@ -89,7 +89,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut first: Option<Link>) {
     }
 }
 
-/// Subscribes to the node's own messages, and sends the first one: both may be forbidden.
+/// Subscribes to the node's probe channel, and sends the first probe: a user may lack the permission for either.
 pub(super) async fn begin(link: &Link, shared: &Shared) -> Result<(), String> {
     link.subscribe(std::slice::from_ref(&shared.probe_channel), true).await?;
     send_probe(link, shared).await
