@@ -69,13 +69,18 @@ export function socketio(base, link, options) {
     ...(token && { extraHeaders: { ...ioOptions?.extraHeaders, Authorization: `Bearer ${token}` }, protocols: ['stentor.v1', `stentor.bearer.${token}`] }),
   });
   const socket = { send: (text) => engine.write(text), close: () => engine.close() };
-  engine.on('open', () => socket.onopen?.());
+  let hasOpened = false;
+  engine.on('open', () => {
+    hasOpened = true;
+    socket.onopen?.();
+  });
   engine.on('data', (data) => socket.onmessage?.({ data }));
   // Any packet is a sign of life.
   engine.on('heartbeat', () => socket.onmessage?.({ data: '' }));
   engine.on('error', ({ message, description, context }) => {
     const get = (name) => context?.getResponseHeader?.(name) ?? context?.headers?.get(name);
-    socket.onclose?.(description > 0 ? failure({ status: description, headers: { get } }) : { reason: message });
+    // After a cut, the server may have ended the session, whose next poll it answers with 400. Another one may be opened.
+    socket.onclose?.(description > 0 ? { ...failure({ status: description, headers: { get } }), ...hasOpened && { retry: true } } : { reason: message });
   });
   engine.on('close', (reason, { context } = {}) => {
     // Polls end with a packet if the server doesn't want the client to return.
