@@ -51,7 +51,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes the cost of a request or an answer. Returns whether there was any allowance left.
+    /// Takes the cost of a request or an answer. Returns `true` if there was any allowance left.
     #[expect(clippy::cast_precision_loss, reason = "sizes are far below 2^52")]
     fn take(&self, now: Instant, bytes: usize) -> bool {
         let (left, at) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Commands of a node that shares namespaces, as the control plane sees them: commands for sessions of these namespaces reach those of
-//! Socket.IO's servers.
+//! Commands of a node that shares namespaces, as the control plane sees them. Commands for sessions of these namespaces
+//! also reach the sessions of Socket.IO's servers.
 
 use super::Bridges;
 use std::sync::Arc;

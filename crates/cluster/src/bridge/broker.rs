@@ -64,14 +64,15 @@ impl Bridges {
                     .push((bridge.clone(), namespace.clone()));
             }
         }
-        // Servers in Python can't be asked, and nodes of Stentor ignore each other on their channel.
+        // The ways of Python's adapter come last. Servers in Python can't be asked, and nodes of Stentor ignore each
+        // other on their channel.
         for ways in namespaces.values_mut() {
             ways.sort_by_key(|(bridge, _)| bridge.adapter == Adapter::Python);
         }
         Ok(Arc::new(Self { bridges, namespaces, inner, control: OnceLock::new(), space }))
     }
 
-    /// The bridges of a node that shares a namespace with nobody, to show what such a node measures.
+    /// The bridges of a node that shares a namespace with no server, to list the metrics of such a node.
     ///
     /// # Errors
     /// Never returns an error.
@@ -94,7 +95,7 @@ impl Bridges {
     /// Connects the bridges that the node must not start without.
     ///
     /// # Errors
-    /// A server can't be reached, refuses the credentials, is too old, or is something else.
+    /// A server can't be reached, refuses the credentials, is too old, or is another program.
     pub async fn connect(&self) -> Result<Connections, ConnectError> {
         let mut connections = Vec::new();
         for bridge in &self.bridges {
@@ -110,7 +111,8 @@ impl Bridges {
         Ok(Connections(connections))
     }
 
-    /// The observer of the data plane. It wraps `control`, and is notified of free space as well.
+    /// Returns the observer that the data plane notifies. It forwards each notification to `control`. `space` (a full
+    /// inbox has space again) also wakes the bridges.
     pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         // A second one would be a bug of the node's start.
         assert!(self.control.set(control).is_ok());

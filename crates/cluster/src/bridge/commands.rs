@@ -80,7 +80,7 @@ impl Bridge {
                     .map(|selection| RequestBody::Disconnect { target: Asked::Selection(selection), close });
                 Command::Disconnect { close, done: bridge.then_tell(namespace, body, done) }
             }
-            // Other servers aren't asked.
+            // Only sessions of this node are called.
             Command::Call { .. } => command,
             Command::Sessions { limit, done } => {
                 let Some(selection) = selection(target) else { return Command::Sessions { limit, done } };
@@ -122,7 +122,7 @@ impl Bridge {
         })
     }
 
-    /// Requests the same action from the other servers when this node has carried it out.
+    /// Returns a callback that requests the same action from the other servers once this node has carried it out.
     fn then_tell(
         self: Arc<Self>,
         namespace: Arc<Namespace>,
@@ -206,7 +206,7 @@ impl Bridge {
         }
     }
 
-    /// The sessions of the other servers, and how many of these haven't answered.
+    /// Returns the sessions of the other servers, and the number of servers that haven't answered.
     async fn fetch(&self, namespace: &Namespace, selection: Selection) -> (Vec<SessionInfo>, usize) {
         let deadline = Instant::now() + SURVEY_TIMEOUT;
         let (mut sessions, mut names_left) = (Vec::new(), NAMES_MAX);
@@ -293,7 +293,8 @@ fn session_info(RemoteSession { id, details }: RemoteSession) -> SessionInfo {
     }
 }
 
-/// The number of servers without this one, according to the nodes of Redis. A node that doesn't answer may have one.
+/// Number of servers without this one, according to the nodes of Redis. A node that doesn't answer counts as one
+/// server. `None` if a reply is invalid.
 fn servers_besides_this(replies: impl IntoIterator<Item = Option<Value>>) -> Option<usize> {
     let mut servers = 0_usize;
     for reply in replies {
@@ -309,7 +310,7 @@ fn servers_besides_this(replies: impl IntoIterator<Item = Option<Value>>) -> Opt
     Some(servers.checked_sub(1)?.min(SERVERS_MAX))
 }
 
-/// Adds the sessions of one server. Returns whether there is room for them.
+/// Adds the sessions of one server. Returns `false` if there is no room for them.
 fn add_sessions(sessions: &mut Vec<SessionInfo>, names_left: &mut usize, found: Vec<RemoteSession>) -> bool {
     let found: Vec<SessionInfo> = found.into_iter().map(session_info).collect();
     let names = found.iter().map(|session| 1 + session.rooms.len()).sum();

@@ -70,7 +70,7 @@ impl AsyncPushSender for Pushes {
 }
 
 impl Bridge {
-    /// The kind of a message. `None` if no session of this node needs it, or this node sent it.
+    /// Returns the kind of a message. `None` if no session of this node needs it, or this node sent it.
     ///
     /// The members of its room are checked later, because an earlier request may make sessions join it.
     fn kind_of(&self, pattern: Option<&[u8]>, channel: &[u8], payload: &[u8]) -> Option<(usize, Kind)> {
@@ -82,7 +82,7 @@ impl Bridge {
         found.filter(|(_, kind)| *kind != Kind::Response || self.pending.is_waiting())
     }
 
-    /// A connection that receives.
+    /// Opens a connection that receives.
     pub(super) async fn open(self: &Arc<Self>, shard: &Arc<Shard>) -> Result<(Link, Arc<Pushes>), String> {
         let pushes = Pushes::new(self.clone(), shard.clone());
         let link = match &shard.endpoint {
@@ -252,7 +252,7 @@ impl Bridge {
         }
     }
 
-    /// Publishes a payload, as soon as there is a connection. Returns whether there is room.
+    /// Publishes a payload as soon as there is a connection. Returns `true` if the queue has room for it.
     pub(super) fn send(&self, channel: String, payload: Bytes) -> bool {
         self.outgoing.push(channel, payload).is_ok()
     }

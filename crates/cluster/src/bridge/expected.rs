@@ -7,7 +7,7 @@ use stentor_hub::{ShrinkingMap, pop_front};
 
 /// Maximum time for the data plane to report which rooms have members.
 const EXPECTED_TIME: Duration = Duration::from_secs(10);
-/// Maximum number of such rooms.
+/// Maximum number of rooms in [`Expected`].
 const EXPECTED_MAX: usize = 16_384;
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ impl Expected {
         }
     }
 
-    /// Whether a room was expected to gain members, up to the last call of [`Self::expire`].
+    /// Returns `true` if a room was expected to gain members at the last call of [`Self::expire`].
     pub(super) fn contains(&self, room: &str) -> bool {
         self.rooms.contains_key(room)
     }

@@ -33,9 +33,9 @@ pub(super) struct Arrived {
 
 pub(super) struct Inbox {
     queue: Mutex<VecDeque<Arrived>>,
-    /// The size of the messages that wait or are being handled.
+    /// Charge for the messages that wait or are being handled.
     charge: Charge,
-    /// The size of the decoded messages.
+    /// Charge for the decoded messages.
     decoded: Charge,
     ledger: Arc<Ledger>,
     messages_max: usize,
@@ -44,14 +44,14 @@ pub(super) struct Inbox {
     dropped: AtomicU64,
 }
 
-/// The message that is being handled, one at a time. It counts until it is dropped.
+/// The message that is being handled, one at a time. It is charged until it is dropped.
 pub(super) struct Taken<'a> {
     pub(super) message: Arrived,
     inbox: &'a Inbox,
 }
 
 impl Taken<'_> {
-    /// Counts the memory for decoding the message in advance. Returns whether there is room.
+    /// Charges the memory for decoding the message in advance. Returns `true` if there is room.
     pub(super) fn count_decoded(&self) -> bool {
         let bytes = decoded_bytes_max(&self.message.payload);
         let fits = bytes <= SMALL_BYTES || self.inbox.ledger.has_room(bytes);

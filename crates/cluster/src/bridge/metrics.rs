@@ -4,7 +4,7 @@ use super::refused::{LABELS, Refused};
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_ports::{Metric, MetricKind};
 
-/// Counters, from any thread.
+/// Counters that all threads increment.
 #[derive(Default)]
 pub(super) struct Counters {
     pub(super) connection_losses: AtomicU64,

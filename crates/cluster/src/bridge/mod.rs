@@ -5,8 +5,9 @@
 //!  cores ◄── NodeInbox::receive ───── Bridge ◄── Redis ◄── Socket.IO's servers, emitters, other nodes
 //! ```
 //!
-//! Messages of a shared namespace take only this way, also between nodes of Stentor, which are servers among others. Messages
-//! from other servers are bounded and reach only the configured namespaces. Refused messages are counted by reason.
+//! Messages of a shared namespace are sent only over Redis, also between nodes of Stentor, which are servers among
+//! others. Messages from other servers are bounded and reach only the configured namespaces. Refused messages are
+//! counted by reason.
 //!
 //! [`crate::socketio`] has the formats.
 
@@ -111,7 +112,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Makes a bridge. `is_only`: whether a namespace is shared in no other way.
+    /// Makes a bridge. `is_only` returns `true` if a namespace is shared in no other way.
     fn new(
         options: &Options,
         is_only: impl Fn(&String) -> bool,
@@ -153,7 +154,7 @@ impl Bridge {
         }))
     }
 
-    /// Whether the channels are distributed over the primaries of a Redis Cluster.
+    /// Returns `true` if the channels are distributed over the primaries of a Redis Cluster.
     fn is_spread(&self) -> bool {
         self.adapter == Adapter::Sharded && self.server.is_cluster()
     }

@@ -42,7 +42,7 @@ impl MemberRooms {
 }
 
 impl Namespace {
-    /// Makes a shared namespace. `is_only`: it is shared in no other way.
+    /// Makes a shared namespace. `is_only`: the namespace is shared in no other way.
     pub(super) fn new(options: &Options, name: &str, is_only: bool) -> Result<Self, RoomError> {
         let all_members = Room::all_members(name)?;
         let name: Arc<str> = name.into();
@@ -56,7 +56,7 @@ impl Namespace {
         rooms
     }
 
-    /// Records whether a room has members. Returns whether subscriptions to channels must change.
+    /// Records whether a room has members. Returns `true` if subscriptions to channels must change.
     pub(super) fn set_interest(&self, room: &Room, has_members: bool) -> bool {
         let mut rooms = self.rooms();
         let name: Arc<str> = room.name().into();
@@ -72,7 +72,7 @@ impl Namespace {
         has_channel
     }
 
-    /// Records that a session has begun or ended. Returns whether subscriptions to channels must change.
+    /// Records that a session has begun or ended. Returns `true` if subscriptions to channels must change.
     pub(super) fn set_session(&self, id: PublicId, has_begun: bool) -> bool {
         let has_channel = self.protocol.has_session_channels();
         if has_channel {
@@ -109,7 +109,7 @@ impl Namespace {
         self.rooms().expected.add(Instant::now(), rooms.iter().map(|room| room.name().into()));
     }
 
-    /// Whether a message to the room may be for sessions of this node.
+    /// Returns `true` if a message to the room may be for sessions of this node.
     pub(super) fn may_concern(&self, room: &str, plane: &dyn LocalNode) -> bool {
         PublicId::parse(room).is_some_and(|id| plane.may_have(id)) || self.rooms().contains(room)
     }
@@ -140,7 +140,7 @@ impl Namespace {
         Ok(ids(&selection.except).into_iter().fold(target, Target::except_session))
     }
 
-    /// The receivers and the event of a message of this node. `None`: other servers have no receivers.
+    /// The receivers and the event of a message of this node. `None` if other servers have no receivers.
     pub(super) fn outgoing(&self, message: &Broadcast) -> Option<(Selection, Event)> {
         if message.except_rooms.contains(&self.all_members) {
             return None;

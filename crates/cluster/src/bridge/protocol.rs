@@ -14,8 +14,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use stentor_ports::PublicId;
 
-/// Prefix of the host names of Stentor's nodes on python-socketio's channel. The nodes ignore each other there, because they have
-/// another way.
+/// Prefix of the host names of Stentor's nodes on python-socketio's channel. The nodes ignore each other there if they
+/// share the namespace in another way, too.
 const PYTHON_HOST: &str = "stentor-";
 
 /// A message of another server.
@@ -98,7 +98,7 @@ impl Protocol {
         }
     }
 
-    /// Whether single sessions have channels of their own.
+    /// Returns `true` if single sessions have channels of their own.
     pub(super) fn has_session_channels(&self) -> bool {
         matches!(&self.wire, Wire::Sharded { mode: Mode::DynamicPrivate, .. })
     }

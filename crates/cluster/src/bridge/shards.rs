@@ -41,7 +41,7 @@ struct State {
     sender: Option<Sender>,
     /// The subscribed sharded channels.
     subscribed: HashSet<Arc<str>>,
-    /// Channels to subscribe to, or to unsubscribe from. Empty without a connection.
+    /// Pending changes: `true` to subscribe to a channel, `false` to unsubscribe. Empty without a connection.
     changes: HashMap<Arc<str>, bool>,
     takes_changes: bool,
     /// `true` if the set of its channels must be computed again.
@@ -76,14 +76,14 @@ impl Shard {
         self.state().sender.clone()
     }
 
-    /// Notes that the slots have changed.
+    /// Records that the slots have changed.
     fn set_stale(&self) {
         let state = &mut *self.state();
         (state.is_stale, state.is_complete) = (true, false);
         self.changed.notify_one();
     }
 
-    /// Notes that all channels are subscribed, unless more have changed meanwhile.
+    /// Records that all channels are subscribed, unless more have changed in the meantime.
     pub(super) fn set_complete(&self) {
         let state = &mut *self.state();
         state.is_complete = !state.is_stale;
@@ -118,7 +118,7 @@ impl Shard {
         changes
     }
 
-    /// Notes that a channel that should be subscribed isn't. Returns whether it counted as subscribed.
+    /// Records that a channel that should be subscribed isn't. Returns `true` if it counted as subscribed.
     pub(super) fn lost(&self, channel: &str) -> bool {
         let state = &mut *self.state();
         let was_subscribed = state.subscribed.remove(channel);

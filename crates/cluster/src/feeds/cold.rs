@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 use stentor_hub::Key;
 use stentor_ports::{Charge, Class, Ledger};
 
-/// Cold keys of a node in the engine for each key that its control plane may fetch.
+/// Number of a node's cold keys in the engine for each key that its control plane may fetch.
 const COLD_KEYS_PER_KEY: usize = 2;
-/// How long the engine keeps a term if it already keeps many. Also then, a later term is greater by the clock.
+/// Time for which the engine keeps a term if it already keeps many. A later term is greater by the clock in this case
+/// too.
 const SHORT_TERM_TTL: Duration = Duration::from_secs(1);
 /// Memory for a cold key besides its feed and its text: its places in the tables here, half filled.
 const COLD_KEY_BYTES: usize = 128;
@@ -33,7 +34,8 @@ pub(crate) struct ColdKeys {
     held: usize,
     /// Held leases without subscribers, by the time of their release.
     idle: BTreeSet<(Instant, Key)>,
-    /// When the engine forgets released terms: those kept for [`TERM_TTL`], and those kept for [`SHORT_TERM_TTL`].
+    /// Times at which the engine forgets released terms: those kept for [`TERM_TTL`], and those kept for
+    /// [`SHORT_TERM_TTL`].
     released: [VecDeque<Instant>; 2],
     released_early: u64,
     charge: Charge,
@@ -41,7 +43,7 @@ pub(crate) struct ColdKeys {
 }
 
 impl ColdKeys {
-    /// No keys, of a node whose control plane fetches at most `keys_max` keys.
+    /// Creates the empty set of a node whose control plane fetches at most `keys_max` keys.
     pub(crate) fn new(keys_max: usize, ledger: Arc<Ledger>) -> Self {
         Self {
             max: keys_max.saturating_mul(COLD_KEYS_PER_KEY),
@@ -55,24 +57,24 @@ impl ColdKeys {
         }
     }
 
-    /// Number of keys that count.
+    /// Number of counted keys.
     pub(super) fn len(&self) -> usize {
         self.asked.len() + self.held + self.released.iter().map(VecDeque::len).sum::<usize>()
     }
 
-    /// Leases released before their time because of the maximum.
+    /// Number of leases released before their time because of the maximum.
     pub(super) fn released_early(&self) -> u64 {
         self.released_early
     }
 
-    /// The engine has answered a request.
+    /// Handles the engine's answer to a request.
     pub(super) fn handle_answer(&mut self, ticket: Ticket, key: &Key) {
         if self.asked.remove(&ticket) {
             self.charge.subtract(COLD_KEY_BYTES + key.as_str().len());
         }
     }
 
-    /// When the engine has forgotten all terms that were released.
+    /// Time at which the engine has forgotten all released terms.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.released.iter().filter_map(VecDeque::back).max().copied()
     }
@@ -87,7 +89,7 @@ impl ColdKeys {
         }
     }
 
-    /// A lease is released. Returns how long the engine is to keep its term.
+    /// Adds a released lease. Returns the time for which the engine must keep its term.
     fn release(&mut self, now: Instant) -> Duration {
         self.expire(now);
         let is_short = self.is_full() || self.released[0].len() >= self.max / 4;
@@ -102,14 +104,14 @@ impl ColdKeys {
         self.asked.len() + self.held >= self.max / 2 || !self.ledger.has_room(0)
     }
 
-    /// Returns `true` if a further key has to wait.
+    /// Returns `true` if a further key must wait.
     fn is_full(&self) -> bool {
         self.len() >= self.max
     }
 }
 
 impl Feeds {
-    /// Asks for the lease of a feed. It waits if there are too many cold keys.
+    /// Asks for the lease of a feed. If there are too many cold keys, the feed waits.
     pub(super) fn acquire(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let is_cold = feed.has_no_log();
@@ -130,7 +132,8 @@ impl Feeds {
         }
     }
 
-    /// Releases the oldest lease without subscribers if there are many. Returns whether there is room for another key.
+    /// Releases the oldest lease without subscribers if there are many. Returns `true` if there is room for another
+    /// key.
     fn make_room_for_cold(&mut self, now: Instant) -> bool {
         self.cold.expire(now);
         if self.cold.is_half_full()
@@ -152,7 +155,7 @@ impl Feeds {
         self.request(now, release);
     }
 
-    /// Counts a feed among the cold keys, or no more.
+    /// Adds a feed to the cold keys, or removes it.
     pub(super) fn count_cold(&mut self, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let cold = feed.coldness();
@@ -160,7 +163,7 @@ impl Feeds {
         self.change_cold(key, before, cold);
     }
 
-    /// A feed's place among the cold keys has changed.
+    /// Handles a change of a feed's place among the cold keys.
     pub(super) fn change_cold(&mut self, key: &Key, before: Cold, after: Cold) {
         if before == after {
             return;

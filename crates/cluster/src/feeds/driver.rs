@@ -23,7 +23,7 @@ use tokio::time::sleep_until;
 
 struct State {
     feeds: Feeds,
-    /// Memory of the machine.
+    /// Charge for the machine's memory.
     charge: Charge,
     /// Keys to fetch or no longer to fetch, which the control plane hasn't taken.
     to_fetch: Vec<KeyInterest>,
@@ -38,9 +38,9 @@ struct State {
 /// The feeds of a node, for any thread.
 pub(crate) struct FeedDriver {
     state: Mutex<State>,
-    /// All outputs so far have been carried out.
+    /// Notified when all outputs so far have been carried out.
     settled: Notify,
-    /// The machine may have outputs, or the data plane's subscribers have changed.
+    /// Notified when the machine may have outputs, or the data plane's subscribers have changed.
     changed: Notify,
 }
 
@@ -51,9 +51,9 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) control: &'a OnceLock<Arc<dyn ControlPlane>>,
     pub(crate) space: &'a Space,
     pub(crate) frames: &'a Frames,
-    /// Counts a frame that is refused.
+    /// Counts a refused frame.
     pub(crate) refuse: Box<dyn Fn(FrameError) + Send + Sync + 'a>,
-    /// Returns `true` if there is memory for so many bytes. If not, this is counted.
+    /// Returns `true` if there is memory for this number of bytes. A lack of memory is counted.
     pub(crate) has_memory_for: Box<dyn Fn(usize) -> bool + Send + Sync + 'a>,
 }
 
@@ -64,8 +64,8 @@ enum Answered {
 }
 
 impl FeedDriver {
-    /// Feeds of `node`, whose documents come from where `source_of` says. One without subscribers is fetched for `idle_ttl`. `ledger` has
-    /// what they hold.
+    /// Creates the feeds of `node`. `source_of` returns the source of a feed's documents. A feed without subscribers is
+    /// fetched for `idle_ttl`. `ledger` is charged for the feeds.
     pub(crate) fn new(
         node: NodeId,
         source_of: SourceOf,
@@ -100,7 +100,7 @@ impl FeedDriver {
         self.state().feeds.stats()
     }
 
-    /// The data plane's subscribers have changed.
+    /// Handles a change of the data plane's subscribers.
     pub(crate) fn interest_changed(&self) {
         self.changed.notify_one();
     }
@@ -110,12 +110,12 @@ impl FeedDriver {
         std::mem::take(&mut self.state().to_fetch)
     }
 
-    /// The control plane has news of a feed. Returns the news if they are for this node alone.
+    /// Handles news of a feed from the control plane. Returns the news if they are for this node alone.
     pub(crate) fn handle_update(&self, key: &Key, update: FeedUpdate) -> Option<FeedUpdate> {
         self.change(|feeds| feeds.handle_update(now(), key, update))
     }
 
-    /// Clients of a feed wait until it is read. Returns the number that its read will exceed.
+    /// Lets clients of a feed wait until it is read. Returns the number that the read's number will exceed.
     pub(crate) fn confirm(&self, key: &Key) -> u64 {
         let state = &mut *self.state();
         state.to_confirm.insert(key.clone());
@@ -123,7 +123,7 @@ impl FeedDriver {
         state.feeds.requests_drawn()
     }
 
-    /// The node shuts down: other nodes are to fetch its feeds.
+    /// Handles that the node shuts down: other nodes must fetch its feeds.
     pub(crate) fn leave(&self) {
         self.change(|feeds| feeds.handle_leaving(now()));
     }
@@ -139,7 +139,7 @@ impl FeedDriver {
         self.change(|feeds| feeds.handle_connected(now()));
     }
 
-    /// A frame of another node arrived, about one feed or all feeds that it fetches.
+    /// Handles a frame of another node, about one feed or about all feeds that the node fetches.
     pub(crate) fn handle_frame(
         &self,
         sender: NodeId,
@@ -188,7 +188,7 @@ impl FeedDriver {
         loop {
             let (timeout, reads) = {
                 let state = &mut *self.state();
-                // Taken first: the feeds of waiting clients have subscribers.
+                // Waiting clients are taken first, so the machine knows that their feeds have subscribers.
                 let to_confirm = std::mem::take(&mut state.to_confirm);
                 for wanted in with.plane.take_key_interest() {
                     state.feeds.handle_wanted(now(), wanted);
@@ -234,7 +234,7 @@ impl FeedDriver {
                 requests.spawn(async move { Answered::Machine(ticket, key, answer.await) });
             }
             Output::Publish(channel, frame) => {
-                // If the engine has no room, followers learn it later.
+                // If the engine's queue is full, followers learn of the frame's content later.
                 let payload = with.frames.encode(&channel, &frame);
                 let _ = with.engine.publish(channel, payload);
             }
@@ -260,7 +260,7 @@ impl FeedDriver {
 }
 
 impl Surroundings<'_> {
-    /// Reads the frames of an answer. While there is no memory for its documents, the answer is as good as none.
+    /// Reads the frames of an answer. Without memory for its documents, the answer counts as missing.
     fn answer(&self, key: &Key, reply: Result<Reply, EngineError>) -> Answer {
         let answer = Answer::of(reply, |payload| self.decode(key, payload));
         match &answer {

@@ -23,7 +23,8 @@ pub(super) enum Cold {
 
 /// The subscribers of a feed on this node.
 pub(super) enum Local {
-    /// `until`: when the lease is released. `None`: the node didn't hold it when the last subscriber left.
+    /// `until`: the time at which the lease is released. `None` if the node didn't hold it when the last subscriber
+    /// left.
     Unsubscribed {
         until: Option<Instant>,
     },
@@ -42,11 +43,11 @@ pub(super) struct Subscribers {
 pub(super) struct Waiting {
     /// Number of requests that were drawn when the last client began to wait.
     pub(super) asked: u64,
-    /// When to read the log. `None`: the log is being read.
+    /// The time at which the log is read. `None` while the log is being read.
     pub(super) read_at: Option<Instant>,
 }
 
-/// When a pushed document is stored again: the engine keeps it for a day.
+/// The time at which a pushed document is stored again, because the engine keeps it for a day.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refresh {
     Never,
@@ -64,12 +65,13 @@ pub(super) struct Feed {
     pub(super) log: Log,
     pub(super) local: Local,
     pub(super) waiting: Option<Waiting>,
-    /// Until when clients wait for the next version, if the engine has lost some since it is connected.
+    /// Time until which clients wait for the next version. `None` unless the engine has lost versions since it is
+    /// connected.
     pub(super) lost_until: Option<Instant>,
     /// Pushes without an answer.
     pub(super) pushes: VecDeque<Push>,
     pub(super) refresh: Refresh,
-    /// When to ask for the lease even though its holder is alive.
+    /// Time at which the node asks for the lease even though its holder is alive.
     pub(super) check_at: Instant,
     /// The timer in [`super::Feeds::due`].
     pub(super) due: Option<Instant>,
@@ -103,12 +105,12 @@ impl Local {
         if let Self::Subscribed(wanted) = self { wanted.shown } else { None }
     }
 
-    /// When the lease of a feed without subscribers is released.
+    /// Time at which the lease of a feed without subscribers is released.
     pub(super) fn until(&self) -> Option<Instant> {
         if let Self::Unsubscribed { until } = self { *until } else { None }
     }
 
-    /// The feed has subscribers. Returns `true` if it had some before.
+    /// Adds subscribers. Returns `true` if the feed had some before.
     pub(super) fn want(&mut self, requesters: Vec<Requester>) -> bool {
         let was_wanted = self.is_wanted();
         if !was_wanted {

@@ -1,5 +1,5 @@
-//! Leases of feeds: this node acquires, loses and releases them. The node that holds a feed's lease fetches the feed, or stores what
-//! was pushed.
+//! Leases of feeds: this node acquires, loses and releases them. The node that holds a feed's lease fetches the feed,
+//! or stores pushed documents.
 
 use super::feed::{Cold, Local, Refresh};
 use super::request::Output;
@@ -17,7 +17,7 @@ impl Feeds {
         self.outputs.push_back(Output::Control(KeyInterest { key: key.clone(), wanted: true, requesters }));
     }
 
-    /// This node doesn't hold the lease any more, and doesn't fetch the key.
+    /// Handles that this node doesn't hold the lease any more: it stops fetching the key.
     pub(super) fn end_lease(&mut self, key: &Key) {
         self.leases -= 1;
         if self.feeds.get(key).is_some_and(|feed| feed.is_fetched()) {
@@ -26,13 +26,13 @@ impl Feeds {
         }
     }
 
-    /// The lease is lost: another node fetches, or will.
+    /// Handles the loss of a lease: another node fetches, or will.
     pub(super) fn lose(&mut self, now: Instant, key: &Key) {
         self.lost_leases += 1;
         self.end_lease(key);
         let Some(feed) = self.feeds.get(key) else { return };
         if let Some(lease) = feed.phase.lease().filter(|_| feed.has_no_log() && !feed.local.is_wanted()) {
-            // The engine may still keep it.
+            // The engine may still keep the lease.
             self.request_release(now, key, lease);
         }
         let Some(feed) = self.feeds.get_mut(key) else { return };
@@ -54,8 +54,9 @@ impl Feeds {
         }
     }
 
-    /// The engine is connected again: messages may have been missed. Another server may have been the primary meanwhile, under which other
-    /// nodes have stored versions. Those versions are older than the next one of a holder, so a holder needs a greater term than theirs.
+    /// Handles that the engine is connected again: messages may have been missed. Another server may have been the
+    /// primary meanwhile, under which other nodes have stored versions. Those versions are older than the holder's next
+    /// one, so a holder needs a term greater than theirs.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.holders.handle_connected(now);
         self.drawn_before = self.drawn;
@@ -65,7 +66,7 @@ impl Feeds {
             if let Some(feed) = self.feeds.get_mut(&key) {
                 feed.log.begin_anew();
                 feed.lost_until = None;
-                // The holder may have released the lease meanwhile.
+                // The holder may have released the lease in the meantime.
                 feed.check_at = now + delay;
                 feed.phase.acquire_at(now + delay);
                 self.begin_term(now, &key);
@@ -75,7 +76,7 @@ impl Feeds {
         }
     }
 
-    /// The holder of the lease asks for a new one, which replaces it and has a greater term.
+    /// Lets the holder of the lease ask for a new one, which replaces it and has a greater term.
     pub(super) fn begin_term(&mut self, now: Instant, key: &Key) {
         let Some(lease) = self.feeds.get(key).and_then(|feed| feed.phase.lease()) else { return };
         self.end_lease(key);
@@ -83,12 +84,12 @@ impl Feeds {
         let storing = feed.phase.follow(now);
         feed.give_up(storing.as_ref());
         feed.log.term_seen = feed.log.term_seen.max(lease.term.saturating_add(1));
-        // A cold key makes room for itself.
+        // A cold key's own place is free for its new request.
         self.count_cold(key);
         self.acquire(now, key);
     }
 
-    /// The last subscriber of a key on this node has left.
+    /// Handles that the last subscriber of a key on this node has left.
     pub(super) fn handle_unwanted(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         let holds = feed.is_fetched() && feed.phase.holding().is_some();
@@ -99,7 +100,7 @@ impl Feeds {
             feed.refresh = Refresh::Never;
         }
         self.outputs.push_back(Output::Plane(key.clone(), FeedUpdate::Forget));
-        // A pushed document is stored to the end.
+        // If a pushed document is being stored, the store is completed.
         self.remove_unused(key);
         self.reschedule(key);
     }

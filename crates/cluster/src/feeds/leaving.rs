@@ -1,17 +1,17 @@
 //! A node that shuts down gives the leases of feeds to other nodes before its sessions end.
 //!
-//! Its own subscribers stay until then, and no other node may have any. So the node takes a feed back that no other node has taken
-//! within [`TAKE_BACK_DELAY`].
+//! The subscribers of the node stay until then, and no other node may have any. So the node acquires a feed's lease
+//! again if no other node has done so within [`TAKE_BACK_DELAY`].
 
 use super::request::Purpose;
 use super::{ACQUIRE_INTERVAL, Feeds, PUSH_RETRY_DELAY};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
-/// Time in which another node takes a lease that was released: more than followers wait, and a round trip.
+/// Time for another node to acquire a released lease: longer than the delay of followers and a round trip.
 const TAKE_BACK_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a follower waits before it asks for a lease that its holder has released.
+/// Delay after which a follower asks for a lease that its holder has released.
 pub(super) fn delay_after_release(is_fetched: bool, is_leaving: bool, random: f64) -> Duration {
     match is_fetched {
         true if is_leaving => TAKE_BACK_DELAY,
@@ -21,7 +21,7 @@ pub(super) fn delay_after_release(is_fetched: bool, is_leaving: bool, random: f6
 }
 
 impl Feeds {
-    /// The node shuts down, at once or when its sessions have ended.
+    /// Handles that the node shuts down, at once or when its sessions have ended.
     pub(crate) fn handle_leaving(&mut self, now: Instant) {
         self.is_leaving = true;
         let held = self.feeds.iter().filter(|(_, feed)| feed.is_fetched() && feed.phase.holding().is_some());
@@ -31,7 +31,7 @@ impl Feeds {
             if let Some(feed) = self.feeds.get_mut(&key).filter(|feed| feed.local.is_wanted()) {
                 feed.log.holder = None;
                 feed.phase.acquire_at(now + TAKE_BACK_DELAY);
-                // A version that was being stored is in the log, or the next holder fetches it.
+                // The version that was being stored is in the log, or the next holder fetches it.
                 self.load(now, &key);
             }
             self.remove_unused(&key);
@@ -39,7 +39,7 @@ impl Feeds {
         }
     }
 
-    /// Whether other nodes have yet to learn which leases this node has released.
+    /// Returns `true` while other nodes don't yet know which leases this node has released.
     pub(crate) fn is_releasing(&self) -> bool {
         !self.outputs.is_empty()
             || self.asked.values().any(|asked| matches!(asked.purpose, Purpose::Release(_)))

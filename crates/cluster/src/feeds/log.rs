@@ -21,8 +21,8 @@ pub(super) struct Newest {
     pub(super) document: Document,
     /// Term of the holder that stored the version first. Of two versions of different epochs, the one with the greater term is newer.
     pub(super) term: u64,
-    /// The version's epoch was replaced, or the engine has returned to an earlier one. The version isn't shown before it is stored in a
-    /// further epoch.
+    /// `true` if the version's epoch was replaced, or the engine has returned to an earlier epoch. The version isn't
+    /// shown before it is stored in a further epoch.
     pub(super) needs_epoch: bool,
 }
 
@@ -38,11 +38,12 @@ pub(super) struct Log {
     pub(super) term_seen: u64,
     /// The last known holder of the lease.
     pub(super) holder: Option<NodeId>,
-    /// The position of the last version in the engine. `None`: the engine has no log, or this node doesn't know it.
+    /// The position of the last version in the engine. `None` if the engine has no log, or this node doesn't know the
+    /// log.
     end: Option<Position>,
-    /// Number and size of the entries after the base. `None`: the next version begins the log anew.
+    /// Number and size of the entries after the base. `None` if the next version begins the log anew.
     growth: Option<(usize, usize)>,
-    /// The engine has lost versions: the next one begins a further epoch.
+    /// `true` if the engine has lost versions: the next version begins a further epoch.
     pub(super) is_lost: bool,
 }
 
@@ -58,7 +59,7 @@ pub(super) enum Found {
 
 /// The state of the copy once the engine has stored an entry.
 pub(super) struct Pending {
-    /// The version, and the patch that leads to it. `None`: the entry has a state only.
+    /// The version, and the patch that leads to it. `None` if the entry has a state only.
     pub(super) version: Option<(Newest, Option<Bytes>)>,
     state: State,
     sequence: Option<u64>,
@@ -95,18 +96,18 @@ impl Log {
         self.end.is_none() && self.newest.is_none()
     }
 
-    /// Returns `true` if the newest version is to be stored in a further epoch.
+    /// Returns `true` if the newest version must be stored in a further epoch.
     pub(super) fn needs_epoch(&self) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.needs_epoch)
     }
 
-    /// Returns `true` if a holder with this term needs a greater one, because its next version begins an epoch. If a replica that lags
-    /// becomes the primary, only terms tell that the epoch before is older.
+    /// Returns `true` if a holder with this term needs a greater term, because its next version begins an epoch. If a
+    /// lagging replica becomes the primary, only terms show that the previous epoch is older.
     pub(super) fn needs_new_term(&self, term: u64) -> bool {
         self.is_lost && self.newest.as_ref().is_some_and(|newest| newest.term >= term)
     }
 
-    /// Sets the newest version, and notes the epoch that its epoch replaces.
+    /// Sets the newest version, and records the epoch that its epoch replaces.
     fn set_newest(&mut self, newest: Newest, replaced: &mut Replaced) {
         let epoch = newest.position.epoch;
         if !newest.needs_epoch
@@ -157,8 +158,8 @@ impl Log {
         Ok(Some(FeedUpdate::At { position, document, patches }))
     }
 
-    /// Takes over the log in the engine, if it is newer. `is_informed`: the control plane has given news that are newer than the log.
-    /// `is_unseen`: the node's own subscribers have no version.
+    /// Adopts the log in the engine, if it is newer. `is_informed`: the control plane has given news that are newer
+    /// than the log. `is_unseen`: the node's own subscribers have no version.
     ///
     /// # Errors
     /// The log is broken.
@@ -220,7 +221,8 @@ impl Log {
                 self.newest = None;
             }
         } else if is_gone && is_unseen {
-            // Subscribers that have seen no document don't learn that there was one. The holder finds out whether there is one now.
+            // Subscribers that have seen no document don't learn of a former one. The holder checks whether there is a
+            // document now.
             self.state = live();
         } else {
             self.state = state;
@@ -238,24 +240,25 @@ impl Log {
         Found::Former
     }
 
-    /// The engine may have lost its log: the next version begins the log anew.
+    /// Makes the next version begin the log anew, because the engine may have lost its log.
     pub(super) fn begin_anew(&mut self) {
         self.growth = None;
     }
 
-    /// The engine has lost versions, of which other nodes may have had more than this one: the next version begins a further epoch.
+    /// Makes the next version begin a further epoch, because the engine has lost versions. Other nodes may have had
+    /// newer versions than this one.
     fn set_lost(&mut self) {
         self.is_lost = true;
         self.begin_anew();
     }
 
-    /// The engine has no log.
+    /// Handles that the engine has no log.
     pub(super) fn set_missing(&mut self) {
         self.end = None;
         self.set_lost();
     }
 
-    /// Sets a state that the control plane has noticed.
+    /// Sets a state that the control plane has reported.
     pub(super) fn set_state(&mut self, state: State) {
         if state.0 == FeedState::NotFound {
             self.newest = None;
@@ -263,13 +266,13 @@ impl Log {
         self.state = state;
     }
 
-    /// Returns `true` if the log has an entry for the state: before the first document, it has none.
+    /// Returns `true` if the log can have an entry for the state. Before the first document, the log has none.
     pub(super) fn has_state(&self) -> bool {
         self.newest.is_some() || (self.end.is_some() && self.state.0 == FeedState::NotFound)
     }
 
-    /// Makes an entry for a state. With `epoch`, the newest version is stored again as the first one of this epoch. `None`: there is no
-    /// position for it.
+    /// Makes an entry for a state. With `epoch`, the newest version is stored again as the first version of this epoch.
+    /// Returns `None` if there is no position for the entry.
     pub(super) fn state_entry(
         &mut self,
         term: u64,
@@ -341,8 +344,8 @@ impl Log {
         };
     }
 
-    /// The engine has stored an entry. `is_push`: it stores a push. Returns whether the log has the feed's state now, and the update for
-    /// the node's own subscribers if the entry has a version.
+    /// Handles that the engine has stored an entry. `is_push`: the entry stores a push. Returns whether the log has the
+    /// feed's state now, and the update for the node's own subscribers if the entry has a version.
     pub(super) fn handle_stored(
         &mut self,
         pending: Pending,

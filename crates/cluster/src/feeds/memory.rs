@@ -7,11 +7,11 @@ use super::request::{Asked, FeedRequest};
 
 /// Memory of a feed without its document: its state and its places in the tables.
 const FEED_BYTES: usize = size_of::<Feed>() + 256;
-/// A request without an answer.
+/// Memory of a request without an answer.
 const REQUEST_BYTES: usize = size_of::<Asked>() + size_of::<FeedRequest>();
 
 impl Feeds {
-    /// Bytes of all feeds, requests and replaced epochs.
+    /// Returns the bytes of all feeds, requests and replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
         let leases = self.leases * size_of::<Holding>();
         self.feeds.len() * FEED_BYTES + leases + self.asked.len() * REQUEST_BYTES + self.replaced.held_bytes()

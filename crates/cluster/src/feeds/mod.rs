@@ -1,10 +1,10 @@
-//! Feeds of a cluster: one node fetches a key, all nodes that have subscribers follow. Sans-I/O.
+//! Feeds of a cluster: one node fetches a key, and all nodes with subscribers follow. Sans-I/O.
 //!
 //! A node with subscribers reads the log of the feed in the engine, then tries to acquire the key's lease. The holder of the lease
 //! fetches the key. Each version is stored in the engine, which publishes it to the followers, and is delivered to the node's own
 //! subscribers when it is stored. So no node ever shows a version that another holder could replace.
 //!
-//! [`phase`] has the phases of a feed and their transitions, [`log`] the node's copy of the log.
+//! [`phase`] has the phases of a feed and their transitions. [`log`] has the node's copy of the log.
 //!
 //! The log has the feed's state as well. A holder stores it first, so that the log's newest entry names the holder. Followers ask
 //! for the lease if the holder's node is silent ([`holders`]), has released it, or is unknown.
@@ -57,33 +57,34 @@ use std::time::{Duration, Instant};
 use stentor_hub::{Document, Epoch, FeedState, Key, Position, ShrinkingMap, pop_front};
 use stentor_ports::{FeedSource, FeedUpdate, KeyInterest};
 
-/// How long a lease lasts without renewal.
+/// Duration of a lease without renewal.
 const LEASE_TTL: Duration = Duration::from_secs(6);
-/// How often a holder renews its lease.
+/// Interval at which a holder renews its lease.
 const RENEW_INTERVAL: Duration = Duration::from_secs(2);
 /// Time before the end of a lease from which its holder stores nothing.
 const LEASE_MARGIN: Duration = Duration::from_secs(1);
-/// How often a follower tries to acquire the lease of a node that is silent or unknown,
+/// Interval at which a follower tries to acquire the lease of a node that is silent or unknown.
 const ACQUIRE_INTERVAL: Duration = Duration::from_secs(3);
-/// and of a node that is alive.
+/// The same interval for the lease of a node that is alive.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay before a request that failed is made again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Delay before a node with a pushed document asks for the lease again.
 const PUSH_RETRY_DELAY: Duration = Duration::from_millis(50);
-/// Delay before the log is read for clients of another epoch, so that those that resume at the same time wait for one read.
+/// Delay before the log is read for clients of another epoch, so that clients that resume at the same time wait for one
+/// read.
 const CONFIRM_DELAY: Duration = Duration::from_millis(20);
-/// Maximum time that these clients wait for the next version if the log has lost versions. Another node fetches by then if the holder has
-/// died.
+/// Maximum time for which these clients wait for the next version if the log has lost versions. If the holder has died,
+/// another node fetches by then.
 const LOST_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How often a pushed document with subscribers is stored again, because the engine keeps it for a day.
+/// Interval at which a pushed document with subscribers is stored again, because the engine keeps it for a day.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(6 * 3_600);
 /// The log of a feed begins anew after this number of entries.
 const CHANGES_MAX: usize = 64;
 /// Maximum number of requests without an answer. Others wait.
 const REQUESTS_MAX: usize = 512;
 
-/// Figures for metrics.
+/// Values for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedStats {
     pub(crate) leases: usize,
@@ -92,7 +93,7 @@ pub(crate) struct FeedStats {
     pub(crate) lost_leases: u64,
     pub(crate) requests: u64,
     pub(crate) requests_waiting: usize,
-    /// Cold keys in the engine because of this node, and leases of them that were released early.
+    /// Number of cold keys in the engine because of this node, and of their leases that were released early.
     pub(crate) cold_keys: usize,
     pub(crate) cold_keys_released: u64,
 }
@@ -105,7 +106,7 @@ pub(crate) struct Feeds {
     node: NodeId,
     source_of: SourceOf,
     feeds: ShrinkingMap<Key, Box<Feed>>,
-    /// Leases that this node holds.
+    /// Number of leases that this node holds.
     leases: usize,
     cold: ColdKeys,
     holders: Holders,
@@ -119,7 +120,7 @@ pub(crate) struct Feeds {
     outputs: VecDeque<Output>,
     /// Requests that wait until others are answered.
     requests: VecDeque<(Ticket, FeedRequest)>,
-    /// How long a feed without subscribers is fetched.
+    /// Time for which a feed without subscribers is fetched.
     idle_ttl: Duration,
     random: fastrand::Rng,
     is_leaving: bool,
@@ -129,7 +130,8 @@ pub(crate) struct Feeds {
 }
 
 impl Feeds {
-    /// No feeds yet. Epochs and delays are drawn from the node's id. One without subscribers is fetched for `idle_ttl`.
+    /// Creates the machine without feeds. Epochs and delays are drawn from the node's id. A feed without subscribers is
+    /// fetched for `idle_ttl`.
     pub(crate) fn new(node: NodeId, source_of: SourceOf, idle_ttl: Duration, cold: ColdKeys) -> Self {
         Self {
             node,
@@ -185,13 +187,13 @@ impl Feeds {
         }
     }
 
-    /// The newest document of a key with subscribers, as far as this node knows.
+    /// Returns the newest document of a key with subscribers that this node knows.
     pub(crate) fn document(&self, key: &Key) -> Option<Document> {
         let feed = self.feeds.get(key).filter(|feed| feed.local.is_wanted() && feed.phase.is_current())?;
         feed.log.newest.as_ref().map(|newest| newest.document.clone())
     }
 
-    /// The node has subscribers of a key, or the last one has left.
+    /// Handles that the node has subscribers of a key, or that the last one has left.
     pub(crate) fn handle_wanted(&mut self, now: Instant, wanted: KeyInterest) {
         let KeyInterest { key, wanted: is_wanted, requesters } = wanted;
         if !is_wanted {
@@ -210,7 +212,8 @@ impl Feeds {
                 self.show_newest(&key, Vec::new());
             }
         } else if !was_wanted {
-            // Subscribed to now: versions from here on arrive. A lease may have been lost since the last subscriber left.
+            // The subscription begins now, so later versions arrive. A lease may have been lost since the last
+            // subscriber left.
             self.load(now, &key);
         } else if !feed.phase.is_reading() && feed.log.newest.is_none() {
             self.show_absence(&key);
@@ -223,18 +226,19 @@ impl Feeds {
         self.drawn
     }
 
-    /// Clients of this node wait until the node's copy of a feed is confirmed. [`FeedUpdate::Confirmed`] follows with the number of a
-    /// request after this call. An unknown feed is about to be read for the first time, or has no subscribers any more.
+    /// Handles clients that wait until the node's copy of a feed is confirmed. [`FeedUpdate::Confirmed`] follows with
+    /// the number of a request after this call. An unknown feed is about to be read for the first time, or has no
+    /// subscribers any more.
     pub(crate) fn handle_confirm(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
-        // If the log is being read, or is to be read again, it is read once more afterwards.
+        // If the log is being read, or must be read again, it is read once more afterwards.
         let read_at = feed.phase.is_current().then_some(now + CONFIRM_DELAY);
         feed.waiting = Some(Waiting { asked: self.drawn, read_at: feed.confirm_at().or(read_at) });
         self.reschedule(key);
     }
 
-    /// The control plane has news of a key. Returns the news if the node's own subscribers receive them as they are. Without the lease, a
-    /// version has no effect: its position would be this node's own.
+    /// Handles news of a key from the control plane. Returns the news if the node's own subscribers receive them
+    /// unchanged. Without the lease, a version has no effect: its position would be this node's own.
     pub(crate) fn handle_update(
         &mut self,
         now: Instant,
@@ -268,7 +272,7 @@ impl Feeds {
         own
     }
 
-    /// An entry that another node has stored arrived, or a state that no log has.
+    /// Handles an entry that another node has stored, or a state that no log has.
     pub(crate) fn handle_entry(
         &mut self,
         now: Instant,
@@ -300,7 +304,7 @@ impl Feeds {
         self.reschedule(key);
     }
 
-    /// An entry arrived for which this node has no memory. The log is read later.
+    /// Handles an entry for which this node has no memory: the log is read later.
     pub(crate) fn handle_deferred(&mut self, now: Instant, key: &Key) {
         if let Some(feed) = self.feeds.get_mut(key) {
             feed.phase.read_at_or_next(now + RETRY_DELAY);
@@ -308,11 +312,11 @@ impl Feeds {
         }
     }
 
-    /// `sender` holds a lease with this term. Returns `false` if its entry has no effect.
+    /// Handles that `sender` holds a lease with this term. Returns `false` if its entry has no effect.
     fn handle_term(&mut self, now: Instant, sender: NodeId, key: &Key, term: u64) -> bool {
         let Some(feed) = self.feeds.get_mut(key) else { return false };
         if feed.phase.is_reading() {
-            // The log has the entry, or is read once more.
+            // The answer has the entry, or the log is read once more.
             feed.phase.begin_read();
             return false;
         }
@@ -331,7 +335,7 @@ impl Feeds {
         !is_lost
     }
 
-    /// A holder has released its lease.
+    /// Handles that a holder has released its lease.
     pub(crate) fn handle_released(&mut self, now: Instant, key: &Key, term: u64) {
         let random = self.random.f64();
         let Some(feed) = self.feeds.get_mut(key).filter(|feed| term >= feed.log.term_seen) else { return };
@@ -341,12 +345,12 @@ impl Feeds {
         self.reschedule(key);
     }
 
-    /// A node that fetches feeds is alive.
+    /// Handles a report that a node that fetches feeds is alive.
     pub(crate) fn handle_alive(&mut self, now: Instant, sender: NodeId) {
         self.holders.handle_alive(now, sender);
     }
 
-    /// A timer is due.
+    /// Handles timers that are due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.cold.expire(now);
         if self.leases > 0 && self.holders.take_report(now) {
@@ -388,7 +392,7 @@ impl Feeds {
                 self.lose(now, key);
             }
             Phase::Holding(holding) if now >= holding.renew_at => {
-                // Until the engine answers.
+                // The lease isn't renewed again before the engine answers.
                 holding.renew_at = holding.ends_at;
                 let renew = FeedRequest::Renew { key: key.clone(), lease: holding.lease };
                 self.request(now, renew);
@@ -401,7 +405,7 @@ impl Feeds {
         }
     }
 
-    /// A follower asks for the lease if it is time, unless the holder is alive.
+    /// Lets a follower ask for the lease if it is time, unless the holder is alive.
     fn follow_up(&mut self, now: Instant, key: &Key, acquire_at: Instant, random: f64) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         if matches!(feed.refresh, Refresh::At(at) if at <= now) {
@@ -412,7 +416,7 @@ impl Feeds {
         }
         let silent_at = feed.log.holder.and_then(|holder| self.holders.silent_at(holder));
         match silent_at.filter(|at| feed.is_fetched() && *at > now && feed.check_at > now) {
-            // Not all followers at once.
+            // A random delay keeps the followers from asking at the same time.
             Some(at) => feed.phase.acquire_at(at.min(feed.check_at) + ACQUIRE_INTERVAL.mul_f64(0.3 * random)),
             None => self.acquire(now, key),
         }

@@ -33,9 +33,9 @@ use stentor_hub::{Document, Patch};
 /// A read of the log that isn't finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// The engine has been asked. `again`: a version arrived meanwhile, so the answer may be out of date.
+    /// The request was sent. `again`: a version has arrived since, so the answer may be out of date.
     Active { again: bool },
-    /// The engine is asked at this time.
+    /// The request is sent at this time.
     At(Instant),
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Storing {
     pub(super) pending: Pending,
     /// The push that the entry is for.
     pub(super) push: Option<u64>,
-    /// A version may have been missed, so the log is read next.
+    /// `true` if the log is read next, because a version may have been missed.
     pub(super) then_read: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Storing {
 pub(super) struct Next {
     pub(super) document: Document,
     pub(super) patch: Option<Patch>,
-    /// The state that follows it. `None`: live.
+    /// The state after the document. `None` for live.
     pub(super) state: Option<State>,
 }
 
@@ -67,11 +67,11 @@ pub(super) struct Next {
 pub(super) struct Holding {
     pub(super) lease: Lease,
     pub(super) renew_at: Instant,
-    /// The node stores nothing from this time on.
+    /// Time from which the node stores nothing.
     pub(super) ends_at: Instant,
-    /// The control plane has given news.
+    /// `true` once the control plane has given news.
     pub(super) is_informed: bool,
-    /// The log has the feed's state, stored under this lease.
+    /// `true` once the log has the feed's state, stored under this lease.
     pub(super) is_logged: bool,
     pub(super) next: Option<Next>,
     pub(super) work: Work,
@@ -134,12 +134,13 @@ impl Phase {
         self.read().is_none() && !storing.is_some_and(|storing| storing.then_read)
     }
 
-    /// When the log is to be read.
+    /// Time at which the log is read.
     pub(super) fn read_at(&self) -> Option<Instant> {
         if let Some(Read::At(at)) = self.read() { Some(at) } else { None }
     }
 
-    /// The log is to be read now. Returns `true` if the engine has to be asked. Otherwise the log is read after the current work.
+    /// Begins to read the log. Returns `true` if a request must be sent. Otherwise, the log is read after the current
+    /// work.
     pub(super) fn begin_read(&mut self) -> bool {
         if let Self::Holding(holding) = self
             && let Work::Storing(storing) = &mut holding.work
@@ -152,19 +153,19 @@ impl Phase {
         !again
     }
 
-    /// The log is read at this time, or after the current work.
+    /// Reads the log at this time, or after the current work.
     pub(super) fn read_at_or_next(&mut self, at: Instant) {
         if self.begin_read() {
             self.set_read(Read::At(at));
         }
     }
 
-    /// The log can't be read now.
+    /// Handles a failed read of the log.
     pub(super) fn handle_read_failure(&mut self, retry_at: Instant) {
         self.set_read(Read::At(retry_at));
     }
 
-    /// The log was read. Returns `true` if it has to be read again.
+    /// Handles the end of a read. Returns `true` if the log must be read again.
     pub(super) fn handle_read(&mut self, now: Instant) -> bool {
         let again = matches!(self.read(), Some(Read::Active { again: true }));
         match self {
@@ -175,12 +176,13 @@ impl Phase {
         again
     }
 
-    /// A follower has asked for the lease.
+    /// Handles that a follower has asked for the lease.
     pub(super) fn acquire(&mut self) {
         *self = Self::Acquiring { read: self.read() };
     }
 
-    /// The node doesn't hold the lease, and asks for it at this time if none does. Returns the entry that it was storing.
+    /// Handles that the node doesn't hold the lease. It asks for the lease at this time if no node holds it then.
+    /// Returns the entry that it was storing.
     pub(super) fn follow(&mut self, acquire_at: Instant) -> Option<Storing> {
         let read = self.read();
         match mem::replace(self, Self::Following { acquire_at, read }) {
@@ -189,14 +191,14 @@ impl Phase {
         }
     }
 
-    /// A follower asks for the lease at another time.
+    /// Sets the time at which a follower asks for the lease.
     pub(super) fn acquire_at(&mut self, at: Instant) {
         if let Self::Following { acquire_at, .. } = self {
             *acquire_at = at;
         }
     }
 
-    /// The node has acquired the lease, which it asked for at `asked_at`.
+    /// Handles that the node has acquired the lease, with a request at `asked_at`.
     pub(super) fn hold(&mut self, lease: Lease, asked_at: Instant) {
         let work = self.read().map_or(Work::Ready, Work::Reading);
         let (is_informed, is_logged, next) = (false, false, None);
@@ -206,7 +208,7 @@ impl Phase {
         self.renew(asked_at);
     }
 
-    /// The lease lasts from a request at `asked_at` on.
+    /// Extends the lease, from the request at `asked_at` on.
     pub(super) fn renew(&mut self, asked_at: Instant) {
         if let Self::Holding(holding) = self {
             holding.renew_at = asked_at + RENEW_INTERVAL;
@@ -225,7 +227,7 @@ impl Holding {
         if let Work::Storing(storing) = &self.work { Some(storing) } else { None }
     }
 
-    /// The store has ended, or is given up.
+    /// Ends storing an entry, whatever the outcome is. Returns the entry.
     pub(super) fn end_storing(&mut self) -> Option<Storing> {
         self.storing()?;
         match mem::replace(&mut self.work, Work::Ready) {

@@ -1,7 +1,8 @@
 //! Documents that backends push into a feed, on any node.
 //!
-//! A node that a document is pushed to acquires the feed's lease for it, reads the log, stores the document and releases the lease. So
-//! pushes to several nodes have one order, and the sequence number of each is compared with those of all before it.
+//! The node that receives a pushed document acquires the feed's lease, reads the log, stores the document and releases
+//! the lease. So pushes to several nodes have one order, and each push's sequence number is compared with those of all
+//! earlier pushes.
 
 use super::Feeds;
 use super::feed::Feed;
@@ -11,13 +12,13 @@ use std::time::{Duration, Instant};
 use stentor_hub::Key;
 use stentor_ports::{PushDenied, PushedFeed};
 
-/// A push that isn't stored after this time is given up. Longer than a lease lasts whose holder has died.
+/// Time after which an unstored push fails: longer than the lease of a holder that has died.
 pub(super) const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of pushes to one feed that wait.
+/// Maximum number of waiting pushes to one feed.
 const PUSHES_MAX: usize = 64;
 
 impl Feeds {
-    /// A document is pushed, or deleted. Answered with `id`.
+    /// Handles a document that is pushed, or its deletion. The answer has the number `id`.
     pub(crate) fn handle_push(&mut self, now: Instant, id: u64, key: &Key, push: PushedFeed) {
         let PushedFeed { document, patch, sequence } = push;
         if !self.feeds.contains_key(key) {
@@ -39,7 +40,7 @@ impl Feeds {
         self.reschedule(key);
     }
 
-    /// Gives up pushes whose time is over.
+    /// Fails the pushes whose time is over.
     pub(super) fn expire_pushes(&mut self, now: Instant, key: &Key) {
         let Some(feed) = self.feeds.get_mut(key) else { return };
         while feed.pushes.front().is_some_and(|push| push.deadline <= now)
@@ -52,7 +53,7 @@ impl Feeds {
         }
     }
 
-    /// The lease isn't needed any more, and the feed isn't if it has no subscribers.
+    /// Releases a lease that no push needs, and removes the feed if it has no subscribers.
     pub(super) fn release_after_push(&mut self, now: Instant, key: &Key) {
         if self.feeds.get(key).is_some_and(|feed| !feed.is_fetched() && feed.pushes.is_empty()) {
             self.release(now, key);
@@ -60,7 +61,7 @@ impl Feeds {
         }
     }
 
-    /// Forgets a feed that neither subscribers nor pushes need.
+    /// Removes a feed that neither subscribers nor pushes need.
     pub(super) fn remove_unused(&mut self, key: &Key) {
         let feed = self.feeds.get(key);
         let is_used =

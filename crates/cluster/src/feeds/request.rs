@@ -14,11 +14,11 @@ use stentor_ports::{FeedUpdate, KeyInterest, PushDenied};
 pub(crate) enum Output {
     /// A request to the engine, to be answered with [`super::Feeds::handle_reply`].
     Request(Ticket, FeedRequest),
-    /// For other nodes.
+    /// A frame for other nodes.
     Publish(Channel, Frame),
-    /// Whether the control plane is to fetch a key.
+    /// A key that the control plane must fetch, or must no longer fetch.
     Control(KeyInterest),
-    /// News for the node's own subscribers.
+    /// An update for the node's own subscribers.
     Plane(Key, FeedUpdate),
     /// The answer to a push.
     Pushed(u64, PushAnswer),
@@ -57,7 +57,7 @@ pub(crate) enum FeedRequest {
     Release {
         key: Key,
         lease: Lease,
-        /// How long the engine keeps the term if the feed has no log.
+        /// Time for which the engine keeps the term if the feed has no log.
         term_ttl: Duration,
     },
     /// Stores an entry, and a base if the log begins anew.
@@ -90,7 +90,7 @@ impl FeedRequest {
         }
     }
 
-    /// For the engine. `encode` makes the frame of an entry.
+    /// Converts the request for the engine. `encode` makes the frame of an entry.
     pub(crate) fn encode(self, encode: impl Fn(&Key, LogEntry) -> Bytes) -> Request {
         match self {
             Self::Load(key) => Request::LoadFeed { key },
@@ -120,17 +120,17 @@ pub(crate) struct DecodedLog {
     pub(super) term: u64,
     /// The node that stored the newest entry.
     pub(super) writer: NodeId,
-    /// Newer versions may be lost.
+    /// `true` if newer versions may be lost.
     pub(super) may_lack_newest: bool,
 }
 
 impl DecodedLog {
-    /// The size of the largest of its documents, of which two are held at a time.
+    /// Size of the log's largest document. Two documents are held at a time.
     pub(crate) fn document_bytes(&self) -> usize {
         self.entries.iter().map(|(_, entry)| entry.document_bytes()).max().unwrap_or_default()
     }
 
-    /// Decodes a log. `None`: a frame of it is broken, and the log is as good as none.
+    /// Decodes a log. Returns `None` if a frame is broken: the log counts as missing.
     pub(crate) fn decode(
         log: FeedLog,
         decode: impl Fn(&Bytes) -> Option<(NodeId, LogEntry)>,
@@ -157,7 +157,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// `decode` reads the frame of an entry.
+    /// Converts a reply. `decode` reads the frame of an entry.
     pub(crate) fn of(
         reply: Result<Reply, EngineError>,
         decode: impl Fn(&Bytes) -> Option<(NodeId, LogEntry)>,
@@ -176,23 +176,23 @@ impl Answer {
 /// A request without an answer.
 pub(super) struct Asked {
     pub(super) key: Key,
-    /// The incarnation of the feed that asked.
+    /// The incarnation of the feed that made the request.
     pub(super) incarnation: u64,
     pub(super) purpose: Purpose,
     pub(super) at: Instant,
 }
 
-/// Whether the document has changed, or why the push failed.
+/// `true` if the document has changed, or the reason why the push failed.
 pub(crate) type PushAnswer = Result<bool, PushDenied>;
 
 /// A push that isn't answered.
 pub(super) struct Push {
     pub(super) id: u64,
-    /// `None`: the document is deleted.
+    /// The new document. `None` deletes the document.
     pub(super) document: Option<Document>,
     pub(super) patch: Option<Patch>,
     pub(super) sequence: Option<u64>,
     pub(super) deadline: Instant,
-    /// Whether it may have been stored.
+    /// `true` if the push may have been stored.
     pub(super) is_unknown: bool,
 }

@@ -8,7 +8,7 @@ use stentor_hub::{FeedState, Key};
 use stentor_ports::{FeedSource, FeedUpdate};
 
 impl Feeds {
-    /// Sends the subscribers the newest version of this node, unless they have it. Returns `true` if it was sent.
+    /// Sends the subscribers this node's newest version, unless they have it. Returns `true` if it was sent.
     pub(super) fn show_newest(&mut self, key: &Key, patches: Vec<Bytes>) -> bool {
         let Some(feed) = self.feeds.get(key).filter(|feed| feed.local.is_wanted()) else { return false };
         let shown = feed.local.shown();
@@ -49,8 +49,8 @@ impl Feeds {
         }
     }
 
-    /// Tells the subscribers of a key that no document was pushed to it. If the configuration says that the key is pushed, they
-    /// wait for the first one instead.
+    /// Notifies the subscribers of a key that no document was pushed to it. If the configuration says that the key is
+    /// pushed, they wait for the first document instead.
     pub(super) fn show_absence(&mut self, key: &Key) {
         if self.feeds.get(key).is_some_and(|feed| feed.source == FeedSource::Unknown) {
             let (state, reason) = (FeedState::NotFound, "no document was pushed to this key".into());
@@ -59,7 +59,7 @@ impl Feeds {
         }
     }
 
-    /// Lets the core forget the version. It asks again when a client subscribes.
+    /// Makes the core forget the version. The core asks again when a client subscribes.
     fn forget_shown(&mut self, key: &Key) {
         self.show(key, FeedUpdate::Forget);
         if let Some(wanted) = self.feeds.get_mut(key).and_then(|feed| feed.local.subscribers_mut()) {

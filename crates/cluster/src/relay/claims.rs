@@ -3,8 +3,8 @@
 //! A claim lasts for [`CLAIM_TTL`] and is renewed as long as the session lives. While the engine doesn't answer, sessions are
 //! opened without a claim: other nodes don't find them then.
 //!
-//! **Invariant.** Claims of one name are requested and given up under one lock, so that a name that is claimed again at once
-//! isn't given up by the claim before.
+//! **Invariant.** Claims of one name are requested and released under one lock. So dropping the previous claim can't
+//! release a name that is claimed again at once.
 
 use super::metrics::{Counters, count};
 use super::peers::Peers;
@@ -23,13 +23,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-/// How long a claim lasts unless it is renewed.
+/// Duration of a claim without renewal.
 pub(super) const CLAIM_TTL: Duration = Duration::from_secs(60);
-/// How often claims are renewed.
+/// Interval at which claims are renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(20);
 /// Approximate size of a claim: its name and its place in the table.
 const CLAIM_BYTES: usize = 192;
-/// Claims that are renewed at once. The engine has room for others' requests then.
+/// Maximum number of claims renewed at once, so that the engine has room for other requests.
 const RENEWALS_MAX: usize = 128;
 
 /// This node's claims.
@@ -42,7 +42,7 @@ pub(super) struct Claims {
     held: Mutex<HashMap<Arc<str>, Weak<Claim>>>,
 }
 
-/// A name that this node has claimed, or is about to. It is given up when this is dropped.
+/// A name that this node has claimed, or is about to claim. Dropping it releases the name.
 struct Claim {
     name: Arc<str>,
     claims: Arc<Claims>,
@@ -69,7 +69,7 @@ impl Drop for Claim {
     }
 }
 
-/// The name in the engine: a digest, because clients may choose names of any length.
+/// The name in the engine: a digest, because clients choose names of any length.
 fn name_of(SessionName { prefix, key, session }: SessionName<'_>) -> Arc<str> {
     let mut digest = Sha256::new();
     for part in [prefix, key.unwrap_or_default(), session] {
@@ -79,7 +79,7 @@ fn name_of(SessionName { prefix, key, session }: SessionName<'_>) -> Arc<str> {
     format!("sockjs:{}", URL_SAFE_NO_PAD.encode(digest.finalize())).into()
 }
 
-/// The metrics of `claims` names.
+/// The metrics of `claims` claimed names.
 pub(super) fn metrics(counters: &Counters, claims: usize) -> Vec<Metric> {
     vec![
         Metric {
@@ -113,7 +113,7 @@ impl Claims {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Number of claims.
     pub(super) fn len(&self) -> usize {
         self.held().len()
     }
@@ -124,7 +124,7 @@ impl Claims {
         self.engine.request(Request::Claim { name: name.clone(), owner: self.node, ttl })
     }
 
-    /// Looks up which node has a session, and claims it for this node if none has and `claims` is set.
+    /// Looks up the node with a session. Claims the session for this node if no node has it and `claims` is set.
     pub(super) fn locate(
         self: &Arc<Self>,
         session: SessionName<'_>,
@@ -135,7 +135,7 @@ impl Claims {
         let name = name_of(session);
         let (claim, answer) = {
             let mut held = self.held();
-            // A lookup gives the name up, if it is this node's: not while another request claims it.
+            // A lookup would release the name if this node has it. So a claim that another request holds is renewed.
             let claim = held.get(&name).and_then(Weak::upgrade).or_else(|| {
                 let claim = claims.then(|| Arc::new(Claim { name: name.clone(), claims: self.clone() }))?;
                 self.charge.add(CLAIM_BYTES);
@@ -151,13 +151,13 @@ impl Claims {
             let location = match answer.await {
                 Ok(Reply::Owner(Some(node))) if node == own => match claim {
                     Some(claim) if claims => Location::Here(claim),
-                    // It isn't open yet.
+                    // The session isn't open yet.
                     _ => Location::Unknown,
                 },
                 Ok(Reply::Owner(Some(node))) if peers.wait_for(node.tag()).await => {
                     Location::Node(node.tag())
                 }
-                // Its node is dead, or there is no such session.
+                // The session's node is dead, or there is no such session.
                 Ok(_) => Location::Unknown,
                 Err(_) => {
                     count(&counters.claims_failed);
@@ -168,9 +168,9 @@ impl Claims {
         });
     }
 
-    /// Renews the claims, for ever.
+    /// Renews the claims. Never returns.
     pub(super) async fn keep(&self) {
-        // Earlier claims aren't renewed at once.
+        // The first renewal waits for the interval.
         let mut ticks = interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -184,7 +184,7 @@ impl Claims {
                     self.handle_renewal(renewed);
                 }
                 let held = self.held();
-                // It may have been given up meanwhile.
+                // The claim may have been released in the meantime.
                 if held.contains_key(&name) {
                     renewals.spawn(self.request(&name, CLAIM_TTL));
                 }
@@ -198,7 +198,7 @@ impl Claims {
     fn handle_renewal(&self, renewed: Renewed) {
         match renewed {
             Ok(Ok(Reply::Owner(Some(owner)))) if owner == self.node => {}
-            // Another node has it, because it ran out, or the engine didn't answer.
+            // Another node has the name, because the claim expired, or the engine didn't answer.
             _ => count(&self.counters.claims_failed),
         }
     }

@@ -1,4 +1,4 @@
-//! How two nodes prove to each other that they know the cluster's secret, before a client's bytes travel.
+//! The handshake by which two nodes prove that they know the cluster's secret, before a client's bytes are sent.
 //!
 //! ```text
 //!  owner  ─► "stentor2", node, nonce                                   the challenge
@@ -6,15 +6,16 @@
 //!  owner  ─► HMAC(challenge, introduction)                             the acceptance
 //! ```
 //!
-//! A node whose engine is away asks another one whether that has its engine: its introduction names no client, and the owner's acceptance
-//! has a tag of another kind if it is ready and has its engine. The connection ends with it.
+//! A node without its engine asks another node whether that node has its engine. Its introduction contains no client.
+//! The owner's acceptance has a tag of another kind if the owner is ready and has its engine. The connection then ends.
 //!
-//! The owner's proof costs another round trip. It is needed because the kernel completes connections to a process that is stopped, and to one
-//! that has replaced the owner at its address.
+//! The owner's proof costs another round trip. It is necessary because the kernel completes connections to a stopped
+//! process, and to a process that has replaced the owner at its address.
 //!
-//! All of it has a fixed length. The owner's nonce is random, so an introduction is worth nothing on another connection. The
-//! relay knows which node it wants to reach: what listens at a node's former address is refused, and a node that is stopped
-//! doesn't answer. Numbers are least significant byte first. HMAC is HMAC-SHA256 under the secret, or under an empty key.
+//! All messages have a fixed length. The owner's nonce is random, so an introduction is invalid on another connection.
+//! The relay knows which node it wants to reach: another process at a node's former address is refused, and a stopped
+//! node doesn't answer. Numbers are least significant byte first. HMAC is HMAC-SHA256 under the secret, or under an
+//! empty key.
 
 use crate::NodeId;
 use hmac::{Hmac, KeyInit, Mac};
@@ -23,7 +24,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Grows with the format.
+/// Changes with the format.
 const MAGIC: [u8; 8] = *b"stentor2";
 const NONCE_BYTES: usize = 16;
 const TAG_BYTES: usize = 32;
@@ -40,17 +41,17 @@ const PROBE: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
     pub(super) address: SocketAddr,
-    /// It speaks TLS with the relay.
+    /// `true` if the client uses TLS.
     pub(super) is_tls: bool,
 }
 
-/// Why a connection between nodes isn't used.
+/// The reason why a connection between nodes isn't used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
     /// The other side has another secret, is another node, or repeats what it has heard.
     #[error("the other side doesn't know the cluster's secret, or is another node")]
     NotAuthentic,
-    /// The other side is none of Stentor's nodes, or one of another version.
+    /// The other side isn't a node of Stentor, or is a node of another version.
     #[error("the other side isn't a node of this version")]
     Malformed,
     /// The connection ended.
@@ -92,7 +93,7 @@ impl Handshake {
         mac
     }
 
-    /// Does the handshake as the node that has a client's connection for `owner`.
+    /// Performs the handshake as the node that has a client's connection for `owner`.
     pub(super) async fn dial(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -151,8 +152,9 @@ impl Handshake {
         answers.into_iter().find(is_answer).ok_or(HandshakeError::NotAuthentic)
     }
 
-    /// The side of a node that may have the client's session. Returns who passes the connection through, and its client. `None`: it only
-    /// asked whether this node `serves`, that is, is ready and has its engine.
+    /// Performs the handshake as the node that may have the client's session. Returns the node that passes the
+    /// connection through, and its client. The client is `None` if the other node only asked whether this node
+    /// `serves`: is ready and has its engine.
     pub(super) async fn accept(
         &self,
         stream: &mut (impl AsyncRead + AsyncWrite + Unpin),

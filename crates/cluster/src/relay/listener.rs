@@ -1,7 +1,8 @@
-//! The internal listener: takes connections that other nodes pass through.
+//! The internal listener: accepts connections that other nodes pass through.
 //!
-//! Any host that reaches it may connect, so unproven connections are bounded. A further one takes the place of the
-//! oldest of them: a node proves itself within a round trip, while a silent connection grows old. So an attacker can't hold all places.
+//! Any host that reaches it may connect, so unproven connections are bounded. At the maximum, a further connection
+//! evicts the oldest one. A node proves itself within a round trip, while a silent connection grows old, so an attacker
+//! can't hold all places.
 
 use super::handshake::HandshakeError;
 use super::metrics::{Refusal, count};
@@ -19,7 +20,7 @@ pub(super) const STRANGERS_MAX: usize = 256;
 /// A pause after an error such as too few file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Takes connections, for ever.
+/// Accepts connections. Never returns.
 pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc<dyn LocalNode>) {
     let mut strangers = Strangers::default();
     loop {
@@ -46,7 +47,8 @@ pub(super) async fn run(relays: &Arc<Relays>, listener: TcpListener, plane: &Arc
 /// Connections that haven't proved themselves yet.
 pub(super) struct Strangers {
     places: Arc<Semaphore>,
-    /// One per connection, the oldest first. Dropping it ends the handshake; it is closed when the handshake has ended.
+    /// One sender per connection, the oldest first. Dropping it ends the handshake. It is closed when the handshake has
+    /// ended.
     evictions: VecDeque<oneshot::Sender<()>>,
 }
 
@@ -57,7 +59,7 @@ impl Default for Strangers {
 }
 
 impl Strangers {
-    /// A place for one more connection: at once, or as soon as the oldest connection is gone.
+    /// Waits for a place for one more connection. At the maximum, the oldest connection is evicted.
     pub(super) async fn admit(&mut self) -> Place {
         if self.evictions.len() == STRANGERS_MAX {
             self.evictions.retain(|eviction| !eviction.is_closed());
@@ -92,7 +94,7 @@ impl Place {
     }
 }
 
-/// Has a connection prove itself. `None`: it was a question, and is answered.
+/// Performs the handshake of a connection. Returns `None` for a question, which is answered.
 async fn take(
     relays: &Relays,
     plane: &dyn LocalNode,

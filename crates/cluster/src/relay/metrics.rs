@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_ports::{Metric, MetricKind};
 
-/// Why a connection couldn't be passed through.
+/// The reason why a connection couldn't be passed through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// The other node doesn't listen, or broke off.
     Unreachable,
-    /// It didn't answer in time.
+    /// The other node didn't answer in time.
     TimedOut,
-    /// It isn't the node that it should be.
+    /// The other side isn't the expected node.
     NotAuthentic,
     /// The connection ended in between, or the node left.
     Broken,
@@ -29,16 +29,16 @@ impl Failure {
     }
 }
 
-/// Why the internal listener closed a connection.
+/// The reason why the internal listener closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// It was the oldest of too many connections that hadn't proved themselves yet.
+    /// The connection was the oldest of too many that hadn't proved themselves yet.
     TooMany,
-    /// It doesn't know the secret.
+    /// The other side doesn't know the secret.
     NotAuthentic,
-    /// It didn't prove itself in time.
+    /// The other side didn't prove itself in time.
     TimedOut,
-    /// It ended before it had.
+    /// The connection ended before the other side had proved itself.
     Incomplete,
 }
 
@@ -55,7 +55,7 @@ impl Refusal {
     }
 }
 
-/// Counters, from any thread.
+/// Counters that all threads increment.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     failures: [AtomicU64; Failure::ALL.len()],

@@ -1,15 +1,17 @@
-//! Passes clients' connections through to the nodes that have their sessions, and takes them from other nodes.
+//! Passes clients' connections through to the nodes that have their sessions, and accepts such connections from other
+//! nodes.
 //!
 //! ```text
 //!  client ══ core ── Relay::relay ─► Relays ══ handshake, then bytes both ways ══ Relays ── NodeInbox::adopt ─► core
 //!            └─◄──── adopt, if the other node can't be reached ──┘                (the node that has the session)
 //! ```
 //!
-//! A polling client's request names its session. If that is another node's, the core lets the connection go, and it becomes a
-//! [`tunnel`] to that node's internal [`listener`], which gives it to a core there as if the client had connected to it. That
-//! core answers one request and ends the connection, or speaks WebSocket on it. So a connection is passed through once, and its
-//! bytes aren't read in between. No byte of the request is sent before the other node has proved itself
-//! ([`handshake`]): if it is dead or stopped, the core gets its connection back and answers itself.
+//! A polling client's request names its session. If another node has it, the core detaches the connection, which
+//! becomes a [`tunnel`] to that node's internal [`listener`]. The listener gives it to a core there as if the client
+//! had connected to it. That core answers one request and ends the connection, or speaks WebSocket on it. So a
+//! connection is passed through once, and its bytes aren't read in between. No byte of the request is sent before the
+//! other node has proved itself ([`handshake`]). If that node is dead or stopped, the core gets its connection back and
+//! answers the request itself.
 //!
 //! A tunnel is two sockets and a loop on tokio. The alternative, a machine in the core that passes bounded messages to another
 //! thread, would carry all bytes through the cores. With a file descriptor, flow control is the kernel's and an idle tunnel holds no
@@ -47,10 +49,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-/// Time in which another node has to accept a connection and prove itself: much more than it takes one that is alive.
+/// Time for another node to accept a connection and prove itself: much longer than a living node needs.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The other nodes, as a node without its engine finds them.
+/// The reachability of the other nodes, for a node without its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// No other node can be reached.
@@ -61,7 +63,7 @@ pub(crate) enum Reach {
     WithEngine,
 }
 
-/// One node's part in passing connections through. Made within a tokio runtime.
+/// One node's part in passing connections through. Create it within a tokio runtime.
 pub struct Relays {
     this: Weak<Self>,
     node: NodeId,
@@ -100,7 +102,7 @@ impl Relays {
         })
     }
 
-    /// Takes connections of other nodes from now on, for the cores of `plane`.
+    /// Accepts connections of other nodes from now on, for the cores of `plane`.
     pub fn start(self: &Arc<Self>, listener: TcpListener, plane: Arc<dyn LocalNode>) -> JoinHandle<()> {
         // A second one would be a bug of the node's start.
         assert!(self.plane.set(plane.clone()).is_ok());
@@ -110,12 +112,12 @@ impl Relays {
         })
     }
 
-    /// The nodes that are alive.
+    /// Handles the nodes that are alive.
     pub(crate) fn handle_nodes(&self, nodes: &BTreeMap<NodeId, NodeRecord>) {
         self.peers.update(self.node, nodes);
     }
 
-    /// Until somebody waits for a node that isn't known.
+    /// Waits until a request waits for an unknown node.
     pub(crate) async fn node_wanted(this: Option<&Self>) {
         match this {
             Some(this) => this.peers.wanted().await,
@@ -123,7 +125,7 @@ impl Relays {
         }
     }
 
-    /// The figures of a node's part; all zero if it has none.
+    /// The metrics of a node's part. All values are zero if it has none.
     pub(crate) fn metrics(this: Option<&Self>) -> Vec<Metric> {
         match this {
             Some(this) => {
@@ -136,7 +138,7 @@ impl Relays {
         }
     }
 
-    /// Asks the nodes that were alive at the last report.
+    /// Asks the nodes that were alive at the last report whether they have their engine.
     pub(crate) async fn ask_others(this: Option<&Self>) -> Reach {
         let mut asked = JoinSet::new();
         for Found { node, address, .. } in this.map_or(Vec::new(), |this| this.peers.all()) {
@@ -172,7 +174,7 @@ impl Relays {
             Err(failure) => {
                 self.counters.count_failure(failure);
                 tracing::debug!(%node, %address, reason = failure.label(), "a node can't be reached");
-                // It counts again where it arrives.
+                // The connection is counted again where it arrives.
                 drop(permit);
                 return self.give_back(connection);
             }
@@ -184,14 +186,14 @@ impl Relays {
         }
     }
 
-    /// The core answers the request itself.
+    /// Gives a connection back to its core, which answers the request itself.
     fn give_back(&self, connection: ClientConnection) {
         if let Some(plane) = self.plane.get() {
             plane.adopt(connection, Handover::Returned);
         }
     }
 
-    /// Connects to a node, and proves to each other that both are of the cluster.
+    /// Connects to a node. Both nodes prove that they belong to the cluster.
     async fn dial(
         &self,
         node: NodeId,
@@ -215,7 +217,7 @@ impl Relay for Relays {
     }
 
     fn relay(&self, node: NodeTag, connection: ClientConnection, permit: RelayPermit) {
-        // A node that has left since it was asked for.
+        // The node has left since the core asked for it.
         let (Some(peer), Some(this)) = (self.peers.find(node), self.this.upgrade()) else {
             return self.give_back(connection);
         };

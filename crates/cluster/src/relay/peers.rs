@@ -1,4 +1,4 @@
-//! Which other nodes connections can be passed through to.
+//! The other nodes to which connections can be passed through.
 
 use crate::NodeId;
 use crate::registry::NodeRecord;
@@ -9,11 +9,11 @@ use stentor_ports::NodeTag;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// How many updates a node that isn't known is waited for. The first one may have been on its way already.
+/// Maximum number of updates to wait for an unknown node. The first update may already have been on its way.
 const UPDATES_MAX: usize = 2;
-/// How long an update is waited for: more than the time between two reads of the registry.
+/// Maximum time to wait for an update: longer than the time between two reads of the registry.
 const UPDATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Nodes that are remembered after they have left.
+/// Maximum number of nodes that are remembered after they have left.
 const LEFT_MAX: usize = 64;
 
 struct Peer {
@@ -37,20 +37,20 @@ pub(super) struct Found {
     pub(super) gone: watch::Receiver<()>,
 }
 
-/// The other nodes that are alive and have said where they can be reached.
+/// The other nodes that are alive and have published an address.
 #[derive(Default)]
 pub(super) struct Peers {
     known: Mutex<Known>,
     /// Changes with each call of [`Peers::update`].
     updates: watch::Sender<()>,
-    /// Somebody waits for a node that isn't known.
+    /// Notified when a request waits for an unknown node.
     wanted: Notify,
 }
 
 #[derive(Default)]
 struct Known {
     peers: HashMap<NodeTag, Peer>,
-    /// Nodes that were known and aren't any more, the last one at the end: nobody waits for them.
+    /// Nodes that have left, the last one at the end. Requests don't wait for them.
     left: VecDeque<NodeTag>,
 }
 
@@ -59,12 +59,13 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until somebody waits for a node that isn't known.
+    /// Waits until a request waits for an unknown node.
     pub(super) async fn wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Returns `true` if a node is alive. Waits for news of a node that isn't known: it may have started a moment ago.
+    /// Returns `true` if a node is alive. Waits for updates if the node is unknown, because it may have started a
+    /// moment ago.
     pub(super) async fn wait_for(&self, tag: NodeTag) -> bool {
         let mut updates = self.updates.subscribe();
         for _ in 0..UPDATES_MAX {
@@ -92,7 +93,7 @@ impl Peers {
             }
             record.is_some_and(|record| record.address.as_deref() == Some(&*peer.address))
         });
-        // One that was only silent for too long is back.
+        // A node that was only silent for too long is alive again.
         left.retain(|tag| !nodes.keys().any(|node| node.tag() == *tag));
         left.drain(..left.len().saturating_sub(LEFT_MAX));
         for (node, record) in nodes.iter().filter(|(node, _)| **node != own) {
@@ -117,7 +118,7 @@ impl Peers {
         self.known().peers.values().map(Peer::found).collect()
     }
 
-    /// Whether a node is alive and can be reached.
+    /// Returns `true` if a node is alive and can be reached.
     pub(super) fn has(&self, tag: NodeTag) -> bool {
         self.known().peers.contains_key(&tag)
     }
@@ -171,7 +172,7 @@ mod tests {
         let start = tokio::time::Instant::now();
         assert!(!wait(4).await.unwrap());
         assert_eq!(start.elapsed(), UPDATE_TIMEOUT);
-        // The node was alive, and is dead now.
+        // The node was alive, and is dead now: the wait ends at once.
         peers.update(NodeId(1), &nodes(&[(1, None)]));
         assert!(!wait(2).await.unwrap());
         assert_eq!(start.elapsed(), UPDATE_TIMEOUT, "at once");

@@ -1,7 +1,7 @@
 //! Carries the bytes of a connection both ways until both sides have ended.
 //!
-//! The buffer holds bytes that one side hasn't taken, at most [`CHUNK_BYTES`] each way. Reading stops meanwhile, so that
-//! each side's flow control reaches the other. An idle tunnel holds no buffer.
+//! The buffer holds bytes that one side hasn't accepted, at most [`CHUNK_BYTES`] in each direction. A direction with
+//! waiting bytes isn't read, so each side's flow control reaches the other. An idle tunnel holds no buffer.
 
 use std::mem::MaybeUninit;
 use std::pin::Pin;
@@ -11,34 +11,35 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-/// Bytes read at once.
+/// Maximum number of bytes read at once.
 pub(super) const CHUNK_BYTES: usize = 16 * 1024;
-/// A side that takes nothing of what waits for it for this long is gone. As long as an answer may make no progress on a node
-/// (`limits.idle_timeout`).
+/// Time without progress after which a side that accepts no waiting bytes is considered gone. The same time as for an
+/// answer of a node (`limits.idle_timeout`).
 pub(super) const STALL_MAX: Duration = Duration::from_secs(75);
-/// How long the client is waited for to close after the last bytes for it have left, and the owner after the client's.
+/// Time to wait for the client to close after the last bytes for it have been sent, and for the owner after the
+/// client's last bytes.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
 /// One direction.
 #[derive(Default)]
 struct Flow {
     pending: Vec<u8>,
-    /// How much of `pending` has been taken.
+    /// Number of bytes of `pending` that have been accepted.
     taken: usize,
-    /// The source has ended.
+    /// `true` if the source has ended.
     ended: bool,
-    /// The destination has been told.
+    /// `true` if the destination has been notified of the end.
     finished: bool,
 }
 
 /// The result of a step of a [`Flow`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Bytes, or an end.
+    /// Bytes, or an end, have been moved.
     Moved,
-    /// The source has broken off.
+    /// The source has ended with an error.
     BrokenOff,
-    /// The destination takes no more.
+    /// The destination accepts no more bytes.
     NotTaken,
 }
 
@@ -46,15 +47,16 @@ enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OwnerLost;
 
-/// The answer to a request whose owner is lost before its answer began. A proxy that saw the connection break off instead would
-/// take this node for dead as well: nginx gives it no requests for 10 s after one.
+/// The answer to a request whose owner is lost before its answer began. Without an answer, a proxy would consider this
+/// node dead as well: nginx sends it no requests for 10 s after a broken connection.
 const NOT_ANSWERED: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 /// The owner's interim response before a request's body.
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// The request of a tunnel, and its answer. There is one of each: the owner ends the connection after it. Bytes that the client sends
-/// once the answer has begun can't be answered: further bytes would become a part of that answer.
+/// The request of a tunnel, and its answer. There is one of each, because the owner ends the connection afterwards. A
+/// request that the client sends once the answer has begun can't be answered, because its answer would become a part of
+/// the first one.
 #[derive(Default)]
 struct Exchange {
     has_request: bool,
@@ -70,7 +72,7 @@ impl Exchange {
         self.has_answer |= bytes != CONTINUE;
     }
 
-    /// Whether the client waits for the beginning of the answer.
+    /// Returns `true` if the client waits for the beginning of the answer.
     fn awaits_answer(&self) -> bool {
         self.has_request && !self.has_answer
     }
@@ -81,7 +83,7 @@ impl Flow {
         self.pending.len() - self.taken
     }
 
-    /// Moves some bytes. `seen` is called with those that the source sends.
+    /// Moves some bytes. `seen` receives the bytes that the source sends.
     fn poll_step(
         &mut self,
         cx: &mut Context<'_>,
@@ -100,7 +102,7 @@ impl Flow {
             return Poll::Ready(Step::Moved);
         }
         if self.ended {
-            // If that fails, it has ended already.
+            // If the shutdown fails, the destination has already ended.
             let _ = ready!(to.poll_shutdown(cx));
             self.finished = true;
             return Poll::Ready(Step::Moved);
@@ -126,11 +128,12 @@ impl Flow {
     }
 }
 
-/// Carries bytes until both sides have ended, or `gone` fails. `input` is what was read of the client already. `buffered` is
-/// called with the number of bytes that wait, whenever it changes.
+/// Moves bytes until both sides have ended, or `gone` fails. `input` was already read from the client. `buffered`
+/// receives the number of waiting bytes, whenever it changes.
 ///
 /// # Errors
-/// The owner has broken off, or takes nothing for [`STALL_MAX`]. A client that does so has gone, which is no error.
+/// The owner has ended with an error, or has accepted nothing for [`STALL_MAX`]. If the client does so, it is gone,
+/// which is no error.
 pub(super) async fn run(
     mut client: impl AsyncRead + AsyncWrite + Unpin,
     mut owner: impl AsyncRead + AsyncWrite + Unpin,
@@ -141,7 +144,7 @@ pub(super) async fn run(
     let (mut up, mut down) = (Flow { pending: input, ..Flow::default() }, Flow::default());
     let mut exchange = Exchange { has_request: !up.pending.is_empty(), has_answer: false };
     let mut held = up.pending.len();
-    // When something has to have moved.
+    // Time at which bytes must have been moved.
     let mut deadline: Option<Pin<Box<Sleep>>> = None;
     let carry = std::future::poll_fn(|cx| {
         let mut moved = false;
@@ -218,7 +221,7 @@ pub(super) async fn run(
             client.write_all(NOT_ANSWERED).await?;
             client.shutdown().await
         };
-        // A client that takes nothing has gone.
+        // A client that accepts nothing is gone.
         let _ = timeout(LINGER, answer).await;
     }
     ended

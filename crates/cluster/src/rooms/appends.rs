@@ -28,7 +28,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 pub(super) enum Step<P> {
     /// Sends the request. Pass its answer to [`Appends::handle_reply`].
     Send(u64, Request),
-    /// Reports to the publisher that its message is in the history, or why not.
+    /// Reports to the publisher that its message is in the history, or the reason why it isn't.
     Decide(P, Result<(), Denial>),
 }
 
@@ -92,7 +92,7 @@ impl<P> Appends<P> {
         self.bytes
     }
 
-    /// The number of messages that the engine didn't confirm in time.
+    /// Number of messages that the engine didn't confirm in time.
     pub(super) fn failures(&self) -> u64 {
         self.failures
     }

@@ -22,7 +22,7 @@ const APPEND_TIMEOUT_SHARE: f64 = 0.8;
 /// Interval between checks of a room whose history is being read.
 pub(crate) const READ_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A publisher that waits until the engine has stored its message.
+/// A publisher that waits for the engine to store its message.
 pub(crate) enum Publisher {
     /// A client, on its core.
     Client(PermissionReply),
@@ -90,13 +90,13 @@ impl RoomDriver {
         self.rooms().stats()
     }
 
-    /// Whether a room keeps history.
+    /// Returns `true` if a room keeps history.
     pub(crate) fn keeps_history(&self, room: &Room) -> bool {
         self.rooms().keeps_history(room)
     }
 
-    /// Publishes a message of a client at the address `source`, or of a backend, with the optional idempotency key of its
-    /// publisher. Returns the publisher if there is no room for it.
+    /// Publishes a message of a client at the address `source`, or of a backend, with the optional idempotency key of
+    /// its publisher. Returns the publisher if too many messages wait.
     pub(crate) fn publish(
         &self,
         room: &Room,
@@ -115,7 +115,7 @@ impl RoomDriver {
         self.changed.notify_one();
     }
 
-    /// Whether the history of a room is being read, or will be.
+    /// Returns `true` if the history of a room is being read, or will be.
     pub(crate) fn is_reading(&self, room: &Room) -> bool {
         self.rooms().is_reading(room)
     }
@@ -165,11 +165,11 @@ impl RoomDriver {
     pub(crate) async fn flush(&self) {
         let next = self.rounds_begun.load(Ordering::Relaxed) + 1;
         self.changed.notify_one();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.round_done.subscribe().wait_for(|done| *done >= next).await;
     }
 
-    /// Carries out the outputs of the machine, for ever. `decode` reads the content of a message.
+    /// Carries out the outputs of the machine. Never returns. `decode` reads the content of a message.
     pub(crate) async fn run(
         &self,
         engine: &dyn Engine,
@@ -187,7 +187,7 @@ impl RoomDriver {
             while let Some(output) = self.change(Rooms::poll_output) {
                 self.carry_out(output, engine, plane, space, &mut requests).await;
             }
-            // Updates of rooms without subscribers have left the machine, too.
+            // Updates of rooms without subscribers have also left the machine.
             self.drained.notify_one();
             self.round_done.send_replace(round);
             tokio::select! {

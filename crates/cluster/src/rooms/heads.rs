@@ -7,7 +7,7 @@ use std::time::Instant;
 use stentor_hub::{Position, Room};
 
 impl<P> Rooms<P> {
-    /// Compares the heads of all rooms, from now on.
+    /// Begins to compare the heads of all rooms.
     pub(super) fn compare_all(&mut self, now: Instant) {
         self.to_compare = self.rooms.iter().map(|(room, state)| (room.clone(), state.incarnation)).collect();
         self.compare(now);

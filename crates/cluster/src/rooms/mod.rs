@@ -190,7 +190,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Whether a room keeps history.
+    /// Returns `true` if a room keeps history.
     pub(crate) fn keeps_history(&self, room: &Room) -> bool {
         history_limits(&self.history, room).is_some()
     }
@@ -222,7 +222,7 @@ impl<P> Rooms<P> {
         due.into_iter().flatten().min()
     }
 
-    /// Whether too many updates wait for the data plane, so that messages should wait.
+    /// Returns `true` if too many updates wait for the data plane, so that messages should wait.
     pub(crate) fn is_full(&self) -> bool {
         self.output_bytes >= UPDATES_BYTES_MAX
     }
@@ -247,7 +247,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Whether the history of a room is being read, or will be.
+    /// Returns `true` if the history of a room is being read, or will be.
     pub(crate) fn is_reading(&self, room: &Room) -> bool {
         self.rooms.get(room).is_some_and(|state| state.reading() != Reading::No)
     }
@@ -285,7 +285,8 @@ impl<P> Rooms<P> {
         Ok(())
     }
 
-    /// Handles that the node has subscribers of a room, whose core has dropped its state, or has none any more.
+    /// Handles a change of interest: the node has subscribers of a room, whose core has no state of it, or has none any
+    /// more.
     pub(crate) fn handle_interest(&mut self, room: &Room, has_subscribers: bool) {
         let Some(limits) = history_limits(&self.history, room) else { return };
         if let Some(state) = self.vacate(room) {
@@ -314,8 +315,8 @@ impl<P> Rooms<P> {
         now
     }
 
-    /// Whether a room's core has all messages that the engine had when `since` was returned, or was notified of a gap. `true` for
-    /// a room without subscribers or without history.
+    /// Returns `true` if a room's core has all messages that the engine had when `since` was returned, or was notified
+    /// of a gap. Also returns `true` for a room without subscribers or without history.
     pub(crate) fn is_read(&self, room: &Room, since: u64) -> bool {
         self.rooms.get(room).is_none_or(|state| state.is_read(since))
     }
@@ -333,7 +334,7 @@ impl<P> Rooms<P> {
     /// Handles a new connection to the engine. If it isn't the first one, messages may have been missed.
     pub(crate) fn handle_connected(&mut self, now: Instant) {
         self.read_at = None;
-        // Reads before the first report of a connection were made on it.
+        // Reads before the first report of a connection were made on this connection.
         if std::mem::replace(&mut self.may_have_missed, true) {
             let rooms: Vec<Room> = self.rooms.keys().cloned().collect();
             for room in rooms {
@@ -418,7 +419,7 @@ impl<P> Rooms<P> {
         }
     }
 
-    /// Changes the state of a room, and carries out the effects. Returns whether members miss messages.
+    /// Changes the state of a room, and carries out the effects. Returns `true` if members miss messages.
     fn change(&mut self, room: &Room, change: impl FnOnce(&mut RoomState, &mut News) -> Next) -> bool {
         let Some(state) = self.rooms.get_mut(room) else { return false };
         let mut news = News::default();
@@ -539,7 +540,7 @@ impl<P> Rooms<P> {
     ) {
         match reply {
             Ok(_) => {}
-            // The engine can't begin another one.
+            // This engine can't begin another epoch.
             Err(EngineError::Refused(_)) => self.replaced.remove(epoch),
             Err(_) => _ = self.read_at.get_or_insert(now + RETRY_DELAY),
         }

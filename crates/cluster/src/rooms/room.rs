@@ -84,9 +84,9 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Confirm {
     No,
-    /// They wait for the next read.
+    /// The members wait for the next read.
     Requested,
-    /// They wait for a read that has begun since.
+    /// The members wait for a read that has begun since their request.
     Asked,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct RoomState {
     read_at: u64,
     /// `true` if the connection was lost since the room was last known to be complete.
     is_unproven: bool,
-    /// A message that is known to be missing.
+    /// Position of a message that is known to be missing.
     seen: Option<Position>,
 }
 
@@ -189,7 +189,7 @@ impl RoomState {
         self.newest.or(partial).unwrap_or(START)
     }
 
-    /// Notes that the request with this number ends an epoch of the room. Messages wait for it.
+    /// Records that the request with this number ends an epoch of the room. Messages wait for its answer.
     pub(super) fn wait_for_end(&mut self, number: u64) {
         self.reading = Reading::Asked(number);
     }
@@ -206,7 +206,8 @@ impl RoomState {
         if self.reading == Reading::No { Next::Read } else { Next::Idle }
     }
 
-    /// Whether the core has the messages that the engine had when a request with a number above `after` was made.
+    /// Returns `true` if the core has the messages that the engine had when a request with a number above `after` was
+    /// made.
     pub(super) fn is_read(&self, after: u64) -> bool {
         self.read_at > after
     }
@@ -312,7 +313,7 @@ impl RoomState {
         self.finish(news)
     }
 
-    /// The engine can't read the history.
+    /// Handles that the engine can't read the history.
     pub(super) fn handle_refusal(&mut self, news: &mut News) -> Next {
         self.partial = None;
         match self.newest {
@@ -328,7 +329,7 @@ impl RoomState {
         let is_full = self.waiting.len() >= WAITING_MAX
             || (self.waiting_bytes + bytes > WAITING_BYTES_MAX && !self.waiting.is_empty());
         if is_full {
-            // Another read returns them.
+            // Another read returns these messages.
             self.waiting.clear();
             self.waiting_bytes = 0;
             self.has_dropped = true;
@@ -392,7 +393,7 @@ impl RoomState {
                 None => (after, messages) = (position, Vec::new()),
             }
         }
-        // The engine's history may be longer, if another node keeps more.
+        // If another node keeps more messages, the engine's history may be longer.
         let excess = messages.len().saturating_sub(self.limits.publications_max);
         if let Some(last) = messages.drain(..excess).next_back() {
             after.offset = last.offset;
@@ -459,8 +460,8 @@ impl RoomState {
     fn resync(&mut self, after: Position, reason: Resync, news: &mut News) {
         let newest = self.newest.unwrap_or(START);
         let mut continue_at = |after| news.updates.push(RoomUpdate::History { after, messages: Vec::new() });
-        // The core sees neither a gap after an empty room nor one that leads back. So it is led through another position first:
-        // of a room that isn't empty, or of an empty one.
+        // The core sees neither a gap after an empty room nor a gap that leads back. So it first continues at a
+        // position of another room state: of a room with messages, or of an empty one.
         if newest.epoch == Epoch::NONE {
             let epoch = if after.epoch == Epoch(1) { Epoch(2) } else { Epoch(1) };
             continue_at(Position { epoch, offset: 0 });

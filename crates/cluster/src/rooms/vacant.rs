@@ -63,12 +63,12 @@ impl VacantRooms {
         self.rooms.len()
     }
 
-    /// Messages that were refused because of the maximum.
+    /// Number of messages that were refused because of the maximum.
     pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// When the engine forgets the next room.
+    /// Time at which the engine forgets the next room.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -89,7 +89,7 @@ impl VacantRooms {
         own < self.max.saturating_sub(self.counted)
     }
 
-    /// A room has become vacant, or something was published to a vacant one.
+    /// Adds a room that has become vacant, or prolongs one to which a message was published.
     pub(super) fn insert(&mut self, room: &Room, trace: Trace) {
         self.remove(room);
         self.rooms.insert(room.clone(), trace);
@@ -100,7 +100,7 @@ impl VacantRooms {
         self.counted += usize::from(*own <= self.max / 2);
     }
 
-    /// A room has subscribers, or the engine has forgotten it.
+    /// Removes a room that has subscribers, or that the engine has forgotten.
     pub(super) fn remove(&mut self, room: &Room) -> Option<Trace> {
         let trace = self.rooms.remove(room)?;
         self.due.remove(&(trace.until, room.clone()));
@@ -117,7 +117,7 @@ impl VacantRooms {
 }
 
 impl<P> Rooms<P> {
-    /// A client at this address publishes to a room.
+    /// Admits a message of a client at this address to a room.
     ///
     /// # Errors
     /// The maximum number of vacant rooms of this node, or of this address, is reached.
@@ -143,7 +143,7 @@ impl<P> Rooms<P> {
         Ok(())
     }
 
-    /// A room has lost its subscribers, or its core has forgotten it.
+    /// Removes a room's state, because the room has lost its subscribers or its core has forgotten it.
     pub(super) fn vacate(&mut self, room: &Room) -> Option<RoomState> {
         let state = self.rooms.remove(room)?;
         if let Some(trace) = state.trace {
