@@ -9,15 +9,13 @@ use super::tasks::{Joined, SESSION_STEPS};
 use super::{
     Connections, Mail, Protocols, Work, actions, handover, identities, mail, migration, relay, tasks, turn,
 };
-use crate::ports::Publish;
 use std::mem;
 use std::sync::atomic::Ordering;
 use stentor_driver::Driver;
 use stentor_driver::mailbox::Receiver;
-use stentor_hub::{Emit, Tally};
+use stentor_hub::Tally;
 use stentor_session::app::ENVELOPE_BYTES;
 use stentor_session::core::tasks::VISITS_MAX;
-use stentor_session::executor::Executor;
 use stentor_session::shared::tasks::{SessionWork, SessionsTask, Task};
 use stentor_session::shared::{ControlCommand, SocketCommand};
 
@@ -54,11 +52,7 @@ pub(super) fn carry_out_commands(
                 work.tasks.unfinished.push_back((task, bytes));
                 continue;
             }
-            ControlCommand::Publish(Publish { room, event, data }) => {
-                protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
-                let Executor { outlet, hub, context, .. } = &mut protocols.ex;
-                outlet.publish(hub, context.now, &room, (event, data), Emit::default());
-            }
+            ControlCommand::Publish(message) => protocols.ex.publish(message),
             ControlCommand::Receive(message) => protocols.receive(message),
             ControlCommand::Room(room, update) => protocols.update_room(&room, update),
             ControlCommand::Presence(room, node, message) => {

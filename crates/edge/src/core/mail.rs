@@ -110,8 +110,8 @@ impl Mail {
     /// Sends the shard's messages to other cores and to the broker. Messages that don't fit stay here, and the core doesn't read
     /// from publishing connections until they have been sent.
     pub(super) fn send(&mut self, ex: &mut Executor) {
-        let has_changed = ex.outlet.retry();
-        let for_broker = ex.outlet.waiting();
+        let has_changed = ex.retry_broker();
+        let for_broker = ex.waiting_for_broker();
         if has_changed || for_broker > 0 {
             ex.metrics().broker_waiting.set(for_broker as u64);
         }
@@ -211,7 +211,7 @@ impl<D: Driver> Connections<D> {
 
 /// Whether publishing connections must wait for another core or for the broker.
 fn is_congested(ex: &mut Executor) -> bool {
-    ex.outlet.waiting() > 0 || are_cores_behind(ex)
+    ex.waiting_for_broker() > 0 || are_cores_behind(ex)
 }
 
 /// Whether another core is behind by more than one ring, in messages, bytes or answers.

@@ -8,7 +8,6 @@ use stentor_driver::Driver;
 use stentor_hub::{Data, Disconnect, Policy, Room, SessionId, Topic};
 use stentor_session::app::{Alarm, ENVELOPE_BYTES, Sent, Waiter};
 use stentor_session::core::tasks::ROOM_STEPS;
-use stentor_session::executor::Executor;
 use stentor_session::identity::Owner;
 use stentor_session::shared::ControlCommand;
 use stentor_session::shared::tasks::{Call, RecheckTask, RoomsTask, SessionWork, SessionsTask, Task};
@@ -97,9 +96,7 @@ pub(super) fn finish(
             protocols.ex.shared.submit(target, command);
         }
         Task::Emit { rooms, event, data, how, except, gather } => {
-            protocols.ex.budget.count_published(data.len() + ENVELOPE_BYTES);
-            let Executor { outlet, hub, context, .. } = &mut protocols.ex;
-            outlet.emit(hub, context.now, &rooms, (event, data), how, &except);
+            protocols.ex.emit(&rooms, event, data, how, &except);
             gather.finish(|_| ());
         }
         Task::Sessions(SessionsTask { work, .. }) => match work {

@@ -20,7 +20,7 @@ enum Kind {
 /// Publishes messages of one core. Messages for which the broker has no room wait here, in order, and are charged to the
 /// ledger. While messages wait, the core doesn't read from publishing connections, so each connection adds at most the
 /// messages that the core had already received.
-pub struct Outlet {
+pub(crate) struct Outlet {
     /// `None` without a cluster and bridges.
     broker: Option<Arc<dyn Broker>>,
     waiting: VecDeque<(Broadcast, Kind)>,
@@ -60,7 +60,7 @@ impl Outlet {
 
     /// Publishes a message of this node to a room.
     #[inline]
-    pub fn publish(
+    pub(crate) fn publish(
         &mut self,
         hub: &mut Hub<Encodings>,
         now: Instant,
@@ -75,7 +75,7 @@ impl Outlet {
     }
 
     /// Publishes a message of this node to rooms. `except` are sessions of other nodes that are left out.
-    pub fn emit(
+    pub(crate) fn emit(
         &mut self,
         hub: &mut Hub<Encodings>,
         now: Instant,
@@ -108,7 +108,7 @@ impl Outlet {
     /// Passes the broker a message to a room that the engine orders. `except` are sessions of other nodes that are left out.
     /// `publisher` is the ticket, if the publisher waits for the engine's answer, and the source of the session, if a client
     /// published the message.
-    pub fn submit(
+    pub(crate) fn submit(
         &mut self,
         room: &Room,
         (event, data): (Option<Arc<str>>, Data),
@@ -145,7 +145,7 @@ impl Outlet {
 
     /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after
     /// the last call, or the other way round.
-    pub fn retry(&mut self) -> bool {
+    pub(crate) fn retry(&mut self) -> bool {
         while let Some((message, kind)) = self.waiting.front()
             && self.hand_over(message, *kind).is_ok()
         {
@@ -157,13 +157,13 @@ impl Outlet {
     }
 
     /// The number of messages that wait for the broker.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
     /// The number of messages for the broker since the start. It shows whether handling an input produced any.
     #[inline]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 

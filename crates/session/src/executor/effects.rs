@@ -1,10 +1,12 @@
 //! Functions by which machines add effects.
 
 use super::{Effect, Executor, ToClient, ToConnection, ToSession};
-use crate::app::Waiter;
+use crate::app::{ENVELOPE_BYTES, Waiter};
 use crate::identity::{ClientId, End};
+use crate::ports::{PublicId, Publish};
+use std::sync::Arc;
 use stentor_frame::ConnId;
-use stentor_hub::{Disconnect, SessionId};
+use stentor_hub::{Data, Disconnect, Emit, Rooms, SessionId};
 
 impl Executor {
     /// Adds an effect.
@@ -27,6 +29,36 @@ impl Executor {
     /// All other effects, which are carried out after those.
     pub fn take_other_effects(&mut self) -> Vec<Effect> {
         self.effects.take_others()
+    }
+
+    /// Publishes a message of the control plane to a room.
+    pub fn publish(&mut self, Publish { room, event, data }: Publish) {
+        self.budget.count_published(data.len() + ENVELOPE_BYTES);
+        self.outlet.publish(&mut self.hub, self.context.now, &room, (event, data), Emit::default());
+    }
+
+    /// Publishes a message of the control plane to several rooms. `except` are sessions of other nodes that are left out.
+    pub fn emit(
+        &mut self,
+        rooms: &Rooms,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+        except: &[PublicId],
+    ) {
+        self.budget.count_published(data.len() + ENVELOPE_BYTES);
+        self.outlet.emit(&mut self.hub, self.context.now, rooms, (event, data), how, except);
+    }
+
+    /// Passes waiting messages to the broker, as far as it has room. Returns `true` if messages wait now and didn't after
+    /// the last call, or the other way round.
+    pub fn retry_broker(&mut self) -> bool {
+        self.outlet.retry()
+    }
+
+    /// Number of messages that wait for the broker.
+    pub fn waiting_for_broker(&self) -> usize {
+        self.outlet.waiting()
     }
 
     /// Draws a number by which the client of a session acknowledges an event, for `waiter`. `None` if too many are awaited.

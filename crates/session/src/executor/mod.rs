@@ -98,7 +98,7 @@ pub struct Executor {
     /// Counts of sessions in the tables of the node. `None` if no such limit is on.
     holds: Option<SessionHolds>,
     /// Publishes messages on this node and through the broker.
-    pub outlet: Outlet,
+    pub(crate) outlet: Outlet,
     /// Questions to the authorizer.
     pub(crate) questions: Questions,
     /// Handshakes of Socket.IO clients, for other servers that ask.
