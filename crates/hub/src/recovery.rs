@@ -109,7 +109,8 @@ impl<E: Encoder> Hub<E> {
     ///
     /// If its new connection has another format, call [`Hub::set_format`] first.
     ///
-    /// # Errors The session isn't suspended, or can't be resumed. The session is unchanged: the caller closes
+    /// # Errors
+    /// The session isn't suspended, or can't be resumed. The session is unchanged: the caller closes
     /// it.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let (_, _, missed) = self.find_missed(session, last)?;
