@@ -7,7 +7,7 @@ use stentor_cluster::frame::{Frame, Frames};
 
 const DOCUMENT_BYTES_MAX: usize = 1 << 16;
 
-/// What is decoded can be written, and what is written reads the same.
+/// Checks that a decoded frame can be encoded, and decodes to the same frame again.
 pub fn frame(data: &[u8]) {
     let (channel, frames) = (Channel::Nodes, Frames::new(NodeId(1), None, DOCUMENT_BYTES_MAX));
     let Ok((_, frame)) = frames.decode(&channel, &Bytes::copy_from_slice(data)) else { return };

@@ -1,4 +1,4 @@
-//! Deltas: whatever two documents are, the delta applied to the old one gives the new one.
+//! Deltas: for any two documents, the delta applied to the old one gives the new one.
 
 use stentor_delta::{ApplyLimits, Delta, Diff, Differ, Ignored, Options, Parsed, Seed, apply};
 
@@ -45,7 +45,8 @@ fn check_diff(differ: &Differ, flags: u8, old: &[u8], [before, after]: [&Parsed<
     }
 }
 
-/// The input is flags, the old text, 0xff, the new text. The new text is taken for a patch as well.
+/// Checks texts. The input is flags, the old text, 0xff, and the new text. The new text is also applied as a
+/// patch.
 pub fn texts(data: &[u8]) {
     let Some((&flags, texts)) = data.split_first() else { return };
     let mut texts = texts.split(|&byte| byte == 0xff);
@@ -57,7 +58,7 @@ pub fn texts(data: &[u8]) {
     }
 }
 
-/// The input is flags and what two documents are built of.
+/// Checks values. The input is flags, and bytes from which two documents are built.
 pub fn values(data: &[u8]) {
     let Some((&flags, mut bytes)) = data.split_first() else { return };
     let (mut old, mut new) = (Vec::new(), Vec::new());
@@ -66,7 +67,7 @@ pub fn values(data: &[u8]) {
     check(flags, &old, &new);
 }
 
-/// Writes a value that the bytes describe; with none left, the shortest.
+/// Writes the value that the bytes describe. Without further bytes, writes the shortest value.
 fn build(bytes: &mut &[u8], depth: u32, out: &mut Vec<u8>) {
     const SCALARS: [&str; 16] = [
         "0",

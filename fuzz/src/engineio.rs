@@ -1,4 +1,4 @@
-//! Engine.IO: what is read, written and read again is the same.
+//! Engine.IO: decoded data that is encoded again decodes to the same data.
 
 use stentor_wire::engineio::{
     Data, Error, Open, Packet, PacketKind, PayloadDecoder, PayloadEncoder, PayloadFormat, Request, Version,
@@ -51,7 +51,7 @@ fn decode(format: PayloadFormat, body: &[u8], packets_max: usize) -> (Vec<Owned>
     }
 }
 
-/// A payload in any format, and its packets as messages of their own.
+/// Checks a payload in any format, and each of its packets as a separate message.
 pub fn payload(data: &[u8]) {
     let Some((flags, cuts, body)) = parts(data) else { return };
     let format =
@@ -82,10 +82,10 @@ pub fn payload(data: &[u8]) {
     }
 }
 
-/// A query, an open packet, a form.
+/// Checks a query, an open packet and a form.
 pub fn request(data: &[u8]) {
     if let Ok(payload) = decode_jsonp_form(data) {
-        // What stands between line ends and backslashes can't be told apart, see decode_jsonp_form.
+        // A backslash before a line end is ambiguous; see `decode_jsonp_form`.
         if !payload.contains("\\\n") {
             let mut form = Vec::new();
             encode_jsonp_form(&mut form, &payload);

@@ -1,17 +1,17 @@
-//! JSON text: the parts of the crate agree with each other, whatever the text.
+//! JSON text: the functions of the crate agree with each other on any text.
 
 use stentor_json::{
     DEPTH_MAX, Error, Escaping, RawString, check, depth, elements, members, minify, minify_to, string, string_is,
     unescape, unescape_to_wtf8, value_end, write_escaped, write_wtf8,
 };
 
-/// The input is a text.
+/// Checks a text, which is the input.
 pub fn json(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else {
         assert!(matches!(minify(data.to_vec()), Err(Error::Utf8(_))));
         return;
     };
-    // Nothing panics on a text that hasn't been checked.
+    // No function panics on unchecked text.
     assert!(elements(text).count() <= text.len());
     assert!(members(text).all(|(name, value)| name.len() + value.len() < text.len()));
     let raw = unescape(text).into_owned();
@@ -39,7 +39,7 @@ pub fn json(data: &[u8]) {
     strings(text);
 }
 
-/// What is written reads the same.
+/// Checks that a written string reads as the same text.
 fn strings(text: &str) {
     for escaping in [Escaping::Json, Escaping::Script, Escaping::Transit] {
         let mut written = Vec::new();

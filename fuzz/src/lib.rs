@@ -1,6 +1,7 @@
-//! What the fuzz targets check. The common rule: the same bytes, cut differently, give the same events.
+//! The checks of the fuzz targets. Common rule: the same bytes give the same events, however they are cut
+//! into pieces.
 //!
-//! An input is a first byte of flags, seven bytes that say where to cut, and then what the peer sends.
+//! An input is a byte of flags, seven bytes that determine the cuts, and then the peer's bytes.
 
 pub mod cluster_frame;
 pub mod engineio;
@@ -26,14 +27,14 @@ pub use json::json;
 pub use proxy::proxy_header;
 pub use sockjs::{sockjs_incoming, sockjs_path, sse_decoder};
 
-/// Flags, cuts, and the peer's bytes.
+/// Splits an input into flags, cuts, and the peer's bytes.
 fn parts(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&flags, rest) = data.split_first()?;
     let (cuts, bytes) = rest.split_at_checked(7)?;
     Some((flags, cuts, bytes))
 }
 
-/// Cuts `bytes` into pieces of the lengths in `cuts`, round and round; a zero is a piece of 300.
+/// Cuts `bytes` into pieces of the lengths in `cuts`, used cyclically. A zero means 300 bytes.
 fn pieces<'b>(mut bytes: &'b [u8], cuts: &[u8]) -> Vec<&'b [u8]> {
     let mut pieces = Vec::new();
     for &cut in cuts.iter().cycle() {
@@ -58,15 +59,17 @@ fn find_end(pieces: &[&[u8]], limits: &Limits) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// The head at the start of `bytes`, if there is one, found whole and in pieces.
+/// Returns the headers at the start of `bytes`, if they are complete. Checks that the result is the same in
+/// pieces.
 fn head<'b>(bytes: &'b [u8], cuts: &[u8], limits: &Limits) -> Option<&'b [u8]> {
     let whole = find_end(&[bytes], limits);
-    // An empty input has no pieces; it is no error either way.
+    // An empty input has no pieces, and is no error.
     assert_eq!(find_end(&pieces(bytes, cuts), limits), if bytes.is_empty() { Ok(None) } else { whole });
     whole.ok().flatten().map(|end| &bytes[..end])
 }
 
-/// What is read back from the lines must be what was accepted: no line break, nothing to trim, sound names.
+/// Checks parsed headers: one line each, valid names, and values without line breaks or surrounding
+/// whitespace.
 fn check_headers(headers: Headers<'_>, head: &[u8]) {
     let lines = head.iter().filter(|&&byte| byte == b'\n').count();
     let mut count = 0;
@@ -79,7 +82,7 @@ fn check_headers(headers: Headers<'_>, head: &[u8]) {
     assert!(count + 2 <= lines);
 }
 
-/// A request's head.
+/// Checks a request's headers.
 pub fn http1_request(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let limits = if flags & 1 == 0 {
@@ -97,7 +100,7 @@ pub fn http1_request(data: &[u8]) {
     assert!(request.headers().all("host").count() <= 1);
     let _ = http1::percent_decode(request.path());
     http1::query_pairs(request.query()).for_each(drop);
-    // What is written with the same parts reads the same.
+    // A request that is written from these parts parses to the same parts.
     let headers: Vec<(&str, &str)> = request
         .headers()
         .iter()
@@ -117,7 +120,7 @@ pub fn http1_request(data: &[u8]) {
     }
 }
 
-/// A response's head and body.
+/// Checks a response's headers and body.
 pub fn http1_response(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let limits = Limits::default();
@@ -128,11 +131,11 @@ pub fn http1_response(data: &[u8]) {
     check_body(response.body(flags & 1 != 0), &bytes[head.len()..], cuts);
 }
 
-/// A chunked body.
+/// Checks a chunked body.
 pub fn http1_chunked(data: &[u8]) {
     let Some((_, cuts, bytes)) = parts(data) else { return };
     check_body(BodyKind::Chunked, bytes, cuts);
-    // What is written as chunks reads the same.
+    // A body that is written as chunks decodes to the same bytes.
     let mut written = Vec::new();
     pieces(bytes, cuts).iter().for_each(|piece| http1::write_chunk(&mut written, piece));
     http1::write_last_chunk(&mut written);
@@ -147,7 +150,7 @@ fn check_body(kind: BodyKind, bytes: &[u8], cuts: &[u8]) {
     }
 }
 
-/// The body, the number of bytes after it, and whether it has ended.
+/// Decodes a body. Returns it, the number of bytes after it, and `true` if it has ended.
 fn decode(kind: BodyKind, pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), Error> {
     let mut decoder = BodyDecoder::new(kind);
     let (mut body, mut rest) = (Vec::new(), 0);
@@ -172,7 +175,7 @@ enum Seen {
     Closed(u16, String, Option<ws::Error>),
 }
 
-/// A connection's input, in either role.
+/// Checks a WebSocket connection's input, in either role.
 pub fn ws(role: Role, data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let limits = if flags & 1 == 0 {
@@ -221,7 +224,7 @@ pub fn ws(role: Role, data: &[u8]) {
     assert_eq!(run(&pieces(bytes, cuts)), whole);
     let closed = whole.0.iter().position(|seen| matches!(seen, Seen::Closed(..)));
     assert!(closed.is_none_or(|at| at + 1 == whole.0.len()));
-    // What we transmit is sound for the other side.
+    // The other side accepts everything that the connection transmits.
     let other = if role == Role::Server { Role::Client } else { Role::Server };
     let (mut connection, mut shared) = (Connection::new(other, None), Shared::new(ws::Limits::default()));
     let (mut transmit, mut at) = (whole.1, 0);
@@ -232,7 +235,7 @@ pub fn ws(role: Role, data: &[u8]) {
     }
 }
 
-/// An opening handshake: a client's request, or a server's response.
+/// Checks an opening handshake: a client's request, or a server's response.
 pub fn ws_handshake(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let limits = Limits::default();
@@ -257,7 +260,7 @@ pub fn ws_handshake(data: &[u8]) {
     }
 }
 
-/// What is deflated inflates to itself, and noise inflates to no more than the limit.
+/// Checks that deflated bytes inflate to the original, and that random bytes inflate to at most the limit.
 pub fn deflate_roundtrip(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let mut inflater = Inflater::new();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stentor_link::{Entry, Received, ServerEntry, WorkerEntry, Writer};
 
-/// Entries that are read can be written, and then read the same.
+/// Checks that decoded entries can be encoded, and decode to the same entries again.
 pub fn frame(data: &[u8]) {
     check::<WorkerEntry>(data);
     check::<ServerEntry>(data);

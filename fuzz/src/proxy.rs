@@ -1,9 +1,9 @@
-//! What proxies say of their clients.
+//! Client addresses that proxies report.
 
 use crate::{parts, pieces};
 use stentor_wire::{http1, proxy};
 
-/// A header of the PROXY protocol, whole and in pieces; and the headers of requests, in which each address is sound.
+/// Checks a header of the PROXY protocol, complete and in pieces, and the addresses in headers of requests.
 pub fn proxy_header(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let bytes_max = if flags & 1 == 0 { 4_096 } else { 64 };

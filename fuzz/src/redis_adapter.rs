@@ -6,7 +6,8 @@ use stentor_cluster::socketio::{
     ATTACHMENTS_MAX, Broadcast, Parser, ROOMS_MAX, Request, Response, WireError, python, sender, sharded,
 };
 
-/// What is decoded can be written, and what is written reads the same. Only the limits may prevent that.
+/// Checks that a decoded message can be encoded, unless limits prevent it, and decodes to the same message
+/// again.
 fn check<T>(
     payload: &Bytes,
     decode: impl Fn(&Bytes) -> Result<T, WireError>,
@@ -26,7 +27,7 @@ fn check<T>(
     }
 }
 
-/// One payload; as a channel, too.
+/// Checks the input as a payload of each kind, and as a channel.
 pub fn payloads(data: &[u8]) {
     let payload = Bytes::copy_from_slice(data);
     let _ = Channels::new("socket.io", "/").decode(data);

@@ -8,7 +8,8 @@ use stentor_wire::socketio::{
 
 use crate::{parts, pieces};
 
-/// Messages: the text or the data of each is a piece of the input; text, if it begins with a digit.
+/// Checks messages. Each piece of the input is one message: a text if it begins with a digit, otherwise
+/// binary data.
 pub fn messages(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let version = if flags & 1 == 0 { Version::V5 } else { Version::V4 };
@@ -42,7 +43,7 @@ pub fn messages(data: &[u8]) {
         assert_eq!(decoder.is_mid_packet(), decoder.held_bytes() > 0);
         assert!(decoder.held_bytes() <= 1024 + 20 * received);
     }
-    // All of it, as one text: cut into pieces it is seldom a packet.
+    // The complete input as one text, because pieces of it are rarely packets.
     let Ok(text) = str::from_utf8(bytes) else { return };
     let mut decoder = Decoder::new(version, role);
     match decoder.text(text, &limits) {
@@ -55,7 +56,7 @@ pub fn messages(data: &[u8]) {
         }
         Err(error) => assert_ne!(error, Error::UnexpectedAttachment),
     }
-    // The scanner takes text that wasn't checked, too.
+    // The scanner's functions accept unchecked text.
     let _ = json::check(text);
     json::elements(text).take(1000).for_each(drop);
     json::members(text).take(1000).for_each(drop);
@@ -93,7 +94,7 @@ fn check(version: Version, role: Role, packet: &Packet<'_>) {
             ack.attachments
         }
     };
-    // What is written with the same parts reads the same.
+    // A packet that is written from these parts decodes to the same parts.
     let written = str::from_utf8(&written).expect("a packet is UTF-8");
     let mut decoder = Decoder::new(version, role);
     let limits = Limits { attachments_max: usize::MAX, packet_bytes_max: usize::MAX };

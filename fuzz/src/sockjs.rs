@@ -8,7 +8,7 @@ use stentor_wire::{primus, sse};
 
 use crate::{parts, pieces};
 
-/// What follows a prefix.
+/// Checks a path after the prefix.
 pub fn sockjs_path(data: &[u8]) {
     let Ok(path) = str::from_utf8(data) else { return };
     let Some(route) = parse_path(path) else { return };
@@ -26,7 +26,7 @@ pub fn sockjs_path(data: &[u8]) {
     }
 }
 
-/// What clients send, and what servers make of it again.
+/// Checks messages from clients, and the frames that servers make of them.
 pub fn sockjs_incoming(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let limits = Limits { messages_max: if flags & 1 == 0 { 10_000 } else { 3 } };
@@ -59,7 +59,7 @@ pub fn sockjs_incoming(data: &[u8]) {
     server_frames(&out, cuts, limits);
 }
 
-/// A server's stream reads the same in pieces.
+/// Checks that a server's stream decodes to the same frames in pieces.
 fn server_frames(stream: &[u8], cuts: &[u8], limits: Limits) {
     let run = |pieces: &[&[u8]]| {
         let mut decoder = FrameDecoder::new(500, limits);
@@ -85,7 +85,7 @@ fn server_frames(stream: &[u8], cuts: &[u8], limits: Limits) {
     assert_eq!(run(&pieces(stream, cuts)), run(&[stream]));
 }
 
-/// An event stream, the ids in it, and Primus's messages, which are told apart by their text alone.
+/// Checks an event stream, its ids, and Primus messages, whose kind depends on their text alone.
 pub fn sse_decoder(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
     let event_bytes_max = if flags & 1 == 0 { 1_000_000 } else { 50 };
@@ -99,11 +99,11 @@ pub fn sse_decoder(data: &[u8]) {
                     Ok(received) => {
                         assert!(received.consumed > 0 && received.consumed <= piece.len() - at);
                         at += received.consumed;
-                        // NUL is left out where it is written.
+                        // The writer leaves out NUL.
                         if let Some(sse::Decoded::Event { event, data, id }) = received.decoded
                             && !event.contains('\0')
                         {
-                            // What is written again reads the same.
+                            // An event that is written again decodes to the same event.
                             let mut out = Vec::new();
                             sse::write_event(
                                 &mut out,

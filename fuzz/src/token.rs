@@ -5,7 +5,7 @@ use stentor_auth::{Algorithm, Attributes, Issuer, Key, KeySet, Pattern, SigningK
 
 const SECRET: [u8; 32] = [7; 32];
 
-/// The input is a token, a set of keys, claims, and a pattern with a name after a line break.
+/// Checks the input as a token, as a set of keys, as claims, and as a pattern with a name after a line break.
 pub fn token(data: &[u8]) {
     let _ = KeySet::parse(data);
     let Ok(text) = str::from_utf8(data) else { return };
@@ -18,10 +18,10 @@ pub fn token(data: &[u8]) {
     };
     let key = Key::secret(None, &SECRET).expect("it is long enough");
     if let Ok(token) = Unverified::parse(text) {
-        // Nobody knows the secret.
+        // No valid signature is possible without the secret.
         assert!(token.verify(&issuer, std::slice::from_ref(&key), 0).is_err());
     }
-    // Signed claims may say anything.
+    // Signed claims may have any content.
     if let Ok(mut claims) = serde_json::from_str::<Map<String, Value>>(text) {
         claims.insert("iss".into(), "i".into());
         claims.insert("exp".into(), 1.into());

@@ -19,7 +19,7 @@ const REQUEST_BYTES_MAX: usize = 32 << 20;
 /// Number of invalid responses so far. It selects the kind of the next one.
 static BAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Serves until the process ends, on a thread of its own.
+/// Starts the backend, which serves on a separate thread until the process ends. Returns its address.
 pub(crate) fn start() -> anyhow::Result<SocketAddr> {
     crate::upstream::serve_on_thread(serve)
 }

@@ -268,7 +268,7 @@ fn auth(token: &str) -> Vec<u8> {
     message(&format!(r#""id":"renewal","type":"auth","token":"{token}""#))
 }
 
-/// Renews its token, then presents another user's token.
+/// Renews its token, then presents another user's token, a brief one and an expired one.
 fn renewed() -> Script {
     Script::new([
         signed_in(),

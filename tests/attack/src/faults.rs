@@ -1,6 +1,7 @@
 //! Further attacks of the table: those that exhaust hooks, recovery, presence, signatures, TLS and the admin port.
 //!
-//! Each has a configuration of its own, and most are judged by what other clients see meanwhile.
+//! Each attack has its own configuration. Most are judged by the service that other clients receive
+//! meanwhile.
 
 use crate::attacks::{Also, Attack, Others, PLAIN, Place, list};
 use crate::script::{Port, Script, Step};
@@ -10,7 +11,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// How long another client waits at most for an answer that needs a hook, or for a session.
+/// Maximum time that another client waits for an answer that needs a hook, or for a session.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
 
 const ASKS_A_HOOK: Others = Others {
@@ -21,7 +22,7 @@ const ASKS_A_HOOK: Others = Others {
     from: Ipv4Addr::LOCALHOST,
 };
 
-/// Clients of one address share its turns.
+/// The same from another address, because clients of one address share its turns.
 const ASKS_FROM_ELSEWHERE: Others = Others { from: Ipv4Addr::new(127, 0, 0, 2), ..ASKS_A_HOOK };
 
 const CONNECTS: Others = Others {
@@ -32,7 +33,7 @@ const CONNECTS: Others = Others {
     from: Ipv4Addr::LOCALHOST,
 };
 
-/// Why a connection to Redis is closed.
+/// Logged reason for closing a connection to Redis.
 const TOO_LARGE: &str = "a reply of the server is larger than anything that a node stores";
 
 /// All attacks, in the order of the table.
@@ -147,7 +148,7 @@ pub(crate) const ALL: [Attack; 11] = [
     },
 ];
 
-/// A hook, and the feeds and rooms that it decides about.
+/// Returns the configuration of a hook, and of the feeds and rooms about which it decides.
 fn hook(backend: SocketAddr, path: &str, batch_max: usize) -> String {
     format!(
         r#"
@@ -186,7 +187,7 @@ fn suspended(client: usize) -> Script {
     script
 }
 
-/// Four users share each room, come and go.
+/// Joins and leaves a room with presence. Four users share each room.
 fn present(client: usize) -> Script {
     let token = token::sign(&format!("user-{client}"), token::VALID);
     let open =
@@ -209,7 +210,8 @@ fn forged(client: usize) -> Script {
     Script::new([wire::upgrade("/ws"), wire::text(&format!(r#"{{"id":1,"type":"auth","token":"{token}"}}"#))])
 }
 
-/// An issuer with four keys, none of which has an id: each token is tried with all of them.
+/// Returns the configuration of an issuer with four keys without ids, so that each token is verified with all
+/// of them.
 fn four_keys() -> anyhow::Result<String> {
     let mut toml = String::from(
         "[auth]\nanonymous = \"allow\"\n\n[[permissions]]\ntopics = [\"*\", \"canary/**\"]\nallow = [\"subscribe\"]\nto = \"anyone\"\n\n\
@@ -222,7 +224,8 @@ fn four_keys() -> anyhow::Result<String> {
     Ok(toml + "]\n")
 }
 
-/// A stream asks about all its feeds at once. A WebSocket asks about one after the other.
+/// Opens an SSE stream, which asks the hook about all its feeds at once. A WebSocket asks about one feed
+/// after the other.
 fn asks(client: usize) -> Script {
     let feeds: Vec<String> = (0..200).map(|feed| format!("feed=asked/{client}/{{number}}/{feed}")).collect();
     let asks = wire::get(&format!("/sse?{}", feeds.join("&")));
@@ -232,7 +235,7 @@ fn asks(client: usize) -> Script {
     script
 }
 
-/// The first client publishes to Redis as a server of Socket.IO does, the others are in the room.
+/// The first client publishes to Redis as a Socket.IO server does. The other clients are in the room.
 fn bridged(client: usize, messages: &Bytes) -> Script {
     if client > 0 {
         let open = wire::upgrade("/socket.io/?EIO=4&transport=websocket");
@@ -243,7 +246,7 @@ fn bridged(client: usize, messages: &Bytes) -> Script {
     script
 }
 
-/// The command that publishes a list of nils, by the classic adapter.
+/// Makes the command that publishes a list of nils with the classic adapter.
 fn nils(count: u32) -> Vec<u8> {
     let nils = vec![0xc0; usize::try_from(count).unwrap_or_default()];
     let head = b"\x93\xa6fuzzed\x83\xa4type\x02\xa4data\x92\xa4nils\xdd";

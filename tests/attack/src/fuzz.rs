@@ -1,10 +1,10 @@
 //! Rounds of mutated sessions against a running server with canaries.
 //!
-//! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing
-//! round is replayed by its numbers, and reduced by leaving sessions out. The first sessions of round 0 are the valid ones
-//! as they are: they must reach every one of the [`doors`], those of a cluster if there is a Redis. After each round, the process must be
-//! alive, no thread may have panicked, every canary must have every publication, and memory must be within the bound.
-//! At the end, memory must return.
+//! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a
+//! failing round is replayed by its numbers, and reduced by leaving sessions out. The first sessions of round
+//! 0 are the unmutated valid ones: they must reach all [`doors`] (those of a cluster only if Redis is
+//! installed). After each round, the process must be alive, no thread may have panicked, every canary must
+//! have every publication, and memory must be within the bound. At the end, memory must return.
 
 use crate::canary::{Canaries, Record};
 use crate::cluster;
@@ -24,21 +24,22 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long one round's sessions live. Beyond the server's short timeouts below, which are part of what is tested.
+/// Lifetime of one round's sessions. Longer than the server's short timeouts below, which are tested as well.
 const ROUND_TIME: Duration = Duration::from_millis(2500);
-/// The time within which memory must return after the last round.
+/// Maximum time until memory returns after the last round.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
-/// What a node of a cluster may hold beyond that: not more, so that what it keeps of each round shows in longer runs.
+/// Additional memory that a node of a cluster may hold. Small, so that longer runs detect memory that each
+/// round leaves behind.
 const CLUSTER_BYTES: u64 = 8_000_000;
 /// The start is measured after the server has served its canaries for this time.
 const CALM_TIME: Duration = Duration::from_secs(1);
-/// Replays for reducing a failing round, at most.
+/// Maximum number of replays for reducing a failing round.
 const REDUCE_ATTEMPTS: usize = 24;
 
 /// `heartbeat.timeout`: long enough for an unoptimized server on a busy machine to receive its canaries' answers.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
-/// Timeouts so short that mutated sessions run into them, and a short connection state recovery. Those that a canary could
-/// run into on a busy machine are longer.
+/// Timeouts so short that mutated sessions reach them, and a short connection state recovery. Timeouts that a
+/// canary could reach on a busy machine are longer.
 const LIMITS: &str = r#"message_timeout = "1s"
 header_timeout = "1s"
 idle_timeout = "3s"
@@ -65,19 +66,19 @@ pub(crate) struct Plan {
     pub(crate) upstream: SocketAddr,
     /// The backend of the hooks.
     pub(crate) backend: SocketAddr,
-    /// Whether the server is a node of a cluster.
+    /// `true` if the server is a node of a cluster.
     pub(crate) is_clustered: bool,
     pub(crate) seed: u64,
     pub(crate) sessions: usize,
     /// The maximum memory of the server.
     pub(crate) bound_bytes: u64,
-    /// The maximum memory after the last round, beyond the start.
+    /// Maximum growth of memory between the start and the end.
     pub(crate) remains_bytes_max: u64,
 }
 
 /// A server with everything that watches it.
 struct Subject {
-    // In the order in which they end: the watchers before the server.
+    // Dropped in this order: the watchers before the server.
     canaries: Canaries,
     meter: Meter,
     server: Server,
@@ -135,7 +136,8 @@ impl Subject {
         })
     }
 
-    /// Runs sessions. In the middle, the server reloads its configuration, and the second server's process is replaced. Returns the faults found afterwards.
+    /// Runs sessions. In the middle of the round, the server reloads its configuration and the second
+    /// server's process is replaced. Returns a fault, if there is one afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
         let (server, second, number) = (&self.server, &mut self.second, self.server.reloads() + 1);
         let (totals, replaced) = std::thread::scope(|scope| {
@@ -170,7 +172,7 @@ impl Subject {
         Ok((held > allowed).then(|| format!("{held} bytes held, {allowed} are allowed")))
     }
 
-    /// Whether memory returns after the last round.
+    /// Waits until memory returns after the last round. Returns a fault if it doesn't.
     fn returns(&self) -> Option<String> {
         let allowed = self.return_bytes;
         match self.meter.until_below(allowed, RETURN_TIME_MAX) {
@@ -184,7 +186,8 @@ impl Subject {
 }
 
 impl Plan {
-    /// Runs rounds until `duration` is over or one fails. `true`: none has.
+    /// Runs rounds until `duration` is over or one fails. Returns `true` if none failed and all doors were
+    /// reached.
     pub(crate) fn run(&self, duration: Duration) -> anyhow::Result<bool> {
         crate::say(&format!(
             "fuzz: driver {}, seed {}, {} sessions a round",
@@ -218,7 +221,7 @@ impl Plan {
         let mut missed = subject.reached.missed(self.is_clustered);
         let counts = [("reload", reloads), ("takeover", takeovers), ("drain", drains)];
         missed.extend(counts.iter().filter(|(_, count)| *count == 0).map(|(name, _)| name));
-        // A drain comes in the second round.
+        // The second server drains for the first time in the second round.
         let is_complete = missed.is_empty() || self.sessions < seeds.sessions().len() || round < 2;
         if !is_complete {
             crate::say(&format!("fuzz: driver {}: never reached: {}", self.driver, missed.join(", ")));
@@ -226,7 +229,7 @@ impl Plan {
         Ok(is_complete)
     }
 
-    /// Runs one round, or some sessions of it, on a fresh server.
+    /// Runs one round, or some of its sessions, on a fresh server.
     pub(crate) fn replay(&self, round: u64, only: &[usize]) -> anyhow::Result<bool> {
         let all: Vec<usize> = if only.is_empty() { (0..self.sessions).collect() } else { only.to_vec() };
         let seeds = Seeds::new(self.is_clustered);
@@ -270,7 +273,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The sessions of a round that have these numbers.
+    /// Returns the sessions of a round with these numbers.
     fn scripts(&self, seeds: &Seeds, round: u64, numbers: &[usize]) -> Vec<Script> {
         numbers
             .iter()
@@ -278,7 +281,7 @@ impl Plan {
                 if let (0, Some(valid)) = (round, seeds.sessions().get(*number)) {
                     return valid.clone();
                 }
-                // Each session has a generator of its own: leaving others out changes nothing.
+                // Each session has its own generator, so leaving out other sessions doesn't change it.
                 let mut rng = Rng::with_seed(self.seed);
                 rng = Rng::with_seed(rng.u64(..) ^ round);
                 rng = Rng::with_seed(rng.u64(..) ^ *number as u64);

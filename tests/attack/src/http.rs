@@ -1,4 +1,4 @@
-//! An HTTP/1.1 and WebSocket client that behaves, for canaries and for the admin API.
+//! A well-behaved HTTP/1.1 and WebSocket client, for canaries and for the admin API.
 
 use crate::wire::{self, FIN};
 use anyhow::{Context, bail, ensure};
@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Headers of a response, at most.
+/// Maximum number of headers of a response.
 const HEADERS_MAX: usize = 64;
 /// Maximum size of an answer to a canary.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -24,7 +24,7 @@ impl Head {
         self.values(name).next()
     }
 
-    /// The values of all headers of this name.
+    /// Iterates over the values of all headers with this name.
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &str> {
         let found = self.headers.iter().filter(move |(candidate, _)| candidate.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
@@ -59,7 +59,7 @@ impl Http {
         self.stream.write_all(bytes).await
     }
 
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the complete response.
     pub(crate) async fn ask(&mut self, request: &[u8]) -> anyhow::Result<(Head, Bytes)> {
         self.send(request).await?;
         let head = self.head().await?;
@@ -84,7 +84,7 @@ impl Http {
         Ok(self.buffer.split_to(length_bytes).freeze())
     }
 
-    /// The headers of the next response.
+    /// Reads the headers of the next response.
     pub(crate) async fn head(&mut self) -> anyhow::Result<Head> {
         loop {
             let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
@@ -106,7 +106,7 @@ impl Http {
         }
     }
 
-    /// The whole body of a response.
+    /// Reads the complete body of a response.
     async fn body(&mut self, head: &Head) -> anyhow::Result<Bytes> {
         if matches!(head.status, 204 | 304) {
             return Ok(Bytes::new());
@@ -123,7 +123,7 @@ impl Http {
         self.take(length).await
     }
 
-    /// The next chunk of a chunked body; `None` after the last.
+    /// Reads the next chunk of a chunked body; `None` after the last one.
     pub(crate) async fn chunk(&mut self) -> anyhow::Result<Option<Bytes>> {
         let end = loop {
             if let Some(end) = self.buffer.windows(2).position(|two| two == b"\r\n") {
@@ -150,7 +150,7 @@ impl WebSocket {
         Self::open_from(Ipv4Addr::UNSPECIFIED, addr, target).await
     }
 
-    /// The same from an address of one's own.
+    /// Like [`Self::open`], from the client address `own`.
     pub(crate) async fn open_from(own: Ipv4Addr, addr: SocketAddr, target: &str) -> anyhow::Result<Self> {
         let mut http = Http::connect_from(own, addr).await?;
         http.send(&wire::upgrade(target)).await?;
@@ -163,7 +163,7 @@ impl WebSocket {
         Ok(self.0.send(&wire::text(text)).await?)
     }
 
-    /// The next message. Pings are answered; a close frame is an error, with its code and reason.
+    /// Returns the next message. Answers pings. A close frame is an error with the code and reason.
     pub(crate) async fn next(&mut self) -> anyhow::Result<String> {
         loop {
             let head = self.0.take(2).await?;

@@ -1,5 +1,5 @@
-//! What lies between TCP and HTTP: TLS, and the PROXY protocol. The server listens at addresses of its own for each, which
-//! belong to this process alone, so that no other program takes their ports.
+//! The layers between TCP and HTTP: TLS and the PROXY protocol. The server listens for each at a loopback
+//! address that is derived from this process's id, so that no other program takes the port.
 
 use crate::script::{Addresses, Port, Script};
 use crate::upstream::serve_on_thread;
@@ -16,14 +16,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 pub(crate) const CERTIFIED: &str = "certified.invalid";
 const NAME: &str = "localhost";
 
-/// A certificate, and the files that the server needs for it.
+/// Makes a certificate. Returns it with the files that the server needs for it.
 pub(crate) fn certificate() -> anyhow::Result<(CertificateDer<'static>, Vec<(&'static str, String)>)> {
     let made = rcgen::generate_simple_self_signed([NAME.to_owned(), CERTIFIED.to_owned()])?;
     let files = vec![("certificate.pem", made.cert.pem()), ("key.pem", made.signing_key.serialize_pem())];
     Ok((made.cert.der().clone(), files))
 }
 
-/// The same with a key for RSA, whose signatures cost the server the most. The key protects nothing.
+/// Like [`certificate`], with an RSA key, whose signatures cost the server the most. The key protects
+/// nothing.
 pub(crate) fn certificate_with_rsa() -> anyhow::Result<(CertificateDer<'static>, Vec<(&'static str, String)>)>
 {
     let key = rcgen::KeyPair::from_pem(include_str!("rsa-key.pem"))?;
@@ -32,13 +33,13 @@ pub(crate) fn certificate_with_rsa() -> anyhow::Result<(CertificateDer<'static>,
     Ok((made.der().clone(), files))
 }
 
-/// An address that no other program takes.
+/// Returns a loopback address that no other program uses.
 pub(crate) fn own(port: u16) -> SocketAddr {
     let [_, one, two, three] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 64 | one, two, three], port))
 }
 
-/// The server's addresses. The tunnel trusts its certificate.
+/// Returns the server's addresses, and starts the tunnel, which trusts the server's certificate.
 pub(crate) fn addresses(certificate: CertificateDer<'static>) -> anyhow::Result<Addresses> {
     let tls = own(8443);
     let mut roots = RootCertStore::empty();
@@ -49,16 +50,16 @@ pub(crate) fn addresses(certificate: CertificateDer<'static>) -> anyhow::Result<
     Ok(Addresses { tls, tunnel, proxy: own(8002), ..Addresses::plain(own(8000), own(8001)) })
 }
 
-/// Carries one connection over TLS.
+/// Forwards one connection over TLS.
 async fn tunnel(mut plain: TcpStream, tls: SocketAddr, connector: TlsConnector) {
     let Ok(name) = ServerName::try_from(NAME) else { return };
     let Ok(stream) = TcpStream::connect(tls).await else { return };
     let Ok(mut secure) = connector.connect(name, stream).await else { return };
-    // An error is an end like any other.
+    // An error ends the connection like a regular end.
     let _ = tokio::io::copy_bidirectional(&mut plain, &mut secure).await;
 }
 
-/// Listeners, the certificate and the trusted proxies.
+/// Returns the configuration of listeners, the certificate and the trusted proxies.
 pub(crate) fn configuration(addresses: &Addresses) -> String {
     let Addresses { public, proxy, .. } = addresses;
     format!(
@@ -81,12 +82,12 @@ key = "{{folder}}/key.pem"
     )
 }
 
-/// The valid sessions.
+/// Returns the valid sessions.
 pub(crate) fn sessions() -> Vec<Script> {
     vec![tls_1_2(), Script::at(Port::Tls, [wire::get("/healthz")]), tunneled(), proxy_1(), proxy_2()]
 }
 
-/// A handshake in which the client's key exchange is garbage.
+/// Makes a handshake in which the client's key exchange is invalid.
 fn tls_1_2() -> Script {
     Script::at(
         Port::Tls,
@@ -142,7 +143,7 @@ fn proxy_2() -> Script {
     )
 }
 
-/// A hello of TLS 1.2 (RFC 5246, section 7.4.1.2).
+/// Makes a client hello of TLS 1.2 (RFC 5246, section 7.4.1.2).
 pub(crate) fn client_hello() -> Vec<u8> {
     let mut body = vec![3, 3];
     body.extend_from_slice(&[0x5a; 32]);
@@ -158,13 +159,13 @@ pub(crate) fn client_hello() -> Vec<u8> {
     record(22, &[&[1, 0][..], &sized(&body)].concat())
 }
 
-/// Bytes after their length.
+/// Encodes bytes after their length.
 fn sized(bytes: &[u8]) -> Vec<u8> {
     let length = u16::try_from(bytes.len()).expect("the parts of a hello are short");
     [&length.to_be_bytes()[..], bytes].concat()
 }
 
-/// A record of TLS.
+/// Encodes a TLS record.
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     [&[kind, 3, 3][..], &sized(content)].concat()
 }

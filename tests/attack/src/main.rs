@@ -1,11 +1,12 @@
 //! Attacks a running Stentor, in two ways.
 //!
-//! * `stentor-attack table` runs the attacks of docs/attacks.md one by one and prints what was measured ([`table`]).
-//! * `stentor-attack fuzz` mutates sessions of every protocol, attacks among them, by a seed ([`fuzz`]).
+//! * `stentor-attack table` runs the attacks of docs/attacks.md one by one and prints the measurements
+//!   ([`table`]).
+//! * `stentor-attack fuzz` mutates sessions of every protocol, including attacks, by a seed ([`fuzz`]).
 //!
-//! Both start the real binary ([`server`]), keep well-behaved clients of every protocol beside the attack ([`canary`]) and
-//! watch what the process holds ([`measure`]). The program knows the server by its sockets only: it shares no code with
-//! it. Loads are bounded in count and time, and go to loopback.
+//! Both start the real binary ([`server`]), keep well-behaved clients of every protocol beside the attack
+//! ([`canary`]) and measure the process's memory ([`measure`]). The program uses only the server's sockets
+//! and shares no code with it. Loads are bounded in count and time, and go to loopback.
 
 #![forbid(unsafe_code)]
 
@@ -122,7 +123,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Ten thousand clients need ten thousand descriptors.
+/// Raises the limit of file descriptors, because ten thousand clients need as many.
 fn raise_descriptors() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })

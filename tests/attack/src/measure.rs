@@ -1,5 +1,5 @@
-//! Measures the server's memory during an attack, by the kernel's figures and the server's gauges, on a separate
-//! thread.
+//! Measures the server's memory during an attack on a separate thread, with the kernel's figures and the
+//! server's gauges.
 
 use crate::http::Http;
 use crate::process::{anonymous_bytes, memfd_bytes, resident_bytes};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 /// Interval between two reads of the resident set.
 const RESIDENT_PACE: Duration = Duration::from_millis(50);
-/// Interval between two scans of all descriptors, of which there may be ten thousand.
+/// Interval between two scans of all file descriptors, of which there may be ten thousand.
 const MEMFD_PACE: Duration = Duration::from_secs(1);
 /// Time between two scrapes of `/metrics`.
 const SCRAPE_PACE: Duration = Duration::from_millis(500);
-/// A scrape that takes longer is given up.
+/// Maximum time of a scrape.
 const SCRAPE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The gauge of what the ledger has charged, one sample per class.
+/// The gauge of memory that the ledger has charged, with one sample per class.
 pub(crate) const LEDGER: &str = "stentor_memory_bytes";
 
 /// The histogram of turns.
@@ -29,7 +29,7 @@ const TURN_BUCKETS: &str = "stentor_turn_cpu_seconds_bucket";
 /// The label of turns of at most 5 ms.
 const SHORT_TURN: &str = "le=\"0.005\"";
 
-/// How far the ledger may be from what is held: 20 % and 16 MB.
+/// Returns the maximum difference between the ledger and the held memory: 20 % and 16 MB.
 fn tolerance_bytes(held: u64) -> u64 {
     held / 5 + 16_000_000
 }
@@ -37,20 +37,20 @@ fn tolerance_bytes(held: u64) -> u64 {
 /// The maxima since the last [`Meter::reset`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Resident set and memfds, the most.
+    /// Maximum of resident set and memfds together.
     pub(crate) held_bytes_max: u64,
-    /// The ledger's classes together, the most. 0: the server has no such gauge.
+    /// Maximum sum of the ledger's classes. 0 if the server has no such gauge.
     pub(crate) ledger_bytes_max: u64,
-    /// By how much the ledger was off beyond [`tolerance_bytes`], the most.
+    /// Maximum difference between the ledger and the held memory, beyond [`tolerance_bytes`].
     pub(crate) ledger_off_bytes_max: u64,
-    /// What was held then, and what the ledger had charged.
+    /// Held and charged bytes at the time of `ledger_off_bytes_max`.
     pub(crate) off_at: (u64, u64),
-    /// Turns measured, and those of them that took at most 5 ms of processor time.
+    /// Number of turns, and number of turns that took at most 5 ms of CPU time.
     pub(crate) turns: u64,
     pub(crate) short_turns: u64,
-    /// Publications between cores that waited, the most.
+    /// Maximum number of publications that waited between cores.
     pub(crate) mailbox_overflow_max: u64,
-    /// The longest time without a break above the bound.
+    /// Longest uninterrupted time above the bound.
     pub(crate) above_bound_max: Duration,
     above_bound_since: Option<Instant>,
 }
@@ -120,17 +120,17 @@ impl Meter {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Measures the server's new process.
+    /// Switches to the server's new process.
     pub(crate) fn follow(&self, server: &Server) {
         self.shared.pid.store(server.pid(), Relaxed);
     }
 
-    /// Resident set and memfds now.
+    /// Returns the size of resident set and memfds now.
     pub(crate) fn held_bytes(&self) -> u64 {
         *lock(&self.shared.held_bytes)
     }
 
-    /// What the ledger has charged, as of the last scrape.
+    /// Returns the bytes that the ledger had charged at the last scrape.
     pub(crate) fn ledger_bytes(&self) -> u64 {
         *lock(&self.shared.ledger_bytes)
     }
@@ -139,12 +139,12 @@ impl Meter {
         *lock(&self.shared.seen)
     }
 
-    /// A new measurement begins.
+    /// Clears the maxima, to begin a measurement.
     pub(crate) fn reset(&self) {
         *lock(&self.shared.seen) = Seen::default();
     }
 
-    /// Waits until the server holds no more than this. Returns the time it took.
+    /// Waits until the server holds at most `bytes`. Returns the waiting time; `None` after `patience`.
     pub(crate) fn until_below(&self, bytes: u64, patience: Duration) -> Option<Duration> {
         let begun = Instant::now();
         while begun.elapsed() < patience {
@@ -162,7 +162,7 @@ impl Shared {
         self.stop.load(Relaxed)
     }
 
-    /// What the process holds without pages of files, its program above all: the ledger charges none of them.
+    /// Returns the held memory without pages of files (mainly the program), which the ledger doesn't charge.
     fn private_bytes(&self) -> u64 {
         anonymous_bytes(self.pid.load(Relaxed)).unwrap_or(0) + *lock(&self.memfd_bytes)
     }
@@ -200,7 +200,7 @@ async fn watch_gauges(shared: &Shared) {
                 let ledger = sum(&metrics, LEDGER);
                 *lock(&shared.ledger_bytes) = ledger;
                 seen.ledger_bytes_max = seen.ledger_bytes_max.max(ledger);
-                // The ledger was read at some time between both.
+                // The ledger was read at some time between the two measurements.
                 let held = ledger.clamp(before.min(after), before.max(after));
                 let off = held.abs_diff(ledger).saturating_sub(tolerance_bytes(held));
                 if off > seen.ledger_off_bytes_max {
@@ -231,12 +231,12 @@ async fn scrape(admin: SocketAddr, connection: &mut Option<Http>) -> Option<Stri
     tokio::time::timeout(SCRAPE_TIME_MAX, exchange).await.ok()?.ok()
 }
 
-/// The sum of a metric over all its labels.
+/// Returns the sum of a metric over all its samples.
 fn sum(metrics: &str, name: &str) -> u64 {
     sum_where(metrics, name, |_| true)
 }
 
-/// The sum of a metric over those of its samples that `is_meant` says.
+/// Returns the sum of a metric over the samples for which `is_meant` returns `true`.
 fn sum_where(metrics: &str, name: &str, is_meant: impl Fn(&&str) -> bool) -> u64 {
     let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
     let samples = samples.filter(is_meant);

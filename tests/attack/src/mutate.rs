@@ -5,11 +5,11 @@ use bytes::Bytes;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// Mutations of one session, at most.
+/// Maximum number of mutations of one session.
 const MUTATIONS_MAX: usize = 4;
-/// A send that grows beyond this isn't doubled any more.
+/// Maximum size of a send in bytes. A larger send isn't doubled again.
 const SEND_BYTES_MAX: usize = 2 << 20;
-/// Bytes that are sent one by one, at most: a session lasts a second or two.
+/// Maximum number of bytes that are sent one by one: a session lasts only a second or two.
 const DRIBBLED_BYTES_MAX: usize = 400;
 
 /// Inputs that often break parsers: boundary numbers, separators, names with a meaning in some language.
@@ -42,7 +42,7 @@ const WORDS: [&[u8]; 26] = [
     b"Transfer-Encoding: chunked\r\n",
 ];
 
-/// A session made of `seed`, perhaps mixed with `other`.
+/// Returns a mutation of `seed`, possibly mixed with `other`.
 pub(crate) fn mutate(seed: &Script, other: &Script, rng: &mut Rng) -> Script {
     let mut script = seed.clone();
     for _ in 0..rng.usize(0..=MUTATIONS_MAX) {
@@ -66,12 +66,12 @@ pub(crate) fn mutate(seed: &Script, other: &Script, rng: &mut Rng) -> Script {
     script
 }
 
-/// A place in a list; `None` where it is empty.
+/// Returns a random index of a list; `None` if the list is empty.
 fn pick(length: usize, rng: &mut Rng) -> Option<usize> {
     (length > 0).then(|| rng.usize(..length))
 }
 
-/// The number of a random step that sends something.
+/// Returns the index of a random step that sends bytes.
 fn pick_send(script: &Script, rng: &mut Rng) -> Option<usize> {
     let sends =
         |(at, step): (usize, &Step)| matches!(step, Step::Send(_, bytes) if !bytes.is_empty()).then_some(at);
@@ -79,7 +79,7 @@ fn pick_send(script: &Script, rng: &mut Rng) -> Option<usize> {
     Some(all[pick(all.len(), rng)?])
 }
 
-/// Changes what a random step sends.
+/// Changes the bytes that a random step sends.
 fn edit(script: &mut Script, rng: &mut Rng, change: impl FnOnce(&mut Vec<u8>, &mut Rng)) {
     let Some(at) = pick_send(script, rng) else { return };
     if let Step::Send(_, sent) = &mut script.steps[at] {
@@ -89,7 +89,7 @@ fn edit(script: &mut Script, rng: &mut Rng, change: impl FnOnce(&mut Vec<u8>, &m
     }
 }
 
-/// A range of bytes: mostly a short one.
+/// Returns a range of bytes, usually a short one.
 fn range(length: usize, rng: &mut Rng) -> std::ops::Range<usize> {
     let start = rng.usize(0..=length);
     let longest = if rng.bool() { 8 } else { length };
@@ -123,8 +123,8 @@ fn change_bytes(script: &mut Script, rng: &mut Rng) {
     });
 }
 
-/// Changes what the bytes say about their own length: a WebSocket frame's header, or the first decimal number after a
-/// colon or a question mark, as `Content-Length` and Engine.IO's payloads have it.
+/// Changes a stated length: in a WebSocket frame's header, or the first decimal number after a colon or a
+/// question mark, as in `Content-Length` and Engine.IO's payloads.
 fn change_length(script: &mut Script, rng: &mut Rng) {
     edit(script, rng, |bytes, rng| {
         let is_frame = bytes.len() >= 6 && !bytes[0].is_ascii_graphic();
@@ -147,7 +147,7 @@ fn change_length(script: &mut Script, rng: &mut Rng) {
     });
 }
 
-/// The beginning of one session, then the end of another.
+/// Joins the beginning of one session and the end of another one.
 fn splice(script: &mut Script, other: &Script, rng: &mut Rng) {
     script.steps.truncate(rng.usize(0..=script.steps.len()));
     let from = rng.usize(0..=other.steps.len());
@@ -158,7 +158,7 @@ fn splice(script: &mut Script, other: &Script, rng: &mut Rng) {
     script.repeat_from = None;
 }
 
-/// The bytes of one session within a send of another.
+/// Inserts bytes of one session into a send of another one.
 fn splice_bytes(script: &mut Script, other: &Script, rng: &mut Rng) {
     let Some(Step::Send(_, theirs)) = pick_send(other, rng).map(|at| other.steps[at].clone()) else { return };
     edit(script, rng, |bytes, rng| {
@@ -170,7 +170,7 @@ fn splice_bytes(script: &mut Script, other: &Script, rng: &mut Rng) {
 fn repeat_step(script: &mut Script, rng: &mut Rng) {
     let Some(at) = pick(script.steps.len(), rng) else { return };
     let (step, times) = (script.steps[at].clone(), rng.usize(1..8));
-    // Otherwise a repeated session would grow with every pass.
+    // The copies are inserted once, into the script: a repeated session doesn't grow with every pass.
     script.steps.splice(at..at, std::iter::repeat_n(step, times));
 }
 
@@ -207,7 +207,7 @@ fn split_send(script: &mut Script, rng: &mut Rng) {
     }
 }
 
-/// Everything at once, without waiting for answers.
+/// Sends everything at once, without waiting for answers.
 fn join_sends(script: &mut Script) {
     let mut joined: Vec<Step> = Vec::new();
     for step in script.steps.drain(..) {
@@ -225,7 +225,7 @@ fn join_sends(script: &mut Script) {
     script.repeat_from = None;
 }
 
-/// The same over TLS, or with the second server.
+/// Sends the session to another port: over TLS, or to the second server.
 fn reroute(script: &mut Script, to: Port) {
     for step in &mut script.steps {
         if let Step::Open(_, port @ Port::Public) = step {
@@ -234,7 +234,7 @@ fn reroute(script: &mut Script, to: Port) {
     }
 }
 
-/// An end that isn't in order, somewhere.
+/// Inserts an abrupt end at a random place.
 fn end(script: &mut Script, rng: &mut Rng) {
     let at = rng.usize(0..=script.steps.len());
     let lane = rng.usize(0..2);

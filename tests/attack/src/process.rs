@@ -9,7 +9,7 @@ pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     field(pid, "VmRSS:")
 }
 
-/// The pages of it that belong to no file, `RssAnon`. `None` once the process has ended.
+/// The size of the resident pages that belong to no file, `RssAnon`. `None` once the process has ended.
 pub(crate) fn anonymous_bytes(pid: u32) -> Option<u64> {
     field(pid, "RssAnon:")
 }
@@ -27,7 +27,7 @@ pub(crate) fn memfd_bytes(pid: u32) -> u64 {
     descriptors.flatten().map(|descriptor| bytes_of_memfd(&descriptor.path()).unwrap_or(0)).sum()
 }
 
-/// `None` where the descriptor is something else, or was closed meanwhile.
+/// Returns the size of a memfd. `None` if the file descriptor is another file, or was closed meanwhile.
 fn bytes_of_memfd(descriptor: &Path) -> Option<u64> {
     let target = std::fs::read_link(descriptor).ok()?;
     if !target.to_str()?.starts_with("/memfd:") {

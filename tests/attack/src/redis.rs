@@ -1,5 +1,5 @@
-//! A Redis of the fuzzer's own, which is the cluster's engine and the bridge's Redis, and the gateways by which scripts reach
-//! Redis and the relay's listener.
+//! The fuzzer's own Redis, which is the cluster's engine and the bridge's Redis, and the gateways through
+//! which scripts reach Redis and the relay's listener.
 
 use crate::upstream::serve_on_thread;
 use anyhow::{Context, bail};
@@ -12,15 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const PROGRAM: &str = "redis-server";
-/// The user that nodes are. Scripts have the default one, who may do what follows and not stop Redis, for example.
+/// The user of nodes. Scripts use the default user, which is limited to the commands below and can't stop
+/// Redis, for example.
 pub(crate) const NODE: &str = "node:node";
 const SCRIPTS_MAY: &str =
     "+publish +spublish +subscribe +ssubscribe +hset +hdel +hkeys +xadd +xdel +set +del";
-/// How long it may take to start.
+/// Maximum time of a start.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// How often is looked whether it has.
+/// Interval between two checks whether Redis has started.
 const LOOK: Duration = Duration::from_millis(10);
-/// A command of a script, at most.
+/// Maximum size of a script's command.
 const COMMAND_BYTES_MAX: usize = 1 << 20;
 
 /// The parts of the relay's handshake (`crates/cluster/src/relay/handshake.rs`).
@@ -41,14 +42,14 @@ impl Drop for Redis {
     }
 }
 
-/// Whether there is a Redis to be started.
+/// Returns `true` if Redis is installed.
 pub(crate) fn is_installed() -> bool {
     let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
 impl Redis {
-    /// Starts it, and returns when it accepts connections.
+    /// Starts Redis. Returns when it accepts connections.
     pub(crate) fn start(address: SocketAddr) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let configuration = folder.path().join("redis.conf");
@@ -85,11 +86,12 @@ impl Redis {
     }
 }
 
-/// Where each send of a script is a command: words separated by spaces in the first line, and after it one argument of any bytes. So
-/// what a mutation makes of that argument still reaches the nodes.
+/// Starts a gateway that turns each send of a script into a command: words separated by spaces in the first
+/// line, then one argument of any bytes. Mutations of that argument therefore still reach the nodes. Returns
+/// the gateway's address.
 pub(crate) fn commands(redis: SocketAddr) -> anyhow::Result<SocketAddr> {
     serve_on_thread(move |client| async move {
-        // An error is an end like any other.
+        // An error ends the connection like a regular end.
         let _ = serve_commands(client, redis).await;
     })
 }
@@ -111,7 +113,7 @@ async fn serve_commands(client: TcpStream, redis: SocketAddr) -> std::io::Result
     }
 }
 
-/// A command as Redis reads it.
+/// Encodes a command for Redis.
 fn command(sent: &[u8]) -> Vec<u8> {
     let line = sent.iter().position(|byte| *byte == b'\n').unwrap_or(sent.len());
     let argument = sent.get(line + 1..);
@@ -125,10 +127,11 @@ fn command(sent: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Where the relay's listener is reached as a node without a secret reaches it: the handshake is done, what follows is a client's.
+/// Starts a gateway to the relay's listener that first performs the handshake of a node without a secret,
+/// then forwards a client's bytes. Returns the gateway's address.
 pub(crate) fn introduced(relay: SocketAddr) -> anyhow::Result<SocketAddr> {
     serve_on_thread(move |client| async move {
-        // An error is an end like any other.
+        // An error ends the connection like a regular end.
         let _ = introduce(client, relay).await;
     })
 }

@@ -1,7 +1,7 @@
 //! Reduces a set of sessions that makes something fail to few of them, by halving (delta debugging, Zeller 1999).
 
-/// The smallest set that was found for which `fails` is still true, with at most `attempts` calls of it. `all` itself is
-/// known to fail.
+/// Returns the smallest set found for which `fails` returns `true`, after at most `attempts` calls of
+/// `fails`. `all` is known to fail.
 pub(crate) fn reduce(
     all: &[usize],
     mut attempts: usize,

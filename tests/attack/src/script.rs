@@ -1,8 +1,10 @@
-//! The behaviour of one client of an attack, as data: the connections it opens, the bytes it sends, how it ends.
+//! The behavior of one client of an attack, as data: the connections that it opens, the bytes that it sends,
+//! and how it ends.
 //!
-//! A script has *lanes*, its connections. Placeholders of a fixed meaning are replaced when bytes are sent: [`ANSWERED`] by
-//! what the server has sent, [`NUMBER`] by eight digits that grow with every pass, and [`BRIEF`] by a token. Scripts are
-//! what the table's attacks consist of, what the fuzzer mutates, and what a failing seed is reduced to.
+//! A script has *lanes*, its connections. Placeholders are replaced when bytes are sent: [`ANSWERED`] by
+//! values from the server's answers, [`NUMBER`] by eight digits that grow with every pass, and [`BRIEF`] by a
+//! token. The table's attacks consist of scripts, the fuzzer mutates scripts, and a failing seed is reduced
+//! to scripts.
 
 use crate::doors::Reached;
 use crate::{token, wire};
@@ -23,7 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 const ANSWERED: [(&[u8], &[u8], &[u8]); 6] = [
     // The session's id in a handshake of Engine.IO.
     (b"{sid}", b"0{\"sid\":\"", b"\""),
-    // Those of connection state recovery: of the answer to CONNECT, and of the event `mark`.
+    // The ids of connection state recovery: in the answer to CONNECT, and in the event `mark`.
     (b"{pid}", b"\"pid\":\"", b"\""),
     (b"{mark}", b"[\"mark\",1,\"", b"\""),
     // The position in a room with history, or in a feed.
@@ -32,23 +34,23 @@ const ANSWERED: [(&[u8], &[u8], &[u8]); 6] = [
     // The id of a node in an answer of Redis.
     (b"{node}", b"\r\n$16\r\n", b"\r\n"),
 ];
-/// Before the id of a Socket.IO socket in the answer to CONNECT, which is no id of a session.
+/// Precedes the id of a Socket.IO socket in the answer to CONNECT, which isn't a session's id.
 const CONNECTED: &[u8] = b"40{\"sid\":\"";
-/// Replaced by eight digits that no other pass and no other client of the attack has.
+/// Replaced by eight digits that are unique to the pass and the client.
 pub(crate) const NUMBER: &[u8] = b"{number}";
-/// Replaced by a token that ends within the round. Its id is the number.
+/// Replaced by a token that expires within the round. The token's id is the value of [`NUMBER`].
 const BRIEF: &[u8] = b"{brief}";
-/// In larger sends nothing is replaced.
+/// Maximum size of a send in which placeholders are replaced.
 const REPLACED_BYTES_MAX: usize = 1 << 20;
 
-/// How long a script waits for an answer before it goes on without.
+/// Maximum time that a script waits for an answer. Then it continues without one.
 const RECEIVE_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long it waits before it begins anew, after the server has ended a connection.
+/// Delay before a script restarts after the server has ended a connection.
 const RETRY_TIME: Duration = Duration::from_millis(100);
-/// Connections that are being opened at the same time: fewer than any backlog.
+/// Maximum number of connections that are opened at the same time: fewer than any backlog.
 const CONNECTS_MAX: usize = 256;
-/// The receive buffer of a client that doesn't read: the least that Linux gives, so that it is the server that holds
-/// what isn't read.
+/// Size of the receive buffer of a client that doesn't read: the minimum in Linux, so that the server holds
+/// the unread bytes.
 const UNREAD_BYTES: u32 = 4096;
 
 /// One of the server's addresses.
@@ -56,23 +58,23 @@ const UNREAD_BYTES: u32 = 4096;
 pub(crate) enum Port {
     Public,
     Admin,
-    /// TLS, which the script speaks itself.
+    /// TLS; the script contains the TLS records.
     Tls,
-    /// TLS, which the program adds to what the script sends.
+    /// TLS; the program encrypts the script's bytes.
     Tunnel,
     /// Connections begin with a header of the PROXY protocol.
     Proxy,
-    /// Where nodes of its cluster connect.
+    /// The listener for nodes of the server's cluster.
     Relay,
-    /// The same after the handshake of nodes.
+    /// Like `Relay`, after the handshake of nodes.
     Introduced,
-    /// The Redis of its cluster.
+    /// The Redis of the server's cluster.
     Redis,
     /// The second server.
     Second,
 }
 
-/// Where they are.
+/// The address of each [`Port`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) public: SocketAddr,
@@ -87,7 +89,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// A server without TLS, PROXY protocol and cluster.
+    /// Returns the addresses of a server without TLS, PROXY protocol and cluster.
     pub(crate) fn plain(public: SocketAddr, admin: SocketAddr) -> Self {
         let [tls, tunnel, proxy, relay, introduced, redis, second] = [public; 7];
         Self { public, admin, tls, tunnel, proxy, relay, introduced, redis, second }
@@ -108,10 +110,10 @@ impl Addresses {
     }
 }
 
-/// One thing that a client does.
+/// One action of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Opens a lane to one of the server's addresses; a lane that is open is closed.
+    /// Opens a lane to one of the server's addresses. A lane that is already open is closed first.
     Open(usize, Port),
     /// Sends bytes.
     Send(usize, Bytes),
@@ -119,7 +121,7 @@ pub(crate) enum Step {
     Dribble(usize, Bytes, Duration),
     /// Waits until something arrives.
     Receive(usize),
-    /// Waits; what arrives is read.
+    /// Waits and reads arriving bytes.
     Pause(Duration),
     /// Ends the sending side.
     HalfClose(usize),
@@ -133,27 +135,28 @@ pub(crate) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
-    /// Whether it reads what the server sends.
+    /// `true` if the client reads.
     pub(crate) reads: bool,
-    /// After the last step: the step to go on with, again and again. Without it connections are held to the end.
+    /// Index of the step with which the script continues after the last step, repeatedly. `None` holds the
+    /// connections to the end.
     pub(crate) repeat_from: Option<usize>,
-    /// Whether it begins anew when the server has ended a connection.
+    /// `true` if the script restarts when the server has ended a connection.
     pub(crate) persists: bool,
 }
 
 impl Script {
-    /// A client of one lane that reads, and holds its connection.
+    /// Makes a client with one lane, which reads and holds its connection.
     pub(crate) fn new(sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
         Self::at(Port::Public, sends)
     }
 
-    /// The same at another address.
+    /// Like [`Self::new`], at another address.
     pub(crate) fn at(port: Port, sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let script = Self { steps: Vec::new(), reads: true, repeat_from: None, persists: false };
         script.on(0, port, sends)
     }
 
-    /// It opens another lane, and sends these there.
+    /// Adds steps: opens a lane, and sends each of `sends` there and waits for an answer.
     pub(crate) fn on(mut self, lane: usize, port: Port, sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.steps.push(Step::Open(lane, port));
         for bytes in sends {
@@ -163,26 +166,26 @@ impl Script {
         self
     }
 
-    /// It sends these without waiting for an answer to each.
+    /// Adds sends on lane 0 without waiting for answers.
     pub(crate) fn then(mut self, sends: impl IntoIterator<Item = Bytes>) -> Self {
         self.steps.extend(sends.into_iter().map(|bytes| Step::Send(0, bytes)));
         self
     }
 
-    /// It repeats these for ever, and begins anew where the server ends it.
+    /// Adds sends that are repeated to the end. The script restarts when the server ends a connection.
     pub(crate) fn repeating(mut self, sends: impl IntoIterator<Item = Bytes>) -> Self {
         self.repeat_from = Some(self.steps.len());
         self.persists = true;
         self.then(sends)
     }
 
-    /// It doesn't read.
+    /// Makes the client read nothing.
     pub(crate) fn deaf(mut self) -> Self {
         self.reads = false;
         self
     }
 
-    /// It begins anew where the server ends it.
+    /// Makes the script restart when the server ends a connection.
     pub(crate) fn persistent(mut self) -> Self {
         self.persists = true;
         self
@@ -198,11 +201,11 @@ pub(crate) struct Totals {
     pub(crate) ended: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) received_bytes: u64,
-    /// The doors that were seen to be reached.
+    /// The doors that the clients have reached.
     pub(crate) doors: Reached,
 }
 
-/// Runs all scripts at once, until `duration` is over, on this thread. Then all connections are closed.
+/// Runs all scripts concurrently on this thread until `duration` is over. Then all connections are closed.
 pub(crate) fn run(addresses: Addresses, scripts: Vec<Script>, duration: Duration) -> anyhow::Result<Totals> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shared = Rc::new(Shared {
@@ -251,7 +254,7 @@ async fn play(shared: Rc<Shared>, script: Script, deadline: Instant) {
         };
         let over = timeout_at(deadline, client.play(&script, deadline)).await.is_err();
         if over || !script.persists {
-            // An error ends the script; what is still open is held.
+            // An error ends the script. Its open connections are held.
             sleep_until(deadline).await;
             return;
         }
@@ -279,7 +282,8 @@ struct Lane {
 }
 
 impl Client {
-    /// Returns when the server has ended a connection, or the script is over and nothing remains to be held.
+    /// Plays a script. Returns when the server has ended a connection, or when the script is over and no
+    /// connection is left to hold.
     async fn play(&mut self, script: &Script, deadline: Instant) -> io::Result<()> {
         let mut at = 0;
         self.begin_pass();
@@ -289,7 +293,7 @@ impl Client {
                     Some(first) if first < script.steps.len() => {
                         at = first;
                         self.begin_pass();
-                        // A pass without anything to wait for must not starve the others.
+                        // A pass that never waits must not starve the other clients.
                         tokio::task::yield_now().await;
                         continue;
                     }
@@ -369,7 +373,7 @@ impl Client {
         Ok(())
     }
 
-    /// The bytes with the placeholders replaced. A whole frame remains one.
+    /// Returns the bytes with the placeholders replaced. A complete WebSocket frame remains a complete frame.
     fn replaced(&self, bytes: &Bytes) -> Bytes {
         if bytes.len() > REPLACED_BYTES_MAX {
             return bytes.clone();
@@ -403,7 +407,8 @@ impl Client {
         let reads = self.reads;
         let mut rest = bytes;
         while !rest.is_empty() {
-            // A lane that was never opened, or is closed: the rest of a mutated script has nowhere to go.
+            // In a mutated script the lane may never have been opened, or be closed. The send is then
+            // skipped.
             let Some(Lane { stream, arrived_bytes, .. }) = self.lane(lane) else { return Ok(()) };
             *arrived_bytes = 0;
             let interest = if reads { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
@@ -425,7 +430,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until something has arrived.
+    /// Waits until bytes have arrived on a lane since its last send.
     async fn receive(&mut self, lane: usize) -> io::Result<()> {
         loop {
             let Some(Lane { stream, arrived_bytes, .. }) = self.lane(lane) else { return Ok(()) };
@@ -437,7 +442,7 @@ impl Client {
         }
     }
 
-    /// Reads once, if there is something.
+    /// Reads once, if there are bytes.
     fn read(&mut self, lane: usize) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         let Some(Lane { stream, port, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
@@ -466,7 +471,8 @@ impl Client {
         error
     }
 
-    /// Holds all lanes, and reads them if the script reads. Returns early when the server has ended one.
+    /// Holds all lanes until `deadline`, and reads them if the script reads. Returns early if the server has
+    /// ended a lane.
     async fn read_until(&mut self, deadline: Instant) -> io::Result<()> {
         if !self.reads {
             sleep_until(deadline).await;
@@ -478,7 +484,7 @@ impl Client {
         }
     }
 
-    /// The first lane that has something to be read; never, where no lane is open.
+    /// Waits until a lane has bytes to read, and returns its index. Never returns if no lane is open.
     async fn readable(&self) -> usize {
         std::future::poll_fn(|context| {
             let is_readable = |lane: &Option<Lane>| match lane {
@@ -494,7 +500,7 @@ impl Client {
     }
 }
 
-/// `bytes` with every `placeholder` replaced; `None` where there is none.
+/// Returns `bytes` with every `placeholder` replaced; `None` if there is none.
 fn replace(bytes: &[u8], placeholder: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     let mut out = None;
     let mut rest = bytes;
@@ -514,7 +520,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, wanted)
 }
 
-/// The last value between `before` and `after`, if all of it is here.
+/// Returns the last value between `before` and `after`, if `bytes` contains all of it.
 fn answered<'a>(bytes: &'a [u8], before: &[u8], after: &[u8]) -> Option<&'a [u8]> {
     let at = memchr::memmem::rfind(bytes, before)? + before.len();
     if bytes[..at].ends_with(CONNECTED) {

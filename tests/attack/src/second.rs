@@ -1,13 +1,14 @@
-//! The second server: without canaries, so that its process may be replaced during a round. By turns, a new process takes
-//! over while the old one drains, and the old one drains and ends before a new one starts. It has the [bridge](crate::cluster), if
-//! there is a Redis.
+//! The second server. It has no canaries, so that its process can be replaced during a round. Replacements
+//! alternate: a new process takes over while the old one drains, or the old one drains and ends before a new
+//! one starts. If Redis is installed, this server has the [bridge](crate::cluster).
 
 use crate::measure::Meter;
 use crate::script::Addresses;
 use crate::server::{Launch, Server};
 use std::net::SocketAddr;
 
-/// How its processes end. The window is long enough for clients to meet a process that drains.
+/// The configuration of takeovers and drains. The drain window is long enough for clients to reach a draining
+/// process.
 const ENDS: &str = r#"
 [server]
 takeover_socket = "{folder}/takeover"
@@ -15,7 +16,7 @@ drain_window = "500ms"
 shutdown_timeout = "1s"
 "#;
 
-/// It, and what watches it.
+/// The second server and its meter.
 pub(crate) struct Second {
     meter: Meter,
     server: Server,
@@ -25,7 +26,7 @@ pub(crate) struct Second {
 }
 
 impl Second {
-    /// Starts it. `addresses`, those of the first server, learn where it is.
+    /// Starts the server, and adds its address to `addresses`, those of the first server.
     pub(crate) fn start(launch: Launch, bound_bytes: u64, addresses: &mut Addresses) -> anyhow::Result<Self> {
         let of = |port| SocketAddr::new(addresses.public.ip(), port);
         let own = Addresses::plain(of(8010), of(8011));
@@ -36,7 +37,7 @@ impl Second {
         Ok(Self { meter, server, bound_bytes, takeovers: 0, drains: 0 })
     }
 
-    /// Replaces its process.
+    /// Replaces the server's process.
     pub(crate) fn replace(&mut self) -> anyhow::Result<()> {
         if self.takeovers <= self.drains {
             self.server.take_over()?;
@@ -49,7 +50,7 @@ impl Second {
         Ok(())
     }
 
-    /// Its fault, if any. What its clients had is closed.
+    /// Returns the server's fault, if there is one. The clients' connections are closed.
     pub(crate) fn fault(&mut self) -> Option<String> {
         let (held, allowed) = (self.meter.seen().held_bytes_max, self.bound_bytes);
         let fault = self.server.fault().or_else(|| self.server.former_fault());

@@ -11,34 +11,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Lines of the log that are kept: the last ones.
+/// Maximum number of log lines that are kept: the newest ones.
 const LOG_LINES_MAX: usize = 200;
-/// What the log says when a thread panicked (`crates/stentor/src/logging.rs`).
+/// Logged text after a thread has panicked (`crates/stentor/src/logging.rs`).
 const PANIC_MARK: &str = "panic: this is a bug";
 
-/// What it says after a reload, and after one that has failed (`crates/stentor/src/reload.rs`).
+/// Logged texts after a successful and a failed reload (`crates/stentor/src/reload.rs`).
 const RELOADED: &str = "the configuration was reloaded";
 const NOT_RELOADED: &str = "the configuration was not reloaded";
 
-/// How long a process that drains may take: longer than its own limits, on a busy machine.
+/// Maximum time of a drain: longer than the process's own limits, for busy machines.
 const END_TIME_MAX: Duration = Duration::from_secs(30);
-/// How often is looked whether it has ended.
+/// Interval between two checks whether the process has ended.
 const END_LOOK: Duration = Duration::from_millis(10);
 
-/// How to start a server.
+/// The options for starting a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
     /// `epoll` or `io_uring`.
     pub(crate) driver: String,
-    /// TOML. `{folder}` is replaced by the path of a folder that has the files, and `{reload}` by the number of
-    /// the reload.
+    /// TOML. `{folder}` is replaced by the path of the folder with the files, `{reload}` by the number of the
+    /// reload.
     pub(crate) configuration: String,
     /// The names and contents of files that the configuration refers to.
     pub(crate) files: Vec<(&'static str, String)>,
-    /// Where the configuration lets the server listen, for clients besides `tls`. Without: on free ports.
+    /// The addresses at which the server listens according to `configuration`. `None`: free ports.
     pub(crate) addresses: Option<Addresses>,
-    /// Descriptors that the process may open, where it isn't this process's own limit.
+    /// The server's limit of file descriptors. `None` keeps this process's limit.
     pub(crate) descriptors_max: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// The process before, which drains.
+    /// The previous process, which drains.
     former: Option<Child>,
     pub(crate) listen: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -60,9 +60,9 @@ pub(crate) struct Server {
 #[derive(Debug, Default)]
 struct Log {
     lines: std::collections::VecDeque<String>,
-    /// Panics and failed reloads.
+    /// Log lines of panics and failed reloads.
     faults: Vec<String>,
-    /// Successful reloads.
+    /// Number of successful reloads.
     reloads: u64,
 }
 
@@ -98,14 +98,14 @@ impl Server {
         })
     }
 
-    /// Has a new process take over, and returns when it listens. The old one drains.
+    /// Starts a new process that takes over. Returns when the new process listens. The old one drains.
     pub(crate) fn take_over(&mut self) -> anyhow::Result<()> {
         let (child, _) = spawn(&self.launch, &self.folder, &self.log)?;
         self.former = Some(std::mem::replace(&mut self.child, child));
         Ok(())
     }
 
-    /// Has the process drain, and starts another one when it has ended.
+    /// Drains the process, and starts a new one after the end of the old one.
     pub(crate) fn drain_and_start(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         if let Some(fault) = end_fault(&mut self.child) {
@@ -115,7 +115,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the end of the process before, if there is one. Its fault, if any.
+    /// Waits for the end of the previous process, if there is one. Returns its fault, if any.
     pub(crate) fn former_fault(&mut self) -> Option<String> {
         end_fault(&mut self.former.take()?)
     }
@@ -131,12 +131,12 @@ impl Server {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Successful reloads so far.
+    /// Returns the number of successful reloads so far.
     pub(crate) fn reloads(&self) -> u64 {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).reloads
     }
 
-    /// Whether the log's last lines have a text.
+    /// Returns `true` if one of the last log lines contains `text`.
     pub(crate) fn has_logged(&self, text: &str) -> bool {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.lines.iter().any(|line| line.contains(text))
@@ -146,7 +146,8 @@ impl Server {
         self.child.id()
     }
 
-    /// The fault of the process, if any: it has ended, a thread has panicked, or a valid configuration was refused.
+    /// Returns the fault of the process, if any: the process has ended, a thread has panicked, or a valid
+    /// configuration was refused.
     pub(crate) fn fault(&mut self) -> Option<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = log.faults.first() {
@@ -162,7 +163,7 @@ impl Server {
     }
 }
 
-/// Starts a process, and returns it with its addresses when it listens. Its log goes on in `log`.
+/// Starts a process. Returns it with its addresses when it listens. Its log is appended to `log`.
 fn spawn(
     launch: &Launch,
     folder: &TempDir,
@@ -190,7 +191,7 @@ fn spawn(
     Ok((child, addresses))
 }
 
-/// Waits for the end of a process that drains. What is wrong with it, if anything.
+/// Waits for the end of a draining process. Returns its fault, if any.
 fn end_fault(child: &mut Child) -> Option<String> {
     let begun = Instant::now();
     while begun.elapsed() < END_TIME_MAX {
@@ -204,7 +205,7 @@ fn end_fault(child: &mut Child) -> Option<String> {
     Some(format!("a process that drains hasn't ended after {END_TIME_MAX:?}"))
 }
 
-/// Writes the configuration. The file is always a whole one, because a client may ask for a reload at any time.
+/// Replaces the configuration file atomically, because a client may request a reload at any time.
 fn write(folder: &TempDir, configuration: &str, reload: u64) -> anyhow::Result<()> {
     let path = folder.path().to_string_lossy();
     let text = configuration.replace("{folder}", &path).replace("{reload}", &reload.to_string());
@@ -235,7 +236,7 @@ fn command(launch: &Launch, configuration: &Path) -> Command {
     command
 }
 
-/// The listening addresses, from the log.
+/// Reads the listening addresses from a log line.
 fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let field = |name: &str| line.split(name).nth(1)?.split_whitespace().next()?.parse().ok();
     if !line.contains(" listening ") {
@@ -261,9 +262,9 @@ fn watch(lines: std::io::Lines<BufReader<ChildStderr>>, log: Arc<Mutex<Log>>) {
     });
 }
 
-/// The configuration that all attacks share. Heartbeats and timeouts are short, so that what an attack left behind
-/// ends within seconds and memory can be seen to return. `rooms` are more lines of `[rooms]`, `limits`
-/// of `[limits]`.
+/// Returns the configuration that all attacks share. Heartbeats and timeouts are short, so that an attack's
+/// sessions end within seconds and memory returns. `rooms` are additional lines of `[rooms]`, `limits` of
+/// `[limits]`.
 pub(crate) fn configuration(
     budget_bytes: u64,
     upstream: SocketAddr,
@@ -312,5 +313,5 @@ memory_bytes_max = {budget_bytes}
     )
 }
 
-/// How long a fetch from the attacks' own upstream takes.
+/// Time of a fetch from the attacks' own upstream.
 pub(crate) const FETCH_TIME: Duration = Duration::from_millis(50);

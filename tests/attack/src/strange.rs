@@ -1,4 +1,4 @@
-//! A Redis that is strange: it answers as the real one behind it, until a feed is loaded whose name says how else.
+//! A proxy of Redis that forwards replies until a node loads a feed whose name selects a strange reply.
 
 use crate::upstream::serve_on_thread;
 use std::net::SocketAddr;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long answers of before still pass.
+/// Time for which earlier replies still pass.
 const PASSING_TIME: Duration = Duration::from_millis(20);
-/// A reply without end ends here, so that a server that reads all of it leaves memory to others.
+/// Size at which an endless reply ends, so that a server that reads all of it leaves memory to others.
 const ENDLESS_BYTES: usize = 600 << 20;
-/// A node stores less than this under a key, and a reply may be longer.
+/// Size of a reply within a node's limit: larger than any value that a node stores under a key.
 const WITHIN_BYTES: usize = 60 << 20;
 
 /// An answer to a node that loads a feed.
 struct Reply {
     begin: String,
     repeated: &'static [u8],
-    /// How often.
+    /// Number of repetitions of `repeated`.
     times: usize,
 }
 
@@ -25,7 +25,7 @@ struct Reply {
 pub(crate) const LARGE: [&str; 2] = ["value", "within"];
 pub(crate) const ENDLESS: [&str; 4] = ["list", "line", "replies", "nested"];
 
-/// The reply that a request asks for. Only a script that loads a feed names its log.
+/// Returns the strange reply to a request. Only the Redis script that loads a feed names the feed's log.
 fn reply(request: &[u8]) -> Option<Reply> {
     let is_in = |text: &[u8]| memchr::memmem::find(request, text).is_some();
     let mut kinds = LARGE.iter().chain(&ENDLESS);
@@ -41,10 +41,10 @@ fn reply(request: &[u8]) -> Option<Reply> {
     Some(Reply { begin, repeated, times })
 }
 
-/// Starts it in front of a real one.
+/// Starts the proxy of a real Redis. Returns the proxy's address.
 pub(crate) fn start(real: SocketAddr) -> anyhow::Result<SocketAddr> {
     serve_on_thread(move |node| async move {
-        // An error is an end like any other.
+        // An error ends the connection like a regular end.
         let _ = serve(node, real).await;
     })
 }

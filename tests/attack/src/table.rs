@@ -22,15 +22,15 @@ pub(crate) const BUDGET_BYTES: u64 = 64 << 20;
 pub(crate) const BOUND_BYTES: u64 = BUDGET_BYTES / 4 * 5 + (32 << 20);
 /// Maximum growth of memory between the start and the end of an attack.
 pub(crate) const REMAINS_BYTES_MAX: u64 = 16 << 20;
-/// The time within which memory must return.
+/// Maximum time until memory returns after an attack.
 pub(crate) const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
-/// `heartbeat.timeout`: a polled session that nobody fetches from ends within the time that memory has to return.
+/// `heartbeat.timeout`: a polled session without polls ends within the time in which memory must return.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it is waited for memory beyond that.
+/// Additional time for which the program waits for memory to return.
 const RETURN_PATIENCE: Duration = Duration::from_secs(25);
-/// How long ports and feeds may take to answer under [`Also::Health`].
+/// Maximum response time of ports and feeds under [`Also::Health`].
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(100);
-/// How long the server may be above its bound under [`Also::TimeAboveBound`].
+/// Maximum uninterrupted time above the bound under [`Also::TimeAboveBound`].
 const ABOVE_BOUND_TIME_MAX: Duration = Duration::from_secs(2);
 /// The start is measured after the server has served its canaries for this time.
 const CALM_TIME: Duration = Duration::from_secs(1);
@@ -202,7 +202,7 @@ fn mb(bytes: u64) -> u64 {
     bytes / 1_000_000
 }
 
-/// The table's first lines.
+/// Returns the table's first lines.
 pub(crate) fn header() -> String {
     format!(
         "Bounds: {} MB held, back within {} MB of the start after {} s.\n\n\
@@ -237,7 +237,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The checks of answers: one line each, and whether all pass.
+/// Runs the checks of answers and prints a line for each. Returns `true` if all pass.
 pub(crate) fn check_answers(
     binary: &Path,
     driver: &str,
@@ -275,7 +275,7 @@ struct Sessions {
 
 /// Time between two sessions.
 const PACE: Duration = Duration::from_millis(250);
-/// A session that isn't answered within this time counts as refused.
+/// Maximum waiting time of a session. A later answer counts as a refusal.
 const WAIT_TIME_MAX: Duration = Duration::from_secs(30);
 
 impl Sessions {
@@ -287,7 +287,7 @@ impl Sessions {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
                 return waited;
             };
-            // The attackers come first.
+            // The attackers start first.
             std::thread::sleep(PACE * 2);
             while !theirs.load(Relaxed) {
                 let number = waited.len();
@@ -303,14 +303,14 @@ impl Sessions {
         Self { stop, thread }
     }
 
-    /// How long each waited; `None`: it was refused.
+    /// Stops the sessions. Returns the waiting time of each; `None` for a refused session.
     fn finish(self) -> Vec<Option<Duration>> {
         self.stop.store(true, Relaxed);
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// How long a new session waits for its answer.
+/// Opens a session. Returns the time until its answer.
 async fn session(listen: SocketAddr, others: Others, number: usize) -> anyhow::Result<Duration> {
     let mut ws = WebSocket::open_from(others.from, listen, "/ws").await?;
     let begun = Instant::now();

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Serves until the process ends.
+/// Starts the upstream, which serves until the process ends. Returns its address.
 pub(crate) fn start() -> anyhow::Result<SocketAddr> {
     serve_on_thread(serve)
 }
 
-/// Serves each connection until the process ends, on a thread of its own.
+/// Serves each connection on a separate thread until the process ends. Returns the address.
 pub(crate) fn serve_on_thread<Serving>(
     serve: impl Fn(TcpStream) -> Serving + Send + 'static,
 ) -> anyhow::Result<SocketAddr>
@@ -32,7 +32,7 @@ where
     Ok(addr)
 }
 
-/// Answers what one connection asks for, one request after the other. The client is Stentor's own: it doesn't pipeline.
+/// Handles one connection's requests in order. The client is Stentor's own, which doesn't pipeline.
 async fn serve(mut stream: TcpStream) {
     let mut request = Vec::new();
     loop {

@@ -1,8 +1,8 @@
 //! Data that clients send: requests, WebSocket handshakes and frames, deflated messages.
 //!
-//! Independent of `stentor-wire`: an attack needs bytes that no well-behaved client writes, and a bug of the server's
-//! own parsers must not hide in its tests. Frames have a mask of zeros (RFC 6455, section 5.3 allows any), so that
-//! their payload can be read, replaced and mutated in place.
+//! Independent of `stentor-wire`: an attack needs bytes that no well-behaved client writes, and a bug of the
+//! server's parsers must not be hidden by sharing them. Frames have a mask of zeros (RFC 6455, section 5.3
+//! allows any), so that their payload can be read, replaced and mutated in place.
 
 use flate2::{Compress, Compression, FlushCompress};
 
@@ -14,23 +14,23 @@ pub(crate) const CLOSE: u8 = 0x8;
 pub(crate) const PING: u8 = 0x9;
 pub(crate) const PONG: u8 = 0xa;
 
-/// The first byte's bits.
+/// Bits of a frame's first byte.
 pub(crate) const FIN: u8 = 0x80;
 pub(crate) const COMPRESSED: u8 = 0x40;
 
-/// A request without a body.
+/// Makes a request without a body.
 pub(crate) fn get(target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes()
 }
 
-/// A request with a body.
+/// Makes a request with a body.
 pub(crate) fn post(target: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let mut request = post_head(target, content_type, body.len());
     request.extend_from_slice(body);
     request
 }
 
-/// The headers of a request that promises a body of `length_bytes`.
+/// Makes the headers of a request that announces a body of `length_bytes`.
 pub(crate) fn post_head(target: &str, content_type: &str, length_bytes: usize) -> Vec<u8> {
     format!(
         "POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: \
@@ -39,17 +39,17 @@ pub(crate) fn post_head(target: &str, content_type: &str, length_bytes: usize) -
     .into_bytes()
 }
 
-/// A WebSocket handshake.
+/// Makes a WebSocket handshake.
 pub(crate) fn upgrade(target: &str) -> Vec<u8> {
     upgrade_with(target, "")
 }
 
-/// A WebSocket handshake that offers permessage-deflate.
+/// Makes a WebSocket handshake that offers permessage-deflate.
 pub(crate) fn upgrade_deflate(target: &str) -> Vec<u8> {
     upgrade_with(target, "Sec-WebSocket-Extensions: permessage-deflate\r\n")
 }
 
-/// A WebSocket handshake with more headers.
+/// Makes a WebSocket handshake with additional headers.
 pub(crate) fn upgrade_with(target: &str, headers: &str) -> Vec<u8> {
     format!(
         "GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -58,14 +58,14 @@ pub(crate) fn upgrade_with(target: &str, headers: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A frame. `first` is the first byte: flags and opcode.
+/// Makes a frame. `first` is the first byte: flags and opcode.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = frame_head(first, payload.len());
     bytes.extend_from_slice(payload);
     bytes
 }
 
-/// The header of a frame that promises `length_bytes`.
+/// Makes the header of a frame that announces `length_bytes`.
 pub(crate) fn frame_head(first: u8, length_bytes: usize) -> Vec<u8> {
     let mut bytes = vec![first];
     if let Ok(short @ 0..126) = u8::try_from(length_bytes) {
@@ -81,7 +81,7 @@ pub(crate) fn frame_head(first: u8, length_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first byte and the payload, where the bytes are one whole frame as [`frame`] makes it.
+/// Returns the first byte and the payload, if the bytes are one complete frame as [`frame`] makes it.
 pub(crate) fn unframed(bytes: &[u8]) -> Option<(u8, &[u8])> {
     let first = *bytes.first()?;
     [6, 8, 14].into_iter().find_map(|head| {
@@ -90,12 +90,12 @@ pub(crate) fn unframed(bytes: &[u8]) -> Option<(u8, &[u8])> {
     })
 }
 
-/// A text message in one frame.
+/// Makes a text message in one frame.
 pub(crate) fn text(payload: &str) -> Vec<u8> {
     frame(FIN | TEXT, payload.as_bytes())
 }
 
-/// A text message in one compressed frame.
+/// Makes a text message in one compressed frame.
 pub(crate) fn deflated_text(payload: &[u8]) -> Vec<u8> {
     frame(FIN | COMPRESSED | TEXT, &deflate(payload))
 }
@@ -103,7 +103,8 @@ pub(crate) fn deflated_text(payload: &[u8]) -> Vec<u8> {
 /// Deflates as RFC 7692, section 7.2.1 says: raw, flushed, without the last four bytes.
 fn deflate(payload: &[u8]) -> Vec<u8> {
     let mut deflater = Compress::new(Compression::best(), false);
-    // Deflate never expands by more than this, and `compress_vec` writes into spare capacity only.
+    // The capacity exceeds the maximum expansion of deflate, because `compress_vec` writes into spare
+    // capacity only.
     let mut out = Vec::with_capacity(payload.len() + payload.len() / 1000 + 64);
     deflater.compress_vec(payload, &mut out, FlushCompress::Sync).expect("deflating into memory can't fail");
     out.truncate(out.len() - 4);
