@@ -63,7 +63,7 @@ pub(super) fn handle(
                 end::forget(conns, protocols, index);
             }
         }
-        // The core opens no connections. The turn handles what is received, timers and wakes.
+        // The core opens no connections. The turn itself handles received data, timers and wakes.
         Event::Connected(_) | Event::Received { .. } | Event::Timer(_) | Event::Woken => {}
     }
 }

@@ -36,7 +36,7 @@ impl<D: Driver> Connections<D> {
     }
 }
 
-/// Handles received bytes of a connection whose header is incomplete. Returns whether this is such a connection.
+/// Handles received bytes of a connection whose header is incomplete. Returns `false` for any other connection.
 pub(super) fn receive_preface(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

@@ -139,7 +139,7 @@ pub(super) enum Machine {
 /// A connection that speaks HTTP.
 pub(super) struct HttpConnection {
     pub(super) http: Http,
-    /// Its links in the eviction list.
+    /// The connection's links in the eviction list.
     pub(super) links: Links,
 }
 
@@ -150,7 +150,7 @@ pub(super) struct Preface {
     pub(super) listener: u8,
     pub(super) received: Vec<u8>,
     pub(super) deadline: Millis,
-    /// Its links in the eviction list.
+    /// The connection's links in the eviction list.
     pub(super) links: Links,
 }
 

@@ -82,7 +82,7 @@ fn carry_out_all(
         } else if let Some(conn) = protocols.ex.poll_decided() {
             conns.resume_decided(protocols, conn);
         } else if protocols.ex.carry_out_decision() {
-            // Its effects follow.
+            // The decision's effects are carried out next.
         } else if protocols.ex.has_effects() {
             actions::carry_out_effects(conns, protocols, mail);
         } else if let Some((_, tag)) = protocols.ex.hub.poll_ready() {

@@ -67,7 +67,7 @@ impl Work {
     }
 }
 
-/// One turn out of this many has its CPU time measured, because reading the clock is a system call.
+/// The CPU time of one turn in this many is measured. Not of each, because reading the clock is a system call.
 const SAMPLED: u32 = 64;
 
 /// Measures the CPU time of some turns, except that of sending publications.
@@ -151,6 +151,6 @@ pub(super) fn resume_one_left(
 /// Continues the next connection whose token waits for verification, if this turn has time left for a signature. Returns whether
 /// there was one.
 pub(super) fn begin_verification(conns: &Connections<impl Driver>, protocols: &mut Protocols) -> bool {
-    // One at a time, because the cost isn't known in advance.
+    // Connections continue one at a time, because the cost of a verification isn't known in advance.
     conns.revisit.is_empty() && protocols.ex.poll_unverified()
 }

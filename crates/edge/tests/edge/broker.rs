@@ -578,7 +578,7 @@ fn the_notice_of_a_new_epoch_comes_before_its_messages() {
             let mut ws = server.client();
             ws.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 5}));
             end_of_history(&server, &h, Epoch(7), 5);
-            // Both arrive in one turn of the core.
+            // The end of the history and the message arrive in one turn of the core.
             end_of_history(&server, &h, Epoch(8), 0);
             let (position, data) = (Position { epoch: Epoch(8), offset: 1 }, Data::Json("1".into()));
             let (event, except_rooms, except_sessions) = (None, Vec::new(), Vec::new());

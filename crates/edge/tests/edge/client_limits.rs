@@ -408,7 +408,7 @@ fn headers_of_proxies_name_the_client() {
         pieces.into_iter().for_each(|piece| http.send(piece));
         assert_eq!(http.response().status, 200);
     }
-    // A WebSocket behind such a header.
+    // A WebSocket whose connection begins with a PROXY header.
     let mut ws = Ws::over(beginning_with(&server, header("192.0.2.5:1")).into_stream(), "/ws");
     assert_eq!(ws.next_json()["type"], "welcome");
     drop((held, ws));
@@ -417,7 +417,7 @@ fn headers_of_proxies_name_the_client() {
 }
 
 #[test]
-fn connections_without_a_sound_header_are_closed() {
+fn connections_without_a_valid_header_are_closed() {
     let server = Server::start(1, with_proxy_protocol);
     let good = header("192.0.2.1:5000");
     let mut http = beginning_with(&server, &good);
@@ -453,7 +453,7 @@ fn headers_from_addresses_that_are_not_trusted_are_refused() {
 }
 
 #[test]
-fn an_address_with_most_sessions_is_noticed() {
+fn an_address_with_most_sessions_is_reported() {
     let server = Server::start(1, trust_loopback);
     let proxied: Vec<_> = (0..120).map(|_| server.ws("/ws")).collect();
     server.until_metric("address_share_percent", |value| value == 100);

@@ -558,7 +558,7 @@ fn publications_and_commands_of_one_caller_to_one_room_keep_their_order() {
 }
 
 #[test]
-fn a_node_that_stops_answers() {
+fn a_stopped_node_answers_commands() {
     let server = Server::start(1, |_| {});
     let _client = Client::ws(&server);
     server.drain(Duration::ZERO);

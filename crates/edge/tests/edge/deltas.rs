@@ -172,7 +172,7 @@ fn clients_without_deltas_receive_whole_documents() {
 }
 
 #[test]
-fn a_rate_bounds_how_often_news_comes() {
+fn a_rate_limits_the_frequency_of_versions() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, patient);
         server.version("k", &version(1));

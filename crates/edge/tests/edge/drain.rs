@@ -149,7 +149,7 @@ fn new_clients_are_refused_during_a_drain() {
 }
 
 #[test]
-fn clients_that_do_not_read_hold_nothing_up() {
+fn clients_that_do_not_read_delay_no_drain() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| {
             options.app = App::Echo;
@@ -235,7 +235,7 @@ fn goodbye(ws: &mut Ws) -> u64 {
 }
 
 #[test]
-fn in_the_window_no_session_begins_and_those_there_are_served() {
+fn in_the_window_no_session_begins_and_existing_ones_are_served() {
     let server = Server::start(1, |options| options.rooms.publish = true);
     let mut subscriber = server.member("r");
     server.plane().drain(Drain { delay: Duration::ZERO, ..SLOW });

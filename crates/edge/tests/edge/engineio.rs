@@ -274,7 +274,7 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
 }
 
 #[test]
-fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
+fn a_failed_upgrade_leaves_the_session_polling() {
     on_one_and_three(|cores| {
         let server = Server::quiet(cores, App::Echo, |options| {
             options.engine.upgrade_timeout = Duration::from_secs(1);
@@ -485,7 +485,7 @@ fn every_client_is_notified_of_a_shutdown() {
 }
 
 #[test]
-fn a_client_that_gives_up_its_poll_is_gone() {
+fn aborting_a_poll_ends_the_session() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);
         let until_gone = || server.until_metric("engineio_sessions", |clients| clients == 0);
@@ -518,7 +518,7 @@ fn a_client_that_gives_up_its_poll_is_gone() {
 }
 
 #[test]
-fn a_client_that_gives_up_an_answer_on_its_way_is_gone() {
+fn aborting_a_response_ends_the_session() {
     let server = Server::quiet(1, App::Rooms, |_| {});
     server.document("big", &format!("\"{}\"", "x".repeat(32 << 20)));
     let io = Io::open(server.addr, "/engine.io/", Version::V4, Way::Polling, "&feed=big&format=raw");
@@ -533,7 +533,7 @@ fn a_client_that_gives_up_an_answer_on_its_way_is_gone() {
 }
 
 #[test]
-fn a_client_that_says_goodbye_is_gone_at_once() {
+fn a_close_packet_ends_the_session_at_once() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);
         for (version, way) in TRANSPORTS {
@@ -605,7 +605,7 @@ fn bodies_come_in_every_shape() {
 }
 
 #[test]
-fn a_body_that_doesnt_end_has_its_time() {
+fn an_unfinished_body_ends_the_connection_after_the_timeout() {
     let server = Server::quiet(1, App::Echo, |options| {
         options.limits.idle_timeout = Duration::from_millis(50);
     });
@@ -824,7 +824,7 @@ fn headers_of_the_first_answer() {
 }
 
 #[test]
-fn admission_may_take_its_time() {
+fn the_application_may_admit_clients_later() {
     let server = porter(|_| {});
     let upgrade =
         |query: &str| request("GET", &format!("/engine.io/?EIO=4&transport=websocket&{query}"), UPGRADE);
@@ -865,7 +865,7 @@ fn admission_may_take_its_time() {
 }
 
 #[test]
-fn admission_that_never_comes_has_its_time() {
+fn a_client_without_an_admission_receives_504() {
     let server = porter(|options| options.limits.request_timeout = Duration::from_millis(50));
     for (transport, headers) in [("polling", ""), ("websocket", UPGRADE)] {
         let target = format!("/engine.io/?EIO=4&transport={transport}&later=yes");
@@ -924,7 +924,7 @@ fn a_silent_client_is_ended() {
                     let has_ended = || server.disconnects("heartbeat_timeout") > before;
                     until("the end of a silent client", has_ended);
                 } else {
-                    // Without a Close frame, so that it reconnects.
+                    // The connection ends without a Close frame, so that the client reconnects.
                     assert_eq!(io.expect_end(), 1006);
                 }
             });

@@ -62,7 +62,7 @@ fn the_best_coding_that_a_client_accepts() {
 }
 
 #[test]
-fn what_a_client_has_is_not_sent_again() {
+fn a_cached_file_is_not_sent_again() {
     let server = start();
     for (known, status) in [
         ("\"tag\"", 304),

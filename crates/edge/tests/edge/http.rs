@@ -136,7 +136,7 @@ fn answers_to_head_have_no_body_whatever_the_status() {
 }
 
 #[test]
-fn a_websocket_without_a_path_is_the_applications_whether_there_is_a_page_or_not() {
+fn a_websocket_at_the_root_reaches_the_application_with_or_without_a_page() {
     for (pages, status) in [(vec![page("/", 10)], 200), (Vec::new(), 404)] {
         let server = Server::quiet(1, App::Echo, |options| options.routes = pages);
         server.ws("/").echoes("hello");
@@ -146,7 +146,7 @@ fn a_websocket_without_a_path_is_the_applications_whether_there_is_a_page_or_not
 }
 
 #[test]
-fn bodies_are_read_past_on_routes_that_take_none() {
+fn bodies_are_discarded_on_routes_that_take_none() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_pages);
         server.document("k", "[1]");
@@ -329,7 +329,7 @@ fn a_head_that_does_not_end_is_answered_408() {
 }
 
 #[test]
-fn an_idle_connection_is_ended_without_a_word() {
+fn an_idle_connection_ends_without_a_response() {
     let server = Server::start(1, |options| options.limits.idle_timeout = Duration::from_millis(50));
     // A body has a timeout, too.
     for (request, status) in

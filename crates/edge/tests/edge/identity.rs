@@ -610,7 +610,7 @@ fn revoked_users_are_disconnected_and_changed_permissions_end_subscriptions() {
 }
 
 #[test]
-fn without_an_authenticator_tokens_mean_nothing() {
+fn tokens_are_ignored_without_an_authenticator() {
     let server = Server::start(1, |_| {});
     let mut ws = server.ws("/ws?token=bad");
     ws.next_json();

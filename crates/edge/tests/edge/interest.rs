@@ -90,7 +90,7 @@ const LOOPS: usize = 10_000;
 const RING: usize = 64;
 
 #[test]
-fn joining_and_leaving_rooms_in_a_loop_makes_nothing_wait() {
+fn joining_and_leaving_rooms_in_a_loop_queues_no_messages() {
     for rooms in [1, LOOPS] {
         let mut node = Stopped::new(|options| options.limits.mailbox_messages_max = RING, |_, _| {});
         let loops =
@@ -124,7 +124,7 @@ fn a_client_that_subscribes_and_unsubscribes_in_a_loop_is_paused() {
 }
 
 #[test]
-fn large_messages_are_weighed() {
+fn large_messages_count_by_their_size() {
     const MESSAGES: usize = 100;
     let text = "x".repeat(100_000);
     let mut node = Stopped::new(

@@ -195,7 +195,7 @@ fn entity_tags_survive_proxies_that_compress() {
 
 /// Status 304 answers only a request's own condition. Varnish removes conditions, and treats an unexpected 304 as an error.
 #[test]
-fn nothing_new_is_304_only_where_it_was_asked_for() {
+fn an_unchanged_document_is_304_only_for_conditional_requests() {
     let server = start(1, |options| options.limits.request_timeout = SECOND);
     server.document("k", "1");
     let tag = get(&server, "/feed/k", "").header("etag").to_owned();
@@ -276,7 +276,7 @@ fn retry_of(line: &str) -> u64 {
 /// A browser's `EventSource` reconnects only after status 200. So while the node drains, an `EventSource` receives
 /// status 200 and a `retry` that lasts until the next process listens. All other clients receive 503.
 #[test]
-fn event_sources_come_back_after_a_drain() {
+fn event_sources_reconnect_after_a_drain() {
     on_one_and_three(|cores| {
         let server = start(cores, |options| options.address_limits.sessions_per_second = 1);
         let window = Duration::from_secs(10);

@@ -373,7 +373,7 @@ fn a_body_of_many_lines_takes_several_turns() {
         for id in 0..3_000 {
             assert_eq!(session.line()["id"], id);
         }
-        // A request whose connection breaks is repeated, and goes on where the first one was cut off.
+        // A client repeats a request whose connection broke. The server continues where the first request was cut off.
         let body: String = pings.iter().map(|message| format!("{message}\n")).collect();
         let headers = format!("Content-Length: {}\r\n", body.len());
         let mut cut_off = server.http();

@@ -16,7 +16,7 @@ fn server(set: impl FnOnce(&mut Options)) -> Server {
 }
 
 #[test]
-fn a_rule_says_so_in_its_acknowledgement() {
+fn a_rule_refuses_in_its_acknowledgement() {
     let server = server(|options| {
         let broadcast = vec![Template::parse("room").unwrap()];
         options.rooms.rules =
@@ -38,7 +38,7 @@ fn a_rule_says_so_in_its_acknowledgement() {
 }
 
 #[test]
-fn a_chat_says_nothing() {
+fn a_chat_publishes_nothing() {
     let server = server(|options| options.app = App::Chat);
     let mut plain = server.ws("/ws");
     let mut io = Io::socket(&server, Way::Socket);
@@ -52,7 +52,7 @@ fn a_chat_says_nothing() {
 }
 
 #[test]
-fn an_echo_answers_and_keeps_nothing() {
+fn an_echo_answers_and_keeps_nothing_for_recovery() {
     let server = server(|options| {
         options.app = App::Echo;
         options.engine.recovery = Some(Recovery::default());

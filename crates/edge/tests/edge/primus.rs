@@ -177,7 +177,7 @@ fn other_paths() {
 }
 
 #[test]
-fn draining_lets_clients_come_back() {
+fn clients_may_reconnect_after_a_drain() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.app = App::Echo);
         let mut ws = connect(&server, "");

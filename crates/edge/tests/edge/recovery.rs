@@ -380,7 +380,7 @@ fn clients_that_leave_or_break_the_protocol_are_not_kept() {
 }
 
 #[test]
-fn as_many_are_kept_as_may_be() {
+fn suspended_sockets_are_kept_up_to_the_maximum() {
     let age_max = Duration::from_millis(300);
     let recovery = Recovery { sessions_max: 2, age_max, ..Recovery::default() };
     let server = server_with(1, recovery, |_| {});

@@ -288,7 +288,7 @@ fn bytes_both_ways() {
             io.send(&format!(r#"461-{number}[{{"_placeholder":true,"num":0}}]"#));
             io.send_binary(b"answer");
             assert_eq!(plain(io.event(), recovers)[1], 77);
-            // As messages of the application.
+            // The application sends a text message and a binary message.
             io.send(r#"42["send"]"#);
             assert_eq!(plain(io.event(), recovers), json!(["message", "text"]));
             let event = with_attachments(&mut io, "451-", recovers);

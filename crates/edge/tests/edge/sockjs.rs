@@ -1,4 +1,4 @@
-//! SockJS: every transport, how sessions begin and end, what they cost, and published attacks.
+//! SockJS: every transport, the start, end and cost of sessions, and published attacks.
 //! The public suites check details such as headers and bodies of errors.
 
 use crate::harness::{HOUR, Http, Seen, Server, now, on_one_and_three, request, takes};
@@ -365,7 +365,7 @@ fn slow_readers() {
     drop((down, speaker));
     server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
     server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
-    // The same for pending answers.
+    // A client with too many pending answers is disconnected, too.
     let server = Server::quiet(1, App::Echo, |options| options.limits.send_buffer_bytes_max = 100_000);
     let mut http = server.http();
     open(&mut http, "/sockjs/0/y");
@@ -508,7 +508,7 @@ fn the_page_for_frames_is_for_pages_that_may_connect() {
 }
 
 #[test]
-fn streams_ask_proxies_not_to_wait() {
+fn streams_ask_proxies_not_to_buffer() {
     let server = echo(1);
     for transport in STREAMS {
         let mut http = server.http();

@@ -297,7 +297,7 @@ fn key_explosion_is_bounded_and_given_back() {
 }
 
 #[test]
-fn subscribing_and_leaving_in_a_loop_asks_once() {
+fn subscribing_and_leaving_in_a_loop_is_reported_once() {
     let server = Server::start(1, |_| {});
     let mut ws = server.client();
     for _ in 0..200 {

@@ -314,7 +314,7 @@ fn a_slow_reader_is_alive_while_it_reads() {
 }
 
 #[test]
-fn a_client_that_goes_without_a_word_is_forgotten() {
+fn resources_of_a_client_that_ends_without_a_close_are_freed() {
     let server = Server::start(1, echo);
     let mut ws = server.ws("/ws");
     ws.stream().finish_sending();

@@ -52,7 +52,7 @@ struct Simulation {
 
 thread_local! {
     static SIMULATION: RefCell<Option<Simulation>> = const { RefCell::new(None) };
-    /// Number of started nodes. It makes the seed of the next node.
+    /// Number of started nodes, from which the seed of the next node is made.
     static STARTED: Cell<u64> = const { Cell::new(0) };
 }
 

@@ -52,8 +52,8 @@ impl PayloadFormat {
         }
     }
 
-    /// Returns the format that engine.io-client 1.x uses where later clients use this one. Packets with text
-    /// in [`Octets`](Self::Octets) are the same in all versions.
+    /// Returns the format that engine.io-client 1.x uses in place of this one. Packets with text in
+    /// [`Octets`](Self::Octets) are the same in all versions.
     pub fn of_client_1(self) -> Self {
         if self == PayloadFormat::Counted { PayloadFormat::CountedTwice } else { self }
     }

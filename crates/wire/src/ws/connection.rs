@@ -154,8 +154,8 @@ impl Connection {
     /// is discarded.
     ///
     /// One call adds at most 131 bytes to `transmit`. A caller that checks `transmit` between calls limits
-    /// how much a flood of pings adds. The event borrows from `input` and `shared`, not from the connection,
-    /// which may be used meanwhile.
+    /// the bytes that a flood of pings adds. The event borrows from `input` and `shared`, not from the
+    /// connection, which may be used meanwhile.
     #[inline]
     pub fn receive<'a>(
         &mut self,

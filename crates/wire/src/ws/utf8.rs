@@ -2,8 +2,8 @@
 
 use super::Error;
 
-/// Returns how far `bytes` is valid, given that `bytes[..valid]` is. An incomplete sequence at the end is
-/// left for later, so the result is at most 3 bytes short of the end.
+/// Returns the length of the valid start of `bytes`, of which `bytes[..valid]` is already known to be valid. An
+/// incomplete sequence at the end isn't counted, so the result is at most 3 bytes short of the end.
 pub(super) fn extend_valid(bytes: &[u8], valid: usize) -> Result<usize, Error> {
     match simdutf8::compat::from_utf8(bytes.get(valid..).unwrap_or_default()) {
         Ok(_) => Ok(bytes.len()),

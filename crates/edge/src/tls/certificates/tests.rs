@@ -4,7 +4,7 @@ use super::*;
 use rcgen::{CertificateParams, KeyPair};
 use std::fs;
 
-/// Writes a certificate and its key, and returns the names of the files.
+/// Writes a certificate and its key. Returns the paths of the files.
 fn write(folder: &Path, name: &str, names: &[&str], until: i32) -> CertificateFiles {
     let mut params =
         CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap();

@@ -17,7 +17,7 @@ use stentor_session::metrics::CoreMetrics;
 const ANSWERS_MAX: usize = (HANDSHAKES_PER_TURN.as_micros() / KEY_EXCHANGE.as_micros()) as usize;
 const CLIENTS: usize = 5 * ANSWERS_MAX;
 
-/// A group that the server doesn't know.
+/// A key exchange group that the server doesn't know.
 #[derive(Debug)]
 struct Unknown;
 
@@ -59,7 +59,7 @@ impl Client {
         }
     }
 
-    /// Handles data from the server. Returns whether there was any.
+    /// Handles data from the server. Returns `false` if there was none.
     fn receive(&mut self) -> bool {
         let mut bytes = vec![0; 1 << 16];
         match self.tcp.read(&mut bytes) {
@@ -94,7 +94,8 @@ fn turn(layer: &mut TlsLayer<EpollDriver>, clients: &mut [Client]) -> Vec<usize>
     received.collect()
 }
 
-/// Each client's first and second messages arrive at the same time, and both are answered.
+/// All clients send their first messages at the same time, and later their second messages. Each turn answers few of
+/// them.
 #[test]
 fn a_turn_answers_few_clients() {
     // The server requests another ClientHello.

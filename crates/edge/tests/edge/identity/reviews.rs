@@ -13,7 +13,7 @@ use stentor_ports::{
 };
 
 #[test]
-fn subscriptions_stay_while_it_is_not_known_whether_they_are_allowed() {
+fn subscriptions_continue_while_the_authorizer_is_unavailable() {
     on_one_and_three(|cores| {
         let node = Node::start(cores, Issuer::default(), |options| {
             options.limits.decision_timeout = Duration::from_millis(200);

@@ -43,8 +43,9 @@ pub(crate) struct Replica {
     pub(crate) document: Value,
     /// The version's number in the model.
     pub(crate) version: Option<usize>,
-    /// The position of the client's last request until it is answered, and the position that the last answer answered.
+    /// The position with which the client reconnected, until a message answers it.
     pub(crate) asked: Option<Place>,
+    /// The position with which the client had reconnected, if the last message was a snapshot that answered it.
     pub(crate) answered: Option<Place>,
     /// `true` if the client must be sent a reason when it receives a document from another position.
     pub(crate) is_promised: bool,
@@ -76,7 +77,7 @@ pub(crate) struct Client {
     pub(crate) replicas: BTreeMap<&'static str, Replica>,
     /// Further options of its requests, as a JSON object.
     pub(crate) options: Value,
-    /// The number of its connection.
+    /// The number of the client's connection.
     pub(crate) link: Option<usize>,
     /// `true` after `welcome`.
     pub(crate) ready: bool,

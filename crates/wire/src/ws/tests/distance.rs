@@ -1,6 +1,6 @@
-//! Measures how far a DEFLATE stream (RFC 1951) refers back. The inflater of zlib-rs accepts more than its
-//! window, so it can't detect a violation. This decoder is slow, trusts its input, and keeps only the data
-//! that it needs to proceed.
+//! Measures the longest distance in a DEFLATE stream (RFC 1951). The inflater of zlib-rs accepts more than
+//! its window, so it can't detect a violation. This decoder is slow, trusts its input, and keeps only the
+//! data that it needs to proceed.
 
 struct Bits<'a> {
     bytes: &'a [u8],
