@@ -8,7 +8,7 @@ fn our_peers_are_described() {
     for known in &catalogue.servers {
         assert!(known.speaks().count() > 0 && !known.about.is_empty(), "{known:?}");
         if let Some(peer) = &known.peer {
-            // One is there, or it says of what kind it would be.
+            // The server has a version, or a statement of its kind.
             let versions = peer.versions().iter();
             let blank = |(_, version): &(&String, &String)| version.trim().is_empty();
             assert_eq!(versions.filter(blank).count(), 0, "{}", known.name);
@@ -22,7 +22,7 @@ fn our_peers_are_described() {
     assert!(!catalogue.find("ws8").unwrap().admits(Protocol::SocketIo));
     assert_eq!(catalogue.find("sockjs-tornado-pypy45").unwrap().warms_up(), Duration::from_secs(10));
     assert!(catalogue.find("ws9").unwrap_err().to_string().contains("ws8"));
-    // Every folder is one, so that none is passed over for want of a description.
+    // Every folder is a peer, so none is skipped because its description is missing.
     for entry in fs::read_dir(&peers).unwrap() {
         let path = entry.unwrap().path();
         assert!(!path.is_dir() || path.join(MANIFEST).exists(), "{}", path.display());
@@ -71,7 +71,7 @@ fn a_bad_description_is_told_and_the_others_are_there() {
             catalogue.peers(&[]).iter().map(|(_, found)| found.is_ok()).collect::<Vec<_>>(),
             [true, false]
         );
-        // An error about one of its servers has to say why it is missing.
+        // An error about one of the folder's servers must contain the reason why it is missing.
         let error = catalogue.find("one-of-one").unwrap_err().to_string();
         assert!(error.contains("no server `one-of-one`") && error.contains(expect), "{error}");
     };

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The arguments of `stentor lab …`, `stentor-lab …`, and the scripts that run them.
+/// The arguments of `stentor lab …`, of `stentor-lab …`, and of the scripts that run them.
 fn command(line: &str) -> Option<Vec<&str>> {
     let words: Vec<_> = line.split_whitespace().take_while(|word| *word != "#").collect();
     match words.as_slice() {

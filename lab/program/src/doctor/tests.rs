@@ -17,7 +17,7 @@ fn siblings_are_read_from_lists() {
 fn this_machine_is_described() {
     let findings = examine(0, 0, "cubic");
     let text = findings.to_string();
-    // One core for both is never fit.
+    // One core for both server and generator is never suitable.
     assert!(findings.rows.iter().any(|(.., fit)| fit.is_err()) && text.contains("share a core"), "{text}");
     for told in ["CPU steal", "noise of the same work", "file descriptors", "A full run of six pairs shows"] {
         assert!(text.contains(told), "{told}: {text}");

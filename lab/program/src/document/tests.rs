@@ -3,7 +3,7 @@ use serde_json::Value;
 use super::*;
 use crate::payload::is_intact;
 
-/// The values of all rows, and the head.
+/// Returns the values of all rows, and the head.
 fn parsed(document: &Document) -> (Vec<u64>, String) {
     let value: Value = serde_json::from_slice(document.text()).unwrap();
     assert_eq!(serde_json::to_vec(&value).unwrap().len(), document.text().len(), "minified");

@@ -39,7 +39,7 @@ fn the_judged_line_is_broadest_and_on_top_and_first_in_the_legend() {
         .collect();
     let broad: Vec<usize> =
         (0..strokes.len()).filter(|nth| strokes[*nth].contains("stroke-width=\"4\"")).collect();
-    // One in the plot, after all others there, and one in the legend, before all others there.
+    // One broad line is in the plot, after all others. The other is in the legend, before all others.
     assert!(broad.len() == 2 && broad[1] == broad[0] + 1, "{broad:?}: {text}");
     assert!(strokes.len() == 2 * 17 && broad[0] == 16, "{broad:?} of {}", strokes.len());
     let named: Vec<usize> =

@@ -14,7 +14,7 @@ fn scenarios_are_complete_and_name_servers_that_can_take_part() {
             assert!(!text.is_empty() && !text.contains('\n'), "{scenario:?}");
         }
         assert!(scenario.question.ends_with('?'), "{}", scenario.question);
-        // Results have the texts, not the cases.
+        // Results contain the texts, not the cases.
         let written = serde_json::to_value(scenario).unwrap();
         let read: Scenario = serde_json::from_value(written.clone()).unwrap();
         assert_eq!((&read.name, read.published.len()), (&scenario.name, scenario.published.len()));

@@ -108,7 +108,7 @@ fn closes_on_what_it_does_not_answer() {
         let mut stream = TcpStream::connect(upstream.address()).unwrap();
         stream.write_all(request).unwrap();
         let mut rest = Vec::new();
-        // An end or a reset, not an answer.
+        // The connection ends or is reset, without an answer.
         let _ = stream.read_to_end(&mut rest);
         assert!(rest.is_empty(), "{rest:?}");
     }
@@ -123,7 +123,7 @@ fn only_the_newest_version_is_answered_where_the_rate_is_set() {
     let mut numbers = Vec::new();
     for nth in 0..12 {
         if nth % 4 == 0 {
-            // Versions come and go while a request is under way.
+            // Versions change while a request is pending.
             pacer.set_rate_hz(100_000.0 + f64::from(nth));
         }
         let body = ask(&mut stream);

@@ -1,4 +1,4 @@
-//! Peers that fail in every way they can, Ctrl-C, and going on afterwards.
+//! Peers that fail in every possible way, Ctrl-C, and resuming afterwards.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -27,15 +27,15 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
         .script("uninstallable", "echo no compiler here >&2; exit 1", "exit 0")
         .script("unstartable", "exit 0", "echo the port is taken >&2; exit 1")
         .script("nameless", "exit 0", "echo ready http://somewhere; exec sleep 60")
-        // It listens nowhere: every connection is refused. A shell that becomes another program has no memory for a moment, so the
-        // lab, which reads its memory as soon as it is ready, could take it for ended.
+        // The peer listens nowhere, so every connection is refused. A shell that becomes another program has no memory
+        // for a moment. The lab reads the memory as soon as the peer is ready, and could take the peer for ended.
         .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; sleep 60 & wait")
         .script("misdescribed", "exit 0", "exit 0");
     fs::write(folder.path("peers/misdescribed/peer.toml"), "abuot = \"a fake\"\n").unwrap();
     let names = "crashing,babbling,uninstallable,misdescribed,unstartable,nameless,deaf,honest";
     let (code, said) = folder.run(&["run", "fanout", "--smoke", "--peers", names]);
     assert_eq!(code, 1, "{said}");
-    // Once, though it is looked for twice.
+    // The error occurs once, although the lab looks for the compiler twice.
     assert_eq!(said.matches("no compiler here").count(), 1, "{said}");
     assert!(
         said.contains("without uninstallable: ") && said.contains("peers/uninstallable/install failed"),
@@ -56,7 +56,7 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
         assert!(trial["figures"].as_object().unwrap().is_empty(), "{server}: {trial}");
         let doubt = trial["doubts"][0]["what"].as_str().unwrap();
         assert!(doubt.contains(server) && doubt.contains(told), "{server}: {doubt}");
-        // A doubt that isn't shown isn't found.
+        // The report must show each doubt.
         assert!(said.contains(doubt.lines().next().unwrap()), "{doubt} / {said}");
     }
     assert!(said.contains("not everybody could be measured"), "{said}");
@@ -82,7 +82,7 @@ fn installing_tells_of_each_and_goes_on() {
         let (found, said) = fakes::said(folder.tell(arguments).output().unwrap());
         assert!(found == code && told.iter().all(|told| said.contains(told)), "{found}: {said}");
     };
-    // A name that nobody has is a mistake, and nothing is done then.
+    // An unknown name is an error. Nothing is installed then.
     check(&["install", "honest", "nobody"], 1, &["no server `nobody`; there are", "honest"]);
     assert!(!folder.path("installed").exists());
     let why = [
@@ -130,7 +130,7 @@ fn misspelt_names_are_answered_with_those_there_are() {
     check(&["run", "fanout", "--smoke", "--peers", "honest"], 1, "/results: ");
 }
 
-/// Processes that have this in their environment, and their names.
+/// Names of the processes with this text in their environment.
 fn marked(mark: &str) -> Vec<String> {
     let is_marked = |folder: &Path| {
         let environment = fs::read(folder.join("environ")).unwrap_or_default();
@@ -141,7 +141,7 @@ fn marked(mark: &str) -> Vec<String> {
     marked.map(|folder| fs::read_to_string(folder.join("comm")).unwrap_or_default()).collect()
 }
 
-/// A named pipe, and the end of it that this test reads. `stays` keeps it from ending with the last writer.
+/// A named pipe, and its reading end. `stays` keeps the pipe open after the last writer has closed it.
 struct Fifo {
     path: PathBuf,
     reader: File,
@@ -151,13 +151,13 @@ impl Fifo {
     fn new(folder: &Folder, name: &str, stays: bool) -> Self {
         let path = folder.path(name);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        // Opening it doesn't wait for a writer.
+        // Opening the pipe doesn't wait for a writer.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let reader = OpenOptions::new().read(true).write(stays).custom_flags(flags).open(&path).unwrap();
         Self { path, reader }
     }
 
-    /// Waits for something to read or the end; whether that is the end.
+    /// Waits until the pipe has data or ends. Returns `true` if it ends.
     fn ends(&mut self, within: Duration) -> bool {
         let timeout = within.try_into().unwrap();
         let ready = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&timeout)).unwrap();
@@ -166,7 +166,7 @@ impl Fifo {
     }
 }
 
-/// A command that holds the other end of a pipe, as does whatever it starts.
+/// Runs a command that holds the writing end of a pipe, as do all processes that it starts.
 fn holding(fifo: &Fifo, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     shell.args(["-c", "fifo=$0; exec \"$@\" 9>\"$fifo\""]).arg(&fifo.path);
@@ -174,8 +174,8 @@ fn holding(fifo: &Fifo, command: &Command) -> Command {
     shell
 }
 
-/// Waits until no process holds the pipe or has this in its environment. Terminated processes may take a moment; by
-/// themselves they would run much longer.
+/// Waits until no process holds the pipe or has this text in its environment. Terminated processes may take a moment.
+/// If not terminated, they would run much longer.
 fn check_all_gone(mut held: Fifo, mark: &str, said: &str) {
     assert!(held.ends(Duration::from_secs(30)), "{said}");
     assert_eq!(marked(mark), Vec::<String>::new(), "{said}");
@@ -194,7 +194,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
     let held = Fifo::new(&folder, "held", false);
     let mut command = holding(&held, &folder.command(&run));
     let lab = command.env(variable, std::process::id().to_string()).spawn().unwrap();
-    // When one run is in the file, and another one is under way.
+    // Waits until one run is in the file and another one is under way.
     loop {
         assert!(!started.ends(Duration::from_secs(120)));
         if !folder.results().is_empty() {
@@ -212,7 +212,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
     assert!(measured.iter().all(|trial| !trial["figures"].as_object().unwrap().is_empty()), "{measured:?}");
     assert!(fs::read_to_string(path.with_extension("html")).unwrap().ends_with("</html>"));
 
-    // Two more, with the same file.
+    // Resumes with the same file, for two more pairs.
     let pairs = (measured.len() + 2).to_string();
     let (code, said) =
         folder.run(&["run", "fanout", "--smoke", "--peers", "honest", "--pairs", &pairs, "--resume"]);
@@ -224,7 +224,7 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
     assert_eq!(resumed.len(), measured.len() + 2);
     assert_eq!(resumed[..measured.len()], measured[..]);
 
-    // But not as something else.
+    // A changed result can't be resumed.
     let check = |change: &dyn Fn(&mut Value), told: &str| {
         let mut other = result.clone();
         change(&mut other);
@@ -261,7 +261,7 @@ fn an_interrupt_ends_what_installs() {
     }
 }
 
-/// A run that gave nothing is made again, in its place.
+/// A run without a result is repeated, in its place.
 #[test]
 fn what_failed_is_measured_when_resumed() {
     let folder = Folder::new("failed-once");

@@ -1,5 +1,5 @@
-//! The bench against the real server: a case runs from its configuration to its table. Figures are worthless here (an unoptimised
-//! server on a busy machine), so none is judged.
+//! The bench against the real server: a case runs from its configuration to its table. The figures aren't checked,
+//! because the server is unoptimised and the machine is busy.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,8 @@ use stentor_lab::bench::{Effort, Metric, Options, Report, Trial};
 use stentor_lab::generator::Invocation;
 use stentor_lab::scenario::{SCENARIOS, run};
 
-/// Runs a case of the goals once, small and short, with Stentor and those of `others` that are built; `None` where there is no
-/// Stentor.
+/// Runs a case of the goals once, small and short, with Stentor and those of `others` that are built. Returns `None`
+/// without Stentor.
 fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     let stentor = stentor()?;
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
@@ -39,8 +39,8 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     Some((record.report, servers.len()))
 }
 
-/// A client that is late here skips a version of a feed, as its policy says. But no client is disconnected, and all deliveries are
-/// correct.
+/// Checks that no client is disconnected and all deliveries are correct. A client that is late here may skip a version
+/// of a feed, as its policy says.
 fn check_honest(trial: &Trial) {
     for doubt in &trial.doubts {
         let fault = ["repeated", "wrong length", "corrupt", "lost"];
@@ -48,7 +48,7 @@ fn check_honest(trial: &Trial) {
     }
 }
 
-/// There is a cost per message. The run of a machine that is too busy to have one is invalid, and says why.
+/// Checks that there is a cost per message. On a machine that is too busy, the run is invalid, and contains the reason.
 fn check_cost(trial: &Trial) {
     let cost = trial.figures.get(&Metric::CpuPerMessage);
     let says_why = trial.unmeasured.is_some() || trial.doubts.iter().any(|doubt| !doubt.latency_only);
@@ -88,7 +88,7 @@ fn a_budget_of_cpu_is_compared_by_connections() {
     assert_eq!(verdict.is_some(), servers > 1);
     for server in &report.cases[0].servers {
         let trial = &server.trials[0];
-        // A machine that is too busy to keep up the rate gives no figure, and says so.
+        // A machine that is too busy for the rate gives no figure, and a doubt says so.
         let told = trial.doubts.iter().any(|doubt| doubt.what.contains("connections a second instead"));
         assert!(told || trial.figures[&Metric::Connections] > 10.0, "{trial:?}");
     }
@@ -120,7 +120,7 @@ fn many_documents_are_fetched_and_verified() {
     let trial = &report.cases[0].servers[0].trials[0];
     check_honest(trial);
     check_cost(trial);
-    // A snapshot of each of those that verify, and a version.
+    // Each verifying client has a snapshot and a version.
     assert!(trial.context["documents verified"] >= 80.0, "{trial:?}");
 }
 

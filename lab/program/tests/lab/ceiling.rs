@@ -1,5 +1,5 @@
-//! `ceiling` from the command line, on a fake server: it prints both figures. Their values depend on the build and on how busy this
-//! machine is.
+//! `ceiling` from the command line, on a fake server: it prints both figures. Their values depend on the build and on
+//! the load of this machine.
 
 use crate::fakes::{self, Folder};
 use crate::server::Fault;
@@ -17,7 +17,7 @@ fn generator_and_bare_client_stand_side_by_side() {
             .args(fakes::measuring());
         fakes::said(command.output().unwrap())
     };
-    // On a busy machine none may come in so short a time.
+    // On a busy machine, no message may come in so short a time.
     let (mut code, mut said) = run("honest", "0.2");
     for seconds in ["1", "5"] {
         if code == 1 && said.contains("no message came") {

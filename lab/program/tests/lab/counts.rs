@@ -1,15 +1,16 @@
-//! A gate on counts, which a busy machine doesn't change: what the server does for a scripted trace, beside what it did when
-//! `counts.toml` was written. No time is measured.
+//! A gate on counts, which a busy machine doesn't change. Each count is the server's work for a scripted trace,
+//! compared with the count in `counts.toml`. No time is measured.
 //!
 //! - **instructions** per connection and per delivery, counted by valgrind's cachegrind (virtual machines often have no
-//!   hardware counters). Each is the difference of two runs of which one does more of it, so that start and end fall out. They repeat
-//!   to less than a percent, also in an unoptimised build, which is what `cargo test` has at hand: it counts what the code
-//!   does, not what the optimiser leaves of it, so a figure here says nothing about how fast a release is, but a loop too many shows.
+//!   hardware counters). Each is the difference of two runs, one with more of it, so start and end cancel out. The counts
+//!   repeat to less than a percent, also in an unoptimised build, which `cargo test` has. They don't show the speed of a
+//!   release, but they show a loop too many.
 //! - **system calls** per delivery, counted by strace.
 //! - **private bytes** per idle connection, user space.
 //!
-//! A trace is in lock-step: the next message is sent when all clients have the last one, so nothing gathers. Counts whose tool is
-//! missing are skipped with a message. `STENTOR_COUNTS=update` writes the baseline again; the commit has to explain the change.
+//! A trace is in lock-step: the next message is sent when all clients have the last one, so no messages are merged.
+//! Counts whose tool is missing are skipped with a message. `STENTOR_COUNTS=update` writes the baseline again. The
+//! commit must explain the change.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,14 +27,15 @@ use stentor_lab::measure::{CallCounter, ProcessMemory, Server, ServerCommand};
 
 const CLIENTS: usize = 20;
 const PAYLOAD: [u8; 100] = [b'x'; 100];
-/// Connections whose memory is counted: so many that neither pages matter nor what an allocator keeps in reserve, which may be
-/// a megabyte more or less.
+/// Number of connections whose memory is counted. With this number, neither pages matter nor the reserve of an
+/// allocator, which varies by a megabyte.
 const IDLE: usize = 12_000;
-/// Other activity on a machine only adds to a count, so the smallest of several counts is the most accurate, both for a figure and
-/// for the part that is subtracted. More are taken only if needed.
+/// Maximum number of counts. Other activity on a machine only adds to a count, so the smallest of several is the most
+/// accurate, both for a figure and for the part that is subtracted. More counts are taken only if needed.
 const TRIES: usize = 6;
 
-/// A figure as it was, and the share by which it may be more. Less is no fault, but the baseline should follow.
+/// A figure in the baseline, and the share by which a new figure may exceed it. A smaller figure passes, but the
+/// baseline should follow.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Count {
     count: f64,
@@ -44,7 +46,8 @@ fn baseline() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts.toml")
 }
 
-/// Compares a figure with the baseline, or writes it there: by how much more is counted than before, and that `per` so many.
+/// Compares a figure with the baseline, or writes it there. The figure is the second count minus the first one, divided
+/// by `per`.
 fn judge(name: &str, tolerance: f64, per: usize, before_and_after: impl Fn() -> (f64, f64)) {
     static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let known = || {
@@ -99,7 +102,7 @@ fn is_installed(tool: &str) -> bool {
     there
 }
 
-/// A server that sends each message to everybody, run by these words.
+/// Starts Stentor with the `chat` application. `words` is the command that precedes the server's arguments.
 fn start(words: &[&str]) -> Server {
     let serve =
         ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1", "--app", "chat"];
@@ -128,7 +131,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// So many messages from each in turn, each of which everybody receives before the next.
+/// Each client in turn publishes `messages` messages. All clients receive each message before the next one is sent.
 fn publish(clients: &mut [TcpStream], messages: usize) {
     let head = [0x81, 0x80 | PAYLOAD.len() as u8, 0, 0, 0, 0];
     let frame = [&head[..], &PAYLOAD].concat();
@@ -143,7 +146,8 @@ fn publish(clients: &mut [TcpStream], messages: usize) {
     }
 }
 
-/// Instructions of a server's life in which so many come and go, and so many messages are published to the others.
+/// Number of instructions of a server's whole run: `passers_by` clients come and go, and `messages` messages are
+/// published to the others.
 fn instructions(stentor: &Path, passers_by: usize, messages: usize) -> f64 {
     let log =
         std::env::temp_dir().join(format!("stentor-counts-{}-{passers_by}-{messages}", std::process::id()));
@@ -215,10 +219,10 @@ fn bytes_per_idle_connection() {
         return;
     }
     judge("bytes_per_connection", 0.25, IDLE, || {
-        // Pings would find them dead, where it takes long to connect them all.
+        // Connecting all clients may take so long that pings would find them dead.
         let server = start(&["env", "STENTOR_HEARTBEAT_INTERVAL=1h", stentor.to_str().unwrap()]);
         let private = || ProcessMemory::of_process(server.pid()).unwrap().private_bytes as f64;
-        // Memory that the first connections allocate once for all.
+        // These connections let the server allocate the memory that it needs only once.
         let mut clients: Vec<TcpStream> = (0..IDLE / 10).map(|_| connect(server.address())).collect();
         let before = private();
         clients.extend((0..IDLE).map(|_| connect(server.address())));

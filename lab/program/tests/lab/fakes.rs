@@ -1,5 +1,5 @@
-//! Servers with a fault for the lab to compare: folders with `peer.toml` and a `run` that starts `fake-server`. And the
-//! lab's own program, run on them.
+//! Servers with a fault, for the lab to compare: folders with `peer.toml` and a `run` that starts `fake-server`. Also
+//! runs the lab's own program on them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::server::Fault;
 
-/// A folder for peers and results, gone when dropped.
+/// A folder for peers and results. Dropping the value deletes it.
 pub(crate) struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -31,7 +31,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// A peer whose `install` and `run` are these lines of shell.
+    /// Adds a peer whose `install` and `run` are these lines of shell.
     pub(crate) fn script(&self, name: &str, install: &str, run: &str) -> &Self {
         let folder = self.path("peers").join(name);
         fs::create_dir_all(&folder).unwrap();
@@ -47,31 +47,31 @@ impl Folder {
         self
     }
 
-    /// A peer that serves, with a fault in every `every`th delivery.
+    /// Adds a peer that serves, with a fault in every `every`th delivery.
     pub(crate) fn peer(&self, name: &str, fault: Fault, every: u64) -> &Self {
         self.script(name, "exit 0", &serve(fault, every))
     }
 
-    /// The lab with these arguments, on these peers, with results here.
+    /// The lab's command with these arguments, on these peers, with its results in this folder.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.tell(arguments);
         command.arg("--results").arg(self.path("results")).args(measuring());
         command
     }
 
-    /// The lab with these arguments on these peers, for commands that measure nothing.
+    /// The same command without results, for commands that measure nothing.
     pub(crate) fn tell(&self, arguments: &[&str]) -> Command {
         let mut command = lab();
         command.args(arguments).arg("--peers-dir").arg(self.path("peers"));
         command
     }
 
-    /// Runs it to its end: the exit code, and the output.
+    /// Runs the lab to its end. Returns the exit code and the output.
     pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String) {
         said(self.command(arguments).output().unwrap())
     }
 
-    /// The results that were kept, oldest first.
+    /// Paths of the stored results, oldest first.
     pub(crate) fn results(&self) -> Vec<PathBuf> {
         let Ok(entries) = fs::read_dir(self.path("results")) else { return Vec::new() };
         let paths = entries.map(|entry| entry.unwrap().path());
@@ -87,13 +87,13 @@ pub(crate) fn lab() -> Command {
     Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
 }
 
-/// Arguments of every command that measures, on any machine.
+/// Arguments for all commands that measure, valid on any machine.
 pub(crate) fn measuring() -> [String; 4] {
     let core = usize::from(stentor_lab::measure::cores() > 1);
     ["--congestion".into(), "system".into(), "--generator-core".into(), core.to_string()]
 }
 
-/// The server that was built beside this test, if it was (the lab's tests alone don't build it).
+/// Path of the server built beside this test. `None` if it isn't built, as for the lab's tests alone.
 pub(crate) fn stentor() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
     if !path.exists() {
@@ -102,7 +102,7 @@ pub(crate) fn stentor() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// Checks so many cases at a time, for those that wait most of the time.
+/// Checks `at_a_time` cases concurrently. For cases that wait most of the time.
 pub(crate) fn side_by_side<T: Sync>(at_a_time: usize, cases: &[T], check: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ pub(crate) fn side_by_side<T: Sync>(at_a_time: usize, cases: &[T], check: impl F
     });
 }
 
-/// The line of a `run` that serves.
+/// The line of a `run` script that serves.
 pub(crate) fn serve(fault: Fault, every: u64) -> String {
     format!("exec {} $2 {fault:?} {every}", env!("CARGO_BIN_EXE_fake-server"))
 }

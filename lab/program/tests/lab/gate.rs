@@ -1,5 +1,5 @@
-//! `compare`, `gate` and `history` from the command line, on fake servers: every exit code, with a baseline that is as it has to
-//! be for that, since what is measured here depends on how busy the machine is.
+//! `compare`, `gate` and `history` from the command line, on fake servers: every exit code. The baselines are made to
+//! fit, because measured figures depend on the load of the machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::fakes::{self, Folder, read};
 use crate::server::{Fault, Server};
 use serde_json::Value;
 
-/// The result of a run of `honest`, with its figures times `factor`, as a file.
+/// Writes a result of a run of `honest` with its figures times `factor`. Returns the file.
 fn baseline(folder: &Folder, result: &Value, name: &str, factor: f64) -> PathBuf {
     let mut old = result.clone();
     for trial in old["report"]["cases"][0]["servers"][0]["trials"].as_array_mut().unwrap() {
@@ -41,7 +41,7 @@ fn every_exit_code_of_a_gate() {
         let mut arguments = vec!["gate", baseline.to_str().unwrap(), "--pairs", "2"];
         arguments.extend_from_slice(more);
         let (code, said) = folder.run(&arguments);
-        // A run that a busy machine spoiled is invalid, which is right, and no fault of the gate's.
+        // A run spoiled by a busy machine is invalid. The gate reports it correctly.
         let spoiled = code == 4
             && (said.contains("its core")
                 || said.contains("lagged")
@@ -61,7 +61,7 @@ fn every_exit_code_of_a_gate() {
     gate(&folder.path("nowhere.json"), &[], 1, "nowhere.json");
     gate(&was_slow, &["--tolerance"], 2, "--tolerance");
 
-    // The command for two results that are there, and the one for many.
+    // `compare` compares two existing results, and `history` compares many.
     let compare = |old: &PathBuf, told: &str| {
         let new = folder.results()[0].clone();
         let (code, said) = fakes::said(fakes::lab().arg("compare").args([old, &new]).output().unwrap());
@@ -89,7 +89,7 @@ fn a_server_that_runs_already_is_measured() {
         assert_eq!(result["servers"][0]["name"], "target", "{said}");
         result["report"]["cases"][0]["servers"][0]["trials"][0]["figures"].clone()
     };
-    // Of what isn't known nothing is said.
+    // Unknown figures are left out.
     let figures = run(&[]);
     assert!(figures["latency_p99"].is_number() && figures["peak_memory"].is_null(), "{figures}");
     assert!(figures["cpu_per_message"].is_null(), "{figures}");

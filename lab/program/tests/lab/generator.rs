@@ -1,4 +1,4 @@
-//! The generator against a server in a thread: what an honest one gives, and that each fault is found.
+//! The generator against a server in a thread: results of an honest server, and detection of each fault.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use stentor_wire::ws::{self, handshake};
 
 const CONNECTIONS: usize = 20;
 const ECHO_RATE_HZ: f64 = 2000.0;
-/// How late what has to come may be on a busy machine. It is only waited for what is lost.
+/// Time to wait for late messages on a busy machine. Only lost messages take this time.
 const LATE: Duration = Duration::from_secs(60);
 
 fn echo() -> LoadSpec {
@@ -39,7 +39,7 @@ fn spec(server: &Server, load: LoadSpec) -> Spec {
     spec
 }
 
-/// For a load of which everything has to come.
+/// A specification for loads of which every message must come.
 fn patient(server: &Server, load: LoadSpec) -> Spec {
     Spec { late: LATE, ..spec(server, load) }
 }
@@ -64,8 +64,8 @@ fn check_honest(chat: bool, change: impl Fn(&mut Spec), load: LoadSpec, expected
     outcome
 }
 
-/// An echo in an open loop, in which messages came between the two looks at the clocks. On a busy machine none may come when they are
-/// so close to each other.
+/// An echo in an open loop with messages between the two reads of the clocks. On a busy machine, no message may come in
+/// so short a time, so longer times follow.
 fn counted_echo(change: impl Fn(&mut Spec)) -> Outcome {
     for measure in [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)] {
         let outcome = check_honest(false, &change, echo_for(measure), None);
@@ -93,7 +93,7 @@ fn nothing_is_taken_off_where_idle_connections_are_not_looked_at() {
 
 #[test]
 fn a_closed_loop_has_one_message_under_way_on_each() {
-    // The first message of each counts, however long it takes.
+    // The first message on each connection counts, however long it takes.
     let load =
         LoadSpec::EchoClosed { bytes: 64, warm_up: Duration::ZERO, measure: Duration::from_millis(500) };
     check_honest(false, |_| {}, load, None);
@@ -123,8 +123,8 @@ fn holds_idle_connections_and_greets() {
     assert_eq!(outcome.connections, CONNECTIONS as u64);
 }
 
-/// Runs `load` beside five clients that misbehave for so long, all of whose messages have to come nevertheless. Returns what the
-/// five found.
+/// Runs `load` beside five clients that misbehave for `lasts`. All messages of the load must come nevertheless. Returns
+/// the outcome of the five.
 fn check_beside(how: Misbehaviour, lasts: Duration, load: LoadSpec, fault: Fault) -> (Outcome, Server) {
     let server = Server::start(matches!(load, LoadSpec::Fanout { .. }), fault);
     let mut others = spec(&server, LoadSpec::Misbehave { how, lasts });
@@ -159,7 +159,7 @@ fn others_get_everything_beside_those_that_misbehave() {
         (Misbehaviour::Storms { every }, echo()),
         (Misbehaviour::Fragments, echo()),
     ] {
-        // How often they come back in so long is for the machine to say.
+        // The number of reconnections in this time depends on the machine.
         let mut spans =
             [Duration::from_millis(400), Duration::from_secs(2), Duration::from_secs(10)].into_iter();
         let often = spans.any(|lasts| {
@@ -169,7 +169,7 @@ fn others_get_everything_beside_those_that_misbehave() {
             assert_eq!(lost, (0, 0, 0), "{how:?}: {audit:?}");
             let accepted = server.accepted.load(Ordering::Relaxed) - CONNECTIONS as u64;
             match how {
-                // They come again and again, and each is let in.
+                // The clients connect again and again, and the server accepts each.
                 Misbehaviour::Churns { .. } | Misbehaviour::Storms { .. } => {
                     assert_eq!(accepted, outcome.messages, "{how:?}: {outcome:?}");
                     return outcome.messages > 5;
@@ -187,7 +187,7 @@ fn others_get_everything_beside_those_that_misbehave() {
 
 #[test]
 fn those_that_a_server_ends_are_counted() {
-    // Every seventh delivery ends a connection of this server.
+    // This server ends a connection at every seventh delivery.
     let lasts = Duration::from_millis(400);
     let (outcome, _server) = check_beside(Misbehaviour::Fragments, lasts, echo(), Fault::Closes);
     assert!(outcome.audit.lost_connections > 0, "{:?}", outcome.audit);
@@ -195,8 +195,8 @@ fn those_that_a_server_ends_are_counted() {
     let how = Misbehaviour::Silent;
     let others = spec(&server, LoadSpec::Misbehave { how, lasts: Duration::from_millis(300) });
     let outcome = run(&others, |_| {
-        // Somebody publishes, and some of the silent are ended; their fate isn't held against the server. The publisher may be
-        // ended, too, and all that receive.
+        // One client publishes, and the server ends some silent ones, which isn't checked. It may also end the
+        // publisher and all receivers.
         let _ = run(&spec(&server, fanout(100)), |_| Ok(()));
         Ok(())
     });
@@ -208,12 +208,12 @@ fn those_that_a_server_ends_are_counted() {
 #[test]
 fn everybody_comes_back_from_a_storm() {
     assert_eq!(check_storm(Cut::Finish), 0);
-    // A reset client has an unread message, and the time until all have one depends on the machine.
+    // A reset client has an unread message. The time until all have one depends on the machine.
     let mut tries = (0..3).map(|_| check_storm(Cut::Reset));
     assert!(tries.any(|reset| reset == CONNECTIONS as u64));
 }
 
-/// A storm on a server of its own; how many of the connections were reset.
+/// Runs a storm on a server of its own. Returns the number of reset connections.
 fn check_storm(cut: Cut) -> u64 {
     let server = Server::start(true, Fault::None);
     let load = LoadSpec::Reconnect { cut, bytes: 1000, publisher: Publisher::Own };
@@ -224,7 +224,7 @@ fn check_storm(cut: Cut) -> u64 {
     });
     let outcome = outcome.unwrap();
     let all = CONNECTIONS as u64;
-    // When all were connected, and when all were back.
+    // The callback ran when all were connected, and when all were back.
     assert_eq!((met, outcome.connections, outcome.back.len()), (2, all, all), "{cut:?}");
     assert!(outcome.back_in >= outcome.back.max() && outcome.server_cpu_per_connection().is_some());
     assert_eq!((outcome.audit.delivered, outcome.audit.expected), (3 * all, 3 * all), "{cut:?}");
@@ -249,7 +249,7 @@ fn several_servers_share_the_connections_out() {
     assert_eq!((outcome.connections, accepted), (CONNECTIONS as u64, [CONNECTIONS as u64 / 2; 2]));
 }
 
-/// A connection that asks for WebSocket, and the answer that it waits for.
+/// Accepts a connection that requests WebSocket. Returns the response that it waits for.
 fn upgrade(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut head = Vec::new();
@@ -264,8 +264,8 @@ fn upgrade(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     (stream, answer)
 }
 
-/// Runs `load` on one connection, which the server pings as soon as the generator waits for others for the last of so many times,
-/// and which has to answer before the others are there. It has a new connection each time.
+/// Runs `load` on one connection. When the generator waits for others for the last of `waits` times, the server pings
+/// the connection, which must answer before the others are there. Each time has a new connection.
 fn check_pings(load: LoadSpec, waits: usize) -> Result<Outcome, stentor_lab::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -311,13 +311,13 @@ fn answers_pings_while_it_waits_for_other_generators() {
 #[test]
 fn answers_pings_while_others_are_on_their_way_back() {
     let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
-    // The rest isn't checked: the server is gone.
+    // The rest isn't checked, because the server is gone.
     assert!(check_pings(storm, 2).is_err());
 }
 
 #[test]
 fn clients_that_have_to_say_that_they_live_do() {
-    // A server of Engine.IO 3, which wants to be pinged every 20 ms.
+    // A server of Engine.IO 3 that expects a ping every 20 ms.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serving = std::thread::spawn(move || {
@@ -326,7 +326,7 @@ fn clients_that_have_to_say_that_they_live_do() {
         ws::encode(&mut answer, ws::Opcode::Text, open, false, None);
         stream.write_all(&answer).unwrap();
         let mut said = Vec::new();
-        // It may be gone before it has read all.
+        // The client may be gone before it has read all.
         let _ = stream.read_to_end(&mut said);
         said
     });
@@ -407,11 +407,11 @@ fn chat_plan() -> ChatPlan {
 fn a_chat_gets_faster_step_by_step() {
     let server = Server::start(true, Fault::None);
     let minute = Duration::from_secs(60);
-    // Everything comes, however slowly: neither is waited for.
+    // All messages come, however slowly: no deadline ends the chat.
     let plan = ChatPlan { late: minute, mean_max: minute, ..chat_plan() };
     let outcome = run(&spec(&server, LoadSpec::Chat(plan)), |_| Ok(())).unwrap();
     let steps = &outcome.steps;
-    // A generator that is too busy ends it early.
+    // A generator that is too busy ends the chat early.
     assert!(!steps.is_empty() && steps.len() <= 2, "{steps:?}");
     for (step, messages) in steps.iter().zip([20, 40]) {
         assert_eq!((step.wrong, step.latency.len()), (0, messages), "{step:?}");

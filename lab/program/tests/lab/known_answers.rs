@@ -1,4 +1,4 @@
-//! Servers with deliberate faults: the lab names each fault and its count, which has to be the server's own.
+//! Servers with deliberate faults: the lab reports each fault, and the server's own count of it.
 
 use std::time::{Duration, Instant};
 
@@ -7,12 +7,13 @@ use crate::server::{Fault, Server};
 use stentor_lab::generator::{Audit, LoadSpec, Outcome, Publisher, Spec, run};
 
 const CONNECTIONS: usize = 20;
-/// Deliveries from one fault to the next.
+/// Number of deliveries from one fault to the next.
 const EVERY: u64 = 1000;
-/// How late what comes may be on a busy machine. Where it is seen what is missing, and that the last one has come, nobody waits.
+/// Time to wait for late messages on a busy machine. A check that already sees all missing messages and the last one
+/// doesn't wait.
 const LATE: Duration = Duration::from_secs(60);
 
-/// 5,000 echoes, without a warm-up: each of them counts.
+/// 5,000 echoes without a warm-up, so each of them counts.
 fn echo() -> LoadSpec {
     let measure = Duration::from_secs(1);
     LoadSpec::EchoOpen { bytes: 100, rate_hz: 5000.0, warm_up: Duration::ZERO, measure }
@@ -29,15 +30,15 @@ fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {
     run(&spec, |_| Ok(())).unwrap()
 }
 
-/// The audit of a server that is at fault every thousandth time, by echo and by fan-out, has five of that fault. Of all that may
-/// be wrong it says `doubt`, and nothing else.
+/// Checks a server with a fault in every thousandth delivery, by echo and by fan-out: the audit has five of this fault,
+/// and the only doubt is `doubt`.
 fn check((fault, doubt, expect): &(Fault, &str, Audit)) {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, *fault, EVERY);
         let outcome = measure(&server, load, LATE);
         assert_eq!(server.faults(), 5, "{fault:?}");
         assert_eq!(outcome.audit, *expect, "{fault:?}, chat: {chat}");
-        // How busy this machine is isn't the server's fault.
+        // The load of this machine isn't the server's fault.
         let doubts = outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only).map(|doubt| doubt.what);
         let told: Vec<String> =
             doubts.filter(|what| !what.contains("its core") && !what.contains("weren't out")).collect();
@@ -61,7 +62,7 @@ fn each_fault_is_named_and_an_honest_server_is_not_accused() {
     side_by_side(2, &cases, check);
 }
 
-/// Whose number can't be read is missing, too: nobody knows which one it was.
+/// A message with an unreadable number is also missing, because its number is unknown.
 #[test]
 fn one_that_changes_a_number() {
     let server = Server::start_with(false, Fault::Renumbers, EVERY);
@@ -70,13 +71,13 @@ fn one_that_changes_a_number() {
     assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
 }
 
-/// Each byte of a payload, twice: digits that stay digits, of the number, the time and the checksum, and the bytes after them. A
-/// wrong number matches no message, so one is missing, too.
+/// Changes a bit in each byte of a payload, twice: digits that stay digits (of the number, the time and the checksum),
+/// and the bytes after them. A wrong number matches no message, so one is missing as well.
 #[test]
 fn one_that_flips_a_bit_anywhere() {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, Fault::Flips, 25);
-        // A copy of the last publication is changed, and is waited for.
+        // The generator waits for a copy of the last publication, because it was changed.
         let late = if chat { Duration::from_secs(5) } else { LATE };
         let outcome = measure(&server, load, late);
         assert_eq!(server.faults(), 200);
@@ -87,8 +88,8 @@ fn one_that_flips_a_bit_anywhere() {
     }
 }
 
-/// 200 ms of each second hit a fifth of the messages: their 95th percentile is what the p99 of all shows. A loop in which
-/// the generator waits for the server would show next to nothing of it.
+/// The server stalls for 200 ms of each second, which delays a fifth of the messages: the p99 of all messages is the
+/// 95th percentile of these. A loop in which the generator waits for the server would hardly show this.
 #[test]
 fn one_that_stalls() {
     let server = Server::start(false, Fault::Stalls);

@@ -1,6 +1,6 @@
-//! Every protocol of the generator against the servers that speak it: Stentor, if it was built beside this test, and the servers
-//! that are installed (`lab/peers/*/install`). Missing ones are skipped with a message. There are no measurements: each message must come
-//! back, and reach all clients, intact and in order.
+//! Every protocol of the generator against the servers that speak it: Stentor, if it was built beside this test, and
+//! the installed servers (`lab/peers/*/install`). Missing servers are skipped with a message. Nothing is measured: each
+//! message must come back, or reach all clients, intact and in order.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn options() -> Options {
     options
 }
 
-/// All messages of a load, so many if it is known, arrive intact and in order.
+/// Checks that all messages of a load arrive intact and in order, and their number if it is known.
 fn check_load(
     name: &str,
     server: &Server,
@@ -93,7 +93,7 @@ fn check(name: &str, protocols: &[Protocol]) {
             echoing.stop().unwrap();
         }
         let chatting = start(Application::Chat);
-        // Mosquitto 2.0.11 stops reading in the midst of a message that is so long.
+        // Mosquitto 2.0.11 stops reading within a longer message.
         let large = if name == "mosquitto" { 60_000 } else { 165_000 };
         for (bytes, count) in [(1000, 6), (large, 2)] {
             let load =
@@ -104,7 +104,7 @@ fn check(name: &str, protocols: &[Protocol]) {
     }
 }
 
-/// All that speak other protocols than plain WebSocket and lines over TCP.
+/// All servers with other protocols than plain WebSocket and lines over TCP.
 #[test]
 fn every_server_passes_messages_on() {
     use Protocol::{
@@ -143,12 +143,12 @@ fn every_server_passes_messages_on() {
     side_by_side(2, &cases, |(name, protocols)| check(name, protocols));
 }
 
-/// All that speak plain WebSocket or lines over TCP.
+/// All servers with plain WebSocket or lines over TCP.
 #[test]
 fn plain() {
     let catalogue = Catalogue::read(&options().placing.peers_dir).unwrap();
     for known in &catalogue.servers {
-        // The bare loops pass over a receiver that is behind, so that what arrives depends on the machine.
+        // The bare loops skip slow receivers, so the number of messages depends on the machine.
         if known.peer.is_none() || known.name.starts_with("bare-") {
             continue;
         }

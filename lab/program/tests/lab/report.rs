@@ -1,11 +1,11 @@
-//! Pages made again from results: of one that is old, and of a folder.
+//! Pages made again from results: from an old result, and from a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::fakes::{self, Folder};
 
-/// A result of November 2026, which was written before there were ages, connections and the marks of a virtual machine in them.
+/// A result of November 2026, written before results contained ages, connections and the figures of a virtual machine.
 fn old() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json")
 }
@@ -19,7 +19,7 @@ fn an_old_result_still_has_a_page() {
     assert!(code == 0 && said.contains(".html"), "{said}");
     let page = fs::read_to_string(page).unwrap();
     let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    // In this order: the answer, the table, the plot with what was published, and how it was measured.
+    // The page's order: the answer, the table, the plot with the published figures, and the method.
     let order = ["class=\"answer\"", "<table>", "published:", "sockjs-node, 50k", "How this was measured"];
     let found = order.map(position);
     assert!(found.is_sorted(), "{found:?}");

@@ -1,5 +1,5 @@
-//! Every scenario with `--smoke` against Stentor and one other server, if they are there: it runs from its declaration to its page.
-//! Figures are worthless here (an unoptimised server on a busy machine), so none is judged.
+//! Every scenario with `--smoke` against Stentor and one other server, if they are there: each runs from its
+//! declaration to its page. The figures aren't checked, because the server is unoptimised and the machine is busy.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,8 @@ use crate::fakes::{self, Folder, read, side_by_side, stentor};
 use serde_json::Value;
 use stentor_lab::catalogue::Catalogue;
 
-/// The lab with these arguments, run in the repository, with results here.
+/// Runs the lab in the repository with these arguments and this folder for results. Returns `true` if it succeeds, and
+/// its output.
 fn run(stentor: &Path, results: &Path, arguments: &[&str]) -> (bool, String) {
     let mut command = fakes::lab();
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).args(arguments);
@@ -40,11 +41,11 @@ fn each_runs_from_its_words_to_its_page() {
     assert_eq!(cases.len() + 1, stentor_lab::scenario::SCENARIOS.len());
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../peers");
     let catalogue = Catalogue::read(&peers).unwrap();
-    // They wait most of the time, and nothing is measured here.
+    // Scenarios wait most of the time, and nothing is measured here.
     side_by_side(6, &cases, |case| check_scenario(&stentor, &catalogue, *case, &folder.path("results")));
 }
 
-/// Runs a scenario with one of Stentor's and, if it is installed, another, and looks at what it writes.
+/// Runs a scenario with one of Stentor's servers and, if it is installed, another server. Checks the written files.
 fn check_scenario(
     stentor: &Path,
     catalogue: &Catalogue,
@@ -55,7 +56,7 @@ fn check_scenario(
     if !is_there {
         eprintln!("{scenario} without {other}: it isn't installed");
     }
-    // The judged one comes first, whatever the order on the command line.
+    // The baseline server comes first, whatever the order on the command line.
     let names = if is_there { format!("{other},{ours}") } else { ours.to_owned() };
     let folder = results.join(scenario);
     let (_, said) = run(stentor, &folder, &["run", scenario, "--smoke", "--peers", &names]);
@@ -65,7 +66,7 @@ fn check_scenario(
         if path.extension().is_some_and(|extension| extension == "html") {
             pages += 1;
             let text = fs::read_to_string(&path).unwrap();
-            // It needs nothing else.
+            // The page loads no other file.
             for loads in ["http", "src=", "<link", "<script", "url("] {
                 assert!(!text.contains(loads), "{scenario}: {loads}");
             }
@@ -77,12 +78,12 @@ fn check_scenario(
         assert_eq!(record["scenario"]["name"], scenario);
         for case in record["report"]["cases"].as_array().unwrap() {
             assert_eq!(case["servers"][0]["name"], ours, "{scenario}: {case}");
-            // On a busy machine a run may give nothing but its reason.
+            // On a busy machine, a run may have only the reason for its failure.
             let trial = &case["servers"][0]["trials"][0];
             let (figures, doubts) =
                 (trial["figures"].as_object().unwrap(), trial["doubts"].as_array().unwrap());
             assert!(!figures.is_empty() || !doubts.is_empty(), "{scenario}: {trial}");
-            // The proxy is the lab's own, so no error may name it as a server.
+            // The proxy belongs to the lab, so no error may call it a server.
             assert!(!trial.to_string().contains("server nginx"), "{scenario}: {trial}");
         }
         assert!(!record["report"]["cases"].as_array().unwrap().is_empty(), "{scenario}: {said}");
@@ -90,7 +91,7 @@ fn check_scenario(
     assert_eq!(pages, 1, "{scenario}: {said}");
 }
 
-/// Over TLS, also where nginx does it, and with tokens.
+/// Measures servers over TLS, also behind nginx, and with tokens.
 #[test]
 fn servers_with_tls_and_with_tokens_are_measured() {
     let Some(stentor) = stentor() else { return };
@@ -106,12 +107,12 @@ fn servers_with_tls_and_with_tokens_are_measured() {
         run(&stentor, &folder.path("results"), &["run", "fanout", "--smoke", "--peers", &names.join(",")]);
     assert!(success, "{said}");
     for name in names {
-        // Its run had figures, although the table leaves them out where a busy machine made the generator late.
+        // The run had figures. The table leaves them out if the generator was late on a busy machine.
         assert!(said.contains(&format!(" {name}: CPU/message ")), "{name}: {said}");
     }
 }
 
-/// Publications at one node reach clients of another, and one node fetches a feed for all, by a Redis.
+/// Publications at one node reach clients of another, and one node fetches a feed for all, over Redis.
 #[test]
 fn servers_of_several_nodes_are_measured() {
     let Some(stentor) = stentor() else { return };
@@ -131,7 +132,8 @@ fn servers_of_several_nodes_are_measured() {
     let bytes = figure(0, "engine_bytes") * 3.0;
     assert!((3000.0..6000.0).contains(&bytes), "{bytes}: {said}");
     assert!(figure(0, "cpu_per_publication") > 0.0, "{said}");
-    // The document, four versions at least, and the one that is waited for. Each node on its own would send three times as many.
+    // Expected requests: the document, at least four versions, and the pending one. Without a cluster, the nodes would
+    // send three times as many.
     assert!(figure(1, "upstream_requests") >= 5.0 && figure(1, "upstream_ratio") <= 1.1, "{said}");
     let bytes = figure(1, "engine_bytes");
     assert!((500.0..50_000.0).contains(&bytes), "{bytes}: {said}");

@@ -1,4 +1,4 @@
-//! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
+//! A WebSocket server in a thread: honest, or with one fault for the generator to find.
 
 #![allow(
     dead_code,
@@ -19,16 +19,16 @@ use stentor_driver::{
 use stentor_wire::http1::{self, HeadScanner, parse_request};
 use stentor_wire::ws::{self, Opcode, handshake};
 
-/// The fault of a server. It hits every seventh delivery, unless another number is given.
+/// The fault of a server. It affects every seventh delivery, unless another number is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     Drops,
     Repeats,
-    /// Sends one after the next one to the same client.
+    /// Sends a message after the next one to the same client.
     Swaps,
     Corrupts,
-    /// Changes a bit, of another byte each time: the first, the second, and so on.
+    /// Changes a bit in another byte each time: the first, the second, and so on.
     Flips,
     /// Changes the first digit of the number.
     Renumbers,
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The one of this name.
+    /// The fault of this name.
     pub(crate) fn named(name: &str) -> Self {
         let all = [Self::None, Self::Corrupts, Self::Closes, Self::Stalls, Self::Crashes, Self::Babbles];
         all.into_iter().find(|fault| format!("{fault:?}").eq_ignore_ascii_case(name)).unwrap()
@@ -57,9 +57,9 @@ const STALL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// How often it was at fault.
+    /// Number of faults so far.
     faults: Arc<AtomicU64>,
-    /// Connections that came, and those that were reset.
+    /// Numbers of accepted connections, and of reset ones.
     pub(crate) accepted: Arc<AtomicU64>,
     pub(crate) reset: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ impl Server {
         Self::start_with(chat, fault, EVERY)
     }
 
-    /// At fault in every `every`th delivery.
+    /// Starts a server with a fault in every `every`th delivery.
     pub(crate) fn start_with(chat: bool, fault: Fault, every: u64) -> Self {
         let faults = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&faults);
@@ -114,7 +114,7 @@ impl Server {
         Self { address, faults, accepted, reset, over, waker, thread: Some(thread) }
     }
 
-    /// How often it was at fault so far.
+    /// Number of faults so far.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.load(Ordering::Relaxed)
     }
@@ -149,7 +149,7 @@ struct Serving {
     every: u64,
     faults: Arc<AtomicU64>,
     delivered: u64,
-    /// Connections that came, and those that were reset.
+    /// Numbers of accepted connections, and of reset ones.
     counts: (Arc<AtomicU64>, Arc<AtomicU64>),
 }
 
@@ -236,7 +236,7 @@ impl Serving {
         let mut times = 1;
         let mut mask = None;
         let mut held = false;
-        // In the middle, so that more follow the last one.
+        // The fault is in the middle of `every` deliveries, so more deliveries follow the last fault.
         if self.delivered % self.every == self.every / 2 {
             let fault = self.faults.fetch_add(1, Ordering::Relaxed);
             match self.fault {

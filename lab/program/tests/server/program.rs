@@ -1,4 +1,4 @@
-//! The fake server as a program that the lab starts: `fake-server MODE FAULT EVERY`. It ends by a signal.
+//! The fake server as a program that the lab starts: `fake-server MODE FAULT EVERY`. A signal ends it.
 
 #![allow(clippy::print_stdout, reason = "the address is printed")]
 #![allow(clippy::unwrap_used, reason = "only tests start it")]

@@ -2,7 +2,7 @@ use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Publications of 10 slices of 100 ms, which used so many milliseconds, and the last receiver of each.
+/// Publications of 10 slices of 100 ms, with the CPU time (ms) of each slice, and the time (ms) of the last receiver.
 fn outcome(used_ms: &[[u32; 10]], last_ms: u64) -> Outcome {
     let span = |used: &u32| Span { wall: 100 * MS, server_cpu: *used * MS, ..Span::default() };
     Outcome {
@@ -27,24 +27,24 @@ fn known_costs_are_found_or_it_is_said_that_they_cannot_be() {
     };
     // Deliveries without heartbeats: 8 ms for 1,000.
     check(&[[6, 2, 0, 0, 0, 0, 0, 0, 0, 0]; 2], 90, Ok(8.0));
-    // On top of 3 ms that each slice takes.
+    // Deliveries on top of 3 ms that each slice takes.
     check(&[[9, 5, 3, 3, 3, 3, 3, 3, 3, 3]; 2], 90, Ok(8.0));
     // CPU in the slice after the last receiver belongs to the delivery, later CPU doesn't.
     check(&[[4, 2, 2, 0, 0, 0, 0, 0, 0, 0]; 2], 101, Ok(8.0));
-    // Heartbeats of 1 ms here and there: as many in the idle windows on average, and a window may have had 1.
+    // Heartbeats of 1 ms in some slices. Idle windows have as many on average, and a window may have had 1 ms.
     check(&[[8, 0, 1, 0, 0, 0, 1, 0, 0, 0]; 2], 90, Ok(7.5));
-    // The same burst, twice as large, may be all that there was.
+    // A burst twice as large may be all that was measured.
     check(
         &[[8, 0, 8, 0, 0, 0, 0, 0, 0, 0]; 2],
         90,
         Err("heartbeats scatter by 6.00 µs a delivery, which took 8.00"),
     );
-    // One burst, during deliveries or beside them: nobody knows.
+    // One burst, during deliveries or beside them: the cause is unknown.
     check(&[[0, 0, 0, 0, 0, 9, 0, 0, 0, 0], [9, 0, 0, 0, 0, 0, 0, 0, 0, 0]], 90, Err("scatter"));
-    // Less than idle ones take.
+    // The deliveries take less than idle slices.
     check(&[[0, 0, 3, 3, 3, 3, 3, 3, 3, 3]; 2], 90, Err("wasn't measured"));
     check(&[[0; 10]; 2], 90, Err("wasn't measured"));
-    // Two idle windows; and none.
+    // Two idle windows, and none.
     check(&[[8, 8, 8, 8, 0, 0, 0, 0, 0, 0]; 2], 390, Err("a message took 390.0ms of the 1.0s"));
     check(&[[8; 10]; 4], 990, Err("never seen alone"));
     check(&[[8; 10]; 4], 5000, Err("never seen alone"));
@@ -54,7 +54,7 @@ fn known_costs_are_found_or_it_is_said_that_they_cannot_be() {
 #[test]
 fn a_slice_that_was_read_late_does_not_count_twice() {
     let mut late = outcome(&[[8, 0, 1, 1, 1, 1, 1, 1, 1, 1]; 2], 90);
-    // Of the third and fourth idle window the last three slices were read at once.
+    // The last three slices of the third and fourth idle window were read at once.
     late.slices[5].wall = 300 * MS;
     late.slices[5].server_cpu = 3 * MS;
     for slice in &mut late.slices[6..8] {

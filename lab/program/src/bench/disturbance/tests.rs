@@ -70,14 +70,14 @@ fn disturbed_runs_are_repeated_but_not_for_ever() {
     let kept = repeats.better("one", run(&[], 1), run(&[], 0));
     assert!(kept.doubts.is_empty() && kept.context[REPEATED] == 1.0);
     assert!(!repeats.wants("one", &kept));
-    // Two repetitions don't help: no more of this server.
+    // If two repetitions don't help, this server has no more of them.
     for _ in 0..REPEATS_OF_RUN {
         assert!(repeats.wants("two", &run(&[], 1)));
         repeats.better("two", run(&[], 1), run(&[], 1));
     }
     assert!(!repeats.wants("two", &run(&[], 1)));
     assert!(!repeats.wants("two", &run(&[], 1)));
-    // The repeats that the case has left.
+    // The case has three repetitions left.
     let left =
         (0..100).filter(|_| repeats.wants("three", &run(&[], 1)) || repeats.wants("four", &run(&[], 1)));
     assert_eq!(left.count(), 3);

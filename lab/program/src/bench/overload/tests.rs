@@ -2,7 +2,7 @@ use super::*;
 use crate::bench::{Course, Effort};
 use crate::scenario::SCENARIOS;
 
-/// Time that the saturation and all phases take, and a second to begin.
+/// Duration of the saturation, of all phases, and of a second to begin.
 fn lasts(phase: Duration) -> Duration {
     SATURATES + phase * (OFFERED.len() as u32 + 1) + Duration::from_secs(1)
 }
@@ -26,7 +26,7 @@ fn a_phase_is_read_in_its_steady_state() {
         delivered,
         skipped,
     };
-    // Ten seconds: 4 s in which the phase before shows, then 250 ms old.
+    // A phase of ten seconds: in its first 4 s, the previous phase still shows. Afterwards, versions are 250 ms old.
     let samples: Vec<Following> = (0..40)
         .map(|nth| if nth < 16 { sample(nth, 900, 10, 90) } else { sample(nth, 250, 50, 50) })
         .collect();

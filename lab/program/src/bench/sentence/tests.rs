@@ -51,7 +51,7 @@ fn verdicts_are_sentences() {
         "Better than ws8: stentor serves at least 2.1× its round trips (the generator was at its limit) at 0.45× its CPU per \
          message; p99 latency within 1 % (1.00×).",
     );
-    // A bound can't show the opposite.
+    // A bound can't prove the opposite.
     check(
         runs(&slow, true, None),
         runs(&fast, false, None),

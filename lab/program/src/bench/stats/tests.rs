@@ -25,7 +25,7 @@ fn pairs_with_a_hole_do_not_count() {
     check(&[Some(4.0), Some(1.0), Some(3.0)], &[Some(2.0); 3], Some([1.5, 0.5, 2.0]));
 }
 
-/// Samples as a shared machine gives them: log-normal, one in twenty disturbed, and a drift over the whole.
+/// Samples as on a shared machine: log-normal, one in twenty disturbed, with a drift over all runs.
 struct Noise {
     random: Rng,
     scatter: f64,
@@ -37,13 +37,13 @@ impl Noise {
         self.random.f64()
     }
 
-    /// Box and Muller, 1958.
+    /// A normally distributed number (Box and Muller, 1958).
     fn normal(&mut self) -> f64 {
         let (radius, angle) = (1.0 - self.uniform(), self.uniform());
         (-2.0 * radius.ln()).sqrt() * (angle * TAU).cos()
     }
 
-    /// Runs of A, B and A again in alternating order; B costs `factor` as much as A.
+    /// Runs of A, B and A again in alternating order. B costs `factor` times as much as A.
     fn runs(&mut self, pairs: usize, factor: f64) -> [Vec<Option<f64>>; 3] {
         let mut runs = [Vec::new(), Vec::new(), Vec::new()];
         let slope = self.normal() * self.drift;
@@ -61,7 +61,7 @@ impl Noise {
     }
 }
 
-/// How many of a thousand comparisons find a difference.
+/// Number of a thousand comparisons that find a difference.
 fn found(pairs: usize, scatter: f64, drift: f64, factor: f64) -> usize {
     let mut noise = Noise { random: Rng::with_seed(pairs as u64), scatter, drift };
     (0..1000)
@@ -100,12 +100,12 @@ fn a_resolution_is_worth_what_the_scatter_is() {
     assert_eq!(resolution(&[2.0], &[1.0, 1.0], Rule::Fixed), None);
     assert_eq!(resolution(&[2.0, 2.0], &[1.0], Rule::Fixed), None);
     assert_eq!(resolution(&[], &[], Rule::Fixed), None);
-    // Counts that repeat: any difference is one.
+    // Counts that repeat exactly: any difference is significant.
     assert_eq!(resolution(&[1.01, 1.01], &[1.0, 1.0], Rule::Fixed), Some(1.0));
     let quiet = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.01, 0.99], Rule::Fixed).unwrap();
     let loud = resolution(&[1.2, 1.21, 1.19], &[1.0, 1.3, 0.8], Rule::Fixed).unwrap();
     assert!(quiet > 1.0 && quiet < 1.1 && loud > 1.5, "{quiet} {loud}");
-    // One disturbed run of six hides less than it would of four.
+    // One disturbed run of six hides less than one of four.
     let six = resolution(&[1.2, 1.21, 1.19, 1.2, 1.2, 2.4], &[1.0, 1.01, 0.99, 1.0, 1.0, 1.0], Rule::Fixed)
         .unwrap();
     let four = resolution(&[1.2, 1.21, 1.19, 2.4], &[1.0, 1.01, 0.99, 1.0], Rule::Fixed).unwrap();
@@ -113,8 +113,8 @@ fn a_resolution_is_worth_what_the_scatter_is() {
     assert!(is_beyond(1.2, 1.1) && is_beyond(0.8, 1.1) && !is_beyond(0.95, 1.1));
 }
 
-/// How many of a thousand sets find a difference when each is looked at after every round from the third to the last, and how
-/// many rounds they take.
+/// Number of a thousand sets that find a difference when each is examined after every round from the third to the last,
+/// and the mean number of rounds that they take.
 fn found_step_by_step(most: usize, scatter: f64, drift: f64, factor: f64) -> (usize, f64) {
     let mut noise = Noise { random: Rng::with_seed(17), scatter, drift };
     let (mut found, mut rounds) = (0, 0);
@@ -139,7 +139,7 @@ fn stopping_early_neither_invents_a_difference_nor_misses_a_large_one() {
             assert!(found <= 10, "{found} of 1000 without a difference, {most} rounds, {scatter}, {drift}");
         }
     }
-    // The default noise with the rounds that fit into a quick case's time at least, too.
+    // Also the default noise, with the number of rounds that fit into the time of a quick case.
     for (most, scatter, drift, most_rounds) in [(6, 0.01, 0.0, 4.0), (6, 0.03, 0.1, 6.0), (5, 0.03, 0.1, 5.0)]
     {
         for factor in [1.5, 1.0 / 1.5] {
@@ -160,7 +160,7 @@ fn no_round_begins_that_would_take_longer_than_two_minutes_for_two_servers() {
     check(4, 96, 4, 3, false);
     check(4, 97, 4, 3, true);
     check(4, 97, 4, 4, false);
-    // Three rounds always run, and rounds before an interruption took no time now.
+    // Three rounds always run. Rounds before an interruption took no time in this run.
     check(2, 300, 2, 3, false);
     check(4, 30, 1, 3, false);
     check(4, 61, 1, 3, true);

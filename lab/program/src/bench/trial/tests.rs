@@ -69,7 +69,7 @@ fn a_doubt_about_times_leaves_the_rest() {
         ..Trial::default()
     };
     assert_eq!((trial.valid(Metric::CpuPerMessage), trial.valid(Metric::LatencyP99)), (Some(4.0), None));
-    // A process that takes CPU makes a throughput meaningless.
+    // A process that takes CPU invalidates a throughput.
     trial.figures.insert(Metric::Rate, 1000.0);
     assert_eq!(trial.valid(Metric::Rate), Some(1000.0));
     trial.doubts.extend(others_doubt(1.5));

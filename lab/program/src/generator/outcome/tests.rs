@@ -76,11 +76,11 @@ fn a_lag_within_the_resolution_is_let_pass() {
     check(0, 0, false);
     check(99, 1000, false);
     check(101, 1000, true);
-    // A fast server, and a generator that is as good as it gets.
+    // A fast server, and a generator without a delay of its own.
     check(33, 160, false);
     check(50, 100, false);
     check(51, 100, true);
-    // More of the generator's than of the server's.
+    // The generator's delay is larger than the server's.
     check(33, 60, true);
     check(1, 0, true);
 }

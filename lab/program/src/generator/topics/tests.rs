@@ -12,10 +12,10 @@ const PLAN: TopicsPlan = TopicsPlan {
     warm_up: Duration::ZERO,
     measure: Duration::from_secs(1),
 };
-/// Each is subscribed to five topics in a row: two to the first half, two to the second.
+/// Each client is subscribed to five topics in a row: two of the first half, two of the second.
 const CLIENTS: usize = 4;
 
-/// Received messages, and the resulting events.
+/// Receives messages, and records the resulting events.
 struct Heard {
     pool: ConnectionPool,
     load: Receiving,
@@ -44,7 +44,7 @@ impl Heard {
         self.load.message(&mut self.pool, message);
     }
 
-    /// Delivered.
+    /// Number of delivered messages.
     fn delivered(&self) -> u64 {
         self.pool.audit.delivered
     }
@@ -80,7 +80,7 @@ fn faults_are_counted_and_what_is_not_measured_is_not() {
     heard.hear(0, first, |_| {});
     assert_eq!(heard.pool.audit, Audit::default());
     heard.hear(0, second, |_| {});
-    // Again, and an older one.
+    // The same message again, and an older one.
     heard.hear(0, second, |_| {});
     heard.hear(0, first, |_| {});
     assert_eq!(heard.pool.audit, Audit { delivered: 1, repeated: 2, ..Audit::default() });

@@ -43,7 +43,7 @@ fn counts_what_processes_do() {
         echo.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         assert_eq!(&said, b"hello\n");
     };
-    // So that none of them is just beginning.
+    // Waits until all of them have begun.
     echoes.iter_mut().for_each(says);
     let counted = CallCounter::attach(&[echoes[0].id(), over.id(), echoes[1].id()]);
     for echo in &mut echoes {

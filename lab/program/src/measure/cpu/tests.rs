@@ -6,7 +6,7 @@ fn counts_work_and_knows_the_dead() {
     let by_id = CpuClock::of_process(std::process::id()).unwrap();
     let before = own.read().unwrap();
     while own.read().unwrap() < before + Duration::from_millis(5) {}
-    // The same clock, however long this is kept waiting between two looks, and whatever else the process does.
+    // Both read the same clock, whatever delay is between the reads and whatever else the process does.
     let (a, b, c) = (own.read().unwrap(), by_id.read().unwrap(), own.read().unwrap());
     assert!(a <= b && b <= c, "{a:?} {b:?} {c:?}");
 

@@ -23,7 +23,7 @@ fn knows_what_a_server_has_started() {
     let server = start("sleep 60 & echo ready http://127.0.0.1:4711; wait").unwrap();
     let started = server.started();
     let names = started.iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap());
-    // The one that is about to become it has the name of the shell.
+    // A process that is about to become `sleep` still has the name of the shell.
     assert_eq!(names.filter(|name| ["sleep\n", "sh\n"].contains(&name.as_str())).count(), 1);
     server.stop().unwrap();
     let alone = start("echo ready http://127.0.0.1:4711; exec sleep 60").unwrap();
@@ -40,7 +40,7 @@ fn tells_what_a_failing_server_said() {
 
 #[test]
 fn hears_one_out_that_ends_later() {
-    // Its last words are still to come when it is gone.
+    // The last output comes after the server has ended.
     let script = "echo ready http://127.0.0.1:4711; (sleep 0.5; echo out of luck >&2) & exit 3";
     let mut server = start(script).unwrap();
     server.child.wait().unwrap();

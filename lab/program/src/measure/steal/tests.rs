@@ -7,7 +7,7 @@ fn shares_are_of_what_was_wanted() {
     let after = at("cpu  160 10 60 9900 70 3 7 50 5 5\n");
     assert!((after.steal_since(&before) - 0.3).abs() < 1e-9);
     assert_eq!(before.steal_since(&before), 0.0);
-    // A counter that went back, which steal's did in old kernels.
+    // A counter that decreases, as steal's did in old kernels.
     assert_eq!(before.steal_since(&after), 0.0);
     for stat in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7", "cpu 1 2 3 4 5 6 7 x"] {
         assert_eq!(MachineTime::parse(stat), None, "{stat}");

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A result with one case, of `stentor` and of `ws8`, with these times of CPU per message, and one p99 for all.
+/// A result with one case of `stentor` and `ws8`, with these CPU times per message, and one p99 for all.
 pub(in crate::scenario) fn kept(version: &str, stentor: &[f64], ws8: &[f64]) -> Record {
     serde_json::from_value(raw(version, stentor, ws8)).unwrap()
 }
@@ -44,7 +44,7 @@ fn changes_are_told_from_noise_and_from_the_machine() {
     check(&[4.2, 4.1, 3.9], &same, "no difference shown");
     check(&[6.0, 6.1, 5.9], &same, "worse");
     check(&[3.0, 3.1, 2.9], &same, "better");
-    // The other one, which is what it was, has become as much dearer: that is the machine.
+    // The unchanged other server has become as expensive, so the machine is the cause.
     check(&[6.0, 6.1, 5.9], &[13.6, 13.7, 13.5], "no difference shown");
     check(&[6.0], &same, "too few");
     check(&[], &same, "no valid run");

@@ -20,6 +20,6 @@ fn cases_that_differ_in_size_are_one_plot() {
     let points: Vec<_> =
         plots[1].lines.iter().map(|line| (line.name.as_str(), line.points.clone())).collect();
     assert_eq!(points, [("stentor", vec![(1000.0, 0.0), (2000.0, 1.0)]), ("ws8", Vec::new())]);
-    // An older file doesn't say on how many connections.
+    // An older file doesn't contain the number of connections.
     assert!(overviews(&Record::parse(&raw("0.1.0", &[4.0], &[8.0]).to_string()).unwrap()).is_empty());
 }

@@ -25,7 +25,7 @@ fn each_fault_has_its_code() {
         }
     };
     check(&[4.0, 4.1, 3.9], &corrupt, Gate::Invalid, 4, "5 messages corrupt");
-    // Another server's result doesn't fail the baseline server, as long as there is one.
+    // An invalid run of another server doesn't fail the gate, as long as the baseline server has a result.
     check(
         &[4.0, 4.1, 3.9],
         &|servers| {

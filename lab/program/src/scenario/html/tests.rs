@@ -12,7 +12,8 @@ fn the_verdict_comes_first_and_nothing_is_loaded() {
         serde_json::json!([[0.0, 1.0]]);
     let page = page(&Record::parse(&result.to_string()).unwrap());
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
-    // The servers, the answer, a chart of the decisive figure, the table, a chart of the curve, and, folded, how it was measured.
+    // The page's order: servers, answer, a chart of the decisive figure, the table, a chart of the curve, and, folded,
+    // the method.
     let order = [
         "Servers: <b>stentor</b>",
         "class=\"answer\"",

@@ -3,13 +3,13 @@ use crate::bench::{Curve, Effort, Metric};
 use crate::plot::Place;
 use crate::scenario::SCENARIOS;
 
-/// The figures in a text, without the separators of thousands.
+/// The numbers in a text, without thousands separators.
 fn figures(text: &str) -> Vec<f64> {
     let text = text.replace(',', "").replace(['–', ';'], " ");
     text.split(|c: char| !c.is_ascii_digit() && c != '.').filter_map(|word| word.parse().ok()).collect()
 }
 
-/// Whether one of these figures is the place's: as it is, in thousands, or of each of 1,800 connections in MB.
+/// Returns `true` if one of these numbers is the place's: as it is, in thousands, or in MB for 1,800 connections.
 fn is_of(figures: &[f64], place: Place) -> bool {
     let (across, (low, high)) = match place {
         Place::Point(across, up) => (across, (up, up)),
@@ -35,11 +35,11 @@ fn what_is_drawn_is_what_the_scenario_says_was_published() {
             }
         }
         let expect = match scenario.name.as_str() {
-            // Five levels of four servers, and three figures of memory.
+            // Five levels of four servers, and three memory figures.
             "chat-rtt" => 23,
             // Two cases.
             "cpu-budget" => 12,
-            // Two cases, with two servers' times and memory.
+            // Two cases, with times and memory of two servers.
             "echo-25k" => 8,
             "feed-capacity" => 3,
             // Two curves of six cases, and memory in three cases.

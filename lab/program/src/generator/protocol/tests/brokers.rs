@@ -1,4 +1,4 @@
-//! Clients of Centrifuge, NATS and MQTT against what servers say, byte by byte.
+//! Clients of Centrifuge, NATS and MQTT against messages of servers, byte by byte.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn numbered(sequence: u64) -> (String, ClientEvent) {
     numbered_of(sequence, 150)
 }
 
-/// Messages that the client sent, without frames and their zero masks; all must have this opcode.
+/// Messages that the client has sent, without frames and their zero masks. All must have this opcode.
 fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
     let frames = pair.main();
     let (mut rest, mut payload) = (&frames[..], Vec::new());
@@ -31,7 +31,7 @@ fn sent(pair: &mut Pair, opcode: u8) -> Vec<u8> {
     payload
 }
 
-/// Reads these frames cut at every place; the events must be these each time, and so what is sent.
+/// Reads these frames cut at every place. The events and the client's answer must be the same each time.
 fn check_cuts(pair: &mut Pair, frames: &[u8], opcode: u8, events: &[ClientEvent], answer: &[u8]) {
     for cut in 0..frames.len() {
         pair.out.happened.clear();
@@ -142,12 +142,12 @@ fn mqtt_subscribes_and_reads_packets() {
     pair.client.heartbeat(&pair.dialect, &mut pair.out);
     assert_eq!(sent(&mut pair, 2), [0xc0, 0]);
     pair.publish(&text);
-    // 156 bytes: 28 and 128.
+    // 156 bytes: 28 plus 128.
     let publish = |text: &str| [b"\x30\x9c\x01\0\x04room", text.as_bytes()].concat();
     assert_eq!(sent(&mut pair, 2), publish(&text));
     let stream = [publish(&text), vec![0xd0, 0], publish(&other)].concat();
     check_cuts(&mut pair, &frame(Opcode::Binary, &stream), 2, &[first, second], b"");
-    // In frames of 50 bytes.
+    // The stream arrives in frames of 50 bytes.
     let frames: Vec<u8> = stream.chunks(50).flat_map(|part| frame(Opcode::Binary, part)).collect();
     check_cuts(&mut pair, &frames, 2, &[first, second], b"");
     let wrong = [

@@ -5,7 +5,7 @@ use crate::document::excerpt;
 use crate::generator::protocol::{ClientEvent, Lane, Out, Protocol};
 use crate::payload::Head;
 
-/// A client that requires compression, and the response of a server that agrees, or doesn't.
+/// A client that requires compression, and the response of a server that accepts it if `agrees`.
 fn offered(agrees: bool) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(Protocol::WebSocket);
     (pair.dialect.deflate, pair.out) = (true, Out::default());
@@ -31,7 +31,7 @@ fn what_a_server_compresses_is_inflated_and_audited() {
         frame
     };
     let good = frame(0, false);
-    // Cut anywhere, twice the same, and another one.
+    // The message is cut at any place, repeated, and followed by another one.
     for (frame, cut, sequence, clean) in [
         (good.clone(), 0, 0, true),
         (good.clone(), 9, 0, true),

@@ -120,7 +120,7 @@ fn a_large_payload_is_read_in_large_pieces() {
     }
 }
 
-/// With any envelope, and in pieces of any size.
+/// Checks this with any envelope, in pieces of any size.
 #[test]
 fn a_bit_that_is_changed_is_seen_anywhere_in_a_payload() {
     for protocol in

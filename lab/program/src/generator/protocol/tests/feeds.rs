@@ -1,4 +1,4 @@
-//! Clients of a document that is known, against servers that are right and wrong about it.
+//! Clients of a known document, against servers whose documents are right or wrong.
 
 use stentor_wire::ws::Opcode;
 
@@ -19,7 +19,7 @@ fn pair(protocol: Protocol, path: &str) -> Pair {
     pair
 }
 
-/// The last thing that happened: number and length of a payload, and whether it was clean.
+/// The last event: number and length of a payload, and whether it was clean.
 fn last(pair: &Pair) -> (Option<u64>, u64, bool) {
     match pair.out.happened.iter().rev().find(|happened| **happened != ClientEvent::Opened) {
         Some(ClientEvent::Payload { head, payload_bytes, clean }) => {
@@ -29,7 +29,7 @@ fn last(pair: &Pair) -> (Option<u64>, u64, bool) {
     }
 }
 
-/// The document after `version` changes, as publication `version - 1` that is due at `version`.
+/// The document after `version` changes: publication `version - 1`, which is due at `version`.
 fn document(version: u64) -> Document {
     let mut document = Document::new(SHAPE);
     for _ in 0..version {
@@ -55,12 +55,12 @@ fn whole_documents_are_compared_byte_by_byte() {
             for piece in framed.chunks(cut) {
                 pair.react(Lane::Main, piece);
             }
-            // The document before the first version isn't a version.
+            // The document before the first version has no number.
             let right = (Some(version.saturating_sub(1)), length, version > 0);
             assert_eq!(last(&pair), right, "cut at {cut}");
         }
         assert!(pair.out.happened.contains(&ClientEvent::Opened));
-        // A changed byte anywhere, a missing one, one too many.
+        // A changed byte at any place, a missing byte, and one too many.
         for at in [0, HEAD_AT - 1, BODY_AT, 700, length as usize - 1] {
             let mut wrong = document(3).text().to_vec();
             wrong[at] ^= 1;
@@ -115,7 +115,7 @@ fn deltas_are_carried_out_and_verified() {
     pair.hear_text(snapshot(4, &document(3)).as_bytes());
     assert_eq!((last(&pair).0, verified(&pair)), (Some(2), Some((0, 4))));
 
-    // A delta that leaves something out is found when it is carried out.
+    // Applying a delta shows that it left out a value.
     let mut pair = begun();
     let operations: Vec<serde_json::Value> = serde_json::from_str(&patch(1)).unwrap();
     let some: Vec<&serde_json::Value> =
@@ -126,7 +126,7 @@ fn deltas_are_carried_out_and_verified() {
     pair.hear_text(delta(2, 3, r#"[{"op":"replace","path":"/nowhere","value":1}]"#).as_bytes());
     assert_eq!((last(&pair).0, verified(&pair)), (None, Some((1, 2))));
 
-    // One for another version, or another life of the feed, isn't for this client.
+    // A delta for another version or another epoch is an error.
     let complaint = |text: &str| begun().complains_of_text(text.as_bytes());
     assert!(complaint(&delta(1, 3, "[]")).contains("version"));
     assert!(complaint(&delta(2, 3, "[]").replace("\"epoch\":7", "\"epoch\":8")).contains("version"));

@@ -1,4 +1,4 @@
-//! Clients against what servers say, word by word.
+//! Clients against messages of servers, word by word.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) fn spec(protocol: Protocol) -> Spec {
     spec
 }
 
-/// A server's answer to a request for a WebSocket, and the request's target.
+/// Returns a server's answer to a request for a WebSocket, and the request's target.
 pub(super) fn upgrade(request: &[u8], deflate: Option<&DeflateOptions>) -> (Vec<u8>, String) {
     let request = parse_request(request, &http1::Limits::default()).unwrap();
     let mut answer = Vec::new();
@@ -30,7 +30,8 @@ pub(super) fn upgrade(request: &[u8], deflate: Option<&DeflateOptions>) -> (Vec<
     (answer, request.target().to_owned())
 }
 
-/// Sends each message to a new client of `protocol` after its handshake, which has to refuse it for this reason.
+/// Sends each message to a new client of `protocol` after its handshake. The client must refuse the message for this
+/// reason.
 pub(super) fn check_complaints<T: AsRef<[u8]> + std::fmt::Debug>(
     protocol: Protocol,
     opcode: Opcode,
@@ -62,7 +63,7 @@ impl Pair {
         pair
     }
 
-    /// A WebSocket whose handshake is done; its request's target.
+    /// Returns a client whose WebSocket handshake is done, and its request's target.
     pub(super) fn upgraded(protocol: Protocol) -> (Self, String) {
         Self::new(protocol).upgrade()
     }
@@ -90,7 +91,7 @@ impl Pair {
         self.react(Lane::Main, &frame(Opcode::Text, text));
     }
 
-    /// Hears the same in two pieces.
+    /// Receives the same data in two pieces.
     pub(super) fn hear_cut(&mut self, data: &[u8], cut: usize) {
         self.react(Lane::Main, &data[..cut]);
         self.react(Lane::Main, &data[cut..]);
@@ -105,14 +106,14 @@ impl Pair {
         self.complains(Lane::Main, &frame(Opcode::Text, text))
     }
 
-    /// The server sends `text`; what the client sends then, a mask of zero taken off.
+    /// The server sends `text`. Returns the client's answer without its zero mask.
     pub(super) fn exchange(&mut self, text: &str) -> String {
         self.hear_text(text.as_bytes());
         let sent = self.main();
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
 
-    /// The client's heartbeat, over WebSocket.
+    /// Returns the client's heartbeat over WebSocket.
     pub(super) fn heartbeat(&mut self) -> String {
         self.client.heartbeat(&self.dialect, &mut self.out);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
@@ -122,7 +123,7 @@ impl Pair {
         self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
     }
 
-    /// The client's message with a payload, over WebSocket.
+    /// Returns the client's message with a payload over WebSocket.
     pub(super) fn send(&mut self, payload: &str) -> String {
         self.publish(payload);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
@@ -133,11 +134,11 @@ impl Pair {
     }
 }
 
-/// Messages of a server, and the client's answers.
+/// Messages of a server, with the client's answers.
 type Exchanges<'a> = &'a [(&'a str, &'a str)];
 
-/// The target of a client's request, in which `*` stands for any segment; what the server says until the client is open, and the
-/// client's answers; what follows; and the frame around a payload, before which SockJS's server puts an `a`.
+/// Each row: the target of a client's request, in which `*` stands for any segment; the exchanges until the client is
+/// open; the later ones; and the frame around a payload. SockJS's server puts an `a` before that frame.
 #[test]
 fn clients_open_send_receive_and_answer_pings() {
     use Protocol::{EngineIo, EngineIo3, SockJs, SocketIo, SocketIo2, WebSocket};
@@ -175,7 +176,7 @@ fn clients_open_send_receive_and_answer_pings() {
         let received = if protocol == SockJs { format!("a{sent}") } else { sent };
         assert_eq!(pair.exchange(&received), "", "{protocol:?}");
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives], "{protocol:?}");
-        // In version 3 the clients ping.
+        // In version 3, the clients ping.
         let interval = [EngineIo3, SocketIo2].contains(&protocol).then_some(Duration::from_secs(25));
         assert_eq!(pair.client.heartbeat_interval(), interval, "{protocol:?}");
         if interval.is_some() {
@@ -243,7 +244,7 @@ fn polling_asks_enters_polls_and_posts() {
     let base = "/socket.io/?EIO=4&transport=polling";
     let named = format!("{base}&sid=S-1");
     assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
-    // The answer in pieces.
+    // The answer arrives in pieces.
     let opened = answer(200, OPEN);
     pair.react(Lane::Main, &opened[..30]);
     assert_eq!(pair.out.main, b"");
@@ -259,7 +260,7 @@ fn polling_asks_enters_polls_and_posts() {
     assert_eq!(request(&pair.main()), get);
     assert!(pair.client.side_is_idle());
 
-    // A ping and two messages in one body: the pong goes by POST, and the next poll at once.
+    // A ping and two messages in one body: the client posts the pong, and polls again at once.
     let (text, _) = numbered(9);
     let event = format!("42[\"message\",\"{text}\"]");
     pair.out.happened.clear();
@@ -270,7 +271,7 @@ fn polling_asks_enters_polls_and_posts() {
     assert_eq!((method.as_str(), packets), ("POST", vec![r#"Pong Text("")"#.to_owned()]));
     assert!(!pair.client.side_is_idle());
 
-    // Messages sent meanwhile go in one POST when the previous one is answered.
+    // Messages sent in the meantime are in one POST, after the previous one is answered.
     for _ in 0..2 {
         pair.publish(&text);
     }
@@ -306,7 +307,7 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
         assert!(posted.ends_with(&format!("\r\n\r\n{}:{event}", event.len())), "{posted}");
         pair.react(Lane::Main, &answer(200, "1:3"));
         assert!(!pair.main().is_empty());
-        // The same in octets: 00 for text, the digits of the length, FF.
+        // The same packets in bytes: 00 for text, the digits of the length, FF.
         let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
         let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
         pair.react(Lane::Main, &answer_bytes(200, &octets));
@@ -314,7 +315,7 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
     }
 }
 
-/// A payload of so many bytes, and the event of its arrival.
+/// A payload of this size, and the event of its arrival.
 pub(super) fn numbered_of(sequence: u64, bytes: usize) -> (String, ClientEvent) {
     let mut payload = blank(bytes);
     let head = Head { sequence, intended_ns: 5 };
@@ -327,7 +328,7 @@ pub(super) fn numbered(sequence: u64) -> (String, ClientEvent) {
     numbered_of(sequence, 60)
 }
 
-/// A response that goes on: its head, and each of `lines` in a chunk of its own.
+/// A streamed response: its head, and each of `pieces` in a chunk of its own.
 fn streamed(content_type: &str, pieces: &[&str], ends: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let headers = [("Content-Type", content_type), ("Transfer-Encoding", "chunked")];
@@ -347,7 +348,7 @@ fn xhr_streaming_reads_lines_and_asks_again() {
     let prelude = "h".repeat(2048) + "\n";
     let frame = format!("a[\"{text}\",\"{text}\"]\n");
     let first = streamed("application/javascript", &[&prelude, "o\n", "h\n", &frame], true);
-    // However it is cut.
+    // The response is cut at any place.
     for cut in (0..first.len()).step_by(7) {
         let mut pair = Pair::new(Protocol::SockJsStreaming);
         let (method, target, _) = request(&pair.main());
@@ -355,7 +356,7 @@ fn xhr_streaming_reads_lines_and_asks_again() {
         assert!(target.starts_with("/sockjs/") && target.ends_with("/xhr_streaming"));
         pair.hear_cut(&first, cut);
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives]);
-        // The same session goes on with the next response, prelude and all.
+        // The next response continues the session, again with a prelude.
         assert_eq!(request(&pair.main()).1, target);
         pair.react(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
         assert_eq!(pair.out.happened.len(), 5);
@@ -384,7 +385,7 @@ fn an_event_stream_is_open_with_its_head() {
         let mut pair = Pair::new(Protocol::Sse);
         assert_eq!(request(&pair.main()).1, "/sse");
         pair.hear_cut(&stream, cut);
-        // The quotes are the document's.
+        // The quotes belong to the document.
         let head = Some(Head { sequence: 9, intended_ns: 5 });
         let arrives = ClientEvent::Payload { head, payload_bytes: 62, clean: true };
         assert_eq!(pair.out.happened, [ClientEvent::Opened, arrives, arrives], "{cut}");

@@ -2,7 +2,7 @@ use crate::generator::protocol::Fault;
 use crate::generator::protocol::frames::Piece;
 use crate::generator::protocol::hixie::{HixieReader, write_text};
 
-/// Texts; `None` for a closing frame.
+/// Texts. `None` stands for a closing frame.
 fn read(pieces: &[&[u8]]) -> (Vec<Option<Vec<u8>>>, Result<(), Fault>) {
     let mut reader = HixieReader::default();
     let (mut seen, mut text) = (Vec::new(), Vec::new());

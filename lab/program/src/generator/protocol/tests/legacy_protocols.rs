@@ -1,4 +1,4 @@
-//! Clients of old protocols against what servers say, word by word.
+//! Clients of old protocols against messages of servers, word by word.
 
 use stentor_wire::http1::write_response_head;
 use stentor_wire::ws::Opcode;
@@ -34,7 +34,7 @@ fn counted(text: &str) -> Vec<u8> {
     out
 }
 
-/// A client of `protocol` that has its session, and its request to upgrade.
+/// A client of `protocol` that has its session id, and its request to upgrade.
 fn named(protocol: Protocol) -> (Pair, Vec<u8>) {
     let mut pair = Pair::new(protocol);
     assert_eq!(pair.main(), b"");
@@ -101,7 +101,7 @@ fn socket_io_06_counts_in_its_frames() {
     let request = first.main();
     assert!(request.starts_with(b"GET /socket.io/websocket HTTP/1.1\r\n"));
     let two = [counted(&text), counted(&text)].concat();
-    // Several in one frame.
+    // Several messages in one frame.
     let two: Vec<u8> = [&[0][..], &two[1..two.len() / 2 - 1], &two[two.len() / 2 + 1..]].concat();
     let begin = [&upgraded(&request)[..], &counted("8351"), &counted(&text), &counted("~h~1"), &two].concat();
     for cut in 0..begin.len() {
@@ -203,7 +203,7 @@ fn bodies_of_socket_io_09_are_taken_apart() {
     };
     check("1::", Some(&["1::"]));
     check("\u{fffd}3\u{fffd}1::\u{fffd}3\u{fffd}2::", Some(&["1::", "2::"]));
-    // UTF-16 units: one for ö, two for the character beyond the basic plane.
+    // Lengths are in UTF-16 units: one for ö, two for the character beyond the basic plane.
     check("\u{fffd}5\u{fffd}3:::ö\u{fffd}6\u{fffd}3:::\u{1f600}", Some(&["3:::ö", "3:::\u{1f600}"]));
     for wrong in [
         "\u{fffd}",

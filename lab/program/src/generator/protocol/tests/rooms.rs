@@ -26,7 +26,7 @@ fn messages_of_rooms_are_read_at_every_cut() {
     for (text, expect) in [
         (r#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#.to_owned(), ClientEvent::Opened),
         (r#"{"type":"ok","id":1}"#.to_owned(), payload(None, 0, true)),
-        // Of a notice of presence, how many members joined and left.
+        // The length of a presence notice's payload is the number of members that joined or left.
         (notice(r#""joined":[{"session":"a"},{"session":"b"}],"left":[]"#), payload(None, 2, true)),
         (notice(r#""joined":[],"left":[{}],"replaced":[{}],"more":10"#), payload(None, 13, true)),
         (message(&numbered()), payload(Some(head), 100, true)),
