@@ -12,14 +12,14 @@ use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Timeout for connecting, sending and the response.
+/// Maximum time of a request, from connecting to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Timeout for a fetch. The `timeout` of a feed is at most one hour.
+/// Maximum time of `POST /api/v1/fetch`. The `timeout` of a feed is at most one hour.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(3660);
 /// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// A request failed. The text is for people at a command line: it contains the URL and the flag to change.
+/// The failure of a request. The text is for a command line: it contains the URL and the flag to change.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ClientError(String);
@@ -56,7 +56,8 @@ pub struct Target<'a> {
     pub namespace: Option<&'a str>,
     /// The event's name.
     pub event: Option<&'a str>,
-    /// A message with the key of an earlier message isn't published again: see docs/admin-api.md.
+    /// The idempotency key. A message with the key of an earlier message isn't published again
+    /// (docs/admin-api.md).
     pub idempotency_key: Option<&'a str>,
 }
 
@@ -74,9 +75,9 @@ pub struct AdminClient {
 /// The effect of a reload: the response of `POST /api/v1/reload`.
 #[derive(Debug, Deserialize)]
 pub struct ReloadReport {
-    /// Changed keys that apply.
+    /// Changed configuration keys that have been applied.
     pub applied: Vec<String>,
-    /// Changed keys that apply after a restart.
+    /// Changed configuration keys that apply only after a restart.
     pub restart_needed: Vec<String>,
     /// Warnings about the configuration.
     pub warnings: Vec<String>,
@@ -85,7 +86,7 @@ pub struct ReloadReport {
 /// A fetch by the server: the response of `POST /api/v1/fetch`.
 #[derive(Debug, Deserialize)]
 pub struct FetchReport {
-    /// `true` if it returned a document.
+    /// `true` if the fetch returned a document.
     pub document: bool,
     /// Description of the fetch.
     pub text: String,
@@ -95,7 +96,7 @@ impl AdminClient {
     /// Publishes one message to `target`. `data` is sent as it is if it is JSON, otherwise as a JSON string.
     ///
     /// # Errors
-    /// The message is not published, or the outcome is unknown.
+    /// The message isn't published, or it is unknown whether it is.
     pub async fn publish(&self, target: Target<'_>, data: &str) -> Result<(), ClientError> {
         let path = "/api/v1/publish";
         let Published { published } =
@@ -117,7 +118,7 @@ impl AdminClient {
     /// Makes the server reload its configuration.
     ///
     /// # Errors
-    /// The configuration has mistakes, which the error lists, and is unchanged; or no server answers.
+    /// The configuration has mistakes, which the error lists. It is then unchanged. Or no server answers.
     pub async fn reload(&self) -> Result<ReloadReport, ClientError> {
         self.request(Method::POST, "/api/v1/reload", Vec::new(), "the configuration").await
     }
@@ -131,7 +132,7 @@ impl AdminClient {
         struct Request<'a> {
             key: &'a str,
         }
-        // A text always serializes.
+        // Serializing a text can't fail.
         let body = serde_json::to_vec(&Request { key }).unwrap_or_default();
         self.request_within(FETCH_TIMEOUT, Method::POST, "/api/v1/fetch", body, "the key").await
     }
@@ -223,7 +224,7 @@ impl AdminClient {
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {
     let Target { room, namespace, event, idempotency_key } = target;
-    // Text always converts to a string, and a message of such parts always serializes.
+    // Serializing texts and JSON values can't fail.
     let write = |data: &RawValue| {
         serde_json::to_vec(&Message { room, namespace, event, idempotency_key, data }).unwrap_or_default()
     };

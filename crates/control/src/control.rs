@@ -29,26 +29,26 @@ pub struct Options {
     pub feeds: FeedsOptions,
     /// The admin port.
     pub admin: AdminOptions,
-    /// Counters of the binary.
+    /// Counters of the binary, shown in `/metrics`.
     pub counters: Vec<ProcessCounter>,
     /// A listening socket for the admin port, from a service manager or another process.
     pub admin_socket: Option<Arc<OwnedFd>>,
-    /// Certificates of the admin port. If set, it only accepts TLS.
+    /// Certificates of the admin port. `Some` makes the port accept only TLS.
     pub admin_tls: Option<AdminTls>,
     /// The data plane's [`stentor_ports::Authenticator`], if it has one.
     pub auth: Option<Arc<Auth>>,
     /// The hooks, and the data plane to which they answer.
     pub hooks: Option<Arc<Hooks>>,
-    /// Accounts for the bodies of requests to the admin port. `None`: they have no common budget.
+    /// The ledger to which bodies of admin requests are charged. `None` means that they have no common
+    /// budget.
     pub ledger: Option<Arc<Ledger>>,
-    /// Reads the configuration again, for `POST /api/v1/reload`. `None`: reloading isn't possible.
+    /// Reads the configuration again for `POST /api/v1/reload`. `None` means that a reload isn't possible.
     pub reload: Option<Arc<dyn Reload>>,
 }
 
 impl Options {
-    /// Reports whether [`Control::start`] would accept these options, without starting anything: opens no
-    /// socket and resolves no name. Reads the files that they name (`ca_file`). The caller checks ranges of
-    /// values.
+    /// Reports whether [`Control::start`] would accept these options. Reads the files that they name
+    /// (`ca_file`), but opens no socket and resolves no name. The caller must check the ranges of values.
     ///
     /// # Errors
     /// [`Error::Setting`] or [`Error::TokenMissing`].
@@ -70,7 +70,7 @@ impl Options {
     }
 }
 
-/// Checked options, so that applying them can't fail.
+/// Checked options. Applying them can't fail.
 pub struct Prepared {
     options: Options,
     upstreams: Upstreams,
@@ -87,7 +87,7 @@ impl Options {
     }
 }
 
-/// Changes the options of a running control plane.
+/// A handle to change the options of a running control plane.
 #[derive(Clone)]
 pub struct ControlHandle {
     state: Arc<admin::State>,
@@ -95,8 +95,8 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    /// Applies options and returns once they apply: options of feeds, and of the admin port except its
-    /// address and its maximum of connections.
+    /// Applies the options of feeds, and those of the admin port except its address and its maximum of
+    /// connections. Returns when they apply.
     pub async fn configure(&self, Prepared { options, upstreams }: Prepared) {
         let listen = self.state.options.load().listen;
         self.state.options.store(AdminOptions { listen, ..options.admin });
@@ -106,13 +106,13 @@ impl ControlHandle {
         let (applied, is_applied) = oneshot::channel();
         let change = Change { options: options.feeds, upstreams, applied };
         if self.changes.send(change).await.is_ok() {
-            // The sender is dropped when the options apply, or when the process ends.
+            // The feeds' task drops the sender when the options apply, or when it ends.
             let _ = is_applied.await;
         }
     }
 }
 
-/// The running control plane. Dropping it stops it as well, without waiting.
+/// The running control plane. Dropping this value also stops the control plane, without waiting for its end.
 pub struct Control {
     admin_addr: SocketAddr,
     stop: watch::Sender<bool>,
@@ -129,13 +129,13 @@ pub struct AdminListener {
 }
 
 impl AdminListener {
-    /// Returns a reference to the socket while the admin port is open.
+    /// Returns a duplicate of the socket. `None` after the admin port has closed.
     pub fn socket(&self) -> Option<OwnedFd> {
         self.socket.upgrade()?.as_fd().try_clone_to_owned().ok()
     }
 
-    /// Pauses or resumes the port. While paused it accepts neither connections nor requests on open
-    /// connections. The socket stays open.
+    /// Pauses or resumes the port. A paused port accepts neither connections nor requests on open
+    /// connections, but its socket stays open.
     pub fn pause(&self, is_paused: bool) {
         self.state.send_replace(if is_paused { Listening::Paused } else { Listening::Yes });
     }
@@ -151,8 +151,8 @@ impl Control {
     /// data plane's [`stentor_ports::ControlPlane`]. When this returns, the admin port listens.
     ///
     /// # Errors
-    /// The options are invalid, or the admin port's address can't be bound. The control plane isn't running
-    /// then.
+    /// The options are invalid, or the admin port's address can't be bound. The control plane is then not
+    /// running.
     pub fn start(
         runtime: &Handle,
         options: Options,
@@ -246,7 +246,7 @@ impl Control {
         })
     }
 
-    /// Returns a handle to change its options.
+    /// Returns a handle to change the options.
     pub fn handle(&self) -> ControlHandle {
         self.handle.clone()
     }
@@ -261,8 +261,8 @@ impl Control {
         self.admin_addr
     }
 
-    /// Completes when a part of the control plane panics: feeds are no longer fetched, or the admin port is
-    /// closed. A panic in one fetch, push or request only ends that one.
+    /// Completes when a part of the control plane panics. Feeds are then no longer fetched, or the admin port
+    /// is closed. A panic in a single fetch, push or request ends only that fetch, push or request.
     ///
     /// Cancel safe.
     pub async fn failed(&mut self) {
@@ -271,7 +271,7 @@ impl Control {
         }
     }
 
-    /// Stops the control plane. Aborts fetches in flight; requests to the admin port may finish within
+    /// Stops the control plane. Aborts fetches in flight. Requests to the admin port may finish within
     /// `shutdown_timeout`.
     pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);

@@ -1,8 +1,9 @@
-//! A value that a reload replaces. Readers get the current value, and keep it as long as they need it.
+//! A value that a reload replaces. A reader gets the value that is current at this time, and may keep it
+//! after a reload.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The current value; see the module's documentation.
+/// A replaceable value (see the module's documentation).
 pub(crate) struct Current<T>(RwLock<Arc<T>>);
 
 impl<T> Current<T> {

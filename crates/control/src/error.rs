@@ -8,9 +8,9 @@ pub enum Error {
     /// A setting has an invalid value.
     #[error("{name}: {message}")]
     Setting {
-        /// The field's path in [`Options`](crate::Options), for example `feeds.upstreams.scores.url`. A
-        /// configuration has its own names and checks by these first. Mistakes that only this crate detects
-        /// use the configuration's names.
+        /// The field's path in [`Options`](crate::Options), for example `feeds.upstreams.scores.url`. The
+        /// binary checks its configuration first, and reports mistakes by the configuration's names. Mistakes
+        /// that only this crate detects also use the configuration's names.
         name: String,
         /// The mistake.
         message: String,

@@ -1,9 +1,9 @@
-//! Log lines about failing upstreams: one when a kind of failure of an upstream begins, one for each further
-//! cause of it, and one when it ends, not one per failed fetch. Sans-I/O: counts of failing keys go in, lines
-//! come out.
+//! Log lines about failing upstreams: one when a kind of failure begins, one for each further cause of this
+//! kind, and one when it ends. Failed fetches aren't logged one by one. Sans-I/O: counts of failing keys go
+//! in, lines come out.
 //!
-//! An intermittent kind of failure may cause [`CHANGES_MAX`] lines within [`INTERVAL`]. Later changes are
-//! logged after that, with a later fetch.
+//! A kind of failure that begins and ends repeatedly causes at most [`CHANGES_MAX`] lines within
+//! [`INTERVAL`]. A later change is logged with the first fetch after the interval.
 
 use crate::schedule::{FAILURE_CLASSES, FailureClass};
 use std::time::{Duration, Instant};
@@ -14,23 +14,24 @@ const CHANGES_MAX: u32 = 4;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of causes of one kind of failure that are logged before it ends.
 const CAUSES_MAX: usize = 16;
-/// Minimum time between two lines about keys that an upstream doesn't have: clients may request any key.
+/// Minimum time between two lines about keys that an upstream doesn't have. Such lines are rare because
+/// clients may request any key.
 const MISSING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// The first key fails in this way.
+    /// A first key fails with this kind of failure.
     Fails {
         class: FailureClass,
         /// The key and the reason with all details. `None` if the scheduler itself refused a document.
         last: Option<(Key, String)>,
     },
-    /// No key fails in this way any longer.
+    /// The last key has stopped failing with this kind of failure.
     Recovered { class: FailureClass },
 }
 
-/// The failures of one upstream, as logged.
+/// The logged failures of one upstream.
 #[derive(Default)]
 pub(crate) struct FailureLog {
     classes: [Logged; FAILURE_CLASSES],
@@ -40,16 +41,16 @@ pub(crate) struct FailureLog {
 
 #[derive(Default)]
 struct Logged {
-    /// The last logged state.
+    /// The last logged state. `true` if keys fail.
     failing: bool,
     /// Start of the interval in which changes are counted.
     since: Option<Instant>,
     /// Number of changes in this interval.
     changes: u32,
     last: Option<(Key, String)>,
-    /// The cause of the last failure.
+    /// The cause of the last recorded failure.
     cause: String,
-    /// The causes that were logged since this kind of failure began.
+    /// The causes that have been logged since this kind of failure began.
     causes: Vec<String>,
 }
 
@@ -62,7 +63,7 @@ impl FailureLog {
         cause.clone_into(&mut logged.cause);
     }
 
-    /// Records that the upstream has no such key. Returns `true` if it must be logged.
+    /// Records that the upstream doesn't have a key. Returns `true` if this must be logged.
     pub(crate) fn record_missing(&mut self, now: Instant) -> bool {
         let is_due = self.missing.is_none_or(|last| now.duration_since(last) >= MISSING_INTERVAL);
         if is_due {
@@ -71,7 +72,8 @@ impl FailureLog {
         is_due
     }
 
-    /// Returns the log lines for these counts of failing keys.
+    /// Returns the log lines that are due. `failing` are the current numbers of failing keys by kind of
+    /// failure.
     pub(crate) fn review(&mut self, now: Instant, failing: &[usize; FAILURE_CLASSES]) -> Vec<Line> {
         let mut lines = Vec::new();
         for (class, (logged, failing)) in
@@ -107,7 +109,7 @@ impl FailureLog {
 mod tests {
     use super::*;
 
-    /// Returns the log's lines for these counts of keys that fail with 500 and with 401.
+    /// Returns the log lines for these numbers of keys that fail with 500 and with 401.
     fn review(log: &mut FailureLog, now: Instant, server_error: usize, unauthorized: usize) -> String {
         let mut failing = [0; FAILURE_CLASSES];
         failing[FailureClass::ServerError as usize] = server_error;
@@ -130,12 +132,12 @@ mod tests {
         assert_eq!(review(&mut log, now, 0, 0), "");
         log.record(FailureClass::ServerError, "503", &key, "503");
         assert_eq!(review(&mut log, now, 1, 0), "server_error a 503");
-        // More keys fail, repeatedly.
+        // The number of failing keys changes, which causes no line.
         assert_eq!(review(&mut log, now, 7, 0), "");
         assert_eq!(review(&mut log, now, 1, 0), "");
         log.record(FailureClass::Unauthorized, "401", &key, "401");
         assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 401; no server_error");
-        // The same cause, another cause, and the first one again.
+        // The cause of the failure stays the same, changes, and changes back. Only the new cause is logged.
         log.record(FailureClass::Unauthorized, "401", &key, "401 again");
         assert_eq!(review(&mut log, now, 0, 1), "");
         log.record(FailureClass::Unauthorized, "403", &key, "403");
@@ -159,7 +161,7 @@ mod tests {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         let lines = (0..1000).filter(|n| !review(&mut log, now, n % 2, 0).is_empty()).count();
         assert_eq!(lines, CHANGES_MAX as usize);
-        // The last line matches the current state.
+        // The change that wasn't logged within the interval is logged after it.
         assert_eq!(review(&mut log, now, 1, 0), "");
         assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "server_error  ");
         assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "");

@@ -1,11 +1,11 @@
-//! Fair queueing of first fetches and of questions to hooks. Addresses take turns, and within an address its
-//! sessions. A session's items are served in the order of its requests. A client with thousands of items
-//! therefore delays no other client.
+//! Fair queueing of first fetches and of questions to hooks. Addresses take turns, and so do the sessions of
+//! an address. The items of a session are served in the order of its requests. A client with thousands of
+//! items therefore delays no other client.
 //!
 //! Both levels use the two lists of RFC 8290 (FlowQueue-CoDel, section 4.2). A new queue is served before the
 //! old ones, so that a client's first item doesn't wait for a complete round. An empty queue stays in the
 //! list until its turn; otherwise it would count as new with each item. At most [`NEW_IN_ROW_MAX`] new queues
-//! are served in a row, so that an endless supply of new queues can't starve the old ones.
+//! are served in a row, so that a constant stream of new queues can't starve the old ones.
 //!
 //! **Invariants.** `len` is the sum of the children's lengths. `by_len` contains exactly the children that aren't
 //! empty. Every child is in one of the two lists, once. No state is kept while no item waits.
@@ -13,16 +13,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stentor_hub::{Key, Requester};
 
-/// Number of new queues in a row after which an old one is served, if one waits.
+/// Maximum number of new queues that are served in a row while an old one waits.
 const NEW_IN_ROW_MAX: u32 = 3;
 
-/// The session for which an item waits. For a key: its first requester, or a later one that waits for fewer
-/// keys.
+/// The session for which an item waits. The owner of a key is its first requester, or a later requester that
+/// waits for fewer keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     /// The address.
     source: u64,
-    /// Core and session; `None` if the requester is unknown.
+    /// Core and session. `None` if the requester is unknown.
     session: Option<(usize, u64)>,
 }
 
@@ -37,12 +37,12 @@ impl Owner {
         self.session.is_none()
     }
 
-    /// Returns the first owner of this address in their order.
+    /// Returns the smallest possible owner with this address, in the order of owners.
     pub(crate) fn first_of_address(self) -> Self {
         Self { session: None, ..self }
     }
 
-    /// Returns `true` if both have the same address.
+    /// Returns `true` if both owners have the same address.
     pub(crate) fn is_of_address(self, other: Self) -> bool {
         self.source == other.source
     }
@@ -68,20 +68,20 @@ impl Item for Key {}
 /// The operations of both levels.
 trait Queue: Default {
     type Item: Item;
-    /// Identifies the position of an item.
+    /// The position of an item.
     type At: Copy;
 
     /// Returns the sum of the items' lengths.
     fn len(&self) -> usize;
     fn insert(&mut self, at: Self::At, item: Self::Item);
     fn remove(&mut self, at: Self::At);
-    /// Returns the item whose turn it is. It stays until it is removed, but its turn is over.
+    /// Returns the item whose turn it is, and ends its turn. The item stays until it is removed.
     fn next(&mut self) -> Option<Self::Item>;
     /// Returns the last requested item of the longest queue.
     fn last_of_longest(&self) -> Option<&Self::Item>;
 }
 
-/// The items of a session by their tickets.
+/// The items of a session, by ticket.
 struct Tickets<V> {
     items: BTreeMap<u64, V>,
     len: usize,
@@ -123,9 +123,9 @@ impl<V: Item> Queue for Tickets<V> {
 /// Queues that take turns.
 struct Turns<I, Q> {
     children: BTreeMap<I, Q>,
-    /// The new queues, which weren't served since they began to wait; the next one is first.
+    /// The new queues, in the order of their turns. They have had no turn since their first item arrived.
     new: VecDeque<I>,
-    /// The old queues, the next one first.
+    /// The old queues, in the order of their turns.
     old: VecDeque<I>,
     new_in_row: u32,
     by_len: BTreeSet<(usize, I)>,
@@ -150,7 +150,7 @@ impl<I: Copy + Ord, Q: Queue> Turns<I, Q> {
         self.children.get(&id).is_none_or(|child| child.len() == 0)
     }
 
-    /// Updates `by_len` after the length of a child has changed.
+    /// Updates `by_len` after the length of a child has changed from `before`.
     fn changed(&mut self, id: I, before: usize) {
         let now = self.children.get(&id).map_or(0, Queue::len);
         self.by_len.remove(&(before, id));
@@ -202,7 +202,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
             let is_new = !self.new.is_empty() && (self.new_in_row < NEW_IN_ROW_MAX || self.old.is_empty());
             let id = if is_new { self.new.pop_front() } else { self.old.pop_front() }?;
             self.old.push_back(id);
-            // An empty new queue lost its items before its turn.
+            // A new queue is empty if its items were removed before its turn.
             if self.is_empty(id) {
                 continue;
             }
@@ -219,7 +219,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
 
 type Sessions<V> = Turns<Option<(usize, u64)>, Tickets<V>>;
 
-/// Waiting items: keys for their first fetch, or questions for a request.
+/// The waiting items: keys that wait for their first fetch, or questions that wait for a request.
 pub(crate) struct FairQueue<V>(Turns<u64, Sessions<V>>);
 
 impl<V> Default for FairQueue<V> {
@@ -234,22 +234,22 @@ impl<V: Item> FairQueue<V> {
         self.0.len()
     }
 
-    /// Adds an item. A greater ticket comes later in its session's queue.
+    /// Adds an item. Its session's queue is ordered by `ticket`.
     pub(crate) fn insert(&mut self, owner: Owner, ticket: u64, item: V) {
         self.0.insert((owner.source, (owner.session, ticket)), item);
     }
 
-    /// Removes an item, if it exists.
+    /// Removes the item with this ticket, if it exists.
     pub(crate) fn remove(&mut self, owner: Owner, ticket: u64) {
         self.0.remove((owner.source, (owner.session, ticket)));
     }
 
-    /// Returns the item whose turn it is. It stays until it is removed, but its turn is over.
+    /// Returns the item whose turn it is, and ends its turn. The item stays until it is removed.
     pub(crate) fn next(&mut self) -> Option<V> {
         self.0.next()
     }
 
-    /// Returns the first item of a session. This takes no turn.
+    /// Returns the first item of a session, without using its turn.
     pub(crate) fn first_of(&self, owner: Owner) -> Option<&V> {
         let session = self.0.children.get(&owner.source)?.children.get(&owner.session)?;
         session.items.first_key_value().map(|(_, item)| item)
@@ -260,13 +260,13 @@ impl<V: Item> FairQueue<V> {
         self.0.by_len.last().map_or(0, |(len, _)| *len)
     }
 
-    /// Returns the last requested item of the longest session queue of the longest address queue.
+    /// Returns the newest item of the longest session queue in the longest address queue.
     pub(crate) fn last_of_longest(&self) -> Option<&V> {
         self.0.last_of_longest()
     }
 
-    /// Returns the lengths of the queues of an owner's address and session. The owner with the shorter queue
-    /// is served sooner.
+    /// Returns the lengths of the queues of an owner's address and session. Of two owners, the one with the
+    /// shorter queues is served sooner.
     pub(crate) fn waiting_of(&self, owner: Owner) -> (usize, usize) {
         let Some(address) = self.0.children.get(&owner.source) else { return (0, 0) };
         (address.len(), address.children.get(&owner.session).map_or(0, Queue::len))

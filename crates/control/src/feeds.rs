@@ -1,7 +1,8 @@
 //! The task that joins the scheduler, the fetches and the data plane.
 //!
-//! Updates are delivered one by one, in order. While the data plane's mailbox is full, no fetch begins and no changes of
-//! subscriptions are taken. The waiting updates are therefore bounded by the fetches in flight and one batch of changes.
+//! Updates are delivered one by one, in order. While the data plane's mailbox is full, no fetch starts and no
+//! changes of subscriptions are taken. The waiting updates are therefore bounded: those of the fetches in
+//! flight, and those of one batch of changes.
 
 use crate::failures::{FailureLog, Line};
 use crate::interval_log::{IntervalLog, STEADY};
@@ -24,7 +25,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// The feeds' task, before it runs.
+/// The state of the feeds' task. [`Self::run`] runs it.
 pub(crate) struct Feeds {
     data_plane: Arc<dyn stentor_ports::Feeds>,
     signals: Arc<Signals>,
@@ -36,15 +37,15 @@ pub(crate) struct Feeds {
     pushed_documents: Arc<PushedDocuments>,
     view: Arc<FeedsView>,
     fetches: JoinSet<Finished>,
-    /// The key and upstream of each fetch, in case its task panics.
+    /// The key and upstream of each fetch in flight, needed if its task panics.
     in_flight: HashMap<Id, (Key, usize)>,
-    /// An update for which the data plane had no room.
+    /// The next update, if the data plane's mailbox had no space for it.
     undelivered: Option<(Key, FeedUpdate)>,
-    /// `true` if the data plane may have changes of subscriptions.
+    /// `true` if the data plane may have changes of subscriptions that weren't taken.
     has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
-    /// For each upstream, the end of its last logged pause.
+    /// End of the last logged pause of each upstream.
     pauses: Vec<Option<std::time::Instant>>,
     /// The logged intervals of each upstream.
     intervals: Vec<IntervalLog>,
@@ -57,7 +58,7 @@ pub(crate) struct Feeds {
 pub(crate) struct Change {
     pub(crate) options: FeedsOptions,
     pub(crate) upstreams: Upstreams,
-    /// Dropped when the options apply.
+    /// Dropped when the options apply, which notifies the caller.
     pub(crate) applied: oneshot::Sender<()>,
 }
 
@@ -105,8 +106,8 @@ impl Feeds {
         self.view.clone()
     }
 
-    /// Runs until `stop` is set, then aborts the fetches in flight. `changes` are new options with their
-    /// upstreams. `refetches` are keys that were fetched outside the schedule.
+    /// Runs until `stop` is set, then aborts the fetches in flight. `changes` receives new options with their
+    /// upstreams. `refetches` receives keys that were fetched outside the schedule.
     pub(crate) async fn run(
         mut self,
         mut changes: mpsc::Receiver<Change>,
@@ -141,7 +142,7 @@ impl Feeds {
     /// Applies new options.
     fn configure(&mut self, Change { options, upstreams, applied }: Change) {
         if options.upstreams != *self.scheduler.upstreams() {
-            // Fetches in flight were made with the previous configuration.
+            // Fetches in flight use the previous configuration.
             self.fetches.abort_all();
             self.in_flight.clear();
             let mut before: Vec<_> = self.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
@@ -159,7 +160,8 @@ impl Feeds {
             self.max_ages = upstreams.iter().map(|_| MaxAge::default()).collect();
             self.view.configure(upstreams.iter().map(|upstream| upstream.name.clone()));
         }
-        // Applied even if only the trusted certificates have changed.
+        // Replaces the upstreams even if their options are equal, because the trusted certificates may have
+        // changed.
         self.upstreams = upstreams;
         self.bodies.set_bytes_max(options.fetches_bytes_max);
         self.pushed_documents.configure(&options);
@@ -184,7 +186,7 @@ impl Feeds {
             let now = Instant::now().into_std();
             if std::mem::take(&mut self.has_wanted) {
                 for change in self.data_plane.take_key_interest() {
-                    // Pushed documents are kept whether or not they have subscribers.
+                    // A pushed document is kept with and without subscribers, so its key isn't scheduled.
                     if !self.pushed_documents.handle_wanted(&change.key, change.wanted) {
                         self.scheduler.handle_wanted(now, &change.key, change.wanted, &change.requesters);
                     }
@@ -214,7 +216,7 @@ impl Feeds {
         let finished = match joined {
             Ok((id, finished)) => match self.in_flight.remove(&id) {
                 Some(_) => finished,
-                // The fetch was taken back.
+                // A change of the configuration has cancelled the fetch.
                 None => return,
             },
             Err(error) => {
@@ -254,7 +256,8 @@ impl Feeds {
         self.log(upstream, &name);
     }
 
-    /// Records a 404 of the upstream. A key that keeps its document fails; for other keys, few are logged.
+    /// Records a 404 of the upstream. For a key that keeps its document, the 404 is a failure. For other
+    /// keys, only few are logged.
     fn record_missing(&mut self, upstream: usize, name: &str, key: &Key, cause: &str) {
         let failures = &mut self.failures[upstream];
         if let Some(class @ FailureClass::NotFound) = self.scheduler.failing(key) {
@@ -270,7 +273,8 @@ impl Feeds {
         }
     }
 
-    /// Shows the time until the next fetch of this key that the upstream's `Cache-Control` sets.
+    /// Records the time until the next fetch of this key, if the upstream's `Cache-Control` sets it, for
+    /// metrics and status.
     fn record_freshness(&mut self, upstream: usize, key: &Key, freshness: Freshness) {
         let options = self.scheduler.options();
         let max_age = match freshness {
@@ -296,7 +300,7 @@ impl Feeds {
         self.metrics.upstream_max_age.get_or_create(&labels).set(interval.unwrap_or_default().as_secs_f64());
     }
 
-    /// Logs kinds of failures of an upstream that have begun or ended.
+    /// Logs the kinds of failures of an upstream that have begun or ended.
     fn log(&mut self, upstream: usize, name: &str) {
         let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
         let now = Instant::now().into_std();
@@ -392,6 +396,6 @@ async fn deliver(
     update: &Option<(Key, FeedUpdate)>,
 ) {
     let Some((key, update)) = update else { return };
-    // Without a deadline, this only returns after success.
+    // Without a deadline, `when_space` returns only after success.
     let _ = signals.when_space(None, || data_plane.update_feed(key, update.clone())).await;
 }

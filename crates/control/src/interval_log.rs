@@ -1,25 +1,25 @@
-//! Log lines about an upstream whose documents are fetched less often than its `poll_interval`: one line at
-//! the start and one at the end. Sans-I/O: effective intervals go in, lines come out.
+//! Log lines about an upstream whose documents are fetched less often than its `poll_interval`: one line when
+//! this begins and one when it ends. Sans-I/O: effective intervals go in, lines come out.
 
 use std::time::{Duration, Instant};
 
-/// Time for which the state must last before it is logged: when many keys start at once, the limits only
-/// delay their first fetches.
+/// Time for which a state must last before it is logged. When many keys start at once, the limits delay only
+/// their first fetches, which isn't logged.
 pub(crate) const STEADY: Duration = Duration::from_secs(5);
-/// A delay is logged if it is at least the interval divided by this number.
+/// An interval counts as longer if it exceeds `poll_interval` by more than `poll_interval / SHARE`.
 const SHARE: u32 = 10;
 
 /// The log state of one upstream.
 #[derive(Default)]
 pub(crate) struct IntervalLog {
-    /// The last logged state.
+    /// The last logged state. `true` if the interval is longer than configured.
     is_longer: bool,
-    /// Time since which the state has been different.
+    /// Time since which the state has been different from the logged one.
     since: Option<Instant>,
 }
 
 impl IntervalLog {
-    /// Returns whether the interval is longer, if a line must be logged.
+    /// Returns `Some` if a line must be logged: `true` if the interval is longer now, `false` if no longer.
     pub(crate) fn review(
         &mut self,
         now: Instant,

@@ -1,8 +1,8 @@
 //! The control plane: feeds, admin API, metrics (ARCHITECTURE.md).
 //!
-//! It runs on one tokio runtime and consists of ordinary crates. It sees the data plane only as a
-//! [`stentor_ports::DataPlane`]. The data plane sees it only as a [`stentor_ports::ControlPlane`]: the
-//! [`Signals`], which are made before either, so that
+//! It runs on one tokio runtime and uses common crates. It uses the data plane only as a
+//! [`stentor_ports::DataPlane`]. The data plane uses it only as a [`stentor_ports::ControlPlane`]: the
+//! [`Signals`], which are made before both planes:
 //! ```text
 //! let signals = Signals::new();
 //! let edge = /* started with */ signals.clone() /* as its Arc<dyn ControlPlane> */;
@@ -10,16 +10,16 @@
 //! ```
 //!
 //! - [`schedule`]: the times of fetches, and the updates for subscribers; sans-I/O.
-//! - `fair`: turns by address and session.
+//! - `fair`: queues in which addresses and sessions take turns.
 //! - `route`: from a key to an upstream and a URL.
 //! - `upstream`: from a URL to a document.
-//! - `feeds`: the task that joins both with the data plane.
+//! - `feeds`: the task that connects `schedule` and `upstream` with the data plane.
 //! - `auth`: tokens, permissions and revocations, for the data plane.
 //! - `hooks`: questions to the backend.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushed_documents`: documents that backends push into feeds.
 //! - `secrets`: values of the configuration from the environment and from files.
-//! - `sample`: a sample of every metric, for the reference.
+//! - `sample`: a sample of every metric, for the generated reference.
 
 mod access;
 mod admin;

@@ -1,24 +1,24 @@
-//! The time between two fetches of a key that an upstream's `Cache-Control` sets, as shown to operators.
-//! Sans-I/O: results of fetches go in, log lines come out.
+//! The interval of fetches that an upstream's `Cache-Control` sets, for metrics, status and log. Sans-I/O:
+//! results of fetches go in; `true` comes out when a line must be logged.
 
 use std::time::{Duration, Instant};
 
-/// Minimum time between two log lines about an upstream: an upstream may send `max-age` with only some
-/// documents.
+/// Minimum time between two log lines about an upstream, because an upstream may send `max-age` with only
+/// some documents.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// The last `max-age` of an upstream.
 #[derive(Default)]
 pub(crate) struct MaxAge {
-    /// The last `max-age`, within its bounds. `None` if the last successful response had no `max-age`, so
-    /// that `poll_interval` applies.
+    /// The last `max-age`, within its configured minimum and maximum. `None` if the last successful response
+    /// had no `max-age`, so that `poll_interval` applies.
     pub(crate) interval: Option<Duration>,
     logged: Option<Instant>,
 }
 
 impl MaxAge {
-    /// Records the time that the response of a successful fetch sets. Returns `true` if it must be logged: it
-    /// differs from `poll_interval`, and the last line was long ago.
+    /// Records the interval that a successful response sets. Returns `true` if it must be logged: it differs
+    /// from `poll_interval`, and the last line is at least `QUIET` ago.
     pub(crate) fn record(
         &mut self,
         now: Instant,

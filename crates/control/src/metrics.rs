@@ -1,7 +1,7 @@
-//! The metrics of `/metrics`: those of the data plane, the feeds, the admin port and the process.
+//! The metrics in `/metrics`: those of the data plane, the feeds, the admin port and the process.
 //!
-//! Names have the prefix `stentor_` and the unit last. The names of process metrics are those of every
-//! Prometheus client library. The format is OpenMetrics 1.0, which Prometheus and compatible systems read.
+//! Names have the prefix `stentor_` and the unit last. Process metrics have the names that all Prometheus
+//! client libraries use. The format is OpenMetrics 1.0, which Prometheus and compatible systems read.
 
 use crate::auth::metrics::AuthMetrics;
 use crate::options::AdminTls;
@@ -45,8 +45,8 @@ pub(crate) struct ReasonLabels {
     pub(crate) reason: &'static str,
 }
 
-/// Declares the control plane's own metrics: each once, with its type, its name without the prefix, and its
-/// help text.
+/// Declares the control plane's own metrics, each with its type, its name without the prefix, and its help
+/// text.
 macro_rules! metrics {
     ($($field:ident: $ty:ty = $new:expr, $name:literal, $help:literal;)+) => {
         /// The control plane's own counters. Clones share them.
@@ -122,7 +122,7 @@ impl Metrics {
     }
 }
 
-/// Metrics whose values are read when they are shown.
+/// Sources of the metrics whose values are read when `/metrics` is requested.
 pub(crate) struct Figures {
     pub(crate) data_plane: DataPlane,
     pub(crate) feeds: Arc<FeedsView>,

@@ -1,4 +1,4 @@
-//! Options of the control plane, with defaults and units. The binary fills them; this module reads no files.
+//! Options of the control plane, with defaults and units. The binary sets them. This module reads no files.
 //!
 //! The ranges of values are declared with the configuration's keys (`crates/stentor/src/config/schema.rs`),
 //! and the binary checks them. [`Options::check`](crate::Options::check) makes the checks that need the
@@ -14,17 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::KeyCharset;
 
-/// Maximum of every duration in the options: a year.
+/// Maximum of every duration in the options (a year).
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Upper limit for `Retry-After` with a status other than 429.
+/// Maximum value taken from `Retry-After` with a status other than 429.
 const RETRY_AFTER_OF_KEY_MAX: Duration = Duration::from_secs(60);
 /// Minimum length of the admin token, in bytes.
 pub const TOKEN_BYTES_MIN: usize = 16;
 
-/// Reads the configuration again.
+/// Reloads the configuration.
 pub trait Reload: Send + Sync {
-    /// Applies it, all or nothing, even if the future is dropped. Returns a JSON text: the changes, or the
-    /// reason why nothing changed.
+    /// Reads the configuration and applies all changes or none, even if the future is dropped. Returns a JSON
+    /// text: the changes, or the reason why nothing changed.
     fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for dyn Reload {
 pub struct AdminTls {
     /// The configuration of rustls. Its certificates may be replaced while the server runs.
     pub config: Arc<ServerConfig>,
-    /// Returns the files of the certificates, and when they expire, in Unix time.
+    /// Returns the certificates' files, each with its expiry in Unix time.
     pub expiries: Arc<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
 }
 
@@ -54,9 +54,9 @@ impl fmt::Debug for AdminTls {
 pub struct ProcessCounter {
     /// Name of the counter, without the prefix `stentor_` and the suffix `_total`.
     pub name: &'static str,
-    /// One sentence, without a full stop.
+    /// Help text: one sentence without a full stop.
     pub help: &'static str,
-    /// Reads it.
+    /// Returns the counter's value.
     pub value: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -69,9 +69,9 @@ impl fmt::Debug for ProcessCounter {
 /// Keys whose documents are pushed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushedKeys {
-    /// Prefix of the keys, if `key` is empty. If both are empty: all keys.
+    /// Prefix of the keys, used if `key` is empty. If both are empty, all keys are pushed.
     pub prefix: String,
-    /// Template of the keys. Empty: `prefix` applies.
+    /// Template of the keys. If it is empty, `prefix` applies.
     pub key: String,
     /// Allowed characters in the keys.
     pub keys: KeyCharset,
@@ -82,7 +82,8 @@ pub struct PushedKeys {
 pub enum Content {
     /// JSON, whatever the Content-Type. An invalid body is an error.
     Json,
-    /// Any content. A document with a JSON Content-Type must be valid JSON; others are passed on unchanged.
+    /// Any content. A document with a JSON Content-Type must be valid JSON. Other documents are passed on
+    /// unchanged.
     Any,
 }
 
@@ -132,7 +133,7 @@ pub enum ContentCoding {
     Brotli,
 }
 
-/// Declares options: each field once, with its documentation, its type and its default.
+/// Declares a struct of options, each field with its documentation, its type and its default.
 macro_rules! options {
     ($(
         $(#[$about:meta])*
@@ -160,37 +161,40 @@ options! {
         /// Sources of documents. If several match a key, the most specific one applies
         /// ([`Route`](crate::Route)).
         upstreams: Vec<UpstreamOptions> = Vec::new(),
-        /// Keys whose documents are pushed, and for which clients may wait. A more specific upstream takes
-        /// precedence.
+        /// Keys whose documents are pushed. Clients may wait for their first documents. A more specific
+        /// upstream takes precedence.
         pushed: Vec<PushedKeys> = Vec::new(),
         /// Maximum number of keys, with and without subscribers. Further keys are refused. At least 1.
         keys_max: usize = 10_000,
         /// Maximum number of never-fetched keys for which a session may wait. Further subscriptions are
-        /// refused. Zero: unlimited, because keys take turns by address and session.
+        /// refused. Zero means unlimited, because keys take turns by address and session.
         cold_keys_max: usize = 0,
-        /// The same for all sessions of an address. Zero: unlimited.
+        /// Maximum number of never-fetched keys for which all sessions of an address may wait. Zero means
+        /// unlimited.
         cold_keys_per_address_max: usize = 0,
         /// Maximum size of all kept documents in bytes. A version that doesn't fit is refused, and its feed
         /// becomes stale.
         documents_bytes_max: usize = 256 << 20,
         /// Maximum number of concurrent fetches of all upstreams. At least 1. Each upstream may always use an
-        /// equal share of them, and at least one.
+        /// equal share, which is at least one fetch.
         fetches_max: usize = 256,
-        /// Maximum size of the bodies that are being received, of all upstreams, in bytes. At this limit, all
-        /// fetches but the oldest one wait.
+        /// Maximum size in bytes of all response bodies that are being received. At this limit, all fetches
+        /// but the oldest one wait.
         fetches_bytes_max: usize = 128 << 20,
         /// Time for which a key without subscribers is kept and fetched.
         idle_ttl: Duration = Duration::from_secs(30),
-        /// Time after which a key with a document counts as not found, if its upstream only answers 404.
-        /// Zero: at once.
+        /// Time after which a key with a document counts as not found if its upstream answers only 404. Zero
+        /// means at once.
         not_found_after: Duration = Duration::from_secs(30),
-        /// Time until a key that doesn't exist is fetched again, if a client asks for it.
+        /// Time after which a key that doesn't exist may be fetched again, if a client requests it.
         not_found_retry_interval: Duration = Duration::from_secs(5),
-        /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
+        /// Maximum delay before the first retry of a failed fetch. The maximum doubles with each further
+        /// failure.
         backoff_initial: Duration = Duration::from_secs(1),
         /// Maximum delay before a retry, unless an upstream asks for more with `Retry-After`.
         backoff_max: Duration = Duration::from_secs(60),
-        /// Maximum value taken from an upstream's `Retry-After` with status 429; with another one, at most a minute as well.
+        /// Maximum value taken from `Retry-After` with status 429. With any other status, the maximum is this
+        /// value or 60 s, whichever is smaller.
         retry_after_max: Duration = Duration::from_secs(3600),
         /// Maximum value taken from `Cache-Control: max-age`.
         max_age_max: Duration = Duration::from_secs(24 * 3600),
@@ -210,22 +214,25 @@ options! {
     pub struct UpstreamOptions {
         /// Name of the upstream in logs and metrics, unique.
         name: String = String::new(),
-        /// Prefix of its keys, if `key` is empty. If both are empty: all keys.
+        /// Prefix of the upstream's keys, used if `key` is empty. If both are empty, all keys.
         prefix: String = String::new(),
-        /// Template of its keys, such as `matchesfeed/{id}/matchcentre`. Empty: `prefix` applies.
+        /// Template of the upstream's keys, such as `matchesfeed/{id}/matchcentre`. If it is empty, `prefix`
+        /// applies.
         key: String = String::new(),
-        /// Characters of its keys.
+        /// Allowed characters in the upstream's keys.
         keys: KeyCharset = KeyCharset::Ascii,
-        /// `http://` or `https://`, a host, and optionally a path and a query. With a `key`, its placeholders
-        /// may stand in both; otherwise the complete key is appended to the path. It may contain [`Secrets`].
+        /// `http://` or `https://`, a host, and optionally a path and a query. With a `key`, the path and the
+        /// query may contain its placeholders. Otherwise the complete key is appended to the path. The URL
+        /// may contain [`Secrets`].
         url: String = String::new(),
-        /// Time from the start of a fetch to the next one, unless the upstream sets another. At least 1 ms.
+        /// Time between the starts of two fetches of a key, unless the upstream sets another. At least 1 ms.
         poll_interval: Duration = Duration::from_secs(1),
-        /// Time for a fetch, from its start to the last byte.
+        /// Maximum time of a fetch, from its start to the last byte.
         timeout: Duration = Duration::from_secs(10),
-        /// Time to open a connection: looking up the host, connecting, the TLS handshake.
+        /// Maximum time to open a connection: DNS lookup, connecting, and the TLS handshake.
         connect_timeout: Duration = Duration::from_secs(3),
-        /// Time without progress before the response headers and within the body. Zero: `timeout`.
+        /// Maximum time without received data, before the response headers and within the body. Zero means
+        /// `timeout`.
         read_timeout: Duration = Duration::ZERO,
         /// Maximum size of a document in bytes, as received and after decompression.
         document_bytes_max: usize = 4 << 20,
@@ -240,42 +247,40 @@ options! {
         connection_age_max: Duration = Duration::from_secs(5 * 60),
         /// The method of every request.
         method: RequestMethod = RequestMethod::Get,
-        /// The body of every request, a JSON text. A placeholder of `key` may stand in it as a complete
-        /// string.
+        /// The body of every request, a JSON text. A complete string in it may be a placeholder of `key`.
         body: String = String::new(),
-        /// Compressions that are offered to the upstream. Empty: none.
+        /// Compressions that are offered to the upstream. Empty means none.
         accept_encoding: Vec<ContentCoding> = vec![ContentCoding::Gzip, ContentCoding::Brotli],
         /// Headers of every request, for example `("Authorization", "Bearer ${file:/run/secrets/api}")`. They
         /// may contain [`Secrets`].
         headers: Vec<(String, String)> = Vec::new(),
-        /// `USER:PASSWORD` for the header `Authorization` (RFC 7617). It may contain secrets. Empty: no such
-        /// header.
+        /// `USER:PASSWORD` for the header `Authorization` (RFC 7617). It may contain secrets. Empty means no
+        /// such header.
         basic_auth: String = String::new(),
-        /// The content of its documents.
+        /// The content of the upstream's documents.
         content: Content = Content::Json,
         /// `true` ignores the upstream's `Cache-Control`, so that only `poll_interval` applies.
         ignore_cache_control: bool = false,
         /// Minimum value taken from `Cache-Control: max-age`.
         max_age_min: Duration = Duration::from_secs(1),
-        /// Maximum value taken from `Cache-Control: max-age`. Zero: [`FeedsOptions::max_age_max`].
+        /// Maximum value taken from `Cache-Control: max-age`. Zero means [`FeedsOptions::max_age_max`].
         max_age_max: Duration = Duration::ZERO,
         /// `true` if `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send
         /// this header by default.
         complete_on_max_age_zero: bool = false,
         /// Host, with an optional port, for the header `Host`, for SNI and as the name in the certificate.
-        /// `None`: the host of `url`. Connections are opened to the host of `url` in any case.
+        /// `None` means the host of `url`. Connections are always opened to the host of `url`.
         host: Option<String> = None,
-        /// Unix domain socket for requests, instead of the host of `url`, which is then only sent in the
-        /// header `Host`.
+        /// Unix domain socket for requests. The host of `url` is then sent only in the header `Host`.
         socket: Option<PathBuf> = None,
         /// The proxy for requests.
         proxy: Proxy = Proxy::None,
-        /// File with PEM certificates to trust for this upstream. `None`: [`FeedsOptions::ca_file`].
+        /// File with PEM certificates to trust for this upstream. `None` means [`FeedsOptions::ca_file`].
         ca_file: Option<PathBuf> = None,
         /// File with the PEM certificate that identifies this client to the upstream, and its intermediate
         /// certificates. Requires `client_key_file`.
         client_certificate_file: Option<PathBuf> = None,
-        /// File with the PEM private key of that certificate.
+        /// File with the PEM private key of `client_certificate_file`.
         client_key_file: Option<PathBuf> = None,
         /// Which redirects are followed. Each counts as a request, and all must complete within `timeout`.
         redirects: Redirects = Redirects::Never,
@@ -299,24 +304,24 @@ options! {
         /// Maximum size of one message to publish in bytes, with its envelope: a JSON body, or a line of
         /// NDJSON.
         message_bytes_max: usize = 1_000_000,
-        /// Maximum number of open connections. At this limit the oldest connection without a complete,
-        /// authorized request is closed for a new one. If there is none, the new one is answered with 503 and
-        /// closed.
+        /// Maximum number of open connections. At this limit, a new connection replaces the oldest one
+        /// without a complete, authorized request. If there is none, the new connection is answered with 503
+        /// and closed.
         connections_max: usize = 256,
-        /// Time for the headers of a request.
+        /// Maximum time for the headers of a request.
         header_timeout: Duration = Duration::from_secs(10),
-        /// Time for a message or document to arrive; also the time without progress while a client reads the
-        /// response.
+        /// Maximum time for a message or document to arrive. Also the maximum time without progress while a
+        /// client reads the response.
         body_timeout: Duration = Duration::from_secs(30),
-        /// Time that a publication waits for a full mailbox before it is refused with 503.
+        /// Maximum time that a publication waits for space in a full mailbox. It is then refused with 503.
         busy_timeout: Duration = Duration::from_secs(10),
-        /// Time for requests in progress when shutting down.
+        /// Maximum time for requests in progress at shutdown.
         shutdown_timeout: Duration = Duration::from_secs(5),
     }
 }
 
 impl UpstreamOptions {
-    /// Returns the time without progress after which a fetch fails.
+    /// Returns the time without received data after which a fetch fails.
     pub(crate) fn read_timeout(&self) -> Duration {
         if self.read_timeout.is_zero() { self.timeout } else { self.read_timeout }
     }
@@ -330,14 +335,16 @@ impl UpstreamOptions {
 }
 
 impl FeedsOptions {
-    /// Returns the time until the next fetch of a key of this upstream, if `max-age` is `age`.
+    /// Returns the time until the next fetch of a key of this upstream, after a response with the `max-age`
+    /// `age`.
     pub(crate) fn bounded_max_age(&self, upstream: usize, age: Duration) -> Duration {
         let UpstreamOptions { max_age_min, max_age_max, .. } = &self.upstreams[upstream];
         let max_age_max = if max_age_max.is_zero() { &self.max_age_max } else { max_age_max };
         age.min(*max_age_max).max(*max_age_min)
     }
 
-    /// Returns the time for which `Retry-After` of a response holds its key, or its complete upstream (429).
+    /// Returns the time for which a response with `Retry-After` holds its key or, with status 429, its
+    /// complete upstream.
     pub(crate) fn bounded_retry_after(&self, wait: Duration, is_429: bool) -> Duration {
         let bound = self.retry_after_max;
         wait.min(if is_429 { bound } else { bound.min(RETRY_AFTER_OF_KEY_MAX) })

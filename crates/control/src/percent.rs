@@ -1,6 +1,7 @@
 //! Percent escapes (RFC 3986, 2.1).
 
-/// Decodes `text`. Returns its bytes, and whether all escapes are well-formed. A malformed one is copied.
+/// Decodes `text`. Returns its bytes, and `true` if all escapes are well-formed. Copies malformed escapes
+/// unchanged.
 pub(crate) fn decode(text: &str) -> (Vec<u8>, bool) {
     let mut pieces = text.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
@@ -23,13 +24,13 @@ pub(crate) fn decode(text: &str) -> (Vec<u8>, bool) {
     (bytes, are_whole)
 }
 
-/// Decodes `text`; `None` if an escape is malformed, or the result isn't UTF-8.
+/// Decodes `text`. Returns `None` if an escape is malformed or the result isn't UTF-8.
 pub(crate) fn decoded(text: &str) -> Option<String> {
     let (bytes, are_whole) = decode(text);
     String::from_utf8(bytes).ok().filter(|_| are_whole)
 }
 
-/// Appends `value`, escaping all bytes for which `keeps` returns `false`.
+/// Appends `value` to `out`. Escapes all bytes for which `keeps` returns `false`.
 pub(crate) fn encode(value: &str, keeps: impl Fn(u8) -> bool, out: &mut String) {
     for byte in value.bytes() {
         if keeps(byte) {

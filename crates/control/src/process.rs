@@ -10,11 +10,11 @@ pub(crate) struct ProcessStats {
     pub(crate) cpu: Duration,
     pub(crate) descriptors: usize,
     pub(crate) descriptors_max: usize,
-    /// Seconds since 1970, by the kernel's clock.
+    /// Start time of the process in seconds since 1970, by the kernel's clock.
     pub(crate) started_at_seconds: u64,
 }
 
-/// Reads files in `/proc`, which takes long if very many file descriptors are open.
+/// Reads the statistics from `/proc`. This takes long if very many file descriptors are open.
 pub(crate) fn stats() -> io::Result<ProcessStats> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let Stat { cpu_ticks, start_ticks, resident_pages } =
@@ -36,7 +36,7 @@ pub(crate) fn stats() -> io::Result<ProcessStats> {
 struct Stat {
     /// `utime + stime` (14 and 15).
     cpu_ticks: u64,
-    /// `starttime` (22), since the system's start.
+    /// `starttime` (22), in ticks since the system's start.
     start_ticks: u64,
     /// `rss` (24).
     resident_pages: usize,
@@ -59,8 +59,8 @@ fn booted_at(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Counts file descriptors. Since Linux 6.2 the folder's size is the number of its entries; before, they are
-/// counted.
+/// Returns the number of open file descriptors. Since Linux 6.2, it is the folder's size. On older kernels,
+/// the entries are counted.
 fn descriptors() -> io::Result<usize> {
     match std::fs::metadata("/proc/self/fd")?.len() {
         0 => Ok(std::fs::read_dir("/proc/self/fd")?.count()),

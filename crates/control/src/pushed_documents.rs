@@ -1,24 +1,24 @@
 //! Documents that backends push into feeds.
 //!
-//! A key is either fetched or pushed: a push to a key of an upstream is refused, so that a document has one
-//! source. A pushed document stays until it is deleted, evicted, or the process ends. Documents without
+//! A push to a key of an upstream is refused, so that each document has one source: it is either fetched or
+//! pushed. A pushed document stays until it is deleted, evicted, or the process ends. Documents without
 //! subscribers are evicted, least recently used first, when their space is needed. A document with
-//! subscribers is never evicted; a push is refused if no space is left.
-//! If the configuration declares a key as pushed ([`FeedsOptions::pushed`]), its subscribers wait for the
-//! first document. Otherwise a key without a document is reported as not found.
-//! When a key gains subscribers, the data plane is sent its document again, because it may have had no space
-//! to keep it.
+//! subscribers is never evicted. A push is refused if no space is left. If the configuration declares a key
+//! as pushed ([`FeedsOptions::pushed`]), its subscribers wait for the first document. Otherwise a key without
+//! a document is reported as not found. When a key gains subscribers, its document is sent to the data plane
+//! again, because the data plane may not have had space to keep it.
 //!
 //! In a cluster, the engine keeps the documents for all nodes ([`stentor_ports::PushedFeeds`]), and this node
-//! keeps none: [`shared`].
+//! keeps none (module [`shared`]).
 //!
-//! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
-//! number arrived before. Entity tags and `If-Match` would do the same, but the backend would have to ask for the tag first.
+//! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push
+//! with a higher number arrived before. Entity tags and `If-Match` would do the same, but the backend would
+//! have to request the tag first.
 //!
 //! **Invariants.** Operations on one key run in order and to completion, even if the request is cancelled:
-//! each runs in a separate task and holds the lock of the key's slot. The bytes in the table are those of the
-//! documents in its slots, and of documents that are about to be stored. A task that holds a slot only waits
-//! for the slot of an idle key, which no such task holds.
+//! each runs in a separate task and holds the lock of the key's slot. `bytes` of the table is the size of the
+//! documents in its slots and of those that are about to be stored. A task that holds a slot waits only for
+//! the slot of an idle key, which no other task holds.
 
 mod shared;
 
@@ -67,7 +67,7 @@ pub(crate) struct Push {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) body: Vec<u8>,
-    /// The space from [`PushedDocuments::room_for`].
+    /// The space for the body, from [`PushedDocuments::room_for`].
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) sequence: Option<u64>,
 }
@@ -78,25 +78,25 @@ const BODY_UNIT_BYTES: usize = 1 << 10;
 /// The last document of a key.
 struct StoredDocument {
     version: Arc<Version>,
-    /// The highest sequence number of a push.
+    /// The highest sequence number of the key's pushes. `None` if none had a number.
     sequence: Option<u64>,
 }
 
-/// A key's document. Empty before the first one and after a deletion.
+/// A key's document. `None` before the first push and after a deletion.
 type Slot = Arc<tokio::sync::Mutex<Option<StoredDocument>>>;
 
 /// The state of a key.
 #[derive(Default)]
 struct Entry {
     slot: Slot,
-    /// Size of its document in bytes, if there is one.
+    /// Size of the key's document in bytes. `None` without a document.
     bytes: Option<usize>,
     wanted: bool,
-    /// Number of tasks that use it.
+    /// Number of tasks that use the key.
     tasks: usize,
-    /// Time of its last use, as the number of all uses.
+    /// The last use of the key, as a number: uses of all keys are counted.
     used: u64,
-    /// `true` if the configuration declares it as pushed.
+    /// `true` if the configuration declares the key as pushed.
     is_declared: bool,
 }
 
@@ -109,7 +109,7 @@ impl Entry {
 #[derive(Default)]
 struct Table {
     entries: HashMap<Key, Entry>,
-    /// Keys that may be evicted, by last use.
+    /// Keys that may be evicted, in the order of their last use.
     idle: BTreeMap<u64, Key>,
     idle_bytes: usize,
     /// Declared keys that have subscribers and no document.
@@ -121,8 +121,8 @@ struct Table {
 }
 
 impl Table {
-    /// Changes a key's entry, which counts as a use. Removes the entry if it has neither a document nor a
-    /// task.
+    /// Changes a key's entry, which counts as a use. Removes the entry if it then has neither a document nor
+    /// a task.
     fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) -> Option<Slot> {
         let entry = self.entries.get_mut(key)?;
         if entry.is_idle() {
@@ -146,7 +146,7 @@ impl Table {
         Some(slot)
     }
 
-    /// Takes the least recently used idle key. The caller holds it now, as if by
+    /// Takes the least recently used idle key. The caller then holds the key as after
     /// [`PushedDocuments::acquire`].
     fn take_least_recently_used(&mut self) -> Option<(Key, Slot)> {
         let key = self.idle.first_key_value().map(|(_, key)| key.clone())?;
@@ -180,7 +180,7 @@ impl Config {
     }
 }
 
-/// The documents that were pushed.
+/// The pushed documents.
 pub(crate) struct PushedDocuments {
     config: Current<Config>,
     busy_timeout: Duration,
@@ -194,7 +194,7 @@ pub(crate) struct PushedDocuments {
     table: Mutex<Table>,
 }
 
-/// Keeps a key from being evicted while a task uses it.
+/// Protects a key from eviction while a task uses the key.
 struct KeyGuard {
     pushed_documents: Arc<PushedDocuments>,
     key: Key,
@@ -232,14 +232,14 @@ impl PushedDocuments {
         })
     }
 
-    /// Applies other options. A pushed document stays until it is deleted or evicted, even if its key is
-    /// fetched from now on.
+    /// Applies new options. A pushed document stays until it is deleted or evicted, even if its key is now a
+    /// fetched one.
     pub(crate) fn configure(&self, options: &FeedsOptions) {
         self.config.store(Config::new(options.clone()));
     }
 
-    /// Waits for space for a body of this size. All bodies that are being received, inflated and compared
-    /// share as much space as all documents may have.
+    /// Waits for space for a body of this size. All bodies that are being received, inflated or compared
+    /// share a space as large as that of all documents.
     pub(crate) async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, PushError> {
         let room = self.bodies.clone().acquire_many_owned(units(bytes).min(self.bodies_max));
         tokio::time::timeout(self.busy_timeout, room).await.ok().and_then(Result::ok).ok_or(PushError::Busy)
@@ -261,7 +261,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Stores a document. Returns `true` if it differs from the last one.
+    /// Stores a document. Returns `true` if it differs from the previous one.
     pub(crate) async fn put(self: &Arc<Self>, key: &Key, push: Push) -> Result<bool, PushError> {
         self.check(key)?;
         let guard = self.acquire(key).await?;
@@ -306,7 +306,7 @@ impl PushedDocuments {
         Ok(true)
     }
 
-    /// Compares a document with the previous one. Also returns the space of its body.
+    /// Compares a document with the previous one. Also returns the space of the push's body.
     pub(super) async fn process(
         &self,
         push: Push,
@@ -325,7 +325,7 @@ impl PushedDocuments {
         Ok((self.processor.process(received).await?, push.room))
     }
 
-    /// Deletes a document. Its subscribers receive `not_found`.
+    /// Deletes a key's document. The key's subscribers receive `not_found`.
     pub(crate) async fn delete(self: &Arc<Self>, key: &Key, sequence: Option<u64>) -> Result<(), PushError> {
         self.check(key)?;
         if let Some(feeds) = self.data_plane.pushed_feeds() {
@@ -349,7 +349,7 @@ impl PushedDocuments {
         .await
     }
 
-    /// Removes a document here and in the data plane.
+    /// Removes a document here and from the data plane.
     async fn forget(&self, key: &Key, stored: &mut Option<StoredDocument>) {
         self.deliver_until_accepted(key, FeedUpdate::Forget).await;
         let mut table = self.table();
@@ -358,8 +358,8 @@ impl PushedDocuments {
         *stored = None;
     }
 
-    /// Records whether a key has subscribers. If it has, sends the data plane its document again. Returns
-    /// `false` if the key isn't a pushed one.
+    /// Records whether a key has subscribers. If it has, sends the key's document to the data plane again.
+    /// Returns `false` if the key isn't a pushed one.
     pub(crate) fn handle_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
         let change = |entry: &mut Entry| {
             entry.wanted = wanted;
@@ -375,11 +375,12 @@ impl PushedDocuments {
                 match &*stored {
                     Some(stored) => {
                         let update = FeedUpdate::Document(stored.version.document.clone());
-                        // The next subscription tries again.
+                        // If the delivery fails, the next subscription repeats it.
                         let _ = guard.pushed_documents.deliver(&guard.key, update).await;
                     }
                     None if guard.pushed_documents.is_declared(&guard.key) => {}
-                    // The first push failed, and subscribers don't wait for a second one.
+                    // The key's first push has failed, and subscribers of an undeclared key don't wait for
+                    // another one.
                     None => {
                         guard
                             .pushed_documents
@@ -392,7 +393,7 @@ impl PushedDocuments {
         true
     }
 
-    /// Records whether a key without a document has subscribers. Returns `false` if the key isn't declared as
+    /// Records whether a key without an entry has subscribers. Returns `false` if the key isn't declared as
     /// pushed.
     fn handle_cold_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
         if !self.is_declared(key) {
@@ -430,8 +431,8 @@ impl PushedDocuments {
         self.deliver_until_accepted(key, FeedUpdate::Forget).await;
     }
 
-    /// Delivers an update to the data plane, however long it takes: a lost update would leave subscribers
-    /// waiting.
+    /// Delivers an update to the data plane. Waits without a limit, because subscribers would wait forever
+    /// for a lost update.
     async fn deliver_until_accepted(&self, key: &Key, update: FeedUpdate) {
         let _ = self.signals.when_space(None, || self.data_plane.update_feed(key, update.clone())).await;
     }
@@ -450,7 +451,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Acquires a key. Creates it if there is space.
+    /// Acquires a key, so that it isn't evicted. Creates the key if there is space.
     async fn acquire(self: &Arc<Self>, key: &Key) -> Result<KeyGuard, PushError> {
         loop {
             let idle = {
@@ -472,7 +473,7 @@ impl PushedDocuments {
         }
     }
 
-    /// Charges `new` bytes in place of `old`. Evicts other documents if necessary.
+    /// Counts `new` bytes in place of `old`. Evicts other documents if necessary.
     async fn make_room(self: &Arc<Self>, old: usize, new: usize) -> Result<(), PushError> {
         let most = self.config.load().options.pushed_documents_bytes_max;
         loop {
@@ -483,7 +484,7 @@ impl PushedDocuments {
                     table.bytes = rest + new;
                     return Ok(());
                 }
-                // No document is evicted for one that wouldn't fit anyway.
+                // A document that can't fit is refused without evicting others.
                 if (rest - table.idle_bytes).checked_add(new).is_none_or(|sum| sum > most) {
                     return Err(PushError::NoRoom);
                 }
@@ -501,12 +502,13 @@ impl PushedDocuments {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // No code panics while it holds the lock. Even after a panic the table would be consistent.
+        // A poisoned lock is ignored: no code panics while it holds the lock, and the table would be
+        // consistent even after a panic.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs to completion, even if the caller is dropped.
+/// Runs `work` to completion, even if the caller is dropped.
 async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, PushError>> + Send + 'static,
 ) -> Result<T, PushError> {
@@ -514,7 +516,7 @@ async fn run_to_completion<T: Send + 'static>(
     done.unwrap_or(Err(PushError::Document(Failure::Internal("a push panicked"))))
 }
 
-/// Returns the highest sequence number, if `given` isn't lower.
+/// Returns the new highest sequence number. Refuses a `given` number that is lower than the last one.
 fn in_sequence(stored: &Option<StoredDocument>, given: Option<u64>) -> Result<Option<u64>, PushError> {
     let last = stored.as_ref().and_then(|stored| stored.sequence);
     match (given, last) {

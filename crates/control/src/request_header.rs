@@ -2,8 +2,7 @@
 
 use hyper::header::{ACCEPT_ENCODING, HOST, HeaderName, HeaderValue};
 
-/// Names, in lower case, of headers that the fetcher sets itself. An upstream's `headers` may have none of
-/// them.
+/// Names, in lower case, of headers that the fetcher sets itself. An upstream's `headers` must not have them.
 const RESERVED_HEADERS: [&str; 10] = [
     "accept-encoding",
     "connection",
@@ -20,7 +19,7 @@ const RESERVED_HEADERS: [&str; 10] = [
 /// Checks a header for every request to an upstream.
 ///
 /// # Errors
-/// The mistake, without the value, which may be a secret.
+/// Returns the mistake. The text doesn't contain the value, which may be a secret.
 pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     let field =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;

@@ -1,4 +1,4 @@
-//! `/metrics` with a sample of every metric; docs/metrics.md is generated from it.
+//! The text of `/metrics` with a sample of every metric. docs/metrics.md is generated from it.
 
 use crate::admin::reason;
 use crate::auth::metrics::AuthMetrics;
@@ -18,8 +18,8 @@ use stentor_ports::DataPlane;
 /// The name of the upstream in the sample.
 const ANY: &str = "any";
 
-/// Returns the text of `/metrics` with at least one sample of every metric, including those that otherwise
-/// appear with their first event. Starts no task.
+/// Returns the text of `/metrics` with at least one sample of every metric, including metrics that normally
+/// appear only with their first event. Starts no task.
 ///
 /// # Errors
 /// The text can't be encoded.

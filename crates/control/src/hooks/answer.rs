@@ -1,5 +1,5 @@
-//! Parses responses: docs/hooks.md, "Answers". The backend may be broken: an answer that isn't exactly as
-//! described fails its question, and no other one.
+//! Parses responses as docs/hooks.md, "Answers", describes them. An answer in any other form fails its
+//! question, but no other question.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -19,7 +19,8 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// Maximum time that an answer is cached.
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A mistake in a response, for the log. It repeats no more of the response than the name of a field.
+/// Description of a mistake in a response, for the log. Of the response, it contains at most the name of a
+/// field.
 pub(super) type Wrong = String;
 
 #[derive(Deserialize)]
@@ -33,7 +34,7 @@ struct Identified {
     id: u64,
 }
 
-/// Returns the text of a response on one line, without a byte order mark.
+/// Returns the text of a response, on one line and without a byte order mark.
 pub(super) fn text(body: Vec<u8>) -> Result<String, Wrong> {
     if depth(&body) > DEPTH_MAX {
         return Err(format!("it is nested deeper than {DEPTH_MAX}"));
@@ -48,7 +49,7 @@ pub(super) fn text(body: Vec<u8>) -> Result<String, Wrong> {
     String::from_utf8(body).map_err(|_| "it is not UTF-8".to_owned())
 }
 
-/// Returns the texts of the answers, by id.
+/// Returns the ids and texts of the answers.
 pub(super) fn answers(text: &str) -> Result<Vec<(u64, &str)>, Wrong> {
     // Serde would also accept an array of the fields' values.
     if !text.trim_ascii_start().starts_with('{') {
@@ -116,14 +117,14 @@ struct Emit<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Permission {
     pub(super) result: Result<(), Denial>,
-    /// Time for which it is valid.
+    /// Time for which the answer may be cached.
     pub(super) ttl: Option<Duration>,
 }
 
 /// An answer about a client that wants to connect.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Admission {
-    /// The user; `None` leaves that to the client's token.
+    /// The user. `None` means the user of the client's token.
     pub(super) user: Option<Arc<str>>,
     pub(super) info: Option<Arc<str>>,
     pub(super) join: Vec<Room>,
@@ -136,7 +137,8 @@ impl<'a> Answer<'a> {
         serde_json::from_str(text).map_err(|error| shown(&error))
     }
 
-    /// Returns the refusal, if the answer is one. `by_default` is the meaning of an answer without `allow`.
+    /// Returns the refusal, or `None` if the answer allows the action. `by_default` is the value of a missing
+    /// `allow`. If it is `None`, a missing `allow` is a mistake.
     fn denial(&self, by_default: Option<bool>) -> Result<Option<Denial>, Wrong> {
         let allow = self.allow.or(by_default).ok_or("\"allow\" is missing")?;
         if allow {
@@ -180,7 +182,7 @@ pub(super) fn admission(text: &str, namespace: &str) -> Result<Result<Admission,
     Ok(Ok(Admission { user: answer.user.map(Arc::from), info, join, permissions }))
 }
 
-/// Parses permissions, in the form of those that a token grants.
+/// Parses permissions. They have the form of a token's grants.
 fn permissions(list: &RawValue) -> Result<Vec<Rule>, Wrong> {
     let claims = format!("{{\"{GRANTS_CLAIM}\":{{\"allow\":{list}}}}}");
     let grants = Attributes::parse(&claims).map_err(str::to_owned).and_then(|claims| claims.grants());
@@ -244,7 +246,7 @@ fn rooms(field: &str, namespace: &str, names: &[Cow<'_, str>]) -> Result<Vec<Roo
     names.iter().map(room).collect()
 }
 
-/// Shortens an error of the parser.
+/// Returns an error of the parser as a short text.
 fn shown(error: &serde_json::Error) -> String {
     error.to_string().chars().take(200).collect()
 }

@@ -10,18 +10,18 @@
 //!   └── full, or the breaker is open ──► refused at once
 //! ```
 //!
-//! Questions take turns ([`crate::fair`]). If too many wait, the last one of the longest queue is refused,
-//! possibly the new one. Therefore a client that asks about thousands of rooms neither delays nor causes
-//! refusals for others.
+//! Questions take turns ([`crate::fair`]). If too many questions wait, the last one of the longest queue is
+//! refused, possibly the new one. Therefore a client that asks about thousands of rooms neither delays other
+//! clients nor causes refusals for them.
 //!
-//! The first question is sent at once if no request is in flight. Others are collected until a batch is full
-//! or the oldest has waited for [`Limits::batch_delay`].
+//! The first question is sent at once if no request is in flight. Otherwise, questions are collected until a
+//! batch is full or the oldest one has waited for [`Limits::batch_delay`].
 //!
-//! Questions that are asked again are one failure for the breaker if all of them fail, otherwise none. A
-//! client whose question has failed is a suspect until one of its questions is answered: its questions are
-//! sent in separate requests, which alternate with those of other clients, and another client's question
-//! shows whether the backend answers again. Therefore one client's questions never cause refusals for other
-//! clients.
+//! If questions of a failed request are asked again, the breaker counts one failure if all of them fail, and
+//! otherwise none. A client whose question has failed is a suspect until one of its questions is answered.
+//! Questions of a suspect are sent in separate requests, which alternate with those of other clients. The
+//! question that tests whether the backend answers again is one of another client. Therefore one client's
+//! questions never cause refusals for other clients.
 //!
 //! Invariants: every accepted question is answered once, unless it is cancelled; at most
 //! [`Limits::requests_max`] batches are in flight, and one while the breaker is half open; a batch is within
@@ -40,34 +40,34 @@ use stentor_ports::Ticket;
 /// Limits of one hook.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Number of questions in one request.
+    /// Maximum number of questions in one request.
     pub(super) batch_max: usize,
-    /// Size of the questions in one request, in bytes.
+    /// Maximum size of the questions in one request, in bytes.
     pub(super) batch_bytes_max: usize,
-    /// Time for which questions are collected for one request.
+    /// Maximum time for which questions are collected for one request.
     pub(super) batch_delay: Duration,
-    /// Time that a question may wait; also the time for a request, from its newest question to the end of the
-    /// response.
+    /// Maximum time that a question may wait. Also the maximum time of a request, from its newest question to
+    /// the end of the response.
     pub(super) timeout: Duration,
-    /// Number of requests in flight.
+    /// Maximum number of requests in flight.
     pub(super) requests_max: usize,
-    /// Number of questions that wait for a request.
+    /// Maximum number of questions that wait for a request.
     pub(super) waiting_max: usize,
-    /// Size of these questions in bytes.
+    /// Maximum size of the waiting questions in bytes.
     pub(super) waiting_bytes_max: usize,
 }
 
-/// Maximum number of suspects; above it the oldest is forgotten.
+/// Maximum number of suspects. Above it, the oldest suspect is removed from the list.
 const SUSPECTS_MAX: usize = 64;
 
-/// Number of bytes that count as much as one question when queues are compared.
+/// When queues are compared, this many bytes count as much as one question.
 const QUEUE_BYTES: usize = 1_024;
 
 /// The client that asks a question.
 pub(super) trait Source {
-    /// Returns a number for the client: by its session, or by its address while it has none.
+    /// Returns a number for the client's session, or for its address while it has no session.
     fn source(&self) -> u64;
-    /// Returns the address and session whose turn it is.
+    /// Returns the address and session whose turns the question uses.
     fn owner(&self) -> Owner;
     /// Returns the ticket of the question.
     fn ticket(&self) -> Ticket;
@@ -94,7 +94,7 @@ struct Waiting<A> {
     asked_at: Instant,
     /// Number of the failed request, if the question is asked again.
     again: Option<u64>,
-    /// `true` if it is in `apart`.
+    /// `true` if the question is in `apart`.
     is_apart: bool,
 }
 
@@ -106,12 +106,12 @@ impl<A: Source> Waiting<A> {
 
 /// A request.
 struct InFlight<A> {
-    /// The asker of each question with the question's id and time, in order.
+    /// For each question, in order: its id, its asker, and the time at which it was asked.
     askers: Vec<(u64, A, Instant)>,
     again: Option<u64>,
 }
 
-/// Questions of a failed request that are asked again.
+/// The questions of a failed request that are asked again.
 struct Again {
     unanswered: usize,
     has_answer: bool,
@@ -139,18 +139,18 @@ pub(super) struct Batcher<A> {
     waiting: BTreeMap<u64, Waiting<A>>,
     by_ticket: HashMap<Ticket, u64>,
     turns: FairQueue<Place>,
-    /// Questions of known suspects.
+    /// Waiting questions of suspects.
     apart: FairQueue<Place>,
-    /// `true` if the next request takes questions of `apart`, provided that both have questions.
+    /// `true` if the next request takes questions of `apart`, if both `turns` and `apart` have questions.
     is_turn_of_apart: bool,
-    /// The question whose turn it is, if the last request had no room for it.
+    /// The question that comes next, because the last request had no space for it.
     next: Option<u64>,
     waiting_bytes: usize,
-    /// Halves of failed requests, which are sent before other questions, but never occupy all slots for
+    /// Halves of failed requests. They are sent before other questions, but never occupy all slots for
     /// requests.
     halves: VecDeque<Vec<Waiting<A>>>,
     halves_bytes: usize,
-    /// Questions asked again, by number of their failed request.
+    /// Questions that are asked again, by the number of their failed request.
     again: HashMap<u64, Again>,
     /// Requests in flight, by number.
     in_flight: HashMap<u64, InFlight<A>>,
@@ -189,8 +189,8 @@ impl<A: Source> Batcher<A> {
     /// [`Self::poll_batch`] or [`Self::poll_timeout`] again.
     ///
     /// # Errors
-    /// The question isn't asked: the asker, with the cause. Other questions may have failed nevertheless
-    /// ([`Self::has_failed`]).
+    /// Returns the asker and the cause if the question isn't asked. Other questions may have failed in its
+    /// favor ([`Self::has_failed`]).
     pub(super) fn ask(
         &mut self,
         now: Instant,
@@ -244,8 +244,8 @@ impl<A: Source> Batcher<A> {
         Some(waiting)
     }
 
-    /// Refuses the last questions of the longest queues until the new question has room. If its own queue is
-    /// the longest, removes the new question and returns its asker.
+    /// Refuses the last questions of the longest queues until there is space for the question `new`. If the
+    /// queue of `new` is the longest, removes `new` and returns its asker.
     fn make_room(&mut self, new: u64) -> Option<A> {
         while self.waiting.len() > self.limits.waiting_max
             || self.waiting_bytes > self.limits.waiting_bytes_max
@@ -268,19 +268,19 @@ impl<A: Source> Batcher<A> {
         None
     }
 
-    /// Drops a question of a disconnected client, if it waits for its first request. Returns `true` if it
-    /// does.
+    /// Drops a question of a disconnected client if the question still waits for its first request. Returns
+    /// `true` if it did.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> bool {
         self.by_ticket.get(&ticket).copied().and_then(|id| self.remove(id)).is_some()
     }
 
-    /// Returns `true` if a batch is full.
+    /// Returns `true` if the waiting questions fill a batch.
     fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.batch_max || self.waiting_bytes >= self.limits.batch_bytes_max
     }
 
     /// Asks the questions of a failed request again in two requests, because one of them may have caused the
-    /// failure. Returns `false` if the request has failed for good.
+    /// failure. Returns `false` if the questions aren't asked again.
     pub(super) fn ask_again(&mut self, number: u64, questions: Vec<Vec<u8>>) -> bool {
         let is_batch = |request: &InFlight<A>| request.askers.len() > 1;
         if !self.breaker.is_closed() || !self.in_flight.get(&number).is_some_and(is_batch) {
@@ -305,8 +305,8 @@ impl<A: Source> Batcher<A> {
         true
     }
 
-    /// Ends questions that were asked again. Returns the final outcome of their first request, once it is
-    /// known.
+    /// Records the outcome of questions that were asked again. Returns the outcome of their first request if
+    /// it is known now.
     fn end_again(&mut self, number: u64, questions: usize, outcome: Outcome) -> Option<Outcome> {
         let again = self.again.get_mut(&number)?;
         again.unanswered -= questions;
@@ -325,7 +325,8 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Records that a question of a client was answered, or has presumably failed because of its content.
+    /// Records that a question of a client was answered, or that it has failed, presumably because of its
+    /// content. Updates the suspects.
     fn judge(&mut self, source: u64, has_failed: bool) {
         self.suspects.retain(|suspect| *suspect != source);
         if has_failed {
@@ -362,7 +363,7 @@ impl<A: Source> Batcher<A> {
         batch.map(|batch| self.send(now, batch))
     }
 
-    /// Takes questions of clients that aren't suspects, by turns. Moves those of suspects to `apart`.
+    /// Takes the next questions of clients that aren't suspects. Moves questions of suspects to `apart`.
     fn next_together(&mut self) -> Vec<Waiting<A>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while batch.len() < self.limits.batch_max
@@ -404,7 +405,8 @@ impl<A: Source> Batcher<A> {
     fn send(&mut self, now: Instant, batch: Vec<Waiting<A>>) -> Batch {
         self.last_request += 1;
         let number = self.last_request;
-        // The newest question counts: one that has waited for long doesn't shorten the time of others.
+        // The newest question sets the deadline, so that an old question doesn't shorten the time of the
+        // others.
         let asked_at = batch.iter().map(|waiting| waiting.asked_at).max().unwrap_or(now);
         let again = batch.first().and_then(|first| first.again);
         let (mut questions, mut askers) = (Vec::new(), Vec::new());
@@ -422,8 +424,8 @@ impl<A: Source> Batcher<A> {
         self.in_flight.len() < self.limits.requests_max && self.breaker.allows_request(now)
     }
 
-    /// Returns `true` if that request may ask questions again: a slot stays free for questions of other
-    /// clients.
+    /// Returns `true` if the next request may be a half of a failed one. Some slots stay free for other
+    /// questions.
     fn has_slot_for_half(&self) -> bool {
         let again = self.in_flight.values().filter(|request| request.again.is_some()).count();
         again < self.limits.requests_max.div_ceil(2)
@@ -432,14 +434,14 @@ impl<A: Source> Batcher<A> {
     /// Returns the latest time for the next [`Self::poll_batch`] without other events.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let deadline = |waiting: &Waiting<A>| waiting.asked_at + self.limits.timeout;
-        // Without a free slot, a response frees one.
+        // If no slot is free, the next request can be sent only after a response, so no timeout is needed.
         let first = self.waiting.first_key_value().map(|(_, first)| first);
         let due = first.filter(|_| self.has_slot(now)).map(|first| first.asked_at + self.limits.batch_delay);
         let pause_ends = self.breaker.pause_ends(now);
         self.halves.iter().flatten().chain(first).map(deadline).chain(due).chain(pause_ends).min()
     }
 
-    /// Fails questions that can't be answered in time any longer.
+    /// Fails questions that have waited for `timeout`.
     fn expire(&mut self, now: Instant) {
         while let Some((&id, first)) = self.waiting.first_key_value()
             && now.saturating_duration_since(first.asked_at) >= self.limits.timeout
@@ -462,10 +464,10 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Reports the end of a request to the breaker.
+    /// Reports the end of a request to the breaker. If this opens the breaker, fails all waiting questions.
     fn end_request(&mut self, now: Instant, number: u64, outcome: Outcome) {
         if self.breaker.end(now, number, outcome) {
-            // The waiting questions would wait in vain.
+            // The waiting questions can't be sent during the pause.
             (self.waiting_bytes, self.halves_bytes) = (0, 0);
             self.again.clear();
             (self.turns, self.apart, self.next) = (FairQueue::default(), FairQueue::default(), None);
@@ -476,8 +478,8 @@ impl<A: Source> Batcher<A> {
         }
     }
 
-    /// Handles the response to a request, with answers by id, or its failure. Ids that weren't asked are
-    /// ignored; questions without an answer fail.
+    /// Handles the response to a request, with answers by id, or its failure. Ignores answers with unknown
+    /// ids. Questions without an answer fail.
     pub(super) fn handle_response<T>(
         &mut self,
         now: Instant,
@@ -488,7 +490,7 @@ impl<A: Source> Batcher<A> {
         let mut answers: HashMap<u64, T> = HashMap::new();
         let missing = match response {
             Ok(given) => {
-                // The first of several answers to a question counts.
+                // If a question has several answers, the first one is used.
                 for (id, answer) in given {
                     answers.entry(id).or_insert(answer);
                 }
@@ -527,13 +529,13 @@ impl<A: Source> Batcher<A> {
         std::mem::take(&mut self.failed)
     }
 
-    /// Returns `true` if requests have failed so that the breaker isn't closed.
+    /// Returns `true` if failed requests have opened the breaker, also while it is half open.
     #[cfg(test)]
     pub(super) fn is_broken(&self) -> bool {
         !self.breaker.is_closed()
     }
 
-    /// Returns `true` if questions are refused because requests have failed.
+    /// Returns `true` if the breaker is open, so that questions are refused.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.breaker.is_open(now)
     }
@@ -543,7 +545,7 @@ impl<A: Source> Batcher<A> {
         self.waiting.len() + self.halves.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Returns the size of these questions in bytes.
+    /// Returns the size of the waiting questions in bytes.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes + self.halves_bytes
     }

@@ -1,8 +1,8 @@
 //! The circuit breaker of a hook: after [`FAILURES_MAX`] failed requests in a row, it pauses the hook.
 //!
-//! A request that the backend doesn't accept always counts. A request that fails because of its questions
-//! only counts once questions of [`SOURCES_MIN`] clients have failed: one client's questions never cause
-//! refusals for others.
+//! A request that the backend doesn't accept always counts. Requests that fail because of their questions
+//! count only once questions of [`SOURCES_MIN`] clients have failed, so that one client's questions never
+//! cause refusals for others.
 //!
 //! ```text
 //!            FAILURES_MAX failures                 pause over, next question
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Number of failed requests in a row that open the breaker.
 pub(super) const FAILURES_MAX: u32 = 5;
-/// Number of clients whose questions must fail before their failures count.
+/// Number of clients whose questions must have failed before these failures count.
 pub(super) const SOURCES_MIN: usize = 3;
-/// The first pause.
+/// Length of the first pause.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The longest pause.
+/// Maximum length of a pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The outcome of a request.
@@ -28,7 +28,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 pub(super) enum Outcome {
     /// The backend answered questions.
     Answered,
-    /// The backend accepted no request.
+    /// The backend didn't accept the request.
     Unavailable,
     /// The backend answered no question, possibly because of the questions of these clients.
     Failed(Vec<u64>),
@@ -41,14 +41,14 @@ enum State {
         unavailable: u32,
         /// Number of requests in a row that have failed because of their questions.
         failed: u32,
-        /// Clients of these questions, at most [`SOURCES_MIN`].
+        /// Clients of the failed questions, at most [`SOURCES_MIN`].
         sources: Vec<u64>,
     },
     Open {
         until: Instant,
         pause: Duration,
     },
-    /// One request, by number, tests whether the hook answers again.
+    /// The request with the number `probe` tests whether the hook answers again.
     HalfOpen {
         probe: u64,
         pause: Duration,
@@ -68,17 +68,17 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Returns `true` if no failures are known.
+    /// Returns `true` if the breaker is closed: questions are sent normally.
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.0, State::Closed { .. })
     }
 
-    /// Returns `true` if no question may be asked.
+    /// Returns `true` if the hook is paused, so that no question may be asked.
     pub(super) fn is_open(&self, now: Instant) -> bool {
         matches!(self.0, State::Open { until, .. } if now < until)
     }
 
-    /// Returns the end of the pause, if there is one.
+    /// Returns the end of the current pause.
     pub(super) fn pause_ends(&self, now: Instant) -> Option<Instant> {
         match self.0 {
             State::Open { until, .. } if now < until => Some(until),
@@ -86,8 +86,8 @@ impl Breaker {
         }
     }
 
-    /// Returns `true` if the next request should be for a client whose questions haven't failed: for as long
-    /// again as the pause.
+    /// Returns `true` if the next request should have a question of a client whose questions haven't failed.
+    /// This holds during a pause and for the same time after it.
     pub(super) fn prefers_others(&self, now: Instant) -> bool {
         matches!(self.0, State::Open { until, pause } if now < until + pause)
     }
@@ -136,7 +136,7 @@ impl Breaker {
                 return false;
             }
             State::HalfOpen { probe, pause } if *probe == number => (*pause * 2).min(PAUSE_MAX),
-            // A request that was sent before the breaker opened gives no new information.
+            // The outcome of a request that was sent before the breaker opened is ignored.
             State::HalfOpen { .. } | State::Open { .. } => return false,
         };
         self.0 = State::Open { until: now + pause, pause };

@@ -1,4 +1,4 @@
-//! A cache of answers with a `ttl`: a bounded number, the oldest evicted first.
+//! A cache of answers with a `ttl`. At the maximum number of answers, the oldest one is evicted.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ const ANSWER_BYTES: usize = 256;
 
 type Decided = Result<(), Denial>;
 
-/// The cached answers; see the module's documentation.
+/// The cached answers (see the module's documentation).
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// For each key: the end of the answer's validity, its number in `order`, and the answer.
+    /// For each key: the time at which the answer expires, its number in `order`, and the answer.
     answers: HashMap<Box<str>, (Instant, u64, Decided)>,
-    /// Keys in insertion order, with their numbers. A key that was inserted again has two entries.
+    /// Keys in insertion order, with their numbers. A key that was inserted again has an old and a new entry.
     order: VecDeque<(Box<str>, u64)>,
     /// Approximate size of all answers in bytes.
     bytes: usize,
@@ -55,7 +55,8 @@ impl Cache {
         self.bytes
     }
 
-    /// Returns `true` if the oldest answer has expired or was inserted again.
+    /// Returns `true` if the first entry of `order` is obsolete: its answer has expired or was inserted
+    /// again.
     fn is_front_old(&self, now: Instant) -> bool {
         self.order.front().is_some_and(|(key, number)| {
             self.answers.get(key).is_none_or(|(until, newest, _)| newest != number || *until <= now)

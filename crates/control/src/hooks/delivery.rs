@@ -1,5 +1,5 @@
-//! Schedules the requests with notices of a hook. After a request, some notices are sent again and others are
-//! dropped. Sans-I/O.
+//! Schedules the requests with the notices of a hook, and decides which notices are sent again or dropped
+//! after a failure. Sans-I/O.
 //!
 //! ```text
 //!             fails: half of the batch, after PAUSE_MIN       fails again
@@ -9,13 +9,14 @@
 //!     └──────────── it fails twice, and another notice succeeds: set aside ───┘
 //! ```
 //!
-//! An outage drops no notice. If a notice fails alone, either the notice or the backend may be the cause.
-//! Another notice, or a page of a resync, sent right after it, shows which. Only then is the oldest notice
-//! set aside, so that the others needn't wait for it. It is sent again, alone, until it succeeds or has
-//! failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others succeeded.
+//! An outage drops no notice. If the oldest notice fails alone, either the notice or the backend may be the
+//! cause. To find out, another notice or a page of a resync is sent right after it. If that succeeds, the
+//! oldest notice is set aside, so that the others needn't wait for it. A set-aside notice is sent again,
+//! alone, until it succeeds or has failed [`FAILURES_MAX`] times over [`SUSPICION_MIN`] while others
+//! succeeded.
 //!
-//! Invariants: notices are sent in order, apart from notices that were set aside and the notice that proved
-//! that they fail alone; notices about one subject are always sent in order; a notice is removed when the
+//! Invariants: notices are sent in order, except set-aside notices and the notices that were tried in place
+//! of the oldest one; notices about one subject are always sent in order; a notice is removed when the
 //! backend has accepted it, or as just described. A notice gets its number when it is first sent. Numbers are
 //! skipped for notices that were dropped because the queue was full. If the hook has a resync, pages of a
 //! [`Resync`] follow such a gap before any other notice.
@@ -26,29 +27,29 @@ use super::resync::{Page, PageRequest, RETRY_INTERVAL, Resync};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The pause after a failed request. It doubles with each further failure.
+/// The pause after the first failed request. It doubles with each further failure.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
-/// The longest pause.
+/// Maximum length of a pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Number of failures of the oldest notice alone before another notice is tried.
 const HEAD_FAILURES: u32 = 2;
-/// Number of failures of a notice while others succeed before it is dropped.
+/// Number of failures, while others succeed, after which a set-aside notice is dropped.
 const FAILURES_MAX: u32 = 5;
-/// Minimum time between the first and the last of these failures.
+/// Minimum time between the first and the last of these [`FAILURES_MAX`] failures.
 const SUSPICION_MIN: Duration = Duration::from_mins(1);
-/// During an outage, each further notice that is tried is this many times further away.
+/// During an outage, the distance from the oldest notice to the notice that is tried grows by this factor.
 const OFFSET_GROWTH: usize = 4;
 
 /// Limits of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueLimits {
-    /// Number of notices that may wait.
+    /// Maximum number of waiting notices.
     pub(super) waiting_max: usize,
-    /// Size of these notices in bytes.
+    /// Maximum size of the waiting notices in bytes.
     pub(super) waiting_bytes_max: usize,
-    /// Number of notices in one request.
+    /// Maximum number of notices in one request.
     pub(super) batch_max: usize,
-    /// `true` if occupied topics are listed after a gap.
+    /// `true` if a resync (a list of the occupied topics) follows a gap.
     pub(super) has_resync: bool,
 }
 
@@ -56,11 +57,11 @@ pub(super) struct QueueLimits {
 struct Waiting {
     /// A number for the session, topic or node of the notice.
     subject: u64,
-    /// The notice's number; 0 until it is sent.
+    /// The notice's sequence number. 0 until the notice is sent.
     number: u64,
     /// Number of notices that were dropped right before it.
     dropped_before: u64,
-    /// A JSON object, without its number.
+    /// The notice as a JSON object, without its sequence number.
     text: Vec<u8>,
 }
 
@@ -70,7 +71,7 @@ impl Waiting {
     }
 }
 
-/// Returns the text of a notice with its number.
+/// Returns the text of a notice with its sequence number.
 pub(super) fn numbered(number: u64, text: &[u8]) -> Vec<u8> {
     let mut whole = format!("{{\"sequence\":{number},").into_bytes();
     whole.extend_from_slice(&text[1..]);
@@ -82,7 +83,7 @@ pub(super) fn numbered(number: u64, text: &[u8]) -> Vec<u8> {
 pub(super) enum Next {
     /// Send a request with these notices.
     Send(Vec<Vec<u8>>),
-    /// Make a page, and call [`Queue::set_page`].
+    /// Make this page and call [`Queue::set_page`].
     MakePage(PageRequest),
 }
 
@@ -101,7 +102,7 @@ struct SetAside {
 /// Notices of the request in flight.
 #[derive(Clone, Copy)]
 enum InFlight {
-    /// The oldest notices: this many.
+    /// This many of the oldest notices.
     Batch(usize),
     /// A notice other than the oldest, by its index.
     Other(usize),
@@ -123,26 +124,27 @@ pub(super) struct Queue {
     successes: u64,
     /// Number of held notices, including those that were set aside.
     held: usize,
-    /// Size of their texts in bytes.
+    /// Size of the held notices' texts in bytes.
     bytes: usize,
-    /// The number of the last notice.
+    /// The sequence number of the last notice.
     last: u64,
     /// Number of notices that were dropped after the newest waiting one.
     dropped: u64,
     resync: Resync,
-    /// `true` if the resync after the next gap was started early.
+    /// `true` if the resync for the next gap has been started before the queue reached the gap.
     is_early: bool,
     in_flight: Option<InFlight>,
     /// Number of notices in the next request.
     batch: usize,
     /// Number of failed requests in a row.
     failures: u32,
-    /// Number of failures in a row of the oldest notice alone that it may have caused.
+    /// Number of failures in a row of the oldest notice alone, without failures that only the backend can
+    /// cause.
     head_failures: u32,
     pause: Duration,
     not_before: Option<Instant>,
-    /// `true` if the next request has a notice other than the oldest. Its distance grows with each attempt,
-    /// so that several failing notices in a row don't delay others for long.
+    /// `true` if the next request has another notice than the oldest. Its distance (`offset`) grows with each
+    /// attempt, so that several failing notices in a row don't delay others for long.
     tries_other: bool,
     offset: usize,
     is_ending: bool,
@@ -174,8 +176,8 @@ impl Queue {
         }
     }
 
-    /// Adds a notice about `subject`, which `write` writes without its number. Returns `true` if there is
-    /// room for it.
+    /// Adds a notice about `subject`. `write` returns its text without its number. Returns `false` if the
+    /// queue has no space for the notice, which is then dropped.
     pub(super) fn push(&mut self, subject: u64, has_memory: bool, write: impl FnOnce() -> Vec<u8>) -> bool {
         let has_place = self.held < self.limits.waiting_max && has_memory;
         let text =
@@ -196,7 +198,7 @@ impl Queue {
         self.held
     }
 
-    /// Returns the memory of these notices in bytes.
+    /// Returns the memory of the held notices in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let page = self.resync.page().map_or(0, |(_, page)| page.text.len());
         self.bytes + self.held * size_of::<Waiting>() + page
@@ -262,7 +264,8 @@ impl Queue {
         self.resync.set_page(self.last, page);
     }
 
-    /// Returns the time for the next [`Self::poll_request`] if it returned `None` and no notice arrives.
+    /// Returns the time for the next call of [`Self::poll_request`] after it has returned `None`, if no
+    /// notice arrives before.
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let retry = self.next_retry().map(|aside| aside.retry_at).into_iter();
         self.not_before.filter(|at| now < *at).or_else(|| retry.chain(self.resync.due_at()).min())
@@ -272,12 +275,12 @@ impl Queue {
         self.set_aside.get(self.retries.front()?)
     }
 
-    /// Returns `true` if no request is sent now, whatever waits.
+    /// Returns `true` during a pause after a failure, when no request may be sent.
     pub(super) fn is_paused(&self, now: Instant) -> bool {
         self.not_before.is_some_and(|at| now < at)
     }
 
-    /// Moves notices behind a set-aside notice about the same subject.
+    /// While the oldest notice has the subject of a set-aside notice, moves it behind the set-aside one.
     fn hold_followers(&mut self, now: Instant) {
         loop {
             self.skip_dropped(now);
@@ -291,7 +294,8 @@ impl Queue {
         }
     }
 
-    /// Skips the numbers of notices that were dropped before the oldest one.
+    /// Skips the numbers of notices that were dropped before the oldest one, and records the gap for a
+    /// resync.
     fn skip_dropped(&mut self, now: Instant) {
         let dropped = self.waiting.front_mut().map_or(&mut self.dropped, |first| &mut first.dropped_before);
         let dropped = std::mem::take(dropped);
@@ -306,7 +310,7 @@ impl Queue {
         self.set_aside.contains_key(&notice.subject)
     }
 
-    /// Returns the number of the oldest notices for the next request.
+    /// Returns how many of the oldest notices the next request has.
     fn next_batch(&self) -> usize {
         let mut bytes = 0;
         let fits = |notice: &&Waiting| {
@@ -317,8 +321,9 @@ impl Queue {
         count.max(usize::from(!self.waiting.is_empty()))
     }
 
-    /// Returns a notice about a subject that no earlier notice has, at `offset` from the oldest, or else the
-    /// last such notice. If the hook has a resync, the pages come before notices that follow a gap.
+    /// Returns the index of a notice about a subject that no earlier notice has: the one at `offset` from the
+    /// oldest, or else the last one. If the hook has a resync, only notices before a gap are possible,
+    /// because the resync precedes the others.
     fn other(&self) -> Option<usize> {
         let mut seen = HashSet::new();
         let mut found = None;
@@ -335,7 +340,7 @@ impl Queue {
         found
     }
 
-    /// Handles the end of the request. Returns the number of dropped notices.
+    /// Handles the end of the request in flight. Returns the number of notices that are dropped.
     pub(super) fn handle_outcome(&mut self, now: Instant, outcome: Result<(), Cause>) -> u64 {
         let Some(in_flight) = self.in_flight.take() else { return 0 };
         match (in_flight, outcome) {
@@ -446,7 +451,7 @@ impl Queue {
         1
     }
 
-    /// Removes a set-aside notice. Notices that waited for it become the oldest.
+    /// Removes a set-aside notice. Its followers return to the front of the queue.
     fn release(&mut self, subject: u64) {
         let Some(SetAside { notice, followers, .. }) = self.set_aside.remove(&subject) else { return };
         self.retries.retain(|other| *other != subject);

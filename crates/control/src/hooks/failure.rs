@@ -1,4 +1,4 @@
-//! Reasons why a hook gave no answer.
+//! Reasons why a question or notice has no answer.
 
 /// Reason why a question has no answer. The metrics and the log name the side at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -7,21 +7,21 @@ pub(super) enum Cause {
     Connect,
     /// The deadline has passed.
     Timeout,
-    /// The connection ended within the response.
+    /// The connection ended before the end of the response.
     Broken,
     /// The status was not 200.
     Status,
-    /// A status that concerns all requests: the backend, or a proxy before it, accepts none now.
+    /// The status shows that the backend, or a proxy in front of it, accepts no requests now.
     Unavailable,
     /// The response was a redirect, which isn't followed.
     Redirect,
-    /// The response exceeds the limit.
+    /// The response is larger than `response_bytes_max`.
     TooLarge,
-    /// The response isn't what docs/hooks.md describes.
+    /// The response doesn't have the form that docs/hooks.md describes.
     Invalid,
     /// The response has no answer to this question.
     MissingAnswer,
-    /// Too many questions, or too many bytes, wait.
+    /// Too many questions, or too many bytes of questions, wait.
     QueueFull,
     /// Earlier requests have failed, so the hook is paused.
     BreakerOpen,
@@ -42,14 +42,14 @@ impl Cause {
         Self::BreakerOpen,
     ];
 
-    /// Returns `true` if one question of a request may have caused the failure. Excludes causes after which
-    /// the backend may still process the request.
+    /// Returns `true` if a single question of a request may have caused the failure. Returns `false` for
+    /// causes after which the backend may still process the request, because its questions must not be asked
+    /// again.
     pub(super) fn may_concern_one_question(self) -> bool {
         matches!(self, Self::Status | Self::TooLarge | Self::Invalid)
     }
 
-    /// Returns `true` if the backend accepts no request, whatever its questions. Other failures may be caused
-    /// by a question.
+    /// Returns `true` if the backend accepts no request at all. Other failures may be caused by a question.
     pub(super) fn concerns_all_requests(self) -> bool {
         matches!(self, Self::Connect | Self::Unavailable | Self::Redirect)
     }

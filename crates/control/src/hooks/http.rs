@@ -1,4 +1,5 @@
-//! Sends one request to a hook: signed, bounded in time and size, never redirected and never sent twice.
+//! Sends one request to a hook: signed, limited in time and size, without following redirects, and never sent
+//! twice.
 
 use super::failure::Cause;
 use super::options::{HookOptions, HookSecret};
@@ -15,13 +16,13 @@ use std::error::Error as _;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Time after which idle connections are closed: before Node's HTTP server closes them (5 s), because a
-/// request on a closed connection can't be sent again.
+/// Time after which idle connections are closed. Node's HTTP server closes them after 5 s, and a request on a
+/// connection that it has just closed can't be sent again.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 /// The header of the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("stentor-signature");
 
-/// The cause of a failed request, and a text for the log.
+/// The cause of a failed request, with a text for the log.
 pub(super) type Failed = (Cause, String);
 
 /// Sends the requests of one hook.
@@ -53,7 +54,7 @@ impl Sender {
         })
     }
 
-    /// Sends a request and reads the response, until `deadline`.
+    /// Sends a request and reads the response, which must end before `deadline`.
     pub(super) async fn send(&self, body: Vec<u8>, deadline: std::time::Instant) -> Result<Vec<u8>, Failed> {
         let deadline = Instant::from_std(deadline);
         let exchange = async {
@@ -94,7 +95,7 @@ impl Sender {
         let too_large = || {
             (Cause::TooLarge, format!("the response has more than {bytes_max} bytes (response_bytes_max)"))
         };
-        // A declared length may refuse the body early. The received bytes are counted in any case.
+        // A body with a too large declared length is refused at once. Received bytes are counted in any case.
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(too_large());
         }
@@ -111,11 +112,11 @@ impl Sender {
     }
 }
 
-/// Makes the body of a request with `questions` or `notices`.
+/// Makes the body of a request. `what` is `questions` or `notices`, and `texts` are these.
 pub(super) fn body<'a>(node: &str, what: &str, texts: impl Iterator<Item = &'a Vec<u8>> + Clone) -> Vec<u8> {
     let size: usize = texts.clone().map(|text| text.len() + 1).sum();
     let mut body = Vec::with_capacity(size + node.len() + 48);
-    // The node's id is hexadecimal.
+    // The node's id needs no escaping, because it is hexadecimal.
     body.extend_from_slice(format!("{{\"version\":1,\"node\":\"{node}\",\"{what}\":[").as_bytes());
     for (n, question) in texts.enumerate() {
         if n > 0 {

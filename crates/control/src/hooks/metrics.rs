@@ -1,4 +1,4 @@
-//! Metrics of hooks, by hook.
+//! The metrics of each hook.
 
 use super::failure::Cause;
 use super::options::HookKind;
@@ -66,7 +66,7 @@ impl Default for Metrics {
     }
 }
 
-/// The metrics of one hook. All exist from the start.
+/// The metrics of one hook. All appear in `/metrics` from the start.
 #[derive(Clone)]
 pub(super) struct HookMetrics {
     pub(super) requests: Counter,
@@ -184,7 +184,7 @@ impl Metrics {
         );
     }
 
-    /// Makes every metric of a hook named `any`, for the reference.
+    /// Makes every metric for a hook named `any`, for the generated reference.
     pub(crate) fn sample() -> Self {
         let metrics = Self::default();
         metrics.of("any").request_seconds.observe(0.0);

@@ -1,4 +1,4 @@
-//! Hooks: the backend decides and acts, over HTTP. docs/hooks.md is the definition.
+//! Hooks: questions and notices to the backend over HTTP. docs/hooks.md defines them.
 //!
 //! ```text
 //!  cores ── EventSink, Authorizer, Authenticator ──► Batcher ──► POST ──► the backend
@@ -14,8 +14,8 @@
 //!   topics after a gap; both sans-I/O.
 //! - `run`: the task of a hook, which sends its requests and delivers its answers.
 //!
-//! Hooks never block a core: a question is written to a bounded queue, or refused. A failing hook only
-//! affects clients that ask it. Logs contain no secrets, tokens or bodies.
+//! Hooks never block a core: a question is written to a bounded queue, or refused. A failing hook affects
+//! only the clients about which it is asked. Logs contain no secrets, tokens or bodies.
 
 mod answer;
 mod batcher;
@@ -75,13 +75,13 @@ struct Client {
     address: u64,
 }
 
-/// The operation that waits for an answer.
+/// The operation that waits for a question's answer.
 enum Asker {
-    /// A client's event in this namespace.
+    /// A client's event. The text is its namespace.
     Event(Client, ReplyToEvent, Box<str>),
-    /// A permission, and the key under which the answer is cached.
+    /// A permission. The text is the key under which the answer is cached.
     Access(Client, PermissionReply, Box<str>),
-    /// A client that connects to this namespace, with its token's identity.
+    /// A client that connects, with the namespace and the identity from its token.
     Connect(Client, IdentityReply, Box<str>, Arc<Identity>),
 }
 
@@ -129,7 +129,7 @@ struct Hook {
     ledger: Arc<Ledger>,
     /// Charge of the waiting questions.
     waiting: Charge,
-    /// Charge of the cache.
+    /// Charge of the cached answers.
     cached: Charge,
     /// Charge of the waiting notices.
     noticed: Charge,
@@ -141,7 +141,7 @@ pub struct Hooks {
     node: String,
     hooks: Vec<Arc<Hook>>,
     metrics: Metrics,
-    /// Topics with subscribers on this node, if a hook needs them.
+    /// Topics with subscribers on this node. Recorded only if a hook needs them.
     occupied: Mutex<Occupied>,
     occupied_bytes: Charge,
     /// Clients whose tokens are being verified, oldest first.
@@ -156,20 +156,21 @@ impl fmt::Debug for Hooks {
 
 /// Returns the number of a client, by its session or its address.
 fn source_of(client: impl Hash) -> u64 {
-    // Two clients with the same number are isolated together, with no other effect.
+    // Two clients may get the same number. The only effect is that they are suspects together.
     let mut hasher = DefaultHasher::new();
     client.hash(&mut hasher);
     hasher.finish()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of these locks. Even after a panic the data would be consistent.
+    // A poisoned lock is ignored: no code panics while it holds one of these locks, and the data would be
+    // consistent even after a panic.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Hooks {
-    /// Makes hooks that ask no questions yet. `node` identifies the node in requests: letters, digits and
-    /// hyphens. Waiting questions and notices are charged to `ledger`.
+    /// Makes the hooks, which ask no questions before they run. `node` identifies the node in requests:
+    /// letters, digits and hyphens. Waiting questions and notices are charged to `ledger`.
     ///
     /// # Errors
     /// An option is invalid.
@@ -221,7 +222,7 @@ impl Hooks {
         }))
     }
 
-    /// Drops a question of a disconnected client, unless it is in a request.
+    /// Drops a question of a disconnected client, unless the question is already in a request.
     fn cancel(&self, ticket: Ticket) {
         for hook in &self.hooks {
             let mut batcher = locked(&hook.batcher);
@@ -232,7 +233,7 @@ impl Hooks {
         }
     }
 
-    /// Returns `true` if any hook is asked about this.
+    /// Returns `true` if any hook receives questions or notices of this kind.
     pub fn asks_about(&self, kind: HookKind) -> bool {
         self.hooks.iter().any(|hook| hook.filter.is_on(kind))
     }
@@ -246,7 +247,7 @@ impl Hook {
     /// Asks a question. `write` receives the question's id and writes its text.
     ///
     /// # Errors
-    /// The question isn't asked.
+    /// Returns the cause if the question isn't asked.
     fn ask(
         &self,
         kind: HookKind,
@@ -260,7 +261,7 @@ impl Hook {
         let mut batcher = locked(&self.batcher);
         let asked = batcher.ask(Instant::now(), asker, write);
         self.waiting.set(batcher.waiting_bytes() + batcher.waiting() * QUESTION_BYTES);
-        // Other questions were refused to make room, even if it didn't suffice.
+        // Other questions may have been refused to make space, even if the space didn't suffice.
         let is_due = batcher.has_failed() || matches!(asked, Ok(true));
         drop(batcher);
         if is_due {
@@ -269,7 +270,7 @@ impl Hook {
         asked.map(|_| ()).map_err(|(asker, cause)| (asker, self.unanswered(cause)))
     }
 
-    /// Charges a request or a response to the ledger until the charge is dropped.
+    /// Charges the body of a request or response to the ledger, until the charge is dropped.
     fn charge_body(&self, bytes: usize) -> Charge {
         Charge::of(self.ledger.clone(), Class::Hooks, bytes)
     }
@@ -280,7 +281,7 @@ impl Hook {
         cause
     }
 
-    /// Decides a question without an answer, unless it is about an event.
+    /// Decides a question without an answer, by `when_unavailable`. Not for events.
     fn decide_without_answer(&self) -> Result<(), Denial> {
         match self.when_unavailable {
             WhenUnavailable::Allow => Ok(()),
@@ -289,7 +290,7 @@ impl Hook {
     }
 }
 
-/// Makes the refusal of a client whose question has no answer. It reveals nothing about the backend.
+/// Makes the refusal of a client whose question has no answer. The text reveals nothing about the backend.
 fn unavailable() -> Denial {
     Denial {
         retry: true,

@@ -1,4 +1,4 @@
-//! Notices: reports to the backend that need no answer. docs/hooks.md, "Notices".
+//! Notices: reports to the backend that need no answer (docs/hooks.md, "Notices").
 //!
 //! ```text
 //!  cores ── NoticeSink ──► Queue ──► POST, one at a time ──► the backend
@@ -6,9 +6,9 @@
 //!                             └──────────┘
 //! ```
 //!
-//! A notice is removed from the queue when the backend has answered 200; `delivery` describes the exception.
-//! Each notice has the next number of its hook on this node, including dropped notices: the backend detects
-//! missing ones.
+//! A notice is removed from the queue when the backend has answered 200. `delivery` describes the exception.
+//! Each notice has the next sequence number of its hook on this node. Dropped notices have numbers too, so
+//! that the backend detects missing notices.
 
 use super::delivery::{Next, Queue};
 use super::http;
@@ -27,11 +27,11 @@ use stentor_ports::{NodeInfo, Notice, NoticeSink, Topology};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-/// Interval at which the nodes of the cluster are compared.
+/// Interval at which the nodes of the cluster are compared with the last known ones.
 const NODES_INTERVAL: Duration = Duration::from_secs(1);
 /// Approximate size of an occupied topic without its name, in bytes.
 const TOPIC_BYTES: usize = 160;
-/// Number of topics that are visited for a page of a resync while holding the lock.
+/// Maximum number of topics that are visited for a page of a resync while the lock is held.
 const SCANNED_MAX: usize = 1_000;
 
 /// Topics with subscribers on this node. They are numbered in the order of their first subscribers.
@@ -45,8 +45,8 @@ pub(super) struct Occupied {
 }
 
 impl Occupied {
-    /// Records that a topic gained its first subscriber on a core, or lost its last one. Returns `true` if
-    /// this changes the node's state.
+    /// Records that a topic gained its first subscriber on a core, or lost its last one there. Returns `true`
+    /// if this makes the topic occupied or vacant on the node.
     fn change(&mut self, topic: &Topic, is_occupied: bool) -> bool {
         let bytes = TOPIC_BYTES
             + match topic {
@@ -140,7 +140,7 @@ impl Hooks {
     }
 }
 
-/// Returns the ids of nodes, and `true` if this node's id is the smallest.
+/// Returns the ids of the nodes, and `true` if this node's id is the smallest one.
 fn alive(nodes: Vec<NodeInfo>) -> (HashSet<String>, bool) {
     let first = nodes.iter().min_by(|one, other| one.id.cmp(&other.id));
     let is_first = first.is_some_and(|node| node.is_this);
@@ -206,7 +206,7 @@ impl Hooks {
         let mut occupied = locked(&self.occupied);
         if occupied.change(topic, is_occupied) {
             self.occupied_bytes.set(occupied.bytes);
-            // Done while holding the lock, so that notices of a topic keep their order.
+            // The lock is held here, so that the notices of a topic keep their order.
             self.topic_notice(kind, &About::Topic(topic), topic);
         }
     }
@@ -251,7 +251,7 @@ impl Hooks {
     }
 }
 
-/// Returns the namespace of a topic, unless it is a feed, and the topic's name.
+/// Returns the namespace and the name of a topic. A feed has no namespace.
 fn place(topic: &Topic) -> (Option<&str>, &str) {
     match topic {
         Topic::Room(room) | Topic::Presence(room) => (Some(room.namespace()), room.name()),
@@ -260,7 +260,7 @@ fn place(topic: &Topic) -> (Option<&str>, &str) {
 }
 
 impl Runner {
-    /// Sends notices until `stop`, then the remaining ones within `timeout`.
+    /// Sends notices until `stop` is set, then the remaining notices within `timeout`.
     pub(super) async fn run_notices(self, mut stop: watch::Receiver<bool>) {
         let hook = &self.hook;
         let (mut logged, mut ends_at) = (Logged::default(), None);
@@ -305,7 +305,7 @@ impl Runner {
                         () = stopped(&mut stop) => {}
                         () = timer => {}
                         () = hook.notified.notified(), if !is_paused => {
-                            // Waits, so that notices of the same moment share a request.
+                            // Waits for further notices, so that notices of the same moment share a request.
                             tokio::time::sleep(hook.batch_delay).await;
                         }
                     }
@@ -428,7 +428,7 @@ mod tests {
             );
             let names = value["rooms"].as_array().unwrap().iter().map(|room| room["room"].as_str().unwrap());
             pages.push((names.map(str::to_owned).collect::<Vec<_>>().join(" "), value["last"] == true));
-            // The new topic isn't part of the pass.
+            // A topic that becomes occupied during the pass isn't part of it.
             hooks.occupancy(&topic(&format!("a-new-{page}")), true);
         }
         assert_eq!(

@@ -22,7 +22,7 @@ pub enum HookKind {
     Connected,
     /// A session has ended.
     Disconnected,
-    /// A room or feed has its first subscriber on this node.
+    /// A session has subscribed to a room or feed, or the server has added it there.
     Subscribed,
     /// A room or feed has its first subscriber on this node.
     Occupied,
@@ -30,7 +30,7 @@ pub enum HookKind {
     Vacated,
     /// Another node of the cluster was lost.
     NodeLost,
-    /// After dropped notices: the rooms and feeds that have subscribers on this node.
+    /// A list of the rooms and feeds with subscribers on this node, sent after dropped notices.
     Resync,
 }
 
@@ -69,10 +69,10 @@ impl HookKind {
 /// The decision for a question that a hook doesn't answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUnavailable {
-    /// Refuses the client with `unavailable`; it may try again.
+    /// Refuses the client with `unavailable`. The client may try again.
     #[default]
     Refuse,
-    /// Decides as if there were no hook. Events are still refused, because they have no other handler.
+    /// Decides as without the hook. Events are still refused, because they have no other handler.
     Allow,
 }
 
@@ -105,7 +105,7 @@ pub struct HookOptions {
     pub name: String,
     /// The URL for requests: `http://` or `https://`, a host, and optionally a path and a query.
     pub url: String,
-    /// The questions and notices that it receives.
+    /// The questions and notices that the hook receives.
     pub on: Vec<HookKind>,
     /// Socket.IO namespaces of the hook. `*` matches any text. Empty means all.
     pub namespaces: Vec<String>,
@@ -115,8 +115,8 @@ pub struct HookOptions {
     pub events: Vec<String>,
     /// The key for signatures. `None` sends unsigned requests.
     pub secret: Option<HookSecret>,
-    /// Time that a question may wait to be sent; also the time for a request, from its newest question to the
-    /// end of the response.
+    /// Maximum time that a question may wait to be sent. Also the maximum time of a request, from its newest
+    /// question to the end of the response.
     pub timeout: Duration,
     /// The decision for a question without an answer.
     pub when_unavailable: WhenUnavailable,
@@ -128,7 +128,7 @@ pub struct HookOptions {
     pub concurrency_max: usize,
     /// Maximum number of questions that wait for a request.
     pub waiting_max: usize,
-    /// Maximum size of these questions in bytes.
+    /// Maximum size of the waiting questions in bytes.
     pub waiting_bytes_max: usize,
     /// Maximum size of a response in bytes.
     pub response_bytes_max: usize,
@@ -163,7 +163,7 @@ impl Default for HookOptions {
 }
 
 impl HookOptions {
-    /// Checks combinations that the ranges of values don't cover.
+    /// Checks the URL, and combinations of options that the ranges of values don't cover.
     ///
     /// # Errors
     /// The invalid field, and the reason.
@@ -195,7 +195,7 @@ impl HookOptions {
     }
 }
 
-/// The questions that a hook accepts.
+/// The questions and notices that a hook receives.
 #[derive(Debug)]
 pub(super) struct Filter {
     on: Vec<HookKind>,
@@ -223,14 +223,16 @@ impl Filter {
         any(&self.namespaces, namespace)
     }
 
-    /// Returns `true` if it is asked about a topic. Feeds are in no namespace.
+    /// Returns `true` if the hook receives this kind of question or notice about a topic. Feeds have no
+    /// namespace.
     pub(super) fn takes_topic(&self, kind: HookKind, namespace: Option<&str>, name: &str) -> bool {
         self.is_on(kind)
             && namespace.is_none_or(|namespace| self.takes_namespace(namespace))
             && any(&self.topics, name)
     }
 
-    /// Returns `true` if it handles an event. With `by_name`, only if it names the event.
+    /// Returns `true` if the hook handles an event. With `by_name`, only if one of its patterns is the
+    /// event's name.
     pub(super) fn takes_event(&self, namespace: &str, name: &str, by_name: bool) -> bool {
         let takes = match by_name {
             true => self.events.iter().any(|pattern| pattern.is_exactly(name)),

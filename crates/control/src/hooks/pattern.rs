@@ -1,6 +1,6 @@
 //! Patterns of names: `*` matches any text, including the empty one.
 
-/// A pattern, split at its stars.
+/// The texts between the stars of a pattern.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Box<[Box<str>]>);
 
@@ -9,7 +9,7 @@ impl Pattern {
         Self(text.split('*').map(Into::into).collect())
     }
 
-    /// Returns `true` if it matches a text. Takes linear time per star.
+    /// Returns `true` if the pattern matches the text. Takes linear time per star.
     pub(super) fn matches(&self, text: &str) -> bool {
         let (first, rest) = match &*self.0 {
             [] => return text.is_empty(),
@@ -27,7 +27,7 @@ impl Pattern {
         text.ends_with(&**last)
     }
 
-    /// Returns `true` if it equals this name and has no star.
+    /// Returns `true` if the pattern is this name, without a star.
     pub(super) fn is_exactly(&self, name: &str) -> bool {
         matches!(&*self.0, [whole] if **whole == *name)
     }

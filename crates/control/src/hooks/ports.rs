@@ -1,4 +1,4 @@
-//! The data plane's questions, asked on its own threads: events, permissions, and identities of clients.
+//! Questions of the data plane, asked on its threads: events, permissions, and identities of clients.
 
 use super::options::HookKind;
 use super::question::{self, Connection};
@@ -30,7 +30,8 @@ impl EventSink for Hooks {
 }
 
 impl Hooks {
-    /// Returns the hook that handles an event: one that names it, or else the first one whose patterns match.
+    /// Returns the hook that handles an event: the first one that names the event or else, without `by_name`,
+    /// the first one whose patterns match.
     fn handler(&self, namespace: &str, name: &str, by_name: bool) -> Option<&Hook> {
         let takes =
             |by_name| self.hooks.iter().find(|hook| hook.filter.takes_event(namespace, name, by_name));
@@ -46,11 +47,11 @@ impl Hooks {
         self.hooks.iter().find(|hook| hook.filter.takes_topic(kind, namespace, name)).map(|hook| &**hook)
     }
 
-    /// Asks a hook about a permission that no other rule denies.
+    /// Asks a hook about a permission that the rules don't deny.
     fn decide(&self, question: &Question<'_>) -> Decision {
         let publish;
         let (kind, topic) = match question.access {
-            // A client that may not subscribe to a room may not see its members either.
+            // Seeing a room's members needs the permission to subscribe to the room.
             Access::Subscribe(topic) | Access::Presence(topic) => (HookKind::Subscribe, topic),
             Access::Publish(room) => {
                 publish = Topic::Room(room.clone());
@@ -71,7 +72,7 @@ impl Hooks {
         };
         let connection = Connection { session: session.as_deref(), namespace, ..Connection::default() };
         let write = |id| question::access(id, kind, connection, question.identity, topic);
-        // A client that isn't connected yet has no session, so only its identity is known.
+        // A client that isn't connected yet has no session, so its number is made from its identity.
         let subject =
             question.identity.and_then(|identity| identity.principal.as_ref()).map(|user| &user.subject);
         let number = question.session.map_or_else(|| source_of(subject), source_of);
@@ -87,10 +88,10 @@ fn decision(decided: Result<(), Denial>) -> Decision {
     decided.map_or_else(Decision::Deny, |()| Decision::Allow)
 }
 
-/// Returns the cache key of an answer: a user, or the session of an anonymous client; and a topic.
+/// Returns the cache key of an answer. It has the user, or the session of an anonymous client, and the topic.
 fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>, topic: &Topic) -> Box<str> {
     let mut key = kind.name().to_owned();
-    // The lengths keep the parts distinct.
+    // Each part has its length, so that different parts never result in the same key.
     let mut part = |tag: char, text: &str| _ = write!(key, "{tag}{}:{text}", text.len());
     match identity.and_then(|identity| identity.principal.as_ref()) {
         Some(principal) => {
@@ -109,7 +110,7 @@ fn cache_key(kind: HookKind, session: Option<&str>, identity: Option<&Identity>,
     key.into()
 }
 
-/// An authorizer that asks hooks about permissions that no other rule denies.
+/// An authorizer that asks hooks about permissions that the inner authorizer doesn't deny.
 #[derive(Debug)]
 pub struct HookAuthorizer {
     inner: Option<Arc<dyn Authorizer>>,
@@ -117,7 +118,7 @@ pub struct HookAuthorizer {
 }
 
 impl HookAuthorizer {
-    /// Makes an authorizer. It denies whatever `inner` denies, and asks hooks about the rest.
+    /// Makes an authorizer. It denies everything that `inner` denies, and asks hooks about all else.
     pub fn new(inner: Option<Arc<dyn Authorizer>>, hooks: Arc<Hooks>) -> Self {
         Self { inner, hooks }
     }
@@ -150,7 +151,7 @@ impl Authorizer for HookAuthorizer {
     }
 }
 
-/// An authorizer that also allows what a `connect` hook has granted.
+/// An authorizer that also allows the grants of a `connect` hook.
 #[derive(Debug)]
 struct Granting {
     inner: Arc<dyn Authorizer>,
@@ -158,7 +159,8 @@ struct Granting {
     hooks: Arc<Hooks>,
 }
 
-/// Makes an authorizer that also allows what `rules` allow. Hooks are asked about that, too.
+/// Makes an authorizer that also allows what `rules` allow. Hooks are also asked about permissions by these
+/// rules.
 pub(super) fn granting(
     inner: Arc<dyn Authorizer>,
     rules: Vec<Rule>,
@@ -175,7 +177,7 @@ impl Authorizer for Granting {
 
     fn authorize(&self, question: &Question<'_>) -> Decision {
         match self.inner.authorize(question) {
-            // The grants don't refer to claims.
+            // The rules of a hook don't refer to claims, so the attributes are empty.
             Decision::Deny(_) if allows(&self.grants, Some(&Attributes::default()), question.access) => {
                 self.hooks.decide(question)
             }
@@ -202,7 +204,7 @@ impl Authorizer for Anything {
     }
 }
 
-/// Maximum number of clients whose tokens are being verified. Above it the oldest are refused.
+/// Maximum number of clients whose tokens are being verified. Above it, the oldest client is refused.
 const VERIFYING_MAX: usize = 10_000;
 
 /// A client whose token is being verified.
@@ -217,7 +219,7 @@ pub(super) struct Verifying {
 }
 
 impl Hooks {
-    /// Handles a token that was verified after a delay, like [`HookAuthenticator`] does at once.
+    /// Handles the late result of a token's verification, as [`HookAuthenticator`] handles a result at once.
     fn identify(self: &Arc<Self>, ticket: Ticket, answer: Result<Arc<Identity>, Denial>) -> Result<(), Busy> {
         let client = {
             let mut verifying = locked(&self.verifying);
@@ -245,8 +247,8 @@ impl Hooks {
         client.reply.send(answer)
     }
 
-    /// Removes a client: its token was known at once, or it has disconnected. It is probably one of the last
-    /// entries.
+    /// Removes a client whose token was verified at once, or that has disconnected. Its entry is probably one
+    /// of the last.
     fn forget(&self, ticket: Ticket) {
         let mut verifying = locked(&self.verifying);
         if let Some(at) = verifying.iter().rposition(|client| client.reply.ticket() == ticket) {
@@ -263,7 +265,7 @@ impl Hooks {
         if verifying.len() >= VERIFYING_MAX
             && let Some(oldest) = verifying.pop_front()
         {
-            // If the core's inbox is full, the client is refused in the same way after a while.
+            // If the core's inbox is full, a timeout refuses the client in the same way.
             let _ = oldest.reply.send(Err(unavailable()));
         }
         verifying.push_back(Verifying {
@@ -278,7 +280,7 @@ impl Hooks {
     }
 }
 
-/// Takes identities that were verified after a while, and asks hooks about them.
+/// Receives the late results of token verifications, and asks hooks about the identities.
 struct Verified(Arc<Hooks>);
 
 impl Answers for Verified {
@@ -294,7 +296,7 @@ impl Answers for Verified {
 pub struct HookAuthenticator {
     inner: Option<Arc<dyn Authenticator>>,
     hooks: Arc<Hooks>,
-    /// Takes the late answers of `inner`.
+    /// Receives the late answers of `inner`.
     verified: Arc<dyn Answers>,
 }
 
@@ -311,7 +313,7 @@ impl HookAuthenticator {
         Self { inner, verified: Arc::new(Verified(hooks.clone())), hooks }
     }
 
-    /// Continues with an identity that was determined by the token, or without one.
+    /// Continues after the token's verification: asks a hook about the client, or answers the client.
     pub(super) fn identified(
         hooks: &Arc<Hooks>,
         reply: IdentityReply,
@@ -326,7 +328,7 @@ impl HookAuthenticator {
             hook.filter.is_on(HookKind::Connect) && hook.filter.takes_namespace(namespace)
         };
         let Some(hook) = hooks.hooks.iter().find(takes) else { return Authentication::Accepted(identity) };
-        // A verified token isn't passed on: the backend only needs its claims.
+        // A verified token isn't sent to the backend, which needs only its claims.
         let token = credentials.token.filter(|_| !is_verified);
         let write = |id| question::connect(id, &credentials.client, token, Some(&identity));
         let address = credentials.client.source();
@@ -355,7 +357,8 @@ impl Authenticator for HookAuthenticator {
                 Self::identified(&self.hooks, asking.later(), &anybody, credentials, false)
             }
             Some(inner) => {
-                // Recorded first, because the answer may arrive at once, on another thread.
+                // Records the client before the verification starts, because the answer may arrive at once on
+                // another thread.
                 self.hooks.verifies(asking.later(), &credentials.client);
                 let inner_asking = Asking::new(asking.ticket, &self.verified);
                 match inner.authenticate(inner_asking, credentials, work) {

@@ -1,6 +1,6 @@
-//! Writes questions: docs/hooks.md, "Requests". Data from the transport, data that a token or hook has
-//! confirmed, and data from the client itself are separate objects, so that no header or argument of a client
-//! can be mistaken for a verified fact.
+//! Writes questions (docs/hooks.md, "Requests"). Data of the transport, data that a token or hook has
+//! confirmed, and the client's own data are separate objects, so that the backend can't mistake a client's
+//! header or argument for a verified fact.
 
 use super::options::HookKind;
 use base64::Engine as _;
@@ -10,7 +10,7 @@ use stentor_hub::Topic;
 use stentor_json::{replace_lone_surrogates, write_string};
 use stentor_ports::{ClientEvent, ClientFacts, Identity};
 
-/// A session's data from the transport.
+/// The transport's data about a session.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Connection<'a> {
     pub(super) session: Option<&'a str>,
@@ -27,7 +27,8 @@ pub(super) enum About<'a> {
     Node(&'a str),
 }
 
-/// A JSON object that is being written. A question always has members, so no comma must be removed.
+/// A JSON object that is being written. It begins with members, so each further member is written after a
+/// comma.
 struct Object(Vec<u8>);
 
 impl Object {
@@ -72,7 +73,7 @@ impl Object {
         write_string(&mut self.0, text);
     }
 
-    /// Writes an object with those texts that are present.
+    /// Writes an object with the texts that are present.
     fn texts(&mut self, name: &str, texts: &[(&str, Option<&str>)]) {
         self.raw(name, "{");
         let mut is_first = true;
@@ -95,7 +96,7 @@ impl Object {
         self.texts("connection", &texts);
     }
 
-    /// Writes the user; `null` if anonymous.
+    /// Writes the user. `null` for an anonymous client.
     fn user(&mut self, identity: Option<&Identity>) {
         let principal = identity.and_then(|identity| identity.principal.as_ref());
         match principal {
@@ -112,8 +113,8 @@ impl Object {
 
     fn end(mut self) -> Vec<u8> {
         self.0.push(b'}');
-        // JSON of a client that the backend couldn't parse would fail other clients' questions in the same
-        // request.
+        // If a client's JSON had lone surrogates, which a backend may not parse, the questions of other
+        // clients in the request would fail too.
         replace_lone_surrogates(&mut self.0);
         self.0
     }
@@ -179,7 +180,7 @@ pub(super) fn notice(kind: HookKind, at_ms: u64, about: &About<'_>) -> Vec<u8> {
     object.end()
 }
 
-/// Writes a page of the list of occupied topics. `rooms` includes the brackets.
+/// Writes a page of the list of occupied topics. `rooms` is a JSON array.
 pub(super) fn page(at_ms: u64, id: u64, page: u64, is_last: bool, rooms: &[u8]) -> Vec<u8> {
     let mut object = Object::notice(HookKind::Resync, at_ms);
     object.raw("id", &id.to_string());

@@ -1,29 +1,29 @@
 //! Schedules the list of occupied topics after a gap in a hook's notices, page by page. Sans-I/O.
 //!
 //! A pass visits all topics that were occupied at its start. A topic that fails alone twice is skipped in the
-//! pass. Two such topics in a row may be an outage, so the pass ends, and notices needn't wait for it.
-//! Another pass begins after [`RETRY_INTERVAL`] if a pass ended early or skipped topics, until a topic has
-//! been skipped in [`PASSES_MAX`] complete passes.
+//! pass. If two topics in a row are skipped, there may be an outage, so the pass ends early and notices
+//! needn't wait for it. After a pass that ended early or skipped topics, another pass begins after
+//! [`RETRY_INTERVAL`], but not if [`PASSES_MAX`] complete passes have skipped topics.
 
 use super::failure::Cause;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Delay before a set-aside notice is sent again, and before another pass.
+/// Delay before a set-aside notice is sent again, and before another pass begins.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(15);
-/// Number of failures of a topic alone before it is skipped in a pass.
+/// Number of failures of a topic alone after which it is skipped in a pass.
 const ALONE_MAX: u32 = 2;
-/// Number of complete passes that may skip topics before these are given up.
+/// Number of complete passes with skipped topics after which the skipped topics are given up.
 const PASSES_MAX: u32 = 5;
-/// Maximum number of skipped topics. Above it, no further pass begins before the next gap.
+/// Maximum number of skipped topics. With more, no further pass begins before the next gap.
 const LEFT_OUT_MAX: usize = 1_000;
 
-/// A request for the next page: occupied topics after a position, by their numbers.
+/// A request for the next page: the occupied topics whose numbers follow `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PageRequest {
     /// Identifies the pass.
     pub(super) id: u64,
-    /// The number of the page, from 0.
+    /// The number of the page, counted from 0.
     pub(super) page: u64,
     /// The number of the last topic of the previous page.
     pub(super) after: u64,
@@ -36,7 +36,7 @@ pub(super) struct PageRequest {
 /// A page. A page without topics is the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    /// The number of its last topic.
+    /// The number of the page's last topic.
     pub(super) end: u64,
     /// The number of the newest topic of the pass.
     pub(super) until: u64,
@@ -49,11 +49,11 @@ struct Pass {
     page: u64,
     after: u64,
     until: Option<u64>,
-    /// The current page, and its sequence number.
+    /// The current page with its sequence number, once it has been made.
     made: Option<(u64, Page)>,
 }
 
-/// Schedules passes; see the module's documentation.
+/// Schedules passes (see the module's documentation).
 pub(super) struct Resync {
     is_enabled: bool,
     /// Time at which the next pass begins.
@@ -64,7 +64,7 @@ pub(super) struct Resync {
     batch_max: usize,
     /// Number of failures in a row of a page with one topic.
     failures: u32,
-    /// Number of skipped topics in a row.
+    /// Number of topics that were skipped in a row.
     left_out_in_row: u32,
     left_out: HashSet<u64>,
     passes: u32,
@@ -93,7 +93,7 @@ impl Resync {
         }
     }
 
-    /// Returns the time at which a pass begins, if none is running.
+    /// Returns the time at which the next pass begins. `None` during a pass.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.due_at.filter(|_| self.pass.is_none())
     }
@@ -134,7 +134,8 @@ impl Resync {
         }
     }
 
-    /// Records that the backend has accepted the page. Returns the number of topics that are given up.
+    /// Records that the backend has accepted the page. Returns the number of skipped topics that are given
+    /// up.
     pub(super) fn succeed(&mut self, now: Instant) -> u64 {
         (self.failures, self.left_out_in_row) = (0, 0);
         self.topics_max = (2 * self.topics_max).min(self.batch_max);

@@ -1,4 +1,4 @@
-//! The task of each hook: it sends the requests, and delivers the answers to the data plane.
+//! The task of a hook. It sends the requests, and delivers the answers to the data plane.
 
 use super::batcher::{Answered, Batch};
 use super::failure::Cause;
@@ -18,14 +18,15 @@ use tokio::time::sleep_until;
 
 /// Minimum interval between log lines about a failing hook.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Time that an answer waits for a full inbox of the data plane. Its question has been refused by then.
+/// Maximum time that an answer waits for space in the data plane's inbox. The question has then been refused
+/// by timeout.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer for the data plane.
 type Delivery<'a> = Answered<Asker, &'a str>;
 
 impl Hooks {
-    /// Sends questions and notices until `stop`.
+    /// Sends questions and notices until `stop` is set.
     pub(crate) async fn run(
         self: Arc<Self>,
         topology: Option<Arc<dyn Topology>>,
@@ -54,7 +55,7 @@ impl Hooks {
     }
 }
 
-/// The last log output about a hook.
+/// The last log line about a failing hook.
 #[derive(Default)]
 pub(super) struct Logged {
     at: Option<Instant>,
@@ -72,7 +73,7 @@ impl Runner {
     async fn run(self, mut stop: watch::Receiver<bool>) {
         let hook = &self.hook;
         let mut requests: JoinSet<Option<String>> = JoinSet::new();
-        // The number of each request, in case its task panics.
+        // The number of each request in flight, needed if its task panics.
         let mut numbers = HashMap::new();
         let mut logged = Logged::default();
         loop {
@@ -131,7 +132,7 @@ impl Runner {
         let hook = &self.hook;
         let (begun, number) = (Instant::now(), batch.number);
         let body = http::body(&self.hooks.node, "questions", batch.questions.iter());
-        // Includes the questions, which may have to be asked again.
+        // The charge counts the questions twice: in the body, and kept in case they are asked again.
         let held = hook.charge_body(2 * body.len());
         hook.metrics.requests.inc();
         let response = hook.sender.send(body, batch.deadline).await;
@@ -170,7 +171,7 @@ impl Runner {
         locked(&self.hook.batcher).handle_response(Instant::now(), number, response)
     }
 
-    /// Delivers answers. Returns the mistake in one of them.
+    /// Delivers answers. Returns a mistake in one of them, for the log.
     async fn deliver<'a>(&self, answers: impl IntoIterator<Item = Delivery<'a>>) -> Option<String> {
         let mut wrong = None;
         for (asker, answer) in answers {
@@ -213,7 +214,7 @@ impl Runner {
         wrong
     }
 
-    /// Parses an answer. A malformed answer counts as missing. Also returns its mistake.
+    /// Parses an answer. A malformed answer counts as missing, and its mistake is returned too.
     fn parse<T>(
         &self,
         answer: Result<&str, ()>,
@@ -231,15 +232,15 @@ impl Runner {
         }
     }
 
-    /// Returns the identity after a hook's admission.
+    /// Returns the identity of a client that a hook has admitted.
     fn admitted(&self, identity: &Identity, admission: answer::Admission) -> Identity {
         let answer::Admission { user, info, join, permissions } = admission;
         let mut identity = identity.clone();
         if let Some(subject) = user {
-            // A subject is only meaningful together with the issuer that confirmed it.
+            // A user (subject) has a meaning only together with its issuer, so the hook becomes the issuer.
             let issuer = format!("hook:{}", self.hook.name).into();
             identity.principal = Some(Principal { issuer, subject });
-            // Revocations concern identities that were confirmed before them.
+            // The time of confirmation. A revocation applies to identities that were confirmed before it.
             identity.issued_at.get_or_insert_with(unix_seconds);
         }
         identity.info = info.or(identity.info);
@@ -250,14 +251,14 @@ impl Runner {
         identity
     }
 
-    /// Passes an answer to the data plane, and waits while its inbox is full.
+    /// Passes an answer to the data plane. Waits while the data plane's inbox is full.
     async fn when_space(&self, attempt: impl FnMut() -> Result<(), stentor_ports::Busy>) {
         let deadline = tokio::time::Instant::now() + DELIVERY_TIMEOUT;
-        // After the deadline, the question has been refused by timeout.
+        // After the deadline, the answer is dropped, because the question has been refused by timeout.
         let _ = self.signals.when_space(Some(deadline), attempt).await;
     }
 
-    /// Logs a failure at intervals, and its end.
+    /// Logs a hook's failure, at most once per [`LOG_INTERVAL`], and its end.
     pub(super) fn log(&self, logged: &mut Logged, failure: Option<String>) {
         let hook = &*self.hook.name;
         match failure {

@@ -1,5 +1,5 @@
-//! The signature of a request: HMAC-SHA256 over its time and body, so that neither can be changed and old
-//! requests can be detected.
+//! The signature of a request: HMAC-SHA256 over the time and the body. So neither can be changed, and the
+//! backend can detect old requests.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 impl PushedDocuments {
     /// Replaces a document on all nodes. Returns `true` if it differs from the last one.
     ///
-    /// It is compared with the document that the nodes have now. If another document is stored first,
+    /// The document is compared with the nodes' current one. If another push stores a document in between,
     /// subscribers receive the complete document instead of a patch.
     pub(super) async fn replace_shared(
         &self,
@@ -23,7 +23,7 @@ impl PushedDocuments {
         let kept = answer(|done| feeds.read(key, done)).await?;
         let kept = kept.map(|document| Arc::new(Version { document, validators: Validators::default() }));
         let (processed, _room) = self.process(push, kept.clone()).await?;
-        // The sequence number counts even if the document is the same.
+        // An unchanged document is stored too, because the sequence number counts.
         let (document, patch) = match (processed, kept) {
             (Some(ProcessedDocument { version, patch }), _) => (version.document, patch),
             (None, Some(kept)) => (kept.document.clone(), None),

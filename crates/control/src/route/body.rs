@@ -1,8 +1,8 @@
 //! The body of a request: a JSON text, with the values of a key in place of placeholders.
 //!
-//! A placeholder is a complete string: `{"id":"{id}"}`. Its value is written as a JSON string, so that it
-//! can't become anything but a string. The same text within a longer string, or as a name, is a mistake. All
-//! other braces are literal: GraphQL queries contain many of them.
+//! A placeholder is a complete string: `{"id":"{id}"}`. Its value is always written as a JSON string. A
+//! placeholder within a longer string, or as a name, is a mistake. All other braces are literal, because
+//! GraphQL queries contain many of them.
 
 use super::RouteError;
 use stentor_json::{DEPTH_MAX, Scalar, Visitor, scan, skip_space, write_string};
@@ -13,7 +13,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// A body, and the positions of a key's values in it.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyTemplate {
-    /// The texts between placeholders. Each but the last has the number of the placeholder that follows it.
+    /// The text before each placeholder, with the number of the placeholder.
     parts: Vec<(String, usize)>,
     end: String,
 }
@@ -24,7 +24,7 @@ impl BodyTemplate {
         parse(text, names).map_err(|text| RouteError { field: "body", text })
     }
 
-    /// Returns `true` if it has the placeholder with this number.
+    /// Returns `true` if the body has the placeholder with this number.
     pub(super) fn uses(&self, placeholder: usize) -> bool {
         self.parts.iter().any(|(_, number)| *number == placeholder)
     }
@@ -45,7 +45,7 @@ impl BodyTemplate {
 struct Placeholders<'a> {
     text: &'a str,
     names: &'a [String],
-    /// Start and end of each placeholder, quotes included, and the number of its name.
+    /// For each placeholder: its start and end, including the quotes, and the number of its name.
     found: Vec<(usize, usize, usize)>,
     wrong: Option<String>,
 }
@@ -136,7 +136,7 @@ mod tests {
         check(r#""{id}""#, ["\",\"admin\":\"\\", ""], r#""\",\"admin\":\"\\""#);
         check(r#"["{id}"]"#, ["{lang}", "x"], r#"["{lang}"]"#);
         check(r#"["{id}"]"#, ["é\u{2028}\n", ""], "[\"é\u{2028}\\n\"]");
-        // Braces that aren't placeholders.
+        // Braces with other text than a placeholder's name stay unchanged.
         let query = r#"{"query":"query($id: ID!) { match(id: $id) { id lang } }","variables":{"id":"{id}"}}"#;
         check(query, ["7", ""], &query.replace("{id}", "7"));
         check(r#"{"query":"{me}","{x}":"{ id }"}"#, ["7", ""], r#"{"query":"{me}","{x}":"{ id }"}"#);

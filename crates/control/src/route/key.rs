@@ -1,4 +1,4 @@
-//! The keys of an upstream: those with a prefix, or those that match a template.
+//! The keys of an upstream: keys with a prefix, or keys that match a template.
 
 use super::RouteError;
 use stentor_hub::{Key, KeyCharset};
@@ -11,28 +11,28 @@ const NAME_CHARS_MAX: usize = 32;
 pub(crate) enum KeyPattern {
     /// Keys that begin with this text.
     Prefix(String),
-    /// Keys with the same number of segments, each of which matches.
+    /// Keys with as many segments as the template, each of which matches. `names` are the placeholders.
     Template { segments: Vec<Segment>, names: Vec<String> },
 }
 
-/// A pattern for a segment of a key. Values come in the order of the names.
+/// A pattern for a segment of a key. The placeholders' names are in the order of the segments.
 #[derive(Clone, Debug)]
 pub(crate) enum Segment {
     /// Exactly this text.
     Text(String),
     /// Any text with this start and end, and at least one character in between.
     Value { before: String, after: String },
-    /// The segment and all that follow.
+    /// This segment and all segments after it (`{rest*}`).
     Rest,
 }
 
-/// The specificity of a pattern, greater for more specific ones: length of the text before the first
-/// placeholder, kind, length of all text; in bytes.
+/// The specificity of a pattern: length in bytes of the text before the first placeholder, kind, and length
+/// in bytes of all text. A more specific pattern has a greater rank.
 type Rank = (usize, u8, usize);
 
 impl KeyPattern {
-    /// Makes a pattern from `prefix`, or from the template `key` if it isn't empty. Their texts have
-    /// characters of `charset`.
+    /// Makes a pattern from `prefix`, or from the template `key` if it isn't empty. Their texts must have
+    /// only characters of `charset`.
     pub(crate) fn new(prefix: &str, key: &str, charset: KeyCharset) -> Result<Self, RouteError> {
         match (prefix, key) {
             (prefix, "") => {
@@ -40,7 +40,7 @@ impl KeyPattern {
                     field: "prefix",
                     text: error.to_string().replace("the key", "the prefix"),
                 };
-                // A prefix must be the start of a valid key.
+                // Checks that the prefix is the start of a valid key.
                 Key::parse_as(&format!("{prefix}x"), charset).map_err(error)?;
                 Ok(Self::Prefix(prefix.into()))
             }
@@ -51,7 +51,7 @@ impl KeyPattern {
         }
     }
 
-    /// Returns the names of the placeholders; `None` for a prefix.
+    /// Returns the names of the placeholders. `None` for a prefix.
     pub(crate) fn names(&self) -> Option<&[String]> {
         match self {
             Self::Prefix(_) => None,
@@ -63,7 +63,8 @@ impl KeyPattern {
         self.values(key).is_some()
     }
 
-    /// Returns the values of the placeholders in this key, if the pattern matches it. At least one byte each.
+    /// Returns the values of the placeholders in this key, each of at least one byte. `None` if the pattern
+    /// doesn't match the key.
     pub(crate) fn values<'k>(&self, key: &'k Key) -> Option<Vec<&'k str>> {
         let mut rest = Some(key.as_str());
         let segments = match self {
@@ -117,7 +118,7 @@ impl KeyPattern {
         (first, kind, all)
     }
 
-    /// Returns the pattern without the names of its placeholders.
+    /// Returns the pattern as a text without the names of its placeholders.
     pub(crate) fn shape(&self) -> String {
         let segments = match self {
             Self::Prefix(prefix) => return format!("{prefix}{{}}*"),

@@ -11,14 +11,14 @@
 //!
 //! **Precedence** if several match a key: (1) the longest text before the first placeholder (a prefix
 //! consists only of such text); (2) a template, then a template with `{rest*}`, then a prefix; (3) the most
-//! text; (4) the first one. Two that match exactly the same keys are a mistake.
+//! text; (4) the first one. Two upstreams that match exactly the same keys are a mistake.
 //!
 //! **A key never leaves its upstream's path.** Scheme, host and the path's text before the first placeholder
 //! are always as configured: placeholders come after them, and their values have no `\`, no `//` and no
-//! escape ([`Key`] refuses them). If a value would make a segment `.` or `..`, or an escape together with the
-//! text after it, the key has no URL. In the path a slash stays a slash, and characters outside
-//! [`KeyCharset::Ascii`] are escaped. In the query all but unreserved characters (RFC 3986, 2.3) are escaped.
-//! The same rules apply to redirects, if they are followed at all.
+//! escape ([`Key`] refuses them). If a value would result in a segment `.` or `..`, or in an escape together
+//! with the text after it, the key has no URL. In the path, a slash stays a slash, and characters outside
+//! [`KeyCharset::Ascii`] are escaped. In the query, all but unreserved characters (RFC 3986, 2.3) are
+//! escaped. If redirects are followed, the same rules apply to their targets.
 //!
 //! Deliberately absent: regular expressions, optional parts, placeholders in a host.
 
@@ -35,7 +35,7 @@ use crate::secrets::UrlText;
 use stentor_hub::{Key, KeyCharset, KeyRule};
 use stentor_ports::FeedSource;
 
-/// A mistake in an upstream's keys or URL, made by the author of the configuration.
+/// A mistake in the configuration of an upstream's keys or URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteError {
     /// The field of [`UpstreamOptions`]: `prefix`, `key`, `url` or `body`.
@@ -57,7 +57,7 @@ impl Route {
     /// An empty body means no body.
     ///
     /// # Errors
-    /// All mistakes, at least one.
+    /// Returns all mistakes, at least one.
     pub fn new(
         prefix: &str,
         key: &str,
@@ -79,8 +79,8 @@ impl Route {
         }
     }
 
-    /// Refuses a key with an unused placeholder: two keys would have the same document, most likely by
-    /// mistake.
+    /// Refuses a route with an unused placeholder. Different keys would have the same document, most likely
+    /// by mistake.
     fn using_all_placeholders(self) -> Result<Self, Vec<RouteError>> {
         let is_used =
             |number| self.url.uses(number) || self.body.as_ref().is_some_and(|body| body.uses(number));
@@ -95,12 +95,12 @@ impl Route {
         }
     }
 
-    /// Returns a text that another route shares exactly if it matches the same keys.
+    /// Returns a text that is the same for all routes that match the same keys.
     pub fn shape(&self) -> String {
         self.pattern.shape()
     }
 
-    /// Returns the same text for keys without a URL, whose documents are pushed.
+    /// Returns the shape ([`Self::shape`]) of pushed keys, which have no URL.
     ///
     /// # Errors
     /// The mistakes in the keys.
@@ -108,7 +108,7 @@ impl Route {
         KeyPattern::new(prefix, key, keys).map(|pattern| pattern.shape())
     }
 
-    /// Returns the parts, for storage at their places of use.
+    /// Returns the parts of the route.
     pub(crate) fn into_parts(self) -> (KeyPattern, UrlTemplate, Option<BodyTemplate>) {
         (self.pattern, self.url, self.body)
     }
@@ -119,13 +119,14 @@ impl Route {
 pub(crate) struct Routes(Vec<(usize, KeyPattern, KeyCharset)>);
 
 impl Routes {
-    /// Makes the routes of these upstreams, which have been checked; an upstream with an invalid pattern
-    /// serves no key.
+    /// Makes the routes of these upstreams. Their patterns have been checked before. An upstream with an
+    /// invalid pattern has no keys.
     pub(crate) fn new(upstreams: &[UpstreamOptions]) -> Self {
         Self::with_pushed(upstreams, &[])
     }
 
-    /// Makes the routes of upstreams and, numbered after them, of pushed keys.
+    /// Makes the routes of upstreams and of pushed keys. The numbers of pushed keys follow those of
+    /// upstreams.
     pub(crate) fn with_pushed(upstreams: &[UpstreamOptions], pushed: &[PushedKeys]) -> Self {
         let upstreams = upstreams.iter().map(|upstream| (&upstream.prefix, &upstream.key, upstream.keys));
         let pushed = pushed.iter().map(|pushed| (&pushed.prefix, &pushed.key, pushed.keys));
@@ -134,7 +135,7 @@ impl Routes {
             Some((i, KeyPattern::new(prefix, key, charset).ok()?, charset))
         });
         let mut all: Vec<_> = patterns.collect();
-        // The sort is stable: the first of equals stays first.
+        // The sort is stable, so the first of equal patterns stays first.
         all.sort_by_key(|(_, pattern, _)| std::cmp::Reverse(pattern.rank()));
         Self(all)
     }
@@ -148,7 +149,7 @@ impl Routes {
 }
 
 impl FeedsOptions {
-    /// Returns a function from keys to the sources of their documents.
+    /// Returns a function that returns the source of a key's document.
     pub fn sources(&self) -> impl Fn(&Key) -> FeedSource + Send + Sync + use<> {
         let (routes, upstreams) = (Routes::with_pushed(&self.upstreams, &self.pushed), self.upstreams.len());
         move |key| match routes.find(key) {

@@ -1,4 +1,4 @@
-//! The URL of a key's document: scheme, host and path, with parts of the key in place of placeholders.
+//! The URL of a key's document: a template with parts of the key in place of placeholders.
 
 use super::RouteError;
 use super::key::is_name;
@@ -8,10 +8,10 @@ use hyper::Uri;
 use std::fmt;
 use stentor_hub::{Key, is_dot_segment, is_escape};
 
-/// Maximum length of a URL in a message, in bytes.
+/// Maximum length of a URL in a message, in characters.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// A URL template, and the positions of a key's parts in it.
+/// A URL template: its texts, and the positions of a key's parts.
 #[derive(Clone, PartialEq)]
 pub(crate) struct UrlTemplate {
     /// The URL without its query, which may contain a secret.
@@ -40,16 +40,18 @@ enum Part {
 }
 
 impl UrlTemplate {
-    /// Parses a template. `names` are the key's placeholders. `Some(None)`: it has a prefix, so the complete
-    /// key is appended to the path. `None`: the key is invalid, which is already reported.
+    /// Parses a template. `names` are the key's placeholders. `Some(None)` means that the keys have a prefix,
+    /// so the complete key is appended to the path. `None` means that the key's template is invalid, which
+    /// has already been reported.
     pub(super) fn new(url: &UrlText, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
         parse(url, names).map_err(|text| RouteError { field: "url", text })
     }
 
-    /// Returns the URL of this key with these `values` of its placeholders; `None` if it has none.
+    /// Returns the URL of this key with these `values` of its placeholders. `None` if the key has no URL.
     pub(crate) fn fill(&self, key: &Key, values: &[&str]) -> Option<Uri> {
         let url = fill_parts(&self.parts, key, values)?;
-        // A `%` of the key and digits after its value would form an escape for a server that decodes twice.
+        // A `%` in the key and digits in the text after its value would form an escape for a server that
+        // decodes twice.
         if key.as_str().contains('%') && percent::decode(&url).0.windows(3).any(is_escape) {
             return None;
         }
@@ -65,7 +67,7 @@ impl UrlTemplate {
         }
     }
 
-    /// Returns `true` if it has the placeholder with this number.
+    /// Returns `true` if the URL has the placeholder with this number.
     pub(super) fn uses(&self, placeholder: usize) -> bool {
         self.parts.iter().any(|part| matches!(part, Part::Value { number, .. } if *number == placeholder))
     }
@@ -75,7 +77,7 @@ impl UrlTemplate {
         fill_parts(&self.shown_parts, key, values).map(|url| shown(&url)).unwrap_or_default()
     }
 
-    /// Returns the template for logs.
+    /// Returns the template for logs: without its query, and with `***` in place of secrets.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
@@ -84,7 +86,7 @@ impl UrlTemplate {
         matches!(self.parts.first(), Some(Part::Text(text)) if text.starts_with("https:"))
     }
 
-    /// Returns the part before the path.
+    /// Returns the part before the path: scheme and authority.
     pub(crate) fn origin(&self) -> Option<&str> {
         let Some(Part::Text(text)) = self.parts.first() else { return None };
         let host = text.find("://")? + 3;
@@ -162,8 +164,8 @@ fn parse(
     Ok(UrlTemplate { shown: shown(shown_url), parts: parts(pieces, url)?, shown_parts })
 }
 
-/// Returns the mistake of the first invalid character in `url`. If the URL can be sent (`is_valid`), that is
-/// any character outside ASCII.
+/// Returns a message about the first invalid character in `url`. If the URL is valid (`is_valid`), only
+/// characters outside ASCII are invalid.
 fn unescaped(url: &str, is_valid: bool) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let (host, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -179,7 +181,7 @@ fn unescaped(url: &str, is_valid: bool) -> Option<String> {
     Some(format!("{wrong:?} in a path or a query is written {escaped}"))
 }
 
-/// A text, or a placeholder with its braces.
+/// A part of a template: a text, or a placeholder with its braces.
 #[derive(Clone, Copy)]
 enum Piece<'u> {
     Text(&'u str),
@@ -193,7 +195,7 @@ impl<'u> Piece<'u> {
         }
     }
 
-    /// Returns its name, if it is a placeholder.
+    /// Returns the name of a placeholder. `None` for a text.
     fn placeholder(self) -> Option<&'u str> {
         match self {
             Self::Text(_) => None,
@@ -217,7 +219,7 @@ fn pieces(url: &str) -> Result<Vec<Piece<'_>>, String> {
     Ok(pieces)
 }
 
-/// Puts the complete key at the end of the path.
+/// Makes parts with the complete key at the end of the path.
 fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
     if let Some(piece) = pieces.iter().find(|piece| piece.placeholder().is_some()) {
         return Err(format!("{} means nothing without a key that has it", piece.text()));
@@ -229,7 +231,7 @@ fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
     Ok(vec![Part::Text(format!("{}/", path.trim_end_matches('/'))), Part::Key, Part::Text(query)])
 }
 
-/// Puts each placeholder's value at its position.
+/// Makes parts with each placeholder's value at the position of the placeholder.
 fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>, String> {
     let mut in_query = false;
     let mut parts = Vec::new();
@@ -251,7 +253,7 @@ fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>
     Ok(parts)
 }
 
-/// Returns a URL for humans: without user information and query, which may contain secrets.
+/// Returns a URL for messages, without user information and query, which may contain secrets.
 fn shown(url: &str) -> String {
     let (before, query) = match url.split_once('?') {
         Some((before, _)) => (before, "?…"),
@@ -266,14 +268,14 @@ fn shown(url: &str) -> String {
     format!("{scheme}{separator}{rest}{query}")
 }
 
-/// Returns `true` if a path, once decoded, has a segment that refers to a parent. Many servers read `%2e` as
-/// a dot (WHATWG URL, 4.1).
+/// Returns `true` if a path, decoded once, has a segment `.` or `..`. Many servers read `%2e` as a dot
+/// (WHATWG URL, 4.1).
 fn has_dot_segment(path: &str) -> bool {
     String::from_utf8_lossy(&percent::decode(path).0).split('/').any(is_dot_segment)
 }
 
-/// Escapes, for a path, all characters but those of [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii) and
-/// slashes.
+/// Appends `value` to a path. Escapes all characters except slashes and those of
+/// [`KeyCharset::Ascii`](stentor_hub::KeyCharset::Ascii).
 fn escape_in_path(value: &str, url: &mut String) {
     percent::encode(value, |byte| byte == b'/' || Key::is_plain(byte), url);
 }
