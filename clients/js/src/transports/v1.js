@@ -80,7 +80,7 @@ export function socketio(base, link, options) {
   engine.on('error', ({ message, description, context }) => {
     const get = (name) => context?.getResponseHeader?.(name) ?? context?.headers?.get(name);
     // After a cut, the server may have ended the session, whose next poll it answers with 400. Another one may be opened.
-    socket.onclose?.(description > 0 ? { ...failure({ status: description, headers: { get } }), ...hasOpened && { retry: true } } : { reason: message });
+    socket.onclose?.(description > 0 ? { ...failure({ status: description, headers: { get } }), ...(hasOpened || description === 400) && { retry: true } } : { reason: message });
   });
   engine.on('close', (reason, { context } = {}) => {
     // Polls end with a packet if the server doesn't want the client to return.
