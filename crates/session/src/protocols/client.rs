@@ -1,14 +1,14 @@
 //! The common part of all client sessions that outlive their connections.
 //!
 //! ```text
-//!  messages ──────► queue ──┐                   ┌─► one answer (a poll), which ends with it
-//!  publications ──► hub ────┴─► flush ──────────┼─► an answer that goes on (a stream)
+//!  messages ──────► queue ──┐                   ┌─► the response to a poll, which is then complete
+//!  publications ──► hub ────┴─► flush ──────────┼─► a streaming response, which continues
 //!                                               └─► a WebSocket
 //! ```
 //!
-//! **Invariants.** A client ends once: its sessions end at once, and then the connection that carries it is notified. A client
-//! that returns later is notified for a limited time. While a WebSocket carries the client, `queue` holds records only until the
-//! next flush.
+//! **Invariants.** A client ends once: first its sessions end, then the connection that carries the client is notified. For a
+//! limited time, later requests of the client receive the reason as well. While a WebSocket carries the client, `queue` holds
+//! records only until the next flush.
 
 use crate::app::{Message, Sent};
 use crate::executor::{Effect, Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, ToClient};
@@ -17,26 +17,26 @@ use crate::ledger::{Held, Holding};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, Disconnect, Frame, SessionId, TimerId};
 
-/// Maximum number of bytes of publications in one answer to a poll, unless a single one is larger.
+/// Maximum size of publications in one response to a poll, in bytes, unless a single publication is larger.
 pub(crate) const POLL_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of publications in one answer to a poll.
+/// Maximum number of publications in one response to a poll.
 pub(crate) const POLL_FRAMES_MAX: usize = 1_024;
 
 /// The connection that carries a client's packets now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveTransport {
-    /// No connection. The next poll is awaited.
+    /// No connection: the client's next poll is awaited.
     None,
-    /// The answer to a waiting request.
+    /// The response to a waiting request.
     Poll(ConnId),
-    /// A streaming answer.
+    /// A streaming response.
     Stream(ConnId),
     /// A WebSocket.
     WebSocket(ConnId),
 }
 
 impl ActiveTransport {
-    /// The connection.
+    /// The connection. `None` if no connection carries the client.
     #[inline]
     pub fn conn(self) -> Option<ConnId> {
         match self {
@@ -46,7 +46,7 @@ impl ActiveTransport {
     }
 }
 
-/// The continuation of an input after a message or packet, or after all that was handled of it.
+/// How the handling of an input continues after a message, a packet, or all handled messages of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Handles the next message.
@@ -55,7 +55,7 @@ pub enum Flow {
     Stop,
     /// The client moves to another core, where this packet is handled again.
     Migrate(CoreId),
-    /// Keeps the rest. The packet is handled again when the decision about it arrives.
+    /// Keeps the rest. The packet is handled again when the decision arrives for which it waits.
     Wait,
     /// Keeps the rest for the next turn.
     Yield,
@@ -79,15 +79,15 @@ pub struct TransportStatus {
 }
 
 impl TransportStatus {
-    /// The deadline for the end or the next progress of a response. `None` if it hasn't made progress until now. A slow client
-    /// isn't closed.
+    /// The next deadline for progress of a response. `None` if the response has made no progress since the last check. So a
+    /// slow client isn't disconnected, a stalled one is.
     pub fn idle_deadline(self, ex: &Executor) -> Option<Millis> {
         let is_alive = !self.in_flight || self.progressed;
         is_alive.then(|| ex.millis().after(ex.options().limits.idle_timeout))
     }
 }
 
-/// The timer of a client, which only the core sets.
+/// The timer of a client. Only the core sets it.
 #[derive(Clone, Copy)]
 pub struct ClientTimer {
     /// The driver's number of the timer.
@@ -102,7 +102,7 @@ pub struct ClientState {
     pub sid: Sid,
     /// The handle, which the table sets.
     pub id: ClientId,
-    /// The connection that carries the client.
+    /// The connection that carries the client now.
     pub transport: ActiveTransport,
     /// Packets or messages that wait to be sent, as the encoding of the client's sessions writes them.
     pub queue: Vec<u8>,
@@ -112,7 +112,7 @@ pub struct ClientState {
     pub(crate) alive_at: Millis,
     /// The deadline for the next heartbeat, the answer to the last one, or the next request.
     pub(crate) due_at: Millis,
-    /// `true` if the client has ended. The next request is answered with the end.
+    /// `true` if the client has ended. The next request receives the reason.
     pub ended: bool,
     /// `true` if the client has ended and was removed from the index.
     pub removed: bool,
@@ -120,7 +120,7 @@ pub struct ClientState {
     pub(crate) may_reconnect: bool,
     /// Charge for the memory that the client holds besides its fixed size.
     pub holding: Holding,
-    /// The timer that is set.
+    /// The timer that is set, if there is one.
     pub timer: Option<ClientTimer>,
 }
 
@@ -171,14 +171,14 @@ impl ClientState {
 pub trait Client {
     /// The part of the state that all clients have.
     fn state(&self) -> &ClientState;
-    /// The common state, to be changed.
+    /// The common state, mutable.
     fn state_mut(&mut self) -> &mut ClientState;
     /// The common state of a client that is removed.
     fn into_state(self) -> ClientState
     where
         Self: Sized;
 
-    /// Bytes that each client is counted with besides its own size.
+    /// Number of bytes that count for each client besides its own size.
     fn beside() -> usize
     where
         Self: Sized,
@@ -207,12 +207,12 @@ pub trait Client {
         None
     }
 
-    /// Size of a packet with missing attachments.
+    /// Size of the received part of a packet whose attachments are incomplete, in bytes.
     fn attachment_bytes(&self) -> usize {
         0
     }
 
-    /// Close code and reason of a client that has ended.
+    /// The close code and reason of a client that has ended. `None` if its protocol has none.
     fn closed(&self) -> Option<(u16, &str)> {
         None
     }
@@ -220,7 +220,7 @@ pub trait Client {
     /// Sets the close code and the reason, if the client's protocol has them.
     fn set_closed(&mut self, _code: u16, _reason: &str) {}
 
-    /// Handles a message on a WebSocket that carries the client, or will carry it. Answers are appended to `out`.
+    /// Handles a message on a WebSocket that carries or will carry the client. Answers are appended to `out`.
     fn handle_frame(
         &mut self,
         ex: &mut Executor,
@@ -232,7 +232,7 @@ pub trait Client {
     /// The time of the next timeout.
     fn poll_timeout(&self) -> Millis;
 
-    /// Whether a timeout is due before the timer fires.
+    /// Whether the timer must be set again, because a timeout is due before the timer fires.
     fn is_due_earlier(&self) -> bool {
         self.state().timer.is_none_or(|timer| self.poll_timeout().is_before(timer.at))
     }
@@ -240,10 +240,10 @@ pub trait Client {
     /// Handles all timeouts that are due.
     fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus);
 
-    /// Drops the client's state for a connection that has ended and doesn't carry it.
+    /// Drops the client's state for a connection that has ended and doesn't carry the client.
     fn forget_connection(&mut self, _conn: ConnId) {}
 
-    /// Handles the end of a connection that names the client. `unsent`: the kernel hasn't accepted all bytes.
+    /// Handles the end of a connection that belongs to the client. `unsent` is `true` if the kernel hasn't accepted all bytes.
     fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, unsent: bool) {
         self.forget_connection(conn);
         let is_carrier = self.state().transport.conn() == Some(conn);
@@ -266,10 +266,11 @@ pub trait Client {
     /// Keeps encoded messages until they can be sent.
     fn keep(&mut self, ex: &mut Executor, encoded: &[u8]);
 
-    /// Ends the client if its queue is too large after a flush. `is_in_flight`: a send is in flight on its connection.
+    /// Ends the client if its queue is too large after a flush. `is_in_flight` is `true` while a send is in flight on its
+    /// connection.
     fn check_queue(&mut self, ex: &mut Executor, is_in_flight: bool);
 
-    /// Handles that the kernel has accepted all sent bytes. Returns whether more bytes wait.
+    /// Handles that the kernel has accepted all sent bytes. Returns `true` if more bytes wait.
     fn handle_sent(&mut self, ex: &mut Executor) -> bool {
         let mut has_more = !self.state().queue.is_empty();
         self.each_session(&mut |session| has_more |= ex.hub.handle_sent(session));
@@ -324,8 +325,8 @@ pub trait Client {
         self.state_mut().holding.set(&ex.shared.ledger, held)
     }
 
-    /// Charges the memory that the client holds now, after its own input. Ends the client if its memory grows to more than a
-    /// small input while memory is short.
+    /// Charges the memory that the client holds after handling its own input. While memory is short, ends the client if its
+    /// memory has grown by more than a small input.
     fn weigh(&mut self, ex: &mut Executor) {
         let grown = self.charge(ex);
         let state = self.state();

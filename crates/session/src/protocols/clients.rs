@@ -1,4 +1,4 @@
-//! The clients of a core, by kind: the list of kinds is in the table of protocols.
+//! The clients of a core, by kind. The table of protocols lists the kinds.
 
 use super::client::{Client, ClientTimer};
 use crate::identity::{ClientId, ClientKind, Sid, SidHasher};
@@ -34,7 +34,7 @@ impl<C: Client> ClientTable<C> {
         &mut entry.insert(Slot { serial: id.serial(), client }).client
     }
 
-    /// The client with this id, unless it is removed.
+    /// The handle of the client with this id. `None` if it is removed.
     pub fn find(&self, sid: Sid) -> Option<ClientId> {
         let id = *self.by_sid.get(&sid)?;
         self.get(id).filter(|client| !client.state().removed).map(|_| id)
@@ -74,7 +74,7 @@ impl<C: Client> ClientTable<C> {
         self.slots.len()
     }
 
-    /// The total size of the clients, each with `more` additional bytes.
+    /// The total size of the table in bytes, with `more` additional bytes per client.
     pub fn bytes(&self, more: usize) -> usize {
         self.slots.capacity() * (size_of::<Slot<C>>() + more)
             + self.by_sid.capacity() * size_of::<(Sid, ClientId)>()

@@ -1,4 +1,4 @@
-//! Dialects: the messages and heartbeats on a WebSocket that has a session of its own.
+//! Dialects: the messages and heartbeats on a WebSocket with a session of its own.
 
 use super::client::Flow;
 use super::message::deliver;
@@ -11,34 +11,35 @@ use crate::options::Options;
 use std::time::Duration;
 use stentor_wire::ws::Negotiated;
 
-/// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
+/// A server's ping frame without payload (RFC 6455, 5.5.2).
 const PING: [u8; 2] = [0x89, 0];
 
-/// How a dialect continues after a WebSocket message.
+/// How the connection continues after a WebSocket message.
 pub(crate) enum Handled {
-    /// As after any message.
+    /// The WebSocket message is handled.
     Flow(Flow),
-    /// Messages of the WebSocket message remain, for a later turn.
+    /// Some messages in the WebSocket message remain, for a later turn.
     Rest(Rest),
-    /// The message can't be understood. The connection ends with this code and reason, without a message of the dialect's own.
+    /// The message is invalid. The connection ends with this code and reason, without a closing message of the dialect.
     Refused(u16, &'static str),
 }
 
-/// The text and the number of messages that remain.
+/// The text with the remaining messages, and their number.
 pub(crate) type Rest = (String, usize);
 
 /// The pings on a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// The server sends a WebSocket ping after silence. Any input answers it.
+    /// The server sends a WebSocket ping after silence. Any input counts as an answer.
     AfterSilence,
-    /// The server pings at a fixed pace, whatever else is sent. `is_awaited`: the last ping hasn't been answered.
+    /// The server sends pings at a fixed interval, whatever else is sent. `is_awaited` is `true` until the last ping is
+    /// answered.
     Paced { interval: Duration, is_awaited: bool },
-    /// The client pings.
+    /// The client sends pings.
     OfClient,
 }
 
-/// The messages and heartbeats of one protocol. A dialect with state is that state.
+/// The messages and heartbeats of one protocol. The implementing value holds the state of a connection, if there is any.
 pub(crate) trait Dialect {
     /// The name of the protocol.
     fn name(&self) -> &'static str;
@@ -48,7 +49,7 @@ pub(crate) trait Dialect {
         false
     }
 
-    /// The encoding of a session. `deflates`: the client has negotiated compression.
+    /// The encoding of a session. `deflates` is `true` if the client has negotiated compression.
     fn encoding(&self, service: Service, envelope: Envelope, deflates: bool) -> Encoding;
 
     /// Appends the first message of a session.
@@ -66,7 +67,7 @@ pub(crate) trait Dialect {
         out: &mut Vec<u8>,
     ) -> Handled;
 
-    /// Handles the messages that remain of a WebSocket message.
+    /// Handles the remaining messages of a WebSocket message.
     fn resume(
         &mut self,
         _ex: &mut Executor,
@@ -81,7 +82,7 @@ pub(crate) trait Dialect {
         Heartbeat::AfterSilence
     }
 
-    /// Whether pings keep a pace of their own from the beginning.
+    /// Whether the server sends pings at a fixed interval.
     fn is_paced(&self) -> bool {
         false
     }
@@ -192,19 +193,19 @@ pub struct SocketProfile {
     pub service: Service,
 }
 
-/// The content of a connection after its upgrade to a WebSocket.
+/// The properties of a connection that is upgraded to a WebSocket.
 #[derive(Debug)]
 pub struct Upgraded {
-    /// The client whose packets the connection carries, or will carry. `None` if it has a session of its own.
+    /// The client whose packets the connection carries or will carry. `None` if the connection has a session of its own.
     pub(crate) client: Option<ClientId>,
     pub(crate) profile: SocketProfile,
-    /// How the messages of its own session are written.
+    /// The encoding of the messages of its own session.
     pub(crate) encoding: Encoding,
     pub(crate) deflate: Option<Negotiated>,
 }
 
 impl Upgraded {
-    /// The connection of a client.
+    /// A connection that carries or will carry the packets of a client.
     pub(crate) fn to_client(client: ClientId) -> Self {
         let profile = SocketProfile { dialect: Plain.into(), push_only: false, service: Service::default() };
         Self { client: Some(client), profile, encoding: Encoding::RAW, deflate: None }

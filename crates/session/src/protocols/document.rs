@@ -1,6 +1,6 @@
 //! `/feed/KEY`: a document over HTTP, at once or after its next change.
-//! The request is answered on the home core of the key, which already has the document, so that no other core subscribes for one
-//! request.
+//!
+//! The home core of the key answers the request. It already has the document, so no other core subscribes for one request.
 
 use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
@@ -14,30 +14,31 @@ use crate::model::{Body, Epoch, FeedState, Frame, Key, Policy, Position, Session
 use crate::subscribe_options::TOO_MANY_TOPICS;
 use stentor_wire::http1;
 
-/// A document is content of its upstream, not of this server. With this header, a browser that opens it gives it a separate
-/// origin and runs no script in it (CSP 3, section 6.3.2).
+/// A document is content of its upstream, not of this server. With this header, a browser that opens the document gives it a
+/// separate origin and runs no script in it (CSP 3, section 6.3.2).
 const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
 const EXPIRED: (&str, &str) =
     ("WWW-Authenticate", "Bearer error=\"invalid_token\", error_description=\"token_expired\"");
 
-/// Repeats the entity tag, for clients behind proxies that remove or change it: Envoy's compressor removes strong ones.
+/// A header that repeats the entity tag, for clients behind proxies that remove or change tags: Envoy's compressor removes
+/// strong tags.
 const VERSION: &str = "Stentor-Version";
 
 /// A request that waits for a document.
 pub(crate) struct Awaited {
     head_only: bool,
     state: ResponseState,
-    /// `true` if shared caches must not store the document, because it is for this client only.
+    /// `true` if shared caches must not store the document, because it is only for this client.
     is_private: bool,
     /// Request headers besides `Origin` that the answer depends on.
     varies: Option<&'static str>,
     if_none_match: Option<String>,
-    /// The `Origin` for the answer.
+    /// The value of `Access-Control-Allow-Origin` for the response.
     origin: Option<String>,
-    /// The entity tags of the client's version. It waits for another version (`?wait=`).
+    /// The entity tags of the client's version (`?wait=`). The request waits for another version. `None` without `?wait=`.
     known: Option<String>,
-    /// The client's version, once it is known to be the newest.
+    /// The client's version, if it is the newest one.
     unchanged: Option<Position>,
 }
 
@@ -79,8 +80,8 @@ impl Response for Awaited {
         size_of::<Self>() + texts.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 
-    /// A page that aborts a poll closes its connection, as a client does that has finished sending. After a request that doesn't
-    /// wait, programs such as `nc -N` finish sending and read the answer.
+    /// A page that aborts a poll finishes sending. Programs such as `nc -N` finish sending too, but after a request that
+    /// doesn't wait, and they read the response.
     fn ends_with_input(&self) -> bool {
         self.known.is_some() && !self.is_whole()
     }
@@ -119,7 +120,8 @@ impl Response for Awaited {
 }
 
 impl Awaited {
-    /// Sends the pending deliveries of the session, if one of them is an answer. Returns whether the answer is an error.
+    /// Takes the session's deliveries, and sends the response if one of them completes the request. Returns `true` if the
+    /// response is an error.
     fn send(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
         let mut failed = false;
         let options = self.options(ex);
@@ -147,7 +149,7 @@ impl Awaited {
                         }
                     }
                     Body::State { state, reason, .. } => {
-                        // While the client has the newest document, only the end of the feed completes the request.
+                        // If the client has the newest document, only the end of the feed completes the request.
                         let status = match state {
                             FeedState::NotFound => 404,
                             FeedState::Complete if self.unchanged.is_none() => 404,
@@ -196,8 +198,8 @@ impl Awaited {
         text(out, options, status, &extra, reason);
     }
 
-    /// Appends the answer for an unchanged document. A cache accepts 304 only as an answer to a condition of its own request (RFC
-    /// 9110, 15.4.5): Varnish, which removes conditions, turned it into an error.
+    /// Appends the response for an unchanged document. The status is 304 only if the request has a condition (RFC 9110,
+    /// 15.4.5): Varnish, which removes conditions, turned other 304 responses into errors.
     fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
         let tag = etag(position);
         let (status, cache_control) =

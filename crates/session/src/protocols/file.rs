@@ -1,10 +1,10 @@
 //! Files that pages of all origins may load: scripts with `integrity` and `crossorigin`, modules, and scripts of pages with
-//! `Cross-Origin-Embedder-Policy`. They are compressed before they are here.
+//! `Cross-Origin-Embedder-Policy`. The options contain the compressed forms.
 
 use super::request::{RequestContext, RequestOutcome, text};
 use stentor_wire::http1::Request;
 
-/// Allows pages of all origins, without cookies: the answer is the same for everybody.
+/// Headers that allow pages of all origins, without cookies: the response is the same for all clients.
 const PUBLIC: [(&str, &str); 2] =
     [("Access-Control-Allow-Origin", "*"), ("Cross-Origin-Resource-Policy", "cross-origin")];
 
@@ -26,7 +26,7 @@ fn names(list: &str, tag: &str) -> bool {
     })
 }
 
-/// Answers a request for one of the files, by its place in the options.
+/// Answers a request for the file with this index in the options.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, place: usize) -> RequestOutcome {
     if !cx.reads() {
         cx.count_error();

@@ -8,7 +8,7 @@ use crate::identity::Service;
 use crate::model::SessionId;
 use stentor_wire::http1::Request;
 
-/// The scope of a call about a plain session.
+/// The scope for calling the application about a plain session.
 #[inline]
 pub(crate) fn scope_of<'a>(
     session: SessionId,
@@ -19,7 +19,7 @@ pub(crate) fn scope_of<'a>(
     HandlerScope { session: Some(session), encoding, service, request, ..HandlerScope::default() }
 }
 
-/// Notifies the application that the session has begun.
+/// Notifies the application that the session of `scope` has begun.
 pub(super) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>) {
     if let Some(session) = scope.session {
         ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, scope.encoding.envelope()));
@@ -41,7 +41,8 @@ pub(crate) fn deliver(
     after_handler(ex, asked, session)
 }
 
-/// The continuation after the application has handled a message of a session. `asked` is the number of earlier effects.
+/// Returns [`Flow::Stop`] if the application closed the session while it handled a message. `asked` is the number of
+/// effects before.
 #[inline]
 pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Flow {
     Flow::if_continues(!ex.effects.closes_since(asked, session))

@@ -3,14 +3,14 @@
 //! - `handle_*` receives an event: bytes, a request, a message, a command, or the end of `poll_timeout`.
 //! - Answers to the input are appended to `out`. Requests that need an answer at once are calls of the
 //!   [`Executor`](crate::executor::Executor); an action on another machine is an [`Effect`](crate::executor::Effect).
-//! - `poll_timeout` is the time at which `handle_timeout` is due, if no other event occurs before.
+//! - `poll_timeout` is the time at which `handle_timeout` is due. It may change with each event.
 //!
 //! No file here names the core, the driver or the hub, so that each protocol is tested on a virtual clock without a
 //! socket. Modules use only those above them in this list:
 //!
 //! ```text
 //!  client, clients, query, response, request, message    what several protocols have in common
-//!  token                                                 who is behind a request
+//!  token                                                 the token and identity of a request's client
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
 //!  upgrade                                               requests for such a WebSocket
 //!  document, file, ndjson, page, primus, sse,            one protocol each

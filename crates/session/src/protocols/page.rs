@@ -1,4 +1,4 @@
-//! Pages of the application, whose pieces may be sent one after the other.
+//! Pages of the application, which may be sent in pieces with delays.
 
 use super::client::TransportStatus;
 use super::request::{RequestContext, RequestOutcome, borrowed, write_piece, write_stream_head};
@@ -36,7 +36,7 @@ impl Response for DelayedBody {
         self.pieces.front().map_or(Duration::ZERO, |(after, _)| *after)
     }
 
-    /// Appends the next piece, whether the client reads or not.
+    /// Appends the next piece, even if the client hasn't read the previous ones.
     fn handle_timeout(&mut self, ex: &Executor, _: TransportStatus, out: &mut Vec<u8>) -> Option<Millis> {
         if let Some((_, piece)) = self.pieces.pop_front() {
             write_piece(out, self.chunked, &piece);

@@ -1,10 +1,10 @@
 //! Primus: its messages and heartbeats on a WebSocket, and the other resources under `/primus` (see [`stentor_wire::primus`] for
 //! the protocol).
 //!
-//! A session ends with its connection, like a plain one. A client's message is a JSON value: a string is passed to the
-//! application as text, any other value as its JSON text, and the answer to it is written as a value again. Pings are sent at a
-//! fixed interval, even while other messages are sent, because clients depend on it. A client that sends pings itself (up to
-//! version 6) only receives answers.
+//! A session ends with its connection, like a plain session. A client's message is a JSON value: the application receives a
+//! string as text, any other value as its JSON text, and the answer is written as a value again. Pings are sent at a fixed
+//! interval, even while other messages are sent, because clients depend on pings. A client that sends pings itself (up to
+//! version 6) receives only answers.
 
 use super::client::Flow;
 use super::clients::Clients;
@@ -27,10 +27,10 @@ use stentor_json as json;
 use stentor_wire::primus::{self, FromClient, Route};
 use stentor_wire::ws::Opcode;
 
-/// The path that it is served at.
+/// The path at which Primus is served.
 const PATH: &str = "/primus";
 
-/// The protocol: its WebSocket, and its specification.
+/// The protocol: its WebSocket, and the page with the server's specification.
 pub(crate) struct Primus;
 
 fn route_of(path: &str) -> Option<Route> {
@@ -44,7 +44,7 @@ impl Protocol for Primus {
                 Some(RouteFacts { opens_session: true, has_socket: true, ..RouteFacts::default() })
             }
             Route::Spec => Some(RouteFacts::default()),
-            // Pages load the library from their own build of the client.
+            // The server doesn't have the library: pages have their own build of it.
             Route::Library => None,
         }
     }
@@ -107,7 +107,7 @@ impl Dialect for Pinging {
         Encoding::own(if envelope == Envelope::V1 { Own::PrimusValue } else { Own::PrimusText }, envelope)
     }
 
-    /// Appends the message that keeps a client from reconnecting, if it shouldn't.
+    /// If the client shouldn't reconnect, appends the message that prevents it.
     fn close(&self, code: u16, _reason: &str, out: &mut Vec<u8>) {
         let reconnects = (4500..4600).contains(&code);
         if !reconnects {
@@ -204,7 +204,7 @@ pub(crate) struct Values {
     pub(crate) is_value: bool,
 }
 
-/// Appends a message. It is left out if clients would take it for one of the protocol's own.
+/// Appends a message, unless clients would mistake it for a message of the protocol itself.
 fn write_value(out: &mut Vec<u8>, text: &str, is_json: bool) {
     if is_json && !primus::is_reserved(text) {
         frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
@@ -218,7 +218,7 @@ impl OwnWire for Values {
         "primus"
     }
 
-    /// Primus has no bytes, so they are sent as base64.
+    /// Appends a message. Primus has no binary messages, so bytes are sent as base64.
     fn message(&self, out: &mut Vec<u8>, message: Message<'_>) {
         match message {
             Message::Text(text) => write_value(out, text, self.is_value && json::check(text).is_ok()),
@@ -240,7 +240,7 @@ impl OwnWire for Values {
                     Body::Message { event: None, data, .. } => {
                         matches!(data, Data::Json(_) | Data::Arguments { .. })
                     }
-                    // A single string becomes text, and other arguments become a list.
+                    // A single string becomes text. Other arguments become a list.
                     Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
                     Body::State { .. } | Body::Delta { .. } | Body::Presence { .. } => false,
                 };

@@ -1,4 +1,4 @@
-//! The query of a client's first request: feeds, their options, and the form of messages.
+//! The query of a client's first request: feeds, their options, and the envelope of messages.
 
 use crate::executor::Feeds;
 use crate::model::{Key, KeyRule};
@@ -19,9 +19,9 @@ pub(crate) struct ConnectQuery {
 }
 
 impl ConnectQuery {
-    /// Reads `feed`, `resourceId`, `format`, `delta`, `policy`, `rate` and `lastEventId`, and ignores other parameters. Client
-    /// libraries write a slash as `%2F` in a query (`encodeURIComponent`), so it stands for a slash here. `keys`: the keys that
-    /// are accepted.
+    /// Reads `feed`, `resourceId`, `format`, `delta`, `policy`, `rate` and `lastEventId`, and ignores other parameters.
+    /// Client libraries write a slash in a query as `%2F` (`encodeURIComponent`), so `%2F` means a slash here. `keys` is
+    /// the rule for valid keys.
     ///
     /// # Errors
     /// The mistake, for people.
@@ -51,7 +51,7 @@ impl ConnectQuery {
         Ok(query)
     }
 
-    /// The feeds, including `more`. `deltas`: whether deltas are sent by default.
+    /// The feeds, including `more`. With `deltas`, deltas are sent unless the client declines them.
     pub(crate) fn feeds(&mut self, more: Option<Key>, deltas: bool) -> Result<Feeds, String> {
         let asked = RequestedOptions { policy: self.policy.as_deref(), delta: self.delta, rate: self.rate };
         let options = asked.of_feed(deltas).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The outcomes of HTTP requests, and the answers to HTTP clients.
+//! The outcomes of HTTP requests, and the responses to HTTP clients.
 
 use super::dialect::Upgraded;
 use super::response::Response;
@@ -21,13 +21,13 @@ pub enum RequestOutcome {
     Upgraded(Upgraded),
     /// The rest of the response follows later.
     Waiting(Box<dyn Response>),
-    /// The request waits for [`crate::app::Context::admit`] or for a decision, and is handled again then. If the application
+    /// The request waits for [`crate::app::Context::admit`] or for a decision, and is then handled again. If the application
     /// admits the client, the client will have this id.
     Admission(Option<Sid>),
-    /// The request for an SSE stream waits for decisions, and is handled again then.
+    /// The request for an SSE stream waits for decisions, and is then handled again.
     StreamAdmission,
-    /// The request needs its body, of at most this size. `opened`: the client that the request has opened, if the body has its
-    /// first messages.
+    /// The request needs its body, of at most this size. `opened` is the client that the request has opened, if the body
+    /// has the client's first messages.
     Body { bytes_max: usize, opened: Option<Box<Opened>> },
     /// The rest of the body is handled later: after the publications of its first part have been sent, or when a decision
     /// arrives.
@@ -36,7 +36,7 @@ pub enum RequestOutcome {
     Move(CoreId),
     /// The request belongs to another node.
     Relay(NodeTag),
-    /// The request waits until the node of its session is known, and is handled again then.
+    /// The request waits until the node of its session is known, and is then handled again.
     Location,
 }
 
@@ -64,7 +64,7 @@ pub struct RequestContext<'a> {
     pub clients: usize,
     /// `true` if the connection can't be moved, because another core had no room for it.
     pub stays: bool,
-    /// The origin of the connection, if it doesn't come directly from its client. It isn't relayed to another node then.
+    /// The way in which the connection arrived. `None` if it comes directly from its client. Other connections aren't relayed.
     pub handover: Option<Handover>,
     /// The node of the session that the request names, if it was looked up before.
     pub location: Option<Location>,
@@ -73,8 +73,8 @@ pub struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// Whether the client requests a WebSocket. If it is refused, its further input may be frames, which must not be parsed as
-    /// requests.
+    /// Whether the client requests a WebSocket. If the request is refused, further input may be frames, which must not be
+    /// parsed as requests.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.request.upgrade_has_websocket()
     }
@@ -89,7 +89,7 @@ impl<'a> RequestContext<'a> {
         matches!(self.request.method(), "GET" | "HEAD")
     }
 
-    /// The value of `Access-Control-Allow-Origin`, except of SockJS.
+    /// The value of `Access-Control-Allow-Origin`, except for SockJS.
     pub(crate) fn allow_origin(&self) -> Option<&'a str> {
         self.ex.options().origins.answer(self.request.header_str("origin"))
     }
@@ -99,7 +99,7 @@ impl<'a> RequestContext<'a> {
         self.ex.metrics().request_errors.add(1);
     }
 
-    /// The request needs its body, which has messages of a client.
+    /// The outcome of a request that needs its body, with messages of a client.
     pub(crate) fn body(&self) -> RequestOutcome {
         RequestOutcome::Body { bytes_max: self.ex.options().limits.message_bytes_max, opened: None }
     }
@@ -145,13 +145,13 @@ impl<'a> RequestContext<'a> {
         self.refuse(status, &extra, &denial.message)
     }
 
-    /// Answers with an error, and the connection ends.
+    /// Answers with an error. Then the connection ends.
     pub(crate) fn refuse_last(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome {
         self.options = ResponseOptions::last(self.ex);
         self.refuse(status, extra, why)
     }
 
-    /// Answers a request with another method than GET and HEAD.
+    /// Refuses a request whose method isn't GET or HEAD.
     pub(crate) fn refuse_method(&mut self, mut extra: Vec<(&str, &str)>) -> RequestOutcome {
         extra.push(("Allow", "GET, HEAD"));
         self.refuse(405, &extra, "only GET and HEAD are answered here")
@@ -197,7 +197,8 @@ impl<'a> RequestContext<'a> {
         RequestOutcome::Move(core)
     }
 
-    /// Relays the connection to the node that an id names, if the node is known. `None`: as for [`Self::relay_to`].
+    /// Relays the connection to the node that an id names, or looks the node up if it isn't known. `None` as for
+    /// [`Self::relay_to`].
     pub(crate) fn relay_to_node_of(&mut self, id: Sid) -> Option<RequestOutcome> {
         let node = id.node();
         let relay = self.ex.options().relay.as_ref().filter(|_| self.handover.is_none())?;
@@ -221,8 +222,7 @@ impl<'a> RequestContext<'a> {
         Some(RequestOutcome::Relay(node))
     }
 
-    /// Decides whether a client may connect: the decision of the authorizer and of the application, now or in answer to an
-    /// earlier question.
+    /// Asks the authorizer and the application whether a client may connect, or takes their answers to an earlier question.
     pub(crate) fn ask_to_connect(
         &mut self,
         identity: Option<&Identity>,
@@ -244,7 +244,7 @@ impl<'a> RequestContext<'a> {
         self.ask_app_to_connect(envelope, service, client)
     }
 
-    /// Decides whether a client that is authorized later may connect: the decision of the application.
+    /// Asks the application whether a client may connect. The authorizer decides later.
     pub(crate) fn ask_app_to_connect(
         &mut self,
         envelope: Envelope,
@@ -283,7 +283,7 @@ pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
     let value = match &*denial.code {
         "token_missing" => "Bearer".to_owned(),
         code if code.starts_with("token_") => {
-            // A header can't contain quotes and control characters.
+            // Quotes and control characters would break the header.
             let code: String =
                 code.chars().filter(|char| char.is_ascii_alphanumeric() || *char == '_').collect();
             format!("Bearer error=\"invalid_token\", error_description=\"{code}\"")
@@ -293,7 +293,7 @@ pub(crate) fn challenge(denial: &Denial) -> Option<(&'static str, String)> {
     Some(("WWW-Authenticate", value))
 }
 
-/// A client whose first messages are in the body of the request that opened it.
+/// A client whose first messages are in the body of the request that opened its session.
 pub struct Opened {
     pub(crate) client: ClientId,
     /// Headers for the response.
@@ -305,7 +305,7 @@ pub struct Opened {
 pub struct BufferedRequest {
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
-    /// Number of handled bytes of the body (decoded, if it is a form).
+    /// Number of handled bytes of the body (of the decoded body, if it is a form).
     pub done: usize,
     /// Number of remaining SockJS messages, if the body is partly handled. `body` is then decoded.
     pub begun: Option<usize>,
@@ -326,7 +326,7 @@ impl BufferedRequest {
 pub struct ResponseOptions {
     /// `true` if the connection is kept for the next request.
     pub keep_alive: bool,
-    /// `true` if only the headers are sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
+    /// `true` if only the headers are sent, because the request is HEAD (RFC 9110, 9.3.2).
     pub(crate) head_only: bool,
     pub(crate) date: HttpDate,
 }
@@ -346,7 +346,7 @@ impl ResponseOptions {
     }
 }
 
-/// A response with a short text for people.
+/// Appends a response with a short text for people.
 pub(crate) fn text(
     out: &mut Vec<u8>,
     options: ResponseOptions,
@@ -389,7 +389,7 @@ pub(crate) fn write_head(
         headers.push(("Content-Type", content_type));
         headers.push(("Content-Length", &length));
     }
-    // No type is guessed from content: a document is never run as a script.
+    // Browsers must not guess the type from the content, so a document never runs as a script.
     headers.push(("X-Content-Type-Options", "nosniff"));
     headers.push(("Connection", if options.keep_alive { "keep-alive" } else { "close" }));
     headers.extend_from_slice(extra);
@@ -401,8 +401,8 @@ pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
     headers.iter().map(|(name, value)| (&**name, &**value)).collect()
 }
 
-/// Writes the headers of a response that is sent in pieces, including the one that determines its end. Returns `true` if the
-/// pieces are chunks (HTTP/1.1). Otherwise, the connection ends with the response.
+/// Writes the headers of a response that is sent in pieces, including the header that determines where it ends. Returns `true`
+/// if the pieces are chunks (HTTP/1.1). Otherwise, the connection ends with the response.
 pub(crate) fn write_stream_head(
     out: &mut Vec<u8>,
     request: &Request<'_>,
@@ -428,7 +428,7 @@ pub(crate) fn write_stream_head(
     chunked
 }
 
-/// Appends a piece of such a response.
+/// Appends a piece of a response that is sent in pieces.
 pub(crate) fn write_piece(out: &mut Vec<u8>, chunked: bool, piece: &[u8]) {
     if chunked {
         http1::write_chunk(out, piece);
@@ -437,15 +437,15 @@ pub(crate) fn write_piece(out: &mut Vec<u8>, chunked: bool, piece: &[u8]) {
     }
 }
 
-/// The headers with which a page of another origin may read the response, the entity tag of a document and the time to retry
-/// after. A page of a listed origin may also send cookies.
+/// The headers with which a page of another origin may read the response, including the entity tag and `Retry-After`. A
+/// page of a listed origin may also send cookies.
 pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     let mut headers = cors_without_credentials(origin);
     push_credentials(&mut headers, origin);
     headers
 }
 
-/// The same for requests without cookies.
+/// Like [`cors`], for requests without cookies.
 pub(crate) fn cors_without_credentials(origin: Option<&str>) -> Vec<(&str, &str)> {
     match origin {
         Some(origin) => vec![
@@ -486,11 +486,11 @@ pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&
     }
 }
 
-/// The time for which browsers remember the answer to a preflight: the maximum of Chromium. Firefox allows a day; without this
-/// header, browsers ask again after 5 s (Fetch, 4.9). The requests themselves are checked as before.
+/// The time for which browsers cache the response to a preflight request: the maximum of Chromium. Firefox allows a day.
+/// Without this header, browsers send another preflight after 5 s (Fetch, 4.9). The requests themselves are still checked.
 const PREFLIGHT_SECONDS: &str = "7200";
 
-/// The headers of the answer to a preflight request (Fetch, 3.2.2).
+/// Adds the headers of the response to a preflight request (Fetch, 3.2.2).
 pub(crate) fn push_preflight<'r>(
     headers: &mut Vec<(&'r str, &'r str)>,
     request: &Request<'r>,

@@ -7,12 +7,12 @@ use crate::millis::Millis;
 use crate::model::{ConnId, Frame, SessionId};
 use std::time::Duration;
 
-/// The common state of such responses.
+/// The common state of responses.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseState {
     /// `true` if the connection is kept after the response.
     pub keep_alive: bool,
-    /// `true` if the end of the response has been passed to the driver, or is about to be.
+    /// `true` if the end of the response has been passed to the driver or will be in this turn.
     pub is_whole: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct ResponseContext<'a> {
 pub trait Response {
     /// The part of the state that all responses have.
     fn state(&self) -> &ResponseState;
-    /// The common state, to be changed.
+    /// The common state, mutable.
     fn state_mut(&mut self) -> &mut ResponseState;
 
     /// Whether the response is complete.
@@ -61,7 +61,7 @@ pub trait Response {
         false
     }
 
-    /// Whether the connection ends when its client finishes sending. A client that doesn't read doesn't poll.
+    /// Whether the connection ends when its client finishes sending: by default, if the response isn't complete.
     fn ends_with_input(&self) -> bool {
         !self.is_whole()
     }
@@ -71,7 +71,7 @@ pub trait Response {
         ex.options().limits.request_timeout
     }
 
-    /// Handles a timeout. Returns the time of the next one. `None`: the connection ends at once.
+    /// Handles a timeout. Returns the time of the next timeout, or `None` if the connection must end at once.
     fn handle_timeout(
         &mut self,
         ex: &Executor,
@@ -84,12 +84,12 @@ pub trait Response {
     /// Moves data that can be sent now into `frames`.
     fn take_frames(&mut self, _cx: &mut ResponseContext<'_>, _frames: &mut Vec<Frame>) {}
 
-    /// Writes an answer for the client that the response carries.
+    /// Appends content for the client that the response carries.
     fn answer(&mut self, _cx: &mut ResponseContext<'_>, _answer: PollAnswer, _out: &mut Vec<u8>) {}
 
     /// Completes the response with an error, if it hasn't begun.
     fn fail(&mut self, _ex: &Executor, _status: u16, _why: &str, _out: &mut Vec<u8>) {}
 
-    /// Ends an SSE stream, so that its client reconnects, after this time if one is given.
+    /// Ends an SSE stream, so that its client reconnects: after this time, or after the client's own delay if `None`.
     fn send_away(&mut self, _after: Option<Duration>, _out: &mut Vec<u8>) {}
 }

@@ -8,57 +8,59 @@ use std::ops::Range;
 /// Facts about the requests of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteFacts {
-    /// The request always opens a session, which counts for its address.
+    /// `true` if the request always opens a session, which counts towards the limits of its address.
     pub(crate) opens_session: bool,
-    /// The body is needed, so it isn't limited by [`Limits::body_bytes_max`](crate::options::Limits::body_bytes_max).
+    /// `true` if the request needs its body, to which [`Limits::body_bytes_max`](crate::options::Limits::body_bytes_max)
+    /// doesn't apply.
     pub(crate) takes_body: bool,
-    /// The protocol answers requests for a WebSocket.
+    /// `true` if the path accepts requests for a WebSocket.
     pub(crate) has_socket: bool,
-    /// The connection lives on after a response while the node drains: sessions send their next requests on it.
+    /// `true` if the connection stays open after a response while the node drains, because sessions send further requests
+    /// on it.
     pub(crate) outlives_drain: bool,
 }
 
-/// The end of a session, as clients of a protocol see it. docs/close-codes.md is made from it.
+/// How a protocol notifies its clients of the end of a session. docs/close-codes.md is made from these texts.
 pub struct Closing {
     /// The name of the protocol.
     pub protocol: &'static str,
-    /// The end for clients that should reconnect.
+    /// Describes the end for clients that should reconnect.
     pub reconnect: &'static str,
-    /// The end for clients that should not reconnect.
+    /// Describes the end for clients that should not reconnect.
     pub refused: &'static str,
-    /// Codes of the protocol's own: code, reason, whether the client should reconnect, cause.
+    /// Close codes of the protocol itself: code, reason, `true` if the client should reconnect, and cause.
     pub codes: Vec<(u16, &'static str, bool, &'static str)>,
 }
 
-/// The ends of sessions of all protocols of the table that have a form of their own.
+/// Returns the entries of all protocols that notify clients in a form of their own.
 pub fn closings() -> Vec<Closing> {
     PROTOCOLS.iter().filter_map(|protocol| protocol.closing()).collect()
 }
 
-/// A protocol with routes. Its requests come from pages that may connect only.
+/// A protocol with routes. The page's origin is checked before a request reaches its protocol.
 pub trait Protocol: Sync {
-    /// Facts about the requests of a path. `None`: it isn't a path of the protocol.
+    /// Facts about the requests of a path. `None` if the path doesn't belong to the protocol.
     fn route(&self, path: &str, options: &Options) -> Option<RouteFacts>;
 
-    /// A path that clients request, for the answer to others.
+    /// A valid path of the protocol, which the response to a request for another path mentions.
     fn example(&self) -> Option<&'static str> {
         None
     }
 
-    /// The part of a path that names a session, and isn't logged.
+    /// The part of a path that names a session. It is a secret, so it isn't logged.
     fn secret(&self, _path: &str, _options: &Options) -> Option<Range<usize>> {
         None
     }
 
-    /// The end of a session, if it has a form of its own.
+    /// How clients are notified of the end of a session. `None` if the protocol has no form of its own.
     fn closing(&self) -> Option<Closing> {
         None
     }
 
-    /// Handles the head of a request.
+    /// Handles the headers of a request.
     fn handle_request(&self, cx: &mut RequestContext<'_>, clients: &mut Clients) -> RequestOutcome;
 
-    /// Handles the body of a request, or what is left of it.
+    /// Handles the body of a request, or the rest of the body.
     fn handle_body(
         &self,
         _cx: &mut RequestContext<'_>,
@@ -69,5 +71,5 @@ pub trait Protocol: Sync {
     }
 }
 
-/// All protocols with routes, in the order in which they are asked for a path.
+/// All protocols with routes. The first one whose `route` returns facts handles a request.
 pub(crate) static PROTOCOLS: &[&dyn Protocol] = &routed_protocols!();

@@ -1,22 +1,23 @@
 //! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
 //!
-//! In a stream of one feed, the shared event has the position. In a stream of several feeds, the id differs per client. It is
-//! written right before the shared event. It names the event's own feed first, and then the client's positions in the other
-//! feeds. A client that reconnects with `Last-Event-ID` receives the versions that it missed: documents, or with `delta=1`
-//! deltas.
+//! In a stream of one feed, the event that all clients share has the position as its id. In a stream of several feeds, ids differ
+//! between clients, so the id is written right before the shared event. It names the event's own feed first, and then the
+//! client's positions in the other feeds. A client that reconnects with `Last-Event-ID` receives the versions that it missed:
+//! documents, or deltas with `delta=1`.
 //!
-//! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send it, which keep a position per
-//! feed, so its events are the shared ones, however many feeds there are.
+//! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send this request. They keep a
+//! position per feed, so their streams have the shared ids, whatever the number of feeds.
 //!
 //! ```text
-//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
+//!  retry ──► events, comments as heartbeats ──► no feed exists: a long retry with the last event ──► the end
 //!                                          └──► the node drains: another retry ──► a browser: the end
 //!                                                                             └──► others: cut, no last chunk
 //! ```
 //!
-//! `retry` is a line of the first event's block, and heartbeats are lines without a block, because some clients deliver a block
-//! without data. A stream whose client should reconnect ends without its last chunk, because some clients take a clean end as
-//! final (r3labs/sse). Browsers reconnect after both. Proxies in front of them (http-proxy, Vite) forward only a clean end.
+//! `retry` is a line of the first event's block, and heartbeats are lines outside of blocks, because some clients deliver a block
+//! without data. A stream whose client should reconnect ends without its last chunk, because some clients don't reconnect after a
+//! clean end (r3labs/sse). Browsers always reconnect, but proxies in front of them (http-proxy, Vite) forward only a clean end, so
+//! a browser's stream ends with the last chunk.
 //!
 //! While the node drains, a browser's `EventSource` receives a stream that only sets the reconnect delay. After any status but
 //! 200, it would never reconnect (WHATWG HTML, 9.2.3).
@@ -24,8 +25,8 @@
 //! A browser waits for exactly the time of `retry`, so all browsers would reconnect at the same time after a restart. Therefore
 //! each stream receives a different time ([`jitter`]).
 //!
-//! A client sends no data after its request, so only TCP shows that it has disconnected: by a reset, by its end, or because the
-//! kernel accepts no byte for the time between two heartbeats.
+//! A client sends no data after its request, so only TCP shows that the client has disconnected: by a reset, by the end of the
+//! client's input, or because the kernel accepts no byte between two heartbeats.
 
 mod body;
 
@@ -65,7 +66,7 @@ pub(crate) struct Events {
     state: ResponseState,
     /// Number of feeds that still exist.
     feeds_left: usize,
-    /// The client's position in each of several feeds if the stream has one id for all of them. Empty for a single feed.
+    /// The client's position in each feed if an id of the stream names several feeds. Empty if ids are shared.
     seen: Box<[StreamFeed]>,
     /// Reconnect delay of clients whose feeds all don't exist.
     retry_lost: Duration,
@@ -113,7 +114,7 @@ impl Response for Events {
         }
     }
 
-    /// Only a browser gets the last chunk, because some clients take it for the end of the feeds.
+    /// Only a browser's stream ends with the last chunk, because some clients don't reconnect after it.
     fn send_away(&mut self, after: Option<Duration>, out: &mut Vec<u8>) {
         if let Some(after) = after {
             self.write(out, |out| sse::write_retry(out, after));
@@ -202,12 +203,12 @@ fn is_browser(request: &Request<'_>) -> bool {
     request.header_str("user-agent").is_some_and(|name| name.starts_with("Mozilla/"))
 }
 
-/// Whether a page's `EventSource` sent a request. Libraries that read streams with `fetch` retry after an error.
+/// Whether a page's `EventSource` sent a request. (Libraries that read streams with `fetch` retry after an error status.)
 fn is_event_source(request: &Request<'_>) -> bool {
     is_browser(request) && request.header_str("accept") == Some(sse::CONTENT_TYPE)
 }
 
-/// Returns `true` if a request is for a stream, and not a preflight or a page's probe.
+/// Returns `true` if a request is for a stream, `false` for a preflight request or a page's question whether it may connect.
 pub(crate) fn opens(request: &Request<'_>) -> bool {
     match request.method() {
         "GET" => true,
@@ -215,7 +216,7 @@ pub(crate) fn opens(request: &Request<'_>) -> bool {
     }
 }
 
-/// The headers of every answer: pages of allowed origins may read it.
+/// The headers of every response, with which pages of allowed origins may read it.
 fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     let origin = cx.allow_origin();
     let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
@@ -223,7 +224,7 @@ fn cors_of<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     extra
 }
 
-/// Answers a request for a stream of events. The session of the stream becomes that of the connection.
+/// Answers a request for a stream of events. The stream's session becomes the session of the connection.
 pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome {
     let request = cx.request;
     let mut extra = cors_of(cx);
@@ -269,7 +270,7 @@ pub(crate) fn handle_body(
     }
 }
 
-/// Opens a stream of the feeds in the address and in the body.
+/// Opens a stream of the feeds in the URL and in the body.
 fn open(
     cx: &mut RequestContext<'_>,
     key: Option<Key>,
@@ -285,7 +286,7 @@ fn open(
         Ok(parsed) => parsed,
         Err(error) => return cx.refuse(400, extra, &error),
     };
-    // The browser's own id is newer than the one that the page wrote into the address.
+    // The id that the browser sends is newer than the id that the page wrote into the URL.
     let newer = request.header_str("last-event-id").filter(|id| !id.is_empty());
     let since = newer.or(since.as_deref());
     let since = Positions::parse(since.unwrap_or_default());
@@ -317,7 +318,7 @@ fn open(
         cx.out.append(&mut head);
         return cx.answered();
     }
-    // A script that sends a body keeps the position in each feed.
+    // A script that sends a body keeps a position per feed, so it needs only the shared ids.
     let has_shared_ids = feeds.len() == 1 || request.method() == "POST";
     let encoding = if has_shared_ids { Encoding::EVENTS_OF_ONE } else { Encoding::EVENTS_OF_SEVERAL };
     let session = cx.ex.open_session(encoding, cx.owner(Service::default()), cx.source);
@@ -359,14 +360,14 @@ fn open(
         retry_lost: settings.retry_lost,
     };
     cx.out.append(&mut head);
-    // Session ids aren't reused soon, so each stream waits for a different time.
+    // Session ids aren't reused soon, so each stream gets a different delay.
     let retry = jitter(settings.retry, session.to_bits());
     events.write(cx.out, |out| sse::write_retry(out, retry));
     cx.ex.push(Effect::Connection(cx.conn, ToConnection::Flush));
     RequestOutcome::Waiting(Box::new(events))
 }
 
-/// Writes the headers of a stream. Returns whether its events are chunks.
+/// Writes the headers of a stream. Returns `true` if its events are chunks.
 fn write_events_head(
     out: &mut Vec<u8>,
     request: &Request<'_>,

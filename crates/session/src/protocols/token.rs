@@ -1,15 +1,15 @@
-//! Sources of a client's token, and the answer to a refused one.
+//! Sources of a client's token, and the response to a refused token.
 //!
-//! | source | form | who |
+//! | source | form | for |
 //! |---|---|---|
 //! | header `Authorization` | `Bearer TOKEN` | programs, on every route |
-//! | subprotocol | `stentor.bearer.TOKEN`, beside the one that is spoken | WebSockets of browsers |
+//! | subprotocol | `stentor.bearer.TOKEN`, beside the protocol's own subprotocol | WebSockets of browsers |
 //! | query | `?token=TOKEN` | every route: SSE, SockJS, Engine.IO 3, Primus |
 //! | cookie | [`Tokens::cookie`](crate::options::Tokens::cookie), from pages of the server's own origin or of one that is listed by name | browsers |
 //!
 //! A request with different tokens in the first three sources is refused. A cookie, which a browser sends automatically, counts
 //! only without a token in these sources. Socket.IO's `auth.token`, and messages of `stentor.v1` and of Socket.IO clients, also
-//! carry tokens, which are newer than the request's.
+//! carry tokens, which are newer than the request's token.
 
 use super::request::RequestContext;
 use crate::app::{ClientIdentity, Refused, renews};
@@ -39,7 +39,7 @@ fn explicit<'r>(request: &'r Request<'_>) -> impl Iterator<Item = Cow<'r, str>> 
     header.chain(protocol).chain(query.map(|(_, value)| value)).filter(|token| !token.is_empty())
 }
 
-/// Whether a header names a trace: version, trace id, parent id and flags, in hexadecimal.
+/// Whether a `traceparent` header is well-formed: version, trace id, parent id and flags, in hexadecimal.
 fn is_traceparent(text: &str) -> bool {
     let lengths = text.split('-').map(str::len);
     lengths.eq([2, 32, 16, 2]) && text.bytes().all(|b| matches!(b, b'-' | b'0'..=b'9' | b'a'..=b'f'))
@@ -68,7 +68,7 @@ pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
     if carries_token { others.next() } else { others.find(|protocol| *protocol == V1_PROTOCOL) }
 }
 
-/// The token of a request, if it is needed later. Only Socket.IO has namespaces.
+/// Returns the token if it must be kept for later CONNECTs, which only Socket.IO has.
 fn kept_token(token: &str, protocol: &'static str) -> Option<Box<str>> {
     (protocol == "socketio").then(|| token.into())
 }
@@ -116,7 +116,7 @@ impl<'a> RequestContext<'a> {
         let token = self.token().map_err(Refused::Denied)?;
         let credentials = Credentials { token: token.as_deref(), client: self.facts(protocol) };
         let identity = self.ex.identify(&credentials)?;
-        // A document has no session that lasts. Sessions of Socket.IO begin, or are recovered, with a CONNECT.
+        // Requests for documents have no lasting session. Socket.IO sessions are checked with their CONNECT.
         if !matches!(protocol, "http" | "socketio") {
             let checked = self.ex.check_user(identity.as_deref());
             checked.map_err(|reached| Refused::Denied(reached.denial()))?;
@@ -142,7 +142,7 @@ impl<'a> RequestContext<'a> {
         identities.set_client(id, ClientIdentity { identity, token, request_token, address });
     }
 
-    /// Checks the token of a later request of a client, if it has one: in this case, the session's id alone isn't sufficient. A
+    /// Checks the token of a client's later request, if the request has one: the session's id alone is then not sufficient. A
     /// newer token of the same principal renews the client's sessions.
     ///
     /// # Errors
@@ -189,7 +189,7 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// The reason to end a session that begins with a denial.
+/// The reason for closing a session whose client is denied as soon as it begins.
 pub(crate) fn disconnect_for(denial: &Denial) -> Disconnect {
     match &*denial.code {
         "token_expired" => Disconnect::TokenExpired,

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::ports::Denial;
 use stentor_wire::ws::{DeflateOptions, Opcode, encode, handshake};
 
-/// Paths of [`Options::protocols`].
+/// The routes of custom protocols ([`Options::protocols`]).
 pub(crate) struct CustomProtocols;
 
 fn custom_place(path: &str, options: &Options) -> Option<usize> {
@@ -35,8 +35,8 @@ impl Protocol for CustomProtocols {
     }
 }
 
-/// Handles a request for a WebSocket of a service. With a key, the WebSocket carries the bodies of this feed, and accepts no
-/// messages.
+/// Handles a request for a WebSocket of a service. With a key, the WebSocket carries this feed in raw mode, and the client may
+/// send no messages.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
     dialect: AnyDialect,
@@ -45,12 +45,13 @@ pub(crate) fn handle_request(
 ) -> RequestOutcome {
     let push_only = key.is_some();
     let deflate = dialect.get().allows_deflate() && cx.ex.options().deflate.enabled;
-    // A compression window per client takes too much while memory is short. Browsers need none.
+    // While memory is short, a client can't keep its compression context, because its window takes too much. Browsers can do
+    // without.
     let offered = DeflateOptions { allows_context: !cx.ex.is_memory_short(), ..DeflateOptions::default() };
     let accepted = match handshake::check_request(cx.request, deflate.then_some(&offered)) {
         Ok(accepted) => accepted,
         Err(error) => {
-            // A client that expects a WebSocket continues in frames.
+            // After an invalid handshake, the client may continue with frames.
             cx.options.keep_alive &= error.status() != 400;
             return cx.refuse(error.status(), error.headers(), &error.to_string());
         }
@@ -96,9 +97,9 @@ pub(crate) fn handle_request(
     RequestOutcome::Upgraded(Upgraded { client: None, profile, encoding, deflate: accepted.deflate })
 }
 
-/// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake, so a page's handshake is
-/// accepted, and the WebSocket is closed with a code. Clients that declare knowledge of these codes are treated alike. Other
-/// clients receive a status.
+/// Refuses a client whose token isn't accepted. Pages can't read the status of a refused handshake, so a page's handshake
+/// is accepted, and the WebSocket is closed with a code. So are handshakes of clients that declare that they know these
+/// codes. Other clients receive a status.
 fn refuse(
     cx: &mut RequestContext<'_>,
     accepted: &handshake::Accepted,

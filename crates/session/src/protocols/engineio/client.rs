@@ -71,7 +71,7 @@ impl client::Client for Client {
     }
 
     fn end_session(&mut self, ex: &mut Executor, session: SessionId, why: Disconnect) {
-        // A client that may reconnect ends as a whole, so that it does.
+        // If the client should reconnect, all of its sessions end, because it reconnects only after its connection has ended.
         let Some(io) = self.socketio_mut().filter(|_| !why.reconnect()) else {
             return self.end(ex, End::Because(why));
         };
@@ -108,7 +108,7 @@ impl client::Client for Client {
         }
         match (&mut self.probe, packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
-                // The packet is a text in both versions.
+                // The packet is text in both versions.
                 EngineFraming::V4.text(out, "3probe");
                 probe.answered = true;
                 probe.release_at = now.after(RELEASE_INTERVAL);
@@ -120,7 +120,7 @@ impl client::Client for Client {
                 self.upgrade(ex, conn, out);
                 Flow::Continue
             }
-            // Before the probe, the connection may not be the client's, so only this connection ends.
+            // Before the probe, the connection may belong to another client, so only the connection ends.
             _ => {
                 ex.metrics().protocol_errors.add(1);
                 ex.close_socket(conn);
@@ -158,7 +158,7 @@ impl client::Client for Client {
                 return self.end(ex, End::Because(Disconnect::NotConnected));
             }
             if status.paused_by_server {
-                // The server doesn't read the client's input now.
+                // The server has paused reading, so the client can't complete its packet.
                 io.extend_packet(now.after(message_timeout));
             } else if io.is_packet_overdue(now) {
                 return self.end(ex, End::Because(Disconnect::MessageTimeout));
@@ -179,14 +179,14 @@ impl client::Client for Client {
                     self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
                 }
             }
-            // Progress counts as a sign of life, but the client waits for pings, whatever else it receives.
+            // Progress of sent bytes counts as a sign of life. Pings are still sent, because clients wait for them.
             (Version::V4, Some(pinged_at)) if !pinged_at.is_before(alive_at) => {
                 self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
             }
             (Version::V4, _) => {
                 self.pinged_at = Some(now);
-                // The interval starts at the due time, so that clients can rely on the sum of both intervals. But a server that
-                // was delayed itself must be patient.
+                // The interval starts at the due time, so that clients can rely on the sum of interval and timeout. If the
+                // server itself was delayed, the interval starts now.
                 let due_at = self.state.due_at;
                 let from = if now.from(due_at) > HELD_UP { now } else { due_at };
                 self.state.due_at = from.after(heartbeat.timeout);
@@ -217,7 +217,7 @@ impl client::Client for Client {
         });
     }
 
-    /// Ends the client: first its sessions, then the connection that carries it, or otherwise the next one.
+    /// Ends the client: first its sessions, then the connection that carries it, or its next poll.
     ///
     /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
     /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
@@ -246,14 +246,15 @@ impl client::Client for Client {
         self.end_transport(ex, end, last_words);
     }
 
-    /// Ends the client and its connection for the application. Its sockets are disconnected first, so that it doesn't reconnect.
+    /// Ends the client and its connection for the application. Its sockets are disconnected first, so that the client doesn't
+    /// reconnect.
     fn close(&mut self, ex: &mut Executor) {
         let framing = self.framing();
         let mut packets = Vec::new();
         if let Some(io) = self.socketio_mut() {
             io.disconnect_all(ex, framing, &mut packets);
         }
-        // The packets are in the answer to one poll, and the close packet is in the next one.
+        // The response to one poll has these packets, and the response to the next poll has the close packet.
         self.state.queue.append(&mut packets);
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
     }

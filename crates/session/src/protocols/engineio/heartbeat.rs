@@ -9,7 +9,7 @@ use crate::protocols::client::{ActiveTransport, Client as _};
 use std::time::Duration;
 use stentor_wire::engineio::Version;
 
-/// Delay of a timer above which the server itself was busy.
+/// Delay of a timer above which the server itself counts as delayed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
 impl Client {
@@ -17,7 +17,7 @@ impl Client {
     pub(super) fn is_overdue(&self, ex: &Executor) -> bool {
         let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
         match (self.state.transport, self.version) {
-            // Only the core knows whether such a connection makes progress.
+            // Only the core knows whether a WebSocket makes progress.
             (ActiveTransport::WebSocket(_), _) => false,
             (_, Version::V3) => {
                 !now.is_before(self.state.alive_at.after(heartbeat.interval + heartbeat.timeout))
@@ -47,7 +47,7 @@ impl Client {
     pub(super) fn end_transport(&mut self, ex: &mut Executor, end: End, mut last_words: Vec<u8>) {
         if let Some(probe) = self.probe.take() {
             ex.push(if end.may_reconnect() {
-                // The client may already use the WebSocket while its upgrade packet is still in flight.
+                // The client may already use the WebSocket although its upgrade packet hasn't arrived.
                 Effect::Connection(probe.conn, ToConnection::End)
             } else {
                 Effect::Connection(probe.conn, ToConnection::Close(1000, ""))
@@ -86,7 +86,7 @@ impl Client {
                     ex.push(Effect::Connection(conn, ToConnection::Answer(answer)));
                 }
             }
-            // The next poll is answered with the end. A client that didn't answer a ping has disconnected.
+            // The next poll receives the reason. A client that didn't answer a ping has disconnected, so it isn't kept.
             ActiveTransport::None if matches!(end, End::Because(why) if why != Disconnect::HeartbeatTimeout) =>
             {
                 self.state.queue = last_words;

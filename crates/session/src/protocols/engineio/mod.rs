@@ -8,9 +8,9 @@
 //!                        └──► ended: 1, 6, silence, a fault ◄──────┘
 //! ```
 //!
-//! `requests` handles requests, `packets` packets, `client` frames, timeouts and the end; `payload` writes the bodies of
-//! polls. Socket.IO is in `protocols::socketio`. Behaviours that public suites expect follow engine.io 6: a second poll ends the
-//! client, and so does an aborted poll.
+//! `requests` handles requests, `packets` handles packets, `client` handles frames, timeouts and the end; `payload` writes the
+//! bodies of polls. Socket.IO is in `protocols::socketio`. Where public test suites expect it, the behaviour is that of
+//! engine.io 6: a second poll ends the client, and so does an aborted poll.
 
 mod client;
 mod heartbeat;
@@ -36,9 +36,9 @@ use stentor_wire::engineio::Version;
 pub struct Probe {
     /// The WebSocket.
     pub conn: ConnId,
-    /// `true` if the client has sent its probe and was answered.
+    /// `true` if the client has sent its probe and has been answered.
     pub answered: bool,
-    /// The time at which a poll is released again, so that the client can stop polling.
+    /// The time at which the waiting poll is answered again with a NOOP packet, so that the client can stop polling.
     pub release_at: Millis,
     /// The deadline for the upgrade.
     pub until: Millis,
@@ -46,7 +46,7 @@ pub struct Probe {
 
 /// The protocol of a client's messages.
 pub(crate) enum ApplicationProtocol {
-    /// No session has begun, or the client has ended.
+    /// None: no session has begun, or the client has ended.
     None,
     /// Messages for the application.
     Plain {
@@ -72,13 +72,13 @@ pub struct Poll {
     pub(crate) client: ClientId,
     version: Version,
     state: ResponseState,
-    /// The `Origin` for the answer.
+    /// The value of `Access-Control-Allow-Origin` for the response.
     pub origin: Option<Box<str>>,
-    /// The number of the JSONP callback.
+    /// The number of the JSONP callback. `None` without JSONP.
     pub(crate) jsonp: Option<u32>,
     /// `true` if the client can't read bytes.
     pub(crate) base64: bool,
-    /// `true` if the client reads text like engine.io-client 1.x.
+    /// `true` if the client decodes text like engine.io-client 1.x.
     is_client_1: bool,
 }
 
@@ -95,7 +95,7 @@ impl Response for Poll {
         Some(self.client)
     }
 
-    /// The poll itself isn't counted, because a charge would take more memory than the poll.
+    /// Counts only the origin. The poll itself isn't counted, because a charge would take more memory than the poll.
     fn held_bytes(&self) -> usize {
         self.origin.as_deref().map_or(0, str::len)
     }
@@ -133,16 +133,16 @@ pub struct Client {
     state: ClientState,
     pub(crate) version: Version,
     pub(crate) is_socketio: bool,
-    /// `true` if the client can't read bytes in answers to polls, according to its handshake.
+    /// `true` if the client can't read bytes in responses to polls, according to its handshake.
     pub(crate) base64: bool,
-    /// The WebSocket to which the client is about to move.
+    /// The client's unfinished upgrade to a WebSocket.
     pub probe: Option<Probe>,
     /// The time of a ping that the client hasn't answered (protocol 4).
     pinged_at: Option<Millis>,
     pub(crate) application: ApplicationProtocol,
 }
 
-/// The state of a client that moves to another core. Its sockets follow, and its timers begin anew.
+/// The state of a client that moves to another core. Its recoverable sockets are already there, and its timers begin anew.
 pub struct MigratedClient {
     pub(crate) sid: Sid,
     source: u64,
@@ -157,7 +157,7 @@ impl Client {
         let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
         let due_at = match version {
             Version::V4 => now.after(heartbeat.interval),
-            // In this version, the client sends pings.
+            // In version 3, the client sends pings.
             Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
         };
         Self {
@@ -184,7 +184,7 @@ impl Client {
         if let ApplicationProtocol::SocketIo(io) = &mut self.application { Some(io) } else { None }
     }
 
-    /// The form in which publications and messages of plain sessions are written.
+    /// The envelope of publications and messages to the client's sessions.
     pub fn envelope(&self) -> Envelope {
         if let ApplicationProtocol::Plain { envelope, .. } = self.application {
             envelope
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// The encoding of the sessions of this client. `recovers`: disconnected clients receive missed messages.
+    /// The encoding of the sessions of this client. `recovers` is `true` if disconnected clients receive missed messages.
     fn encoding(&self, recovers: bool) -> Encoding {
         Encoding::engine_io(self.framing(), self.envelope(), recovers && self.version == Version::V4)
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use stentor_wire::engineio::{Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
 
-/// Interval at which polls are released during an upgrade, as in Engine.IO.
+/// Interval at which waiting polls are answered during an upgrade, as in the package `engine.io`.
 pub(super) const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Client {
@@ -65,7 +65,7 @@ impl Client {
                 self.state.due_at = ex.millis().after(ex.options().heartbeat.interval);
                 self.pinged_at = None;
             }
-            // In each version, only one side sends pings.
+            // In each version, only one side sends pings, so this packet is the wrong one.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
                 ex.metrics().protocol_errors.add(1);
                 ex.end_client(self.state.id, End::Fault);
@@ -111,7 +111,7 @@ impl Client {
         deliver(ex, scope, message, out)
     }
 
-    /// Writes to the client outside the handling of its own messages.
+    /// Writes packets to the client outside the handling of its own messages.
     pub fn write(&mut self, ex: &mut Executor, write: impl FnOnce(EngineFraming, &mut Vec<u8>)) {
         if self.state.ended {
             return;
@@ -124,7 +124,7 @@ impl Client {
         ex.flush_client(self.state.id);
     }
 
-    /// Releases the poll that carries the client.
+    /// Answers the poll that carries the client with a NOOP packet.
     pub fn write_noop(&mut self, ex: &mut Executor) {
         self.state.queue.extend_from_slice(&payload::NOOP);
         self.charge(ex);

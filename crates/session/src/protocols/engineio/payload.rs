@@ -1,5 +1,5 @@
-//! The response body of a poll, assembled from records when the poll arrives; and the response without a body that
-//! makes clients reconnect.
+//! Responses to polls: the body, assembled from records when the poll arrives; and the response without a body that makes
+//! clients reconnect.
 
 use super::Poll;
 use crate::encode::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
@@ -14,7 +14,7 @@ pub(super) const CLOSE: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'1'];
 /// Payload for the first poll of a closed session: a NOOP packet and a CLOSE packet.
 pub(super) const END: [u8; 2 * (RECORD_HEAD_BYTES + 1)] = [TEXT, 1, 0, 0, 0, b'6', TEXT, 1, 0, 0, 0, b'1'];
 
-/// Appends the whole answer to a poll. `queue` holds at least one record.
+/// Appends the complete response to a poll. `queue` holds at least one record.
 pub(super) fn write_answer(
     out: &mut Vec<u8>,
     date: HttpDate,
@@ -45,8 +45,8 @@ pub(super) fn write_answer(
     answer(out, options_of(poll, date), 200, content_type, &headers, &body);
 }
 
-/// Appends the response to a poll of a closed session whose client should reconnect by itself. A close packet doesn't achieve
-/// this: python-engineio and rust_socketio don't reconnect after it.
+/// Appends the response to a poll of a closed session whose client should reconnect automatically. A close packet doesn't
+/// achieve this: python-engineio and rust_socketio don't reconnect after one.
 pub(super) fn write_unavailable(out: &mut Vec<u8>, date: HttpDate, poll: &Poll) {
     let mut headers = cors_of(poll);
     headers.push(("Retry-After", "1"));

@@ -60,7 +60,7 @@ pub(crate) fn handle_request(
     }
     let Some(id) = found else { return handshake(cx, clients, &query, is_socketio) };
     let Some(client) = clients.get_mut(id) else { return refuse(cx, RequestError::UnknownSession, None) };
-    // Another version or protocol with the same id doesn't come from its client (CVE-2026-102599).
+    // A request with the id but another version or protocol doesn't come from the client itself (CVE-2026-102599).
     if client.version != query.version || client.is_socketio != is_socketio {
         return refuse(cx, RequestError::BadRequest, None);
     }
@@ -72,7 +72,7 @@ pub(crate) fn handle_request(
     }
     match (query.transport, method) {
         (Transport::WebSocket, _) => probe(cx, client),
-        // The request is answered, and the connection continues (CVE-2026-59725).
+        // The request is refused, but the client's WebSocket continues (CVE-2026-59725).
         (_, "POST") if !client.is_polling() || payload_format(cx, &query).is_none() => {
             refuse(cx, RequestError::BadRequest, None)
         }
@@ -81,7 +81,7 @@ pub(crate) fn handle_request(
     }
 }
 
-/// Handles the body of a client's POST, or the rest of it: as much as may be published at once.
+/// Handles the body of a client's POST, or the rest of the body: as much as may be published at once.
 pub(crate) fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -97,7 +97,7 @@ pub(crate) fn handle_body(
     packets(cx, client, &query, buffered)
 }
 
-/// The client that a request names.
+/// Finds the client that a request names.
 fn find(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -139,7 +139,7 @@ fn refuse(cx: &mut RequestContext<'_>, error: RequestError, message: Option<&str
     cx.answer(error.status(), "application/json", &cors_of(cx), &body)
 }
 
-/// Refuses a client in the way of Engine.IO's own servers.
+/// Refuses a client with the error body that Engine.IO's own servers send.
 fn refuse_denied(cx: &mut RequestContext<'_>, denial: &Denial) -> Outcome {
     cx.count_error();
     let mut body = Vec::with_capacity(64);
@@ -177,13 +177,13 @@ fn handshake(
     };
     let accepted = match query.transport {
         Transport::Polling => None,
-        // Compression is off, as in Engine.IO's own server: frames and records of polls share their bytes.
+        // Compression is off, as in Engine.IO's own server, so frames and records of polls share their bytes.
         Transport::WebSocket => match handshake::check_request(cx.request, None) {
             Ok(accepted) => Some(accepted),
             Err(_) => return refuse(cx, RequestError::BadRequest, None),
         },
     };
-    // Clients of protocol 5 of Socket.IO present their token in a CONNECT. A token in the handshake counts as well.
+    // Clients of Socket.IO protocol 5 present their token in a CONNECT packet. A token in the handshake counts as well.
     let identity = match is_socketio && query.version == Version::V4 && !cx.has_token() {
         true => Ok(None),
         false => match cx.identify(protocol_name(is_socketio)) {
@@ -192,7 +192,7 @@ fn handshake(
             Ok(identity) => Ok(identity),
         },
     };
-    // Clients of protocol 4 of Socket.IO are refused by a packet.
+    // Clients of Socket.IO protocol 4 are refused by a packet, not by a response.
     let identity = match identity {
         Err(denial) if !(is_socketio && query.version == Version::V3) => return refuse_denied(cx, &denial),
         identity => identity,
@@ -285,7 +285,7 @@ fn open_session(
     let ex = &mut *cx.ex;
     if let ApplicationProtocol::SocketIo(io) = &mut client.application {
         io.set_feeds(feeds);
-        // Clients of protocol 4 are connected to the main namespace without a CONNECT.
+        // Clients of Socket.IO protocol 4 are connected to the main namespace without a CONNECT.
         if client.version == Version::V3 {
             io.connect_unasked(ex, carrier, cx.request, identity, out);
         }
@@ -309,9 +309,9 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
     let ex = &mut *cx.ex;
     client.state.alive_at = ex.millis();
     match client.state.transport {
-        // The client has completed its upgrade.
+        // The client has completed its upgrade, so it must not poll.
         ActiveTransport::WebSocket(_) => return refuse(cx, RequestError::BadRequest, None),
-        // A second poll at the same time is a client's mistake, or comes from another client.
+        // A second poll at the same time is the client's mistake, or another client's.
         ActiveTransport::Poll(_) => {
             client.end(ex, End::Fault);
             return refuse(cx, RequestError::BadRequest, None);
@@ -327,7 +327,7 @@ fn poll(cx: &mut RequestContext<'_>, client: &mut Client, query: &Query<'_>) -> 
             payload::write_answer(cx.out, cx.options.date, &poll, &payload::END, &[]);
             client.remove(ex);
         } else {
-            // The answer to the next poll has the end.
+            // The response to the next poll has the end of the session.
             payload::write_answer(cx.out, cx.options.date, &poll, &last_words, &[]);
         }
         return cx.answered();
@@ -366,7 +366,7 @@ fn packets(
     let send_buffer_bytes_max = cx.ex.options().limits.send_buffer_bytes_max;
     let body = body.get(*done..).unwrap_or_default();
     if begun.is_some() && body.is_empty() {
-        // The last packet waited for a decision.
+        // Only the decision about the last packet was missing.
         return cx.answer(200, "text/html", &cors_of(cx), b"ok");
     }
     let decoder = payload_format(cx, query).map(|format| PayloadDecoder::new(format, body, packets_max));
@@ -382,7 +382,7 @@ fn packets(
         *done = read;
         let waits = ex.questions.awaits_decision();
         let is_much = (ex.budget.is_used() || ex.budget.published_much()) && decoder.bytes_left() > 0;
-        // The request is answered after its last packet.
+        // The request is answered after its last packet, so the rest waits for a later turn or a decision.
         if packets > 0 && (is_much || waits) {
             outcome = Some(Outcome::Rest);
             break;
@@ -439,14 +439,14 @@ fn probe(cx: &mut RequestContext<'_>, client: &mut Client) -> Outcome {
     let Ok(accepted) = handshake::check_request(cx.request, None) else {
         return refuse(cx, RequestError::BadRequest, None);
     };
-    // A connection of a client that has ended would have no timeouts.
+    // A WebSocket of a client that has ended would have no timeouts.
     if client.state.ended {
         return refuse(cx, RequestError::UnknownSession, None);
     }
     let (ex, conn) = (&mut *cx.ex, cx.conn);
     accepted.write_response(cx.out, &[], subprotocols(cx.request).next());
     if matches!(client.state.transport, ActiveTransport::WebSocket(_)) || client.probe.is_some() {
-        // A client may have one such WebSocket. The server can't tell which one is genuine.
+        // A client may have one WebSocket. The server can't tell which of two is genuine, so it closes the second one.
         ex.close_socket(conn);
     } else {
         let until = ex.millis().after(ex.options().engine.upgrade_timeout);

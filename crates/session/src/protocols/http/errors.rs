@@ -5,14 +5,14 @@ use crate::executor::Executor;
 use crate::protocols::request::{ResponseOptions, answer, cors, cors_of_error, text};
 use stentor_wire::http1;
 
-/// Answers with an error. The connection ends, because the rest of its input can't be trusted.
+/// Answers with an error. The connection ends, because the rest of its input can't be parsed.
 pub(super) fn bad_request(ex: &Executor, received: &[u8], out: &mut Vec<u8>, status: u16, why: &str) -> Step {
     write_error(ex, received, out, status, &[], why);
     END
 }
 
-/// The headers with which a page may read an error, according to the received part of its request. A page of the server's own
-/// origin needs none. If only a part of a long URL has been received, pages of all origins may read that it is too long.
+/// Returns the headers with which a page may read an error, according to the received part of the page's request. A page of the
+/// server's own origin needs none. If only a part of a long URL has been received, pages of all origins may read the error.
 fn cors_of_received<'r>(ex: &Executor, received: &'r [u8], status: u16) -> Vec<(&'r str, &'r str)> {
     if status == 414 && !received.contains(&b'\n') {
         return cors(Some("*"));
@@ -22,7 +22,7 @@ fn cors_of_received<'r>(ex: &Executor, received: &'r [u8], status: u16) -> Vec<(
     cors_of_error(ex, origin, "", false)
 }
 
-/// Appends an error as the last response of a connection. `received` are the headers of the request, as far as they have arrived.
+/// Appends an error as the last response of a connection. `received` is the received part of the request's headers.
 pub(super) fn write_error(
     ex: &Executor,
     received: &[u8],

@@ -1,11 +1,10 @@
 //! HTTP/1.1 connections: requests in order, one at a time, until the connection is upgraded. `routes` answers the requests.
 //!
-//! Input is handled in place. Only the rest is kept, and an idle connection keeps nothing. Each request gets exactly one
+//! Input is handled in place. Only unhandled input is kept, so an idle connection keeps nothing. Each request gets exactly one
 //! response. If its body turns out to be too large or invalid after the response, the connection ends.
 //!
-//! Pipelined requests wait while an earlier one waits, or while responses aren't read. Requests that have been read are in the
-//! buffer, which holds at most the headers of a request and the bytes that arrived with them in one read. The others are in the
-//! kernel.
+//! Pipelined requests wait while an earlier request waits, or while the client doesn't read responses. The buffer holds at most
+//! the headers of a request and the bytes that arrived with them in one read. Further requests stay in the kernel.
 
 mod errors;
 mod routes;
@@ -44,35 +43,35 @@ pub struct HttpContext<'a> {
     pub conn: ConnId,
     /// The session of a waiting response.
     pub session: &'a mut Option<SessionId>,
-    /// The connection's entry in the count of its address.
+    /// The entry that counts the connection for its address.
     pub slot: &'a mut Slot,
 }
 
-/// Events of an input, besides answers.
+/// Events while an input is handled, besides responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// `true` if a request was completed.
+    /// `true` if a complete request has been handled.
     pub requested: bool,
     /// `true` if messages of a body were passed to the application.
     pub published: bool,
 }
 
-/// The number of handled bytes of the input, and the continuation with the rest.
+/// The number of handled bytes of the input, and how the connection continues with the rest.
 type Step = (usize, Flow);
 
-/// The connection ends, and the rest of the input is dropped.
+/// The step that ends the connection and drops the rest of the input.
 const END: Step = (0, Flow::Stop);
 
 /// A body that is arriving.
 struct Receiving {
     decoder: BodyDecoder,
-    /// Maximum number of bytes that may still follow.
+    /// Maximum number of further bytes of the body.
     bytes_left: usize,
-    /// The received part. `None` if the request has already been answered.
+    /// The request with the received part of its body. `None` if the request has already been answered.
     buffered: Option<Box<BufferedRequest>>,
 }
 
-/// Unhandled input of a connection that begins on a core.
+/// Unhandled input of a connection that is new on this core.
 #[derive(Default)]
 pub struct MovedRequest {
     /// Bytes that were read and not handled.
@@ -81,9 +80,9 @@ pub struct MovedRequest {
     pub finished: bool,
     /// A request whose body is partly unhandled.
     pub buffered: Option<Box<BufferedRequest>>,
-    /// The origin of the connection, if it doesn't come directly from its client.
+    /// The way in which the connection arrived. `None` if it comes directly from its client.
     pub handover: Option<Handover>,
-    /// `true` if the client speaks TLS, with this server or with another node.
+    /// `true` if the client uses TLS, to this server or to another node.
     pub is_tls: bool,
 }
 
@@ -108,9 +107,9 @@ pub struct Http {
     body: Option<Receiving>,
     /// The deadline for the headers, the body, the next request, or the end of a wait.
     pub deadline: Millis,
-    /// `true` if the deadline is for headers.
+    /// `true` if the deadline is for the headers of a request that has begun.
     begun: bool,
-    /// The reason why a request waits.
+    /// The reason why a request waits. `None` if no request waits.
     pub waiting: Option<Waiting>,
     /// The application's decision about the request at the front of the buffer.
     admission: Option<Box<(Connect, Option<Sid>)>>,
@@ -118,11 +117,11 @@ pub struct Http {
     location: Option<Location>,
     /// The destination of the request at the front of the buffer. The connection moves when no bytes are in flight.
     pub moving: Option<Destination>,
-    /// The origin of the connection, if it doesn't come directly from its client.
+    /// The way in which the connection arrived. `None` if it comes directly from its client.
     handover: Option<Handover>,
     /// `true` if the connection can't be moved, because another core had no room for it.
     stays: bool,
-    /// The limit that the connection exceeds. Its first request is refused.
+    /// The limit that the connection exceeds, if any. Its first request is refused.
     refusal: Option<LimitReached>,
     /// `true` if the request at the front of the buffer has been counted for the limits of its address.
     is_counted: bool,
@@ -140,7 +139,7 @@ fn http_limits(limits: &Limits) -> http1::Limits {
 }
 
 impl Http {
-    /// A connection whose input hasn't been handled yet. `stays`: it can't be moved to another core.
+    /// A connection whose input hasn't been handled yet. `stays` is `true` if it can't be moved to another core.
     pub fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
         let MovedRequest { buffer, finished, buffered, handover, is_tls } = moved;
         Self {
@@ -166,7 +165,7 @@ impl Http {
         }
     }
 
-    /// Makes the first request fail, because the connection exceeds a limit.
+    /// Makes the connection refuse its first request, because the connection exceeds a limit.
     pub fn refuse(&mut self, reached: LimitReached) {
         self.refusal = Some(reached);
     }
@@ -181,7 +180,7 @@ impl Http {
         !self.is_busy() && self.buffer.is_empty()
     }
 
-    /// Whether the connection ends now, because no answer is left to send.
+    /// Whether the connection ends now, because no response is left to send. `finishing` is `true` if the node has drained.
     pub fn is_finished(&self, finishing: bool) -> bool {
         !self.is_busy() && (self.finished || finishing && self.buffer.is_empty())
     }
@@ -242,12 +241,12 @@ impl Http {
         self.deadline
     }
 
-    /// Handles a shutdown: a waiting request gets its response by then.
+    /// Handles a drain: a waiting request gets its response by `last_responses`.
     pub fn handle_drain(&mut self, last_responses: Millis) {
         self.deadline = self.deadline.earlier(last_responses);
     }
 
-    /// Handles the application's decision about a waiting request. Returns whether there was one.
+    /// Handles the application's decision about a waiting request. Returns `false` if no request waits for it.
     pub fn handle_admission(&mut self, decision: Connect) -> bool {
         let Some(Waiting::Admission(sid)) = self.waiting else { return false };
         self.waiting = None;
@@ -255,7 +254,7 @@ impl Http {
         true
     }
 
-    /// Handles the location of the session that a waiting request names. Returns whether a request waited for it.
+    /// Handles the location of the session that a waiting request names. Returns `false` if no request waits for it.
     pub fn handle_location(&mut self, location: Location) -> bool {
         let waited = self.waiting.take_if(|waiting| matches!(waiting, Waiting::Location)).is_some();
         if waited {
@@ -304,8 +303,8 @@ impl Http {
         self.handle_input(cx, &mut [], out)
     }
 
-    /// Handles buffered input, then `received`. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them,
-    /// or has been upgraded to a WebSocket.
+    /// Handles buffered input, then `received`. Responses are appended to `out`. After [`Flow::Stop`], the connection ends
+    /// when `out` has been sent, or it has been upgraded to a WebSocket.
     pub fn handle_input(&mut self, cx: &mut HttpContext<'_>, received: &mut [u8], out: &mut Vec<u8>) -> Flow {
         let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
         let mut kept = std::mem::take(&mut self.buffer);
@@ -327,7 +326,7 @@ impl Http {
             cx.ex.budget.count(bytes + REQUEST_BYTES);
         }
         if let Some(upgraded) = &mut self.upgraded {
-            // A frame that arrived together with the handshake isn't lost.
+            // Frames may have arrived together with the handshake.
             upgraded.1 = input[at..].to_vec();
         }
         if flow == Flow::Stop {
@@ -348,8 +347,8 @@ impl Http {
         }
     }
 
-    /// Keeps input that can't be handled yet. Returns whether reading pauses: no more is kept than the headers of a request and
-    /// the bytes that arrived with them.
+    /// Keeps input that can't be handled yet. Returns `true` if reading must pause, so that no more is kept than the
+    /// headers of a request and the bytes that arrived with them.
     fn keep(&mut self, ex: &Executor, rest: Vec<u8>) -> bool {
         let limits = &ex.options().limits;
         let is_busy = self.is_busy();
@@ -381,12 +380,12 @@ impl Http {
             Err(error) => return bad_request(cx.ex, input, out, error.status(), &error.to_string()),
         };
         let body = request.body();
-        // A client that expects 100 and doesn't receive it sends no body (RFC 9110, 10.1.1), but may do so: the connection can't
-        // be used again.
+        // A client that expects 100 and receives a final status may or may not send the body (RFC 9110, 10.1.1), so the
+        // connection can't be used again.
         let expects_continue = request.expects_continue();
         let outcome = self.route(cx, &request, out);
         match outcome {
-            // The request is parsed again, on the other core or later.
+            // The request stays in the buffer and is parsed again, on the other core or later.
             RequestOutcome::Move(core) => {
                 self.moving = Some(Destination::Core(core));
                 return (0, Flow::Wait);
@@ -459,8 +458,8 @@ impl Http {
         }
     }
 
-    /// Continues after a request of which `consumed` bytes of the input are handled. `last`: the connection can't handle another
-    /// request.
+    /// Continues after a request that has handled `consumed` bytes of the input. `last` is `true` if the connection can't
+    /// handle another request.
     fn conclude(
         &mut self,
         cx: &mut HttpContext<'_>,
@@ -488,7 +487,7 @@ impl Http {
         }
     }
 
-    /// Reads a body. Keeps it for its request, or discards it, up to a limit.
+    /// Reads a part of a body, up to a limit. Keeps it for its request, or discards it.
     fn receive_body(&mut self, cx: &mut HttpContext<'_>, input: &[u8], out: &mut Vec<u8>) -> Step {
         let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else {
             return (0, Flow::Wait);
@@ -529,7 +528,7 @@ impl Http {
         (at, Flow::Wait)
     }
 
-    /// Handles a request whose body has arrived, or whose rest continues.
+    /// Handles a request whose body has arrived, or continues with the rest of the body.
     fn handle_body(
         &mut self,
         cx: &mut HttpContext<'_>,

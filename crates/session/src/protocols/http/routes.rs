@@ -23,7 +23,7 @@ use stentor_wire::http1::{self, BodyKind, Request};
 
 type Outcome = RequestOutcome;
 
-/// The policy of built-in pages: they may run and style themselves, and connect to this server.
+/// The Content Security Policy of built-in pages: inline scripts and styles, and connections to this server.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'; style-src 'unsafe-inline'; img-src data: 'self'; \
      connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -37,7 +37,7 @@ enum Route {
     Static(usize),
     /// A file for pages of all origins, by its index in the options.
     File(usize),
-    /// A plain WebSocket. `/ws`: the application's; `/ws/KEY`: one feed, bodies only.
+    /// A plain WebSocket: `/ws` for the application, `/ws/KEY` for one feed in raw mode.
     Socket(Option<Key>),
     /// `/feed/KEY`
     Feed(Key),
@@ -47,9 +47,9 @@ enum Route {
     },
     /// `/sse`, `/sse/KEY`
     Events(Option<Key>),
-    /// A path of a protocol of the table.
+    /// A path of a protocol in the table of protocols.
     Of(&'static dyn Protocol, RouteFacts),
-    /// A path without a valid key.
+    /// A path with an invalid key.
     BadKey(KeyError),
     /// `/socket.io/1/…`, the first request of clients of Socket.IO before 1.0.
     OldSocketIo,
@@ -152,7 +152,7 @@ impl Http {
         if cx.ex.access.is_on {
             self.log(cx, request, &outcome, &out[before..]);
         }
-        // An answered request holds no count any more.
+        // A request that has been answered no longer counts.
         if !matches!(outcome, Outcome::Upgraded(_) | Outcome::Waiting(_) | Outcome::Body { .. }) {
             self.release_slot(cx);
         }
@@ -165,7 +165,7 @@ impl Http {
             Outcome::Answered { .. } => false,
             Outcome::Waiting(response) => !response.is_whole(),
             Outcome::Upgraded(_) | Outcome::Body { .. } => true,
-            // The request is handled again, here or on another core.
+            // The request will be handled again, here or on another core.
             _ => return,
         };
         let options = cx.ex.options();
@@ -183,8 +183,8 @@ impl Http {
         cx.ex.access.begin(cx.conn.index(), begun, entry, response, lasts);
     }
 
-    /// Ends the count of a connection for the address of its request. Behind a proxy, it counts only while the request is
-    /// answered.
+    /// Stops counting a connection for the client address of its request. A trusted proxy's connection counts only while a
+    /// request is handled.
     pub(super) fn release_slot(&self, cx: &mut HttpContext<'_>) {
         if *cx.slot != Slot::NONE && cx.ex.options().proxies.trusted.contains(self.peer.ip()) {
             cx.ex.release_connection(cx.slot);
@@ -205,7 +205,7 @@ impl Http {
         if let Some(reached) = refusal {
             return cx.refuse_limit(reached);
         }
-        // `/` is the usual path of clients of plain WebSocket servers.
+        // `/` is the usual path of plain WebSocket servers, so a WebSocket there is one of the application.
         let target = match find(request.path(), cx.ex.options()) {
             Route::Static(_) | Route::Unknown if cx.is_upgrade() && request.path() == "/" => {
                 Route::Socket(None)
@@ -218,7 +218,8 @@ impl Http {
         if let Err(reached) = count(cx, &target, slot, is_counted) {
             return cx.refuse_limit(reached);
         }
-        // While the node drains, only requests of existing sessions keep their connection. New sessions may find another node.
+        // While the node drains, only requests of existing sessions keep their connection. For a new session, the client
+        // may reach another node.
         let outlives_drain = match &target {
             Route::Engine { .. } => true,
             Route::Of(_, facts) => facts.outlives_drain,
@@ -242,7 +243,7 @@ impl Http {
                 cx.answer(200, &page.content_type, &extra, &page.body)
             }
             Route::File(file) => file::handle_request(cx, file),
-            // Browsers send a preflight request if the header `Authorization` has a token.
+            // Browsers send a preflight request before a request with a token in the header `Authorization`.
             Route::Feed(_) if request.method() == "OPTIONS" => {
                 let mut extra = cors(cx.allow_origin());
                 push_preflight(&mut extra, request, "GET, HEAD");
@@ -271,7 +272,7 @@ impl Http {
         }
     }
 
-    /// Handles the body of a request, or the rest of it.
+    /// Handles the body of a request, or the rest of the body.
     pub(super) fn route_body(
         &mut self,
         cx: &mut HttpContext<'_>,
@@ -298,8 +299,8 @@ impl Http {
     }
 }
 
-/// Counts a request for the limits of its address: its connection, if a proxy forwards it, and the session that it opens. A
-/// SockJS session over HTTP is counted later, when it is known to be new.
+/// Counts a request towards the limits of its address: the connection, if a proxy forwards the request, and the session
+/// that the request opens. A SockJS session over HTTP is counted later, when it is known to be new.
 fn count(
     cx: &mut RequestContext<'_>,
     target: &Route,
@@ -331,7 +332,7 @@ fn count(
 /// one.
 fn refuse(cx: &mut RequestContext<'_>, target: &Route) -> Option<Outcome> {
     let (request, options) = (cx.request, cx.ex.options());
-    // Load balancers use the server's address in health checks.
+    // Health checks of load balancers use the server's address as `Host`.
     if !matches!(target, Route::Health | Route::Ready) && !options.hosts.allow(request.authority()) {
         return Some(cx.refuse_last(421, &[], "this server has another name ([server] hosts)"));
     }
@@ -372,8 +373,8 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
         };
         tracing::warn!("refused a request from origin \"{}\"; {advice}{others}", logged.value);
     }
-    // The JavaScript client sends a POST to learn why it can't connect, so its page may read the response. Transports can't read
-    // responses, and retry.
+    // The JavaScript client sends a POST to learn why it can't connect, so its page may read the response. For other
+    // requests, the page's transports can't read the response, and retry.
     let asks = cx.request.method() == "POST" && cx.request.path() == "/sse";
     let extra = cors_without_credentials(cx.request.header_str("origin").filter(|_| asks));
     cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")

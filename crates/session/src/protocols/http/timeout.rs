@@ -7,7 +7,8 @@ use crate::ports::Location;
 use crate::protocols::client::{Flow, TransportStatus};
 
 impl Http {
-    /// Handles timeouts that are due. Responses are appended to `out`. [`Flow::Stop`]: the connection ends after them.
+    /// Handles timeouts that are due. Responses are appended to `out`. After [`Flow::Stop`], the connection ends when `out`
+    /// has been sent.
     pub fn handle_timeout(
         &mut self,
         ex: &mut Executor,
@@ -23,7 +24,7 @@ impl Http {
             Some(response) if !response.is_whole() => response.handle_timeout(ex, status, out),
             _ => status.idle_deadline(ex),
         };
-        // While a response is sent, its progress decides.
+        // The response being sent has made no progress.
         let Some(deadline) = deadline else {
             ex.push(Effect::Connection(conn, ToConnection::Abort));
             return Flow::Continue;
@@ -39,12 +40,12 @@ impl Http {
                 write_error(ex, &self.buffer, out, 504, &[], why);
                 return Flow::Stop;
             }
-            // No answer arrived, so the session counts as unknown.
+            // The lookup wasn't answered in time, so the session's node counts as unknown.
             Some(Waiting::Location) => {
                 self.handle_location(Location::Unknown);
                 self.deadline = deadline;
             }
-            // A complete request is about to be handled.
+            // A complete request is about to be handled, so the deadline moves.
             Some(_) => self.deadline = deadline,
             None if is_busy => self.deadline = deadline,
             None if !self.begun || self.buffer.is_empty() => return Flow::Stop,

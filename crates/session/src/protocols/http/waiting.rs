@@ -6,15 +6,16 @@ use crate::protocols::response::Response;
 
 /// The reason why a request waits.
 pub enum Waiting {
-    /// The rest of its response isn't available yet.
+    /// The rest of the request's response isn't available yet.
     Response(Box<dyn Response>),
-    /// The application's admission ([`crate::app::Context::admit`]) of a client that will have this id, or a decision.
+    /// The application's admission ([`crate::app::Context::admit`]) of a client that will have this id, or a decision, is
+    /// missing.
     Admission(Option<Sid>),
-    /// Decisions about the feeds of an SSE stream. A client that has finished sending doesn't receive the stream.
+    /// Decisions about the feeds of an SSE stream are missing. If the client finishes sending, it doesn't receive the stream.
     StreamAdmission,
-    /// The node of the session that the request names.
+    /// The node of the session that the request names isn't known yet.
     Location,
-    /// A later turn for the rest of the body, after the publications of the first part have been sent.
+    /// The rest of the body is handled in a later turn, after the publications of the first part have been sent.
     Body(Box<BufferedRequest>),
 }
 
@@ -23,7 +24,7 @@ impl Waiting {
         if let Self::Response(response) = self { Some(&**response) } else { None }
     }
 
-    /// Bytes held besides this value, without bytes that are counted elsewhere.
+    /// Number of bytes held besides this value, without bytes that are counted elsewhere.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Response(response) => response.held_bytes(),

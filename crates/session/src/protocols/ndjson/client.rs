@@ -1,4 +1,4 @@
-//! A client's messages, its heartbeats, and its end.
+//! The messages, heartbeats and end of an NDJSON client.
 
 use super::encode::lines;
 use crate::app::{HandlerScope, Message, Sent};
@@ -17,7 +17,7 @@ use stentor_wire::http1::Request;
 /// The encoding of all sessions.
 pub(super) const ENCODING: Encoding = Encoding::own(Own::NdJson, Envelope::V1);
 
-/// How long a session lives without a stream or a request. A client of Engine.IO that polls has the same time.
+/// Time for which a session lives without a stream or a request, the same as for a polling client of Engine.IO.
 pub(super) fn session_timeout(ex: &Executor) -> Duration {
     let heartbeat = ex.options().heartbeat;
     heartbeat.interval + heartbeat.timeout
@@ -27,11 +27,11 @@ pub(super) fn session_timeout(ex: &Executor) -> Duration {
 pub struct Client {
     pub(super) state: ClientState,
     pub(super) session: Option<SessionId>,
-    /// Lines that streams have carried, lost ones included.
+    /// Number of lines that streams have carried, including lost lines.
     pub(super) lines_sent: u64,
     /// The number of the last request whose messages have all been handled.
     pub(super) handled: u64,
-    /// Handled bytes of the request after that.
+    /// Number of handled bytes of the next request.
     pub(super) handled_bytes: usize,
     closed: Option<Box<(u16, Box<str>)>>,
 }
@@ -49,7 +49,7 @@ impl Client {
         }
     }
 
-    /// A request has arrived: the session lives on.
+    /// Extends the life of the session, because a request has arrived.
     pub(super) fn touch(&mut self, ex: &Executor) {
         let now = ex.millis();
         self.state.alive_at = now;
@@ -64,7 +64,7 @@ impl Client {
         self.end(ex, End::Because(Disconnect::HeartbeatTimeout));
     }
 
-    /// Passes the lines of a request to the application, from the first one that isn't handled. Returns whether all are
+    /// Passes the lines of a request to the application, from the first unhandled line on. Returns `true` if all lines are
     /// handled now.
     pub(super) fn handle_lines(&mut self, ex: &mut Executor, body: &str, request: &Request<'_>) -> bool {
         let Some(session) = self.session else { return true };
@@ -75,7 +75,7 @@ impl Client {
         let is_whole = loop {
             let rest = body.get(self.handled_bytes..).unwrap_or_default();
             if rest.is_empty() {
-                // The request is answered after its last line.
+                // All lines are handled, unless the last one waits for a decision.
                 break !ex.questions.awaits_decision();
             }
             let is_much = ex.budget.is_used()
@@ -140,7 +140,7 @@ impl client::Client for Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
-    /// Closes the connection: no client is carried by a WebSocket.
+    /// Closes the connection, because a WebSocket can't carry an NDJSON client.
     fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
         ex.close_socket(conn);
         Flow::Stop
@@ -170,7 +170,8 @@ impl client::Client for Client {
         }
     }
 
-    /// The client outlives its stream. Lines that are on their way count as sent: the next stream tells whether they have arrived.
+    /// The client outlives its stream. Lines in flight count as sent. The client's next request says how many lines have
+    /// arrived.
     fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, _unsent: bool) {
         if self.state.transport.conn() == Some(conn) {
             self.handle_response_end(ex);
@@ -217,7 +218,7 @@ impl client::Client for Client {
         self.lines_sent += (frames.len() - begin) as u64;
     }
 
-    /// Requests that come later learn the reason, for the time that a session lives without a request.
+    /// Ends the client. Later requests receive the reason, for the time that a session lives without a request.
     fn end(&mut self, ex: &mut Executor, end: End) {
         if !self.state.begin_end(ex, end) {
             return;

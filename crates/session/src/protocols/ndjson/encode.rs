@@ -1,6 +1,6 @@
-//! Lines: one message each, in a chunk (RFC 9112, 7.1) as HTTP/1.1 has them. A response to HTTP/1.0 unwraps them.
+//! Lines: each has one message and is a chunk of HTTP/1.1 (RFC 9112, 7.1). A response to HTTP/1.0 unwraps the chunks.
 //!
-//! Messages and publications have the same form, so pending deliveries can leave their queue as messages.
+//! Messages and publications have the same form, so pending deliveries can be sent as messages.
 
 use crate::encode::{OwnWire, SharedFrames, json_string, v1};
 use crate::message::{Envelope, Message};
@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
 use stentor_wire::http1;
 
-/// The only wire: messages of `stentor.v1`.
+/// The only wire of NDJSON: messages of `stentor.v1`.
 pub(crate) struct Lines;
 
-/// A JSON text without line ends. Outside of strings they are whitespace, and in strings they are escaped.
+/// Returns a JSON text without line ends. They can be replaced by spaces, because strings contain them only in escaped form.
 fn line(text: &str) -> Cow<'_, str> {
     if text.contains(['\n', '\r']) {
         Cow::Owned(text.replace(['\n', '\r'], " "))
@@ -27,7 +27,7 @@ pub(super) fn write_line(out: &mut Vec<u8>, text: &str) {
     http1::write_chunk(out, [line(text).as_bytes(), b"\n"].concat().as_slice());
 }
 
-/// The lines in chunks, each with its line end.
+/// Iterates over the lines in chunks, each with its line end.
 pub(super) fn lines(mut chunks: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let head = chunks.iter().position(|byte| *byte == b'\n')?;
@@ -44,7 +44,7 @@ impl OwnWire for Lines {
         "ndjson"
     }
 
-    /// Bytes are a string of base64.
+    /// Appends a message as a line. Bytes become a string of base64.
     fn message(&self, out: &mut Vec<u8>, message: Message<'_>) {
         match message {
             Message::Text(text) => write_line(out, text),

@@ -9,16 +9,16 @@
 //!                  └─► ended by the server ─► removed ◄── silence ──┘
 //! ```
 //!
-//! `POST /ndjson` opens a session, and its body has the client's first messages; `GET /ndjson` opens one without them.
-//! `POST /ndjson/ID?n=NUMBER` carries further messages, one per line. A number that was handled is answered without handling
-//! it again, and the first request that isn't handled continues where its predecessor of the same number was cut off: each message is
+//! `POST /ndjson` opens a session, and its body has the client's first messages; `GET /ndjson` opens a session without messages.
+//! `POST /ndjson/ID?n=NUMBER` carries further messages, one per line. A request whose number was handled before is answered
+//! without handling it again. A request whose predecessor with the same number was cut off continues there. So each message is
 //! handled once, in order.
 //!
-//! The server draws the id. It names node and core, and requests that arrive elsewhere are handed over. It is a secret of its
-//! client; a client that began with a token must present one of the same principal with each request.
+//! The server draws the session's id, which names node and core. Requests that arrive elsewhere are handed over. The id is a
+//! secret of the client. A client that began with a token must present a token of the same principal with each request.
 //!
-//! Lines that were on their way when a stream broke are gone. The next stream says how many lines its client has received, and
-//! if that isn't all, the session ends: the client opens another one with its positions, and receives what it missed, or
+//! Lines in flight are lost when a stream breaks. The request for the next stream says how many lines the client has received. If
+//! lines are missing, the session ends: the client opens another session with its positions, and receives the missed messages or
 //! `history_expired`. So no line is missing silently.
 //!
 //! [`client`] handles messages, heartbeats and ends; [`mod@stream`] writes the responses that carry lines; [`encode`] writes lines.
@@ -52,7 +52,7 @@ use stentor_wire::http1;
 use stream::Stream;
 
 type Outcome = RequestOutcome;
-/// Headers for a response.
+/// Names and values of a response's headers.
 type Headers = Vec<(String, String)>;
 
 const PATH: &str = "/ndjson";
@@ -63,7 +63,7 @@ const NOT_UTF8: &str = "the body is not UTF-8";
 /// The protocol: `/ndjson`, and the paths of its sessions.
 pub(crate) struct NdJson;
 
-/// The session in a path. `Some("")`: the path opens one.
+/// The session's id in a path. `Some("")` if the path opens a session, `None` if it isn't a path of the protocol.
 fn session_of(path: &str) -> Option<&str> {
     match path.strip_prefix(PATH)? {
         "" => Some(""),
@@ -149,7 +149,7 @@ impl Protocol for NdJson {
             return handle_first(cx, &mut clients.ndjson, opened, &buffered.body);
         }
         let sid = session_of(cx.request.path()).and_then(Sid::parse);
-        // The client may have ended while the body was on its way.
+        // The client may have ended while the body was arriving.
         let id = sid.and_then(|sid| clients.ndjson.find(sid));
         let Some(client) = id.and_then(|id| clients.ndjson.get_mut(id)) else {
             return refuse(cx, 404, NO_SESSION);
@@ -181,7 +181,7 @@ impl Protocol for NdJson {
     }
 }
 
-/// Handles the messages in the body of the request that opened the session. Then its first stream begins.
+/// Handles the messages in the body of the request that opened the session. Then the session's first stream begins.
 fn handle_first(
     cx: &mut RequestContext<'_>,
     clients: &mut ClientTable<Client>,
@@ -200,12 +200,12 @@ fn handle_first(
     stream(cx, client, &opened.headers)
 }
 
-/// Whether the client ends its session with this request.
+/// Whether the client requests the end of its session.
 fn has_end(cx: &RequestContext<'_>) -> bool {
     number_of(cx, "end") == Some(1)
 }
 
-/// Ends a session, as its client asks.
+/// Ends a session at its client's request.
 fn end(ex: &mut Executor, client: &mut Client) {
     client.end(ex, End::Closed);
     client.remove(ex);
@@ -214,7 +214,7 @@ fn end(ex: &mut Executor, client: &mut Client) {
 /// The headers of every response.
 fn headers<'r>(cx: &RequestContext<'r>) -> Vec<(&'r str, &'r str)> {
     let mut headers = cors(cx.allow_origin());
-    // Proxies that compress collect what they compress, and nginx what it passes on.
+    // Compressing proxies buffer data before they compress it, and nginx before it forwards it.
     headers.extend([("Cache-Control", "no-store, no-transform"), ("X-Accel-Buffering", "no")]);
     headers
 }
@@ -224,7 +224,7 @@ fn refuse(cx: &mut RequestContext<'_>, status: u16, why: &str) -> Outcome {
     cx.refuse(status, &extra, why)
 }
 
-/// The request's messages have been handled.
+/// Answers a request whose messages have been handled.
 fn accepted(cx: &mut RequestContext<'_>) -> Outcome {
     let extra = headers(cx);
     cx.answer(204, CONTENT_TYPE, &extra, b"")
@@ -235,20 +235,20 @@ fn refuse_ended(cx: &mut RequestContext<'_>, client: &Client) -> Outcome {
     refuse(cx, 410, &format!("the session has ended: {code} {reason}"))
 }
 
-/// The time until the empty line of a silent stream, which ends one with a bound.
+/// The time until the heartbeat (an empty line) of a silent stream. A stream with a bound ends then.
 fn heartbeat_after(ex: &Executor, is_bounded: bool) -> Duration {
     let options = ex.options();
     let interval = options.heartbeat.interval;
     if is_bounded { interval.min(options.limits.request_timeout) } else { interval }
 }
 
-/// A number in the query.
+/// The number that the query has under this name. `None` if there is no valid number.
 fn number_of(cx: &RequestContext<'_>, name: &str) -> Option<u64> {
     let (_, value) = http1::query_pairs(cx.request.query()).find(|(found, _)| found == name)?;
     value.parse().ok()
 }
 
-/// Finds the client that a request names, and checks that the request is of the same principal.
+/// Finds the client that a request names, checks that the request belongs to the same principal, and calls `then`.
 fn with_client(
     cx: &mut RequestContext<'_>,
     clients: &mut ClientTable<Client>,
@@ -289,7 +289,7 @@ fn with_client(
 /// Opens a session. Returns its client, and headers for the response.
 ///
 /// # Errors
-/// The outcome of the request, if the session isn't opened, or not yet.
+/// The outcome of the request if the session isn't opened, or isn't opened yet.
 fn open<'c>(
     cx: &mut RequestContext<'_>,
     clients: &'c mut ClientTable<Client>,

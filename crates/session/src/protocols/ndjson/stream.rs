@@ -1,4 +1,4 @@
-//! The response that carries lines to a client, until it ends or another one takes over.
+//! The response that carries lines to a client, until the response ends or another one replaces it.
 
 use super::encode::{lines, write_line};
 use crate::executor::PollAnswer;
@@ -9,16 +9,16 @@ use crate::protocols::request::write_piece;
 use crate::protocols::response::{Response, ResponseContext, ResponseState};
 use stentor_wire::http1;
 
-/// A heartbeat. It isn't counted as a line.
+/// A heartbeat: an empty line. It doesn't count as a line.
 const EMPTY_LINE: &[u8] = b"\n";
 
 /// A response that carries lines.
 pub(super) struct Stream {
     pub(super) client: ClientId,
     pub(super) state: ResponseState,
-    /// Each line is a chunk (HTTP/1.1).
+    /// `true` if each line is a chunk (HTTP/1.1).
     pub(super) is_chunked: bool,
-    /// The response ends after so many bytes.
+    /// Number of bytes after which the response ends.
     pub(super) left_bytes: usize,
 }
 
@@ -69,7 +69,7 @@ impl Response for Stream {
                 self.state.keep_alive &= !cx.ex.drain.is_draining();
                 self.write_end(client, out);
             }
-            // Another stream has taken over.
+            // Another stream carries the client now.
             _ if !is_carrier => self.finish(out),
             _ => {}
         }
@@ -77,7 +77,7 @@ impl Response for Stream {
 }
 
 impl Stream {
-    /// Counts carried bytes. Returns whether the response has its last ones, and ends it then.
+    /// Counts bytes that the response carries. If it has reached its bound, ends it and returns `true`.
     fn ends_after(&mut self, bytes: usize, out: &mut Vec<u8>) -> bool {
         self.left_bytes = self.left_bytes.saturating_sub(bytes);
         if self.left_bytes > 0 {

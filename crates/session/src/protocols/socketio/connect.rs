@@ -38,8 +38,8 @@ impl SocketIo {
         self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
     }
 
-    /// Verifies a client's identity in a namespace, by its token there or by the token of its handshake. The handshake has
-    /// verified the identity in the main namespace.
+    /// Verifies a client's identity in a namespace, by the token in the CONNECT or by that of the handshake. For the main
+    /// namespace, the handshake has already verified its own token.
     fn identify(
         ex: &mut Executor,
         carrier: Carrier,
@@ -161,7 +161,7 @@ impl SocketIo {
             Version::V4 => ex.public_id(session).to_string(),
         };
         if request.recovered {
-            // Missed messages precede the answer.
+            // Missed messages are sent before the answer to the CONNECT.
             ex.take_at_once(session, out);
         }
         framing.packet(out, 80, |out| {
@@ -181,7 +181,8 @@ impl SocketIo {
         Flow::if_continues(!ex.effects.closes_since(asked, session))
     }
 
-    /// The other core that has a client's missed messages. `None` if the client has already done something else, or can't move.
+    /// The other core that has a client's missed messages. `None` if this core has them, the client isn't fresh, or it
+    /// can't move.
     fn kept_elsewhere(&self, ex: &Executor, sid: Sid, pid: Sid) -> Option<CoreId> {
         let (core, cores) = (ex.context.core, ex.shared.cores);
         if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.drain.is_draining() {
@@ -204,7 +205,7 @@ pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
     if namespace == "/" { sid.to_owned() } else { format!("{namespace}#{sid}") }
 }
 
-/// Notifies a client that it may not connect to a namespace, with the reason.
+/// Notifies a client that it may not connect to a namespace, with the denial's message and data.
 fn refuse_denied(carrier: Carrier, namespace: &str, denial: &Denial, out: &mut Vec<u8>) -> Flow {
     refuse(carrier, namespace, &denial.message, Some(&denial_data(denial)), out)
 }

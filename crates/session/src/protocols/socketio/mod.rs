@@ -4,9 +4,9 @@
 //! of its own. As in socket.io 4, an invalid packet ends the client's connection: a second CONNECT, a packet for a namespace that
 //! isn't connected, or a packet that can't be parsed.
 //!
-//! **Recovery** (protocol 5). When a client is disconnected without leaving, its sockets are *suspended*: the hub keeps their
-//! rooms, and its log has the messages published in the meantime. A client that reconnects presents the `pid` that it was given
-//! and the last offset that it has received. It receives its missed messages before the answer to its CONNECT
+//! **Recovery** (protocol 5). When a client is disconnected without leaving, its sockets are *suspended*: the hub keeps
+//! their rooms, and its log has the messages published in the meantime. A client that reconnects presents the `pid` of its
+//! socket and the last offset that it has received. The server sends the missed messages before the answer to the CONNECT
 //! ([`crate::executor`]). A client that reconnects to another core is moved to the core that has its missed messages.
 
 mod connect;
@@ -30,7 +30,7 @@ use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
 /// The Socket.IO state of a client.
 pub struct SocketIo {
-    /// A packet with missing attachments, and the deadline for them.
+    /// A packet whose attachments are incomplete, and the deadline for the missing attachments.
     unfinished: Option<(Decoder, Millis)>,
     sockets: SmallVec<[Socket; 1]>,
     /// The deadline for connecting to a namespace.
@@ -78,7 +78,7 @@ impl Carrier {
     }
 }
 
-/// The circumstances under which a packet is handled.
+/// The context of a packet that is handled.
 struct Input<'a> {
     carrier: Carrier,
     request: Option<&'a Request<'a>>,
@@ -89,7 +89,7 @@ impl SocketIo {
         Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false, refused: 0 }
     }
 
-    /// Whether the client hasn't connected to a namespace.
+    /// Whether the client isn't connected to a namespace and has no incomplete packet.
     pub fn is_fresh(&self) -> bool {
         self.sockets.is_empty() && self.unfinished.is_none()
     }
@@ -114,7 +114,7 @@ impl SocketIo {
         self.feeds
     }
 
-    /// Size of a packet with missing attachments.
+    /// Size of the received part of a packet whose attachments are incomplete, in bytes.
     pub fn held_bytes(&self) -> usize {
         self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
     }
@@ -179,7 +179,7 @@ impl SocketIo {
             Err(_) => fault(ex, carrier.client),
         };
         if decoder.is_mid_packet() {
-            // As for a fragmented WebSocket message, the time limit starts with the first part.
+            // As for a fragmented WebSocket message, the timeout starts with the first part.
             let until = until.unwrap_or_else(|| ex.millis().after(ex.options().limits.message_timeout));
             self.unfinished = Some((decoder, until));
         }
@@ -228,7 +228,7 @@ impl SocketIo {
                 ex.call_app(scope, out, |app, ctx| app.event(ctx, session, &event));
             }
             Body::Ack(ack) => {
-                // No receiver waits for this acknowledgement: it is late, invented, or another session's.
+                // Ignores an acknowledgement without a receiver: it is late, invented, or belongs to another session.
                 let Some((_, waiter)) = ex.acks.take(ack.id, Some(session)) else { return Flow::Continue };
                 let attachments = owned(ack.attachments);
                 let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
@@ -248,7 +248,7 @@ impl SocketIo {
         after_handler(ex, asked, session)
     }
 
-    /// Removes the client from a namespace. Its connection stays.
+    /// Removes the client from a namespace. Its connection stays open.
     fn leave(&mut self, ex: &mut Executor, session: SessionId) {
         let left = self.sockets.iter().position(|socket| socket.session == session);
         if let Some(slot) = left.and_then(|at| self.sockets.remove(at).slot()) {
@@ -261,7 +261,8 @@ impl SocketIo {
         ex.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
     }
 
-    /// Ends one socket for one of the server's reasons. Returns the bytes that were sent to it before, and its namespace.
+    /// Ends one socket for one of the server's reasons. Returns its pending deliveries, which must be sent first, and its
+    /// namespace.
     pub(crate) fn disconnect_socket(
         &mut self,
         ex: &mut Executor,
@@ -286,10 +287,10 @@ impl SocketIo {
         }
     }
 
-    /// Handles the end of the client. Its sockets that can be recovered are kept for a limited time. Returns the sessions whose
-    /// end is reported to the application.
+    /// Handles the end of the client. Recoverable sockets are kept for a limited time. Returns the sessions whose end must be
+    /// reported to the application.
     pub fn end(self, ex: &mut Executor, client: ClientId, end: End) -> SmallVec<[SessionId; 2]> {
-        // A client that left its namespaces, or broke the protocol, doesn't return for missed messages.
+        // A client that broke the protocol won't recover its sockets.
         let is_disconnected = end != End::Because(Disconnect::ProtocolError);
         let mut ended = SmallVec::new();
         for socket in self.sockets {
@@ -325,7 +326,7 @@ fn fault(ex: &mut Executor, client: ClientId) -> Flow {
     Flow::Stop
 }
 
-/// The pending deliveries of a recoverable socket, which answers must not overtake.
+/// Takes the pending deliveries of a recoverable socket, which must be sent before answers.
 pub(crate) fn take_before_answers(ex: &mut Executor, socket: &Socket) -> Vec<u8> {
     if socket.recovery.is_some() { ex.take_if_few(socket.session) } else { Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! Messages, heartbeats and the end of a client.
+//! The messages, heartbeats and end of a SockJS client.
 
 use super::encode::wire;
 use super::messages;
@@ -23,7 +23,7 @@ pub struct Client {
     pub(crate) session: Option<SessionId>,
     /// `true` if the session is for a feed only: the application isn't called, and the client may send no messages.
     pub(super) push_only: bool,
-    /// Close code and reason, if the application has set them or the client is to be notified.
+    /// Close code and reason. `None` until the application sets them or the client ends.
     pub(super) closed: Option<Box<(u16, Box<str>)>>,
     /// The claim of the session's name for this node, in a cluster.
     pub(super) claim: Option<Arc<dyn SessionClaim>>,
@@ -41,13 +41,13 @@ impl Client {
         Self { state, service, envelope, session: None, push_only, closed: None, claim: None }
     }
 
-    /// The encoding of the session on a transport. Messages are records on each transport.
+    /// The encoding of the session on a transport. Messages to the session are records on all transports.
     pub(super) fn encoding(&self, wrapping: Wrapping) -> Encoding {
         Encoding::own(wire(wrapping), self.envelope)
     }
 
-    /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the number of
-    /// remaining bytes at the end of the body, and of remaining messages.
+    /// Passes the messages of a body of this size to the application. If not all can be handled now, returns the number of
+    /// unhandled bytes at the end of the body, and the number of remaining messages.
     pub(super) fn handle_messages(
         &mut self,
         ex: &mut Executor,
@@ -67,7 +67,7 @@ impl Client {
         let waits = ex.questions.awaits_decision();
         self.state.queue = queue;
         self.weigh(ex);
-        // No receiver has fetched this much.
+        // The client doesn't request its messages.
         if self.state.transport == ActiveTransport::None
             && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max
         {
@@ -77,7 +77,7 @@ impl Client {
         ex.flush_client(self.state.id);
         match rest.unwrap_or_default() {
             Some((rest, messages)) => Some((rest.map_or(payload_bytes, str::len), messages)),
-            // The request is answered after its last message.
+            // All messages are handled, but the request isn't answered before the decision about the last one.
             None => waits.then_some((0, 0)),
         }
     }
@@ -116,7 +116,7 @@ impl client::Client for Client {
         self.closed = Some(Box::new((code, reason.into())));
     }
 
-    /// Closes the connection, because only clients over HTTP are in the table.
+    /// Closes the connection, because a WebSocket can't carry a client of SockJS over HTTP.
     fn handle_frame(&mut self, ex: &mut Executor, conn: ConnId, _: Message<'_>, _: &mut Vec<u8>) -> Flow {
         ex.close_socket(conn);
         Flow::Stop
@@ -135,7 +135,7 @@ impl client::Client for Client {
             _ if self.state.ended => self.remove(ex),
             ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) => {
                 self.state.due_at = now.after(service_options(ex, self.service, |options| options.heartbeat));
-                // Bytes in flight already show that the server is alive.
+                // While bytes are in flight, no heartbeat is needed.
                 if !status.in_flight {
                     ex.push(Effect::Connection(conn, ToConnection::Answer(PollAnswer::Heartbeat)));
                 }
@@ -147,7 +147,7 @@ impl client::Client for Client {
         }
     }
 
-    /// Waits for the client's next request.
+    /// Starts the time within which the client's next request must arrive.
     fn handle_response_end(&mut self, ex: &mut Executor) {
         self.state.transport = ActiveTransport::None;
         self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
@@ -163,7 +163,7 @@ impl client::Client for Client {
         ex.flush_client(self.state.id);
     }
 
-    /// The next receiver gets these messages before the reason of the end.
+    /// Queues encoded messages. The next receiver gets them before the close code.
     fn keep(&mut self, ex: &mut Executor, encoded: &[u8]) {
         self.state.queue.extend_from_slice(encoded);
         self.charge(ex);
@@ -175,7 +175,7 @@ impl client::Client for Client {
         }
     }
 
-    /// Each later receiver gets the close code as well.
+    /// Ends the client. Each later receiver gets the close code as well.
     fn end(&mut self, ex: &mut Executor, end: End) {
         if !self.state.begin_end(ex, end) {
             return;
@@ -191,7 +191,7 @@ impl client::Client for Client {
         }
         let Some(session) = self.session else { return };
         ex.close_session(session);
-        // The application doesn't know clients that may send no messages.
+        // The application isn't notified of clients that may not send messages.
         if !self.push_only {
             let scope = HandlerScope { service: self.service, ..HandlerScope::default() };
             ex.notify_app(scope, |app, ctx| app.closed(ctx, session));

@@ -1,4 +1,4 @@
-//! Messages and publications of sessions: frames, and records that wait for a request.
+//! Encodes messages and publications: as frames, and as records that wait for a request.
 
 use crate::encode::{Own, OwnWire, SharedFrames, TEXT, content, frame, record, unchunked};
 use crate::message::{Envelope, Message};
@@ -8,8 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{Opcode, server_header};
 
-/// The frames of a transport. Publications for transports that stream are chunks (RFC 9112, 7.1), as HTTP/1.1 has them; polls and
-/// HTTP/1.0 unwrap them with [`frame_of`]. Messages for a transport over HTTP are records.
+/// The frames of a transport. Publications for streaming transports are chunks of HTTP/1.1 (RFC 9112, 7.1); polls and HTTP/1.0
+/// unwrap them with [`frame_of`]. Messages for a transport over HTTP are records.
 pub(crate) struct Frames(Wrapping);
 
 impl Frames {
@@ -31,7 +31,7 @@ pub(super) fn wire(wrapping: Wrapping) -> Own {
     }
 }
 
-/// The frame within an encoded publication.
+/// Returns the frame within an encoded publication.
 pub(super) fn frame_of(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
     match wrapping {
         Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => unchunked(encoded),
@@ -49,7 +49,7 @@ impl OwnWire for Frames {
         "sockjs"
     }
 
-    /// SockJS has no bytes, so they are sent as base64.
+    /// Appends a message. SockJS has no binary messages, so bytes are sent as base64.
     fn message(&self, out: &mut Vec<u8>, message: Message<'_>) {
         match (self.0, message) {
             (Wrapping::WebSocket, Message::Text(text)) => {
@@ -60,7 +60,7 @@ impl OwnWire for Frames {
         }
     }
 
-    /// A frame of one message.
+    /// Encodes a publication as a frame with one message.
     fn publication(&self, frames: &SharedFrames, body: &Body, envelope: Envelope) -> Option<Frame> {
         let plain = content(body, envelope)?;
         let text = plain.text();
@@ -73,8 +73,8 @@ impl OwnWire for Frames {
         })
     }
 
-    /// Frames of a client over HTTP depend on the request that carries them, which may be another one by then: so they become
-    /// messages again. The frames of `xhr` are the shortest.
+    /// The frames of a client over HTTP depend on the request that will carry them, so pending deliveries become messages
+    /// again. They are encoded as frames of `xhr`, which are the shortest.
     fn message_wire(&self) -> Option<Own> {
         (self.0 != Wrapping::WebSocket).then_some(Own::SockJsXhr)
     }

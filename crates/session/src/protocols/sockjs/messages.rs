@@ -16,7 +16,7 @@ pub(super) enum Refusal {
     Closed,
 }
 
-/// Text and number of the remaining messages.
+/// The text of the remaining messages, and their number. `None` if none remains.
 pub(super) type Rest<T> = Option<(T, usize)>;
 
 /// Passes the messages of one WebSocket message to the application, until the connection's share of the turn is used.
@@ -37,7 +37,7 @@ pub(super) fn handle_message(
     resume(ex, scope, text, messages, out)
 }
 
-/// Continues with the messages of a WebSocket message. All of them are in `text`.
+/// Continues with the remaining messages of a WebSocket message. `text` contains all of them.
 pub(super) fn resume(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
@@ -50,8 +50,9 @@ pub(super) fn resume(
     Ok(rest.map(|(rest, messages)| (rest.unwrap_or(text).to_owned(), messages)))
 }
 
-/// Passes messages to the application, until the connection's share of the turn is used, `out` is longer than this, or a message
-/// waits for a decision. The rest is `None` if that is the first one.
+/// Passes messages to the application, at least one, until the connection's share of the turn is used, `out` is longer than
+/// `out_bytes_max`, or a message waits for a decision. The text of the rest is `None` if the rest begins with the first
+/// message.
 pub(super) fn deliver<'m>(
     ex: &mut Executor,
     scope: HandlerScope<'_>,

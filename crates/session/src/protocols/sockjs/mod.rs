@@ -3,18 +3,18 @@
 //! ```text
 //!  first receiver ──► open ◄──► attached (a poll, or a stream until it has carried enough)
 //!                       │            │
-//!   disconnect_delay    │            │ closed by us, or the receiver was lost
+//!   disconnect_delay    │            │ the server closes it, or the receiver's connection is lost
 //!                       ▼            ▼
-//!                      gone ◄── ended: later receivers are told how, for disconnect_delay
+//!                   removed ◄── ended: later receivers get the close code, for disconnect_delay
 //! ```
 //!
-//! Over WebSocket, a session ends with its connection, whatever its id. Only the messages differ from those of a plain session
-//! ([`messages`]); the heartbeats are WebSocket's. Over HTTP, a session is a [`Client`]. Its id is a digest, under the node's
-//! seed, of prefix, key and session id, which the client chose. So ids of any form cost the same, are evenly distributed, and
-//! name the core that owns the session. Requests that arrive on another core are moved.
+//! Over WebSocket, a session ends with its connection, and the id in the path has no meaning. Only the messages differ from
+//! those of a plain session ([`messages`]); the heartbeats are WebSocket's. Over HTTP, a session is a [`Client`]. Its id is a
+//! digest, under the node's seed, of prefix, key and the session id that the client chose. So ids of any form cost the same,
+//! are evenly distributed, and name the core that owns the session. Requests that arrive on another core are moved.
 //!
-//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the answers that carry frames; [`client`] handles messages,
-//! heartbeats and ends; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
+//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the responses that carry frames; [`client`]
+//! handles messages, heartbeats and the end; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
 //!
 //! Deliberately absent: hixie-76 (see [`stentor_wire::sockjs`]).
 
@@ -63,10 +63,10 @@ use stentor_wire::ws::handshake;
 type Outcome = RequestOutcome;
 type Clients = ClientTable<Client>;
 
-/// The answer to messages for a session that doesn't exist.
+/// The text of the response to messages for a session that doesn't exist.
 const NO_SESSION: &str = "there is no such session";
 
-/// A resource below a prefix, and the properties that determine the form of its answers.
+/// The requested resource below a prefix, and the properties that determine the form of the response.
 struct Exchange<'a> {
     service: Service,
     settings: &'a options::SockJs,
@@ -82,8 +82,8 @@ impl Exchange<'_> {
         headers
     }
 
-    /// Writes the headers of an answer. `length` is the header that determines the end of the answer, unless the connection's end
-    /// does.
+    /// Writes the headers of a response. `length` is the header that determines where the response ends, unless it ends
+    /// with the connection.
     fn write_head(
         &self,
         cx: &RequestContext<'_>,
@@ -148,7 +148,7 @@ impl Exchange<'_> {
         self.refuse(cx, error.status(), error.body())
     }
 
-    /// The id of a client: a digest, under the node's seed, of the names that the client chose.
+    /// Returns the id of a client: a digest, under the node's seed, of prefix, key and the session's name in the path.
     fn sid(&self, cx: &RequestContext<'_>, session: &str) -> Sid {
         let half = |half: u8| {
             let key = self.key.as_ref().map(Key::as_str);
@@ -159,12 +159,12 @@ impl Exchange<'_> {
         Sid::digest([half(0), half(1)])
     }
 
-    /// Looks on the other nodes of a cluster for a session that this node doesn't have. `opens`: if no node has it, it will be
-    /// opened here. `None` if the request is answered here.
+    /// Looks on the other nodes of a cluster for a session that this node doesn't have. With `opens`, this node opens the
+    /// session if no node has it. `None` if this node answers the request.
     fn find_elsewhere(&self, cx: &mut RequestContext<'_>, session: &str, opens: bool) -> Option<Outcome> {
         let relay = cx.ex.options().relay.as_ref()?;
         match &cx.location {
-            // The session's node couldn't be reached.
+            // The session's node can't be reached.
             None if cx.handover == Some(Handover::Returned) => None,
             None => {
                 let key = self.key.as_ref().map(Key::as_str);
@@ -177,7 +177,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Begins an answer that carries frames to a client.
+    /// Begins a response that carries frames to a client.
     fn begin(
         &self,
         cx: &mut RequestContext<'_>,
@@ -208,7 +208,7 @@ impl Exchange<'_> {
         let length = chunked.then_some(("Transfer-Encoding", "chunked"));
         self.write_head(cx, &mut head, 200, &headers, length);
         if is_poll {
-            // The length is the last header.
+            // Removes the empty line after the headers: the length is appended later, as the last header.
             head.truncate(head.len() - 2);
             let mut call = Vec::new();
             if let Some(callback) = callback {
@@ -228,7 +228,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The exchange of a service's resource, with the key in its path.
+/// Makes the exchange for a service's resource, with the key in its path.
 fn exchange<'a>(
     options: &'a Options,
     service: Service,
@@ -340,7 +340,7 @@ fn handle_request(
     }
 }
 
-/// Handles a receiver, a request for frames. The first one of a client opens its session.
+/// Handles a receiver: a request for frames. A client's first receiver opens its session.
 fn receive(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -355,7 +355,8 @@ fn receive(
         None => match open(cx, clients, exchange, sid, transport) {
             Ok((id, headers)) => (id, Some(headers)),
             Err(NotOpened::Refused(why)) => {
-                // Pages can't read the status of a response, so the client would try other transports.
+                // Pages can't read the status of a response, and the client would try other transports. So the response is
+                // a close frame.
                 let Some(mut receiver) = exchange.begin(cx, ClientId::NONE, transport, callback, &[]) else {
                     return Outcome::LAST;
                 };
@@ -405,14 +406,14 @@ fn receive(
     Outcome::Waiting(Box::new(receiver))
 }
 
-/// The reason why a session isn't opened.
+/// The reason why a session isn't opened now.
 enum NotOpened {
     Answered(Outcome),
     /// The client's token is refused.
     Refused(Disconnect),
 }
 
-/// Opens a session. Returns its client, with the application's headers for the first answer.
+/// Opens a session. Returns its client, and the application's headers for the first response.
 fn open(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -477,7 +478,7 @@ fn open(
     Ok((id, headers))
 }
 
-/// Handles a body with messages, or the rest of it.
+/// Handles a body with messages, or the rest of the body.
 fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
@@ -500,7 +501,7 @@ fn handle_body(
     };
     let limits = Limits { messages_max: exchange.settings.messages_max };
     let messages = payload.as_ref().map_err(|error| *error).and_then(|payload| match begun {
-        // The token was checked when the request arrived.
+        // The rest of a body: the token was checked when the request arrived.
         Some(left) => {
             let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
             Ok(Messages::resume(rest.unwrap_or_default(), *left))

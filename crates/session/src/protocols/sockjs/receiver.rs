@@ -19,11 +19,11 @@ pub(crate) struct Receiver {
     /// `true` if each frame is a chunk (HTTP/1.1).
     pub(super) chunked: bool,
     pub(super) limit: ResponseLimit,
-    /// The beginning of a poll's answer. That of a stream has already been sent.
+    /// The beginning of the response to a poll. `None` for a stream, whose beginning has already been sent.
     pub(super) poll: Option<Box<PollStart>>,
 }
 
-/// The beginning of a poll's answer.
+/// The beginning of the response to a poll.
 pub(super) struct PollStart {
     /// The headers, without the length and the empty line.
     pub(super) head: Vec<u8>,
@@ -44,7 +44,8 @@ impl Response for Receiver {
         Some(self.client)
     }
 
-    /// The connection table covers the size of the receiver: an idle stream needs no charge of its own.
+    /// Counts only the beginning of a poll's response. The receiver itself is counted with the connections, so an idle
+    /// stream needs no charge of its own.
     fn held_bytes(&self) -> usize {
         self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity())
     }
@@ -77,7 +78,7 @@ impl Response for Receiver {
 }
 
 impl Receiver {
-    /// Appends a frame, and the end of the answer if it has carried enough.
+    /// Appends a frame. Ends the response if it has reached its limit.
     fn write(&mut self, out: &mut Vec<u8>, frame: &[u8]) {
         if let Some(PollStart { head, callback }) = self.poll.as_deref() {
             out.extend_from_slice(head);
@@ -94,7 +95,7 @@ impl Receiver {
         }
     }
 
-    /// Ends the answer.
+    /// Ends the response.
     fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.state.is_whole && self.chunked && self.poll.is_none() {
             http1::write_last_chunk(out);
@@ -109,7 +110,7 @@ impl Receiver {
         self.write(out, &frame);
     }
 
-    /// Ends the answer with a close frame.
+    /// Ends the response with a close frame.
     pub(super) fn refuse(&mut self, out: &mut Vec<u8>, close: sockjs::Close<'_>) {
         self.say(out, &sockjs::Frame::Close(close));
         self.finish(out);
@@ -128,7 +129,7 @@ impl Receiver {
         };
         for (_, text) in records(&client.take_queue()) {
             separate(&mut frame);
-            // Records contain text of applications.
+            // The conversion can't fail, because records contain text of applications.
             wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());
         }
         if self.poll.is_some()
@@ -148,7 +149,8 @@ impl Receiver {
         }
     }
 
-    /// Appends the last frames of a client that has ended: its pending messages, or else the close frame. A stream gets both.
+    /// Appends the last frames of a client that has ended. A poll gets the pending messages, or the close frame if there
+    /// are none. A stream gets both, unless the messages reach its limit.
     pub(super) fn last_words(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         self.messages(client, ex, out);
         if !self.state.is_whole
@@ -159,8 +161,8 @@ impl Receiver {
         self.finish(out);
     }
 
-    /// Moves pending messages of a stream's client into `frames`, up to the size of one send. Returns whether the answer has
-    /// ended with it.
+    /// Moves pending messages of a stream's client into `frames`, up to the size of one send. Returns `true` if this has
+    /// ended the response.
     pub(crate) fn stream(
         &mut self,
         client: &mut dyn Client,

@@ -21,7 +21,7 @@ impl Protocol for SockJs {
             route.resource,
             Resource::Session { transport: Transport::XhrSend | Transport::JsonpSend, .. }
         );
-        // A session over HTTP is counted when it is known that there is none with its name yet.
+        // A session over HTTP is counted later, when it is known that no session has its name.
         let opens_session = route.resource.is_websocket();
         Some(RouteFacts { opens_session, takes_body, has_socket: true, outlives_drain: true })
     }
@@ -33,7 +33,7 @@ impl Protocol for SockJs {
             let end = path.rfind('/')?;
             return Some(path[..end].rfind('/')? + 1..end);
         }
-        // PREFIX/SERVER/SESSION, and more
+        // `rest` is `/SERVER/SESSION`, and perhaps more.
         let begin = path.len() - rest.len();
         let mut slashes = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > begin);
         let server = slashes.next()?;
@@ -86,7 +86,7 @@ impl Protocol for SockJs {
     }
 }
 
-/// The place of the longest prefix that fits a path, and the rest of the path.
+/// The index of the longest prefix that matches a path, and the rest of the path.
 fn prefix_of<'p>(path: &'p str, options: &Options) -> Option<(usize, &'p str)> {
     let under =
         |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));

@@ -1,4 +1,4 @@
-//! WebSockets with sessions of their own.
+//! The dialect of SockJS on WebSockets with sessions of their own.
 
 use super::encode::{wire, write_to_socket};
 use super::messages::{self, Refusal};
@@ -11,7 +11,7 @@ use crate::protocols::client::Flow;
 use crate::protocols::dialect::{Dialect, Handled, Rest};
 use stentor_wire::sockjs::{Close, Error, Frame, Messages, Wrapping};
 
-/// The dialect of a WebSocket: frames of messages.
+/// The dialect of SockJS on a WebSocket: frames of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnWebSocket;
 
@@ -19,7 +19,7 @@ fn handled(result: Result<messages::Rest<String>, Refusal>) -> Handled {
     match result {
         Ok(None) => Handled::Flow(Flow::Continue),
         Ok(Some(rest)) => Handled::Rest(rest),
-        // The connection ends without a frame, as in sockjs-node.
+        // The connection ends without a close frame of SockJS, as in sockjs-node.
         Err(Refusal::Broken) => Handled::Refused(Error::CLOSE_CODE, Error::CLOSE_REASON),
         Err(Refusal::Closed) => Handled::Flow(Flow::Stop),
     }

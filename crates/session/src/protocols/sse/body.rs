@@ -1,5 +1,5 @@
-//! The body of a request that names more feeds than an address has room for: `{"feeds":{"KEY":"ID",…}}`. `ID` is that of the last event
-//! that the client has received of the feed, or `null`. It is a hint and never trusted, as any other id.
+//! The body of a request that names more feeds than fit into a URL: `{"feeds":{"KEY":"ID",…}}`. `ID` is the id of the last
+//! event of the feed that the client has received, or `null`. Like any other id, it is a hint and never trusted.
 
 use super::{StreamFeed, TOO_MANY_FEEDS, position_of};
 use crate::model::KeyRule;
@@ -15,7 +15,7 @@ struct StreamBody<'b> {
     feeds: &'b RawValue,
 }
 
-/// Reads the members of `feeds`, up to the first one too many.
+/// Reads the members of `feeds`. Stops with an error at the first member above the maximum.
 struct FeedsVisitor<'r> {
     keys: &'r KeyRule,
     feeds_max: usize,
@@ -42,7 +42,7 @@ impl<'de> Visitor<'de> for FeedsVisitor<'_> {
     }
 }
 
-/// Reads a body with at most `feeds_max` feeds. `keys`: the keys that are accepted.
+/// Reads a body with at most `feeds_max` feeds. `keys` is the rule for valid keys.
 ///
 /// # Errors
 /// Texts for people.

@@ -18,7 +18,7 @@ use stentor_wire::ws::{self, Event, Opcode};
 #[derive(Default)]
 pub(crate) struct Unread {
     bytes: Vec<u8>,
-    /// Remaining messages of the WebSocket message before that.
+    /// Remaining messages of the WebSocket message before `bytes`.
     rest: Option<Rest>,
 }
 
@@ -44,16 +44,16 @@ pub struct SocketContext<'a> {
 /// A WebSocket connection.
 pub struct WebSocket {
     ws: ws::Connection,
-    /// The client whose packets the connection carries, or will carry. `None` if messages are for the application.
+    /// The client whose packets the connection carries or will carry. `None` if messages are for the application.
     client: Option<ClientId>,
     profile: SocketProfile,
-    /// The encoding of its own session.
+    /// The encoding of the connection's own session.
     encoding: Encoding,
     /// The time at which bytes were last received, or the kernel last accepted bytes.
     alive_at: Millis,
-    /// The time of a ping without a later sign of life.
+    /// The time of the last ping. `None` after a sign of life.
     pinged_at: Option<Millis>,
-    /// The time at which an incomplete message began.
+    /// The time at which an incomplete message began. `None` if no message is incomplete.
     message_since: Option<Millis>,
     /// Input that waits until the answers and publications of earlier messages have been sent.
     unread: Option<Box<Unread>>,
@@ -74,7 +74,7 @@ impl WebSocket {
         }
     }
 
-    /// Moves the connection to another core, where its client has another handle.
+    /// Returns the connection for another core, where its client has another handle.
     pub fn moved_to(mut self, now: Millis, client: ClientId) -> Self {
         self.client = Some(client);
         self.alive_at = now;
@@ -128,13 +128,13 @@ impl WebSocket {
         self.unread.is_none() && self.ws.holds_nothing()
     }
 
-    /// Sizes of buffered input, and of an incomplete message together with the window of a client that keeps its compression
-    /// context.
+    /// Size in bytes of buffered input, and size of an incomplete message together with the window of a client that keeps its
+    /// compression context.
     pub fn held_bytes(&self) -> (usize, usize) {
         (self.unread.as_ref().map_or(0, |unread| unread.held_bytes()), self.ws.held_bytes())
     }
 
-    /// Notes that bytes of the connection have been received or sent.
+    /// Records that bytes of the connection have been received or sent.
     pub fn handle_sent(&mut self, now: Millis) {
         self.alive_at = now;
     }
@@ -144,9 +144,9 @@ impl WebSocket {
         scope_of(session, self.encoding, self.profile.service, None)
     }
 
-    /// Handles received bytes. Answers are appended to `out`. The WebSockets of a core share `shared` to decompress messages.
-    /// Input that would cause too many answers or publications at once waits. [`Flow::Stop`]: the connection ends after `out` has
-    /// been sent.
+    /// Handles received bytes. Answers are appended to `out`. The WebSockets of a core share `shared` to decompress
+    /// messages. Input that would cause too many answers or publications at once waits. After [`Flow::Stop`], the
+    /// connection ends when `out` has been sent.
     #[inline]
     pub fn handle_input(
         &mut self,
@@ -168,8 +168,8 @@ impl WebSocket {
         }
     }
 
-    /// Handles received bytes that are one short message, as most are. Without this shortcut, an echo takes 10 % more
-    /// instructions.
+    /// Handles received bytes if they are one short message, which is the most frequent case. Without this shortcut, an
+    /// echo takes 10 % more instructions.
     #[inline]
     fn handle_lone_message(
         &mut self,
@@ -198,7 +198,7 @@ impl WebSocket {
         }
     }
 
-    /// Handles a message. With [`Flow::Yield`] come its remaining messages, if its dialect puts several into one.
+    /// Handles a message. With [`Flow::Yield`], also returns the remaining messages, if the dialect puts several into one.
     #[inline(always)] // Two callers. A call takes 45 of the 1,200 instructions of an echo.
     fn handle_message(
         &mut self,
@@ -332,19 +332,19 @@ impl WebSocket {
         self.handle_input(cx, shared, &mut unread.bytes, out)
     }
 
-    /// Ends the connection after a message that can't be understood.
+    /// Ends the connection after an invalid message.
     fn refuse(&mut self, cx: &mut SocketContext<'_>, code: u16, reason: &'static str) {
         self.profile.dialect = Plain.into();
         cx.ex.push(Effect::Connection(cx.conn, ToConnection::Close(code, reason)));
     }
 
-    /// Appends a Close frame, and before it the message by which the dialect says the same.
+    /// Appends the dialect's closing message, if it has one, and a Close frame.
     pub fn close(&mut self, code: u16, reason: &str, out: &mut Vec<u8>) {
         self.profile.dialect.get().close(code, reason, out);
         self.ws.close(code, reason, out);
     }
 
-    /// Notes received bytes. If any input counts as the answer to a ping, they do.
+    /// Records that bytes were received, which answer a ping unless the dialect has answers of its own.
     fn handle_sign_of_life(&mut self) {
         if self.profile.dialect.is_paced() {
             self.profile.dialect.get_mut().handle_sign_of_life();
@@ -379,7 +379,7 @@ impl WebSocket {
         }
         let mut due = self.heartbeat_due(ex);
         if self.pinged_at.is_some() && !self.profile.dialect.is_paced() {
-            // A client that answers late is pinged again after the interval, even if the timeout is longer.
+            // While an answer is late, further pings are sent after each interval, even if the timeout is longer.
             due = due.earlier(ex.millis().after(ex.options().heartbeat.interval));
         }
         Some(message_due.map_or(due, |message| message.earlier(due)))
@@ -395,7 +395,7 @@ impl WebSocket {
     ) {
         let now = ex.millis();
         if status.paused_by_server {
-            // The server doesn't read the client's input now.
+            // The server has paused reading, so the client's silence means nothing.
             self.alive_at = now;
             self.message_since = self.message_since.map(|_| now);
         }
@@ -423,7 +423,7 @@ impl WebSocket {
             Heartbeat::AfterSilence => self.pinged_at.is_some(),
             Heartbeat::OfClient => true,
             Heartbeat::Paced { is_awaited: false, .. } => false,
-            // The pace is fixed, so the time for the answer is counted in pings since the last sign of life.
+            // Pings have a fixed interval, so the time without an answer is counted in pings since the last sign of life.
             Heartbeat::Paced { interval, is_awaited: true } => {
                 let pinged_at = self.pinged_at;
                 pinged_at.filter(|pinged_at| !pinged_at.is_before(self.alive_at)).is_some_and(|pinged_at| {
@@ -443,7 +443,7 @@ impl WebSocket {
     }
 }
 
-/// Returns a message in the form of the client's frame, without the mask, to handle it again.
+/// Returns the frame of a client's message, without a mask, so that the message can be handled again.
 fn frame_again(message: Message<'_>) -> Vec<u8> {
     let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
     let bytes = message.bytes();
