@@ -68,8 +68,7 @@ fn head<'b>(bytes: &'b [u8], cuts: &[u8], limits: &Limits) -> Option<&'b [u8]> {
     whole.ok().flatten().map(|end| &bytes[..end])
 }
 
-/// Checks parsed headers: one line each, valid names, and values without line breaks or surrounding
-/// whitespace.
+/// Checks parsed headers: one line each, valid names, and values without line breaks or NUL.
 fn check_headers(headers: Headers<'_>, head: &[u8]) {
     let lines = head.iter().filter(|&&byte| byte == b'\n').count();
     let mut count = 0;

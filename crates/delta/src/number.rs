@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_differ() {
+    fn neighboring_numbers_differ() {
         for (a, b) in [
             ("1234567890123456789", "1234567890123456790"),
             ("9007199254740993", "9007199254740992"),

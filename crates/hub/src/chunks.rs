@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_stay_where_they_are() {
+    fn growing_moves_no_element() {
         let mut chunks = Chunks::default();
         assert!(chunks.is_empty());
         chunks.push(0);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_left_out() {
+    fn the_id_zero_is_never_drawn() {
         let mut ids = Ids::new(0, [0, 0]);
         // The number whose mixed value is 0.
         ids.keys = [ids.next, 0];

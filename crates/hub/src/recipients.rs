@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_session_once_by_the_first_topic() {
+    fn a_session_is_added_once_with_its_first_subscription() {
         let member = |session, subscription| Member { session, subscription };
         let mut recipients = Recipients::default();
         recipients.exclude(130);

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn far_behind_and_unknown_stay_so() {
+    fn lags_stop_at_far_and_stay_unknown() {
         let after = |step| [0, FAR - 1, FAR, UNKNOWN].map(|behind| further_behind(behind, step));
         assert_eq!(after(1), [1, FAR, FAR, UNKNOWN]);
         assert_eq!(after(3), [3, FAR, FAR, UNKNOWN]);

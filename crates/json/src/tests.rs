@@ -10,7 +10,7 @@ fn nested(open: &str, close: &str, levels: usize) -> String {
 
 /// Texts that JSON.parse and serde_json accept.
 #[test]
-fn good_texts_are_accepted() {
+fn valid_texts_are_accepted() {
     let scalars = ["null", "true", "false", "0", "-0", "-1.5e+3", "1E9", "1e999", "0.0", "\"\""];
     let longer = [
         r#""\"\\\/\b\f\n\r\t\u00e9\uD83D\ude00\ud800""#,
@@ -30,7 +30,7 @@ fn good_texts_are_accepted() {
 
 /// Texts that JSON.parse and serde_json refuse, and the positions of their errors.
 #[test]
-fn bad_texts_are_refused_with_the_place() {
+fn invalid_texts_are_refused_with_their_position() {
     fn check_error(text: &str, expect: Error) {
         assert_eq!(check(text), Err(expect), "{text:?}");
         assert_eq!(minify(text.as_bytes().to_vec()), Err(expect), "{text:?}");
@@ -195,7 +195,7 @@ fn depth_is_bounded() {
 }
 
 #[test]
-fn values_end_where_they_end() {
+fn value_end_finds_the_end_of_a_value() {
     for (text, start, end) in [
         ("1,2", 0, 1),
         ("1,2", 2, 3),
@@ -428,7 +428,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_are_serdes(text in json()) {
+    fn parts_equal_serdes(text in json()) {
         if let Ok(values) = serde_json::from_str::<Vec<&serde_json::value::RawValue>>(&text) {
             let inside = text.trim().strip_prefix('[').unwrap().strip_suffix(']').unwrap();
             let expect: Vec<_> = values.iter().map(|value| value.get()).collect();
@@ -442,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn strings_are_serdes(text in any::<String>()) {
+    fn strings_equal_serdes(text in any::<String>()) {
         let mut out = Vec::new();
         write_string(&mut out, &text);
         let written = String::from_utf8(out).unwrap();

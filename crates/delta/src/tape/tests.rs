@@ -38,7 +38,7 @@ fn equal_values_have_one_hash() {
 }
 
 #[test]
-fn the_tape_tells_where_everything_is() {
+fn the_tape_locates_every_value() {
     let parsed = parse(" { \"a\" : [ 1 , { } ] , \"b\" : 2, \"a\":\"x \" }").unwrap();
     assert_eq!(parsed.minified(), b"{\"a\":[1,{}],\"b\":2,\"a\":\"x \"}");
     let members: Vec<_> = parsed.children(0).map(|id| (parsed.name(id), parsed.raw(id))).collect();

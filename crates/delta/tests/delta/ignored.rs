@@ -77,7 +77,7 @@ fn only_changes_elsewhere_count() {
 }
 
 #[test]
-fn ignored_changes_come_with_the_next_one() {
+fn ignored_changes_are_sent_with_the_next_change() {
     let differ = ignoring(&["/at"]);
     let old = br#"{"at":1,"score":1,"teams":["the ones at home","their guests"]}"#;
     let new = br#"{"at":7,"score":2,"teams":["the ones at home","their guests"]}"#;
@@ -125,7 +125,7 @@ fn stripped(value: &Value, paths: &[Vec<String>]) -> Value {
 }
 
 #[test]
-fn random_documents_change_elsewhere_exactly_if_the_rest_differs() {
+fn random_documents_change_exactly_if_their_rest_differs() {
     const NAMES: [&str; 9] = ["a", "b", "é", "id", "0", "1", "*", "*", "~1"];
     let (mut ignored, mut changed) = (0, 0);
     for seed in 0..1000 {

@@ -50,7 +50,7 @@ fn versions_behind() {
 }
 
 #[test]
-fn exceptions_are_all_that_were_named() {
+fn a_message_has_exactly_the_named_exceptions() {
     let [one, two, three] = [1, 2, 3].map(|index| SessionId { index, generation: 0 });
     let room = Room::plain("r").unwrap();
     assert!(Emit::default().has_no_exceptions() && Emit::volatile().has_no_exceptions());

@@ -633,7 +633,7 @@ fn patch(versions: std::ops::RangeInclusive<u64>) -> String {
 }
 
 #[test]
-fn a_feed_goes_on_where_another_node_left_it() {
+fn a_feed_continues_after_another_nodes_version() {
     let mut rig = feed_rig();
     let sessions = [rig.join(0, None), rig.join(1, None)];
     assert!(rig.document(at(7, 10), 3));
@@ -707,7 +707,7 @@ fn clients_that_reconnect_before_the_document_is_here_resume_too() {
 
 /// Another node may have started the client's epoch while this node was cut off from the engine.
 #[test]
-fn clients_of_another_epoch_wait_until_the_engine_was_read_after_they_came() {
+fn clients_of_another_epoch_wait_for_a_later_read_of_the_engine() {
     let mut rig = feed_rig();
     let others = [rig.join(0, None), rig.join(1, None)];
     assert!(rig.document(at(7, 10), 1));

@@ -212,7 +212,7 @@ fn a_frame_is_made_once_for_all_sessions() {
 }
 
 #[test]
-fn a_dropped_feed_goes_with_a_subscriber_of_whom_the_control_plane_heard_nothing() {
+fn a_dropped_feed_is_not_kept_for_an_unreported_subscriber() {
     let (key, feed) = feed_at_0();
     let mut node = Node::new(1);
     let session = node.open(0);

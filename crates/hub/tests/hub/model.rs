@@ -32,19 +32,20 @@ const OPERATIONS: usize = 500;
 
 /// Situations that each run must reach.
 const SEEN: &str = "\
-a document instead of patches, a new rate lets it go, answered too late, came after the leave, conflated
-delta, excepted, excepted for its room, format changed with something waiting, forgotten while wanted
-gap, had it all in spite of recoveries, has an older one, held, history refused, its time has come
-joined patches, log evicted, log given up, lost, lost at once, member of several rooms
-messages conflated, missed too much, newest dropped, no news, not covered, not wanted, oldest dropped
-overloaded, patches evicted, patches of use stay, policy changed with something waiting
-policy of a feed changed with something waiting, told anew with something waiting, recovered
-recovered again, recovered from the start, recovered nothing from the start
-recovered though the last is long gone, recovered what was sent to it alone, refused by another core
-refused by home, replayed, same document, sent while suspended, several rooms on another core
-slow consumer, tail lost, taken back, left with something waiting, the new format can't say it
-told after all, too far behind for patches, too many subscriptions, too many topics, volatile left out
-wanted, wanted again after it was forgotten";
+a document instead of patches, answered too late, arrived after the leave, client has an older version
+conflated, deferred notices sent, delayed version due, delayed version released by a new rate, delta
+dropped when unsubscribed, excepted, excepted for its room, forgotten while wanted
+format changed with something waiting, gap, held, history refused, joined patches
+left with something waiting, log evicted, log evicted by overload, lost, lost at once
+member of several rooms, messages conflated, missed too much, newest dropped, not covered, not wanted
+oldest dropped, overloaded, patches evicted, policy changed with something waiting
+policy of a feed changed with something waiting, received everything in spite of recoveries, recovered
+recovered a message to one session, recovered again, recovered from an evicted position
+recovered from the start, recovered nothing from the start, refused by another core
+refused by the home core, replayed, restarted with something waiting, same document, sent while suspended
+several rooms on another core, slow consumer, tail lost, too far behind for patches
+too many subscriptions, too many topics, unchanged state, unsupported by the new format
+used patches kept, volatile left out, wanted, wanted again after it was forgotten";
 
 struct World {
     random: Random,
@@ -792,7 +793,7 @@ impl World {
             if self.shadow.had_it_all(session).is_some_and(|had| had > 0)
                 && self.shadow.sessions[session].recoveries > 0
             {
-                self.shadow.saw("had it all in spite of recoveries");
+                self.shadow.saw("received everything in spite of recoveries");
             }
         }
     }

@@ -18,7 +18,7 @@ fn a_not_found_notice_stays_true_after_the_next_subscription() {
 }
 
 #[test]
-fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
+fn a_change_of_policy_keeps_only_the_newest_version() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let session = node.open(0);

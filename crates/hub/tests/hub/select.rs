@@ -108,7 +108,7 @@ impl Tally for Count {
 }
 
 #[test]
-fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
+fn a_message_counts_its_receiving_sessions_on_all_cores() {
     // Rooms with the prefix `kept` have history, and therefore a home core.
     for prefix in ["", "kept"] {
         let mut node = Node::new(3);

@@ -143,7 +143,7 @@ impl Shadow {
             let slot = s.early.remove(found);
             s.outbox.push(slot);
             s.ready = true;
-            self.saw("its time has come");
+            self.saw("delayed version due");
         }
     }
 
@@ -178,7 +178,7 @@ impl Shadow {
             let slot = s.early.remove(found);
             s.outbox.push(slot);
             s.ready = true;
-            self.saw("a new rate lets it go");
+            self.saw("delayed version released by a new rate");
         }
     }
 
@@ -320,7 +320,7 @@ impl Shadow {
         s.take_out(uid);
         self.counters[core].pending -= waiting;
         self.counters[core].conflated += waiting;
-        self.saw("told anew with something waiting");
+        self.saw("restarted with something waiting");
     }
 
     /// Records that a feed's patches have changed or were used.
@@ -343,7 +343,7 @@ impl Shadow {
             let version = document.version.as_ref().expect("it has patches");
             if version.used.take() {
                 self.patches[core].topics.push_back(topic);
-                self.saw("patches of use stay");
+                self.saw("used patches kept");
                 continue;
             }
             let past = std::mem::take(&mut *version.past.borrow_mut());

@@ -215,10 +215,10 @@ impl Shadow {
             self.saw("recovered");
         }
         if sent_alone {
-            self.saw("recovered what was sent to it alone");
+            self.saw("recovered a message to one session");
         }
         if quiet {
-            self.saw("recovered though the last is long gone");
+            self.saw("recovered from an evicted position");
         }
         if last.is_none() {
             self.saw(if missed.is_empty() {
@@ -235,7 +235,7 @@ impl Shadow {
         }
         let held = std::mem::take(&mut self.sessions[session].held);
         if !held.is_empty() {
-            self.saw("told after all");
+            self.saw("deferred notices sent");
         }
         self.told[core].extend(held);
         for (uid, thing) in missed {
@@ -296,7 +296,7 @@ impl Shadow {
                 self.enqueue(session, uid, &thing, form);
             } else {
                 self.counters[core].dropped_on_disconnect += 1;
-                self.saw("the new format can't say it");
+                self.saw("unsupported by the new format");
             }
         }
     }

@@ -680,7 +680,7 @@ impl Shadow {
         self.counters[s.core].pending -= taken_back;
         self.counters[s.core].dropped_on_disconnect += taken_back;
         if taken_back > 0 {
-            self.saw("taken back");
+            self.saw("dropped when unsubscribed");
         }
         true
     }
@@ -698,7 +698,7 @@ impl Shadow {
             sub.feed.client = Some((place, number));
             sub.came_with = Some(place);
             let newest = view.document.as_ref().is_some_and(|d| d.place == has);
-            self.saw(if newest { "has it already" } else { "has an older one" });
+            self.saw(if newest { "has it already" } else { "client has an older version" });
         }
         self.deliver_feed(session, uid, &view, has, since.is_some());
     }
@@ -1093,7 +1093,7 @@ impl Shadow {
         let t = &mut self.topics[sending.topics[0]];
         if t.home.is_some() && sending.topics.len() == 1 {
             let Some(view) = &mut t.at[core].following else {
-                self.saw("came after the leave");
+                self.saw("arrived after the leave");
                 return;
             };
             view.apply(&sending.thing);
@@ -1151,7 +1151,7 @@ impl Shadow {
                 if status == Status::Pending {
                     self.sessions[asker].sub(ask.uid).status = Status::Ended;
                     self.told[core].push(ExpectedNotice::Refused(asker, topic));
-                    self.saw("refused by home");
+                    self.saw("refused by the home core");
                 }
             }
         }
@@ -1230,7 +1230,7 @@ impl Shadow {
             _ => t.view.feed_state() != state || (state != FeedState::Live && !reason.is_empty()),
         };
         if !news {
-            self.saw("no news");
+            self.saw("unchanged state");
             return;
         }
         let said = Content::State(state, reason.to_owned());
@@ -1281,7 +1281,7 @@ impl Shadow {
         while freed < excess {
             let Some(bytes) = self.logs[core].evict() else { break };
             freed += bytes;
-            self.saw("log given up");
+            self.saw("log evicted by overload");
         }
         while freed < excess {
             match self.evict(core) {
