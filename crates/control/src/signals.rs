@@ -1,4 +1,4 @@
-//! Signals from the data plane to the control plane, and delivery to full mailboxes in the other direction.
+//! Signals from the data plane to the control plane, and waiting for space in the data plane's mailboxes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use stentor_ports::{Busy, CommandError, ControlPlane, Done};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Delay before a full mailbox is tried again without a signal, because a mailbox may drain without sending
-/// one.
+/// Delay after which a full mailbox is tried again without a signal, because a mailbox may drain without a
+/// signal.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
-/// The control plane as the data plane sees it. Made before both, so that either can be started first.
-/// Signals that are sent before the control plane runs aren't lost.
+/// The data plane's interface to the control plane. It is made before both planes, so that either can be
+/// started first. Signals that are sent before the control plane runs aren't lost.
 #[derive(Default)]
 pub struct Signals {
     wanted: Notify,
@@ -19,24 +19,26 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Makes signals without any pending one.
+    /// Makes the interface, without pending signals.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Waits until [`ControlPlane::interest_changed`] has been called since this function last returned.
+    /// Waits for a call of [`ControlPlane::interest_changed`]. Returns at once if there was one since this
+    /// function last returned.
     pub(crate) async fn when_wanted(&self) {
         self.wanted.notified().await;
     }
 
-    /// Repeats `attempt` until it isn't refused as busy, whenever there is space again, until `deadline`.
+    /// Calls `attempt` until it isn't refused as busy: at once, then whenever the mailbox has space again,
+    /// until `deadline`.
     pub(crate) async fn when_space<T>(
         &self,
         deadline: Option<Instant>,
         mut attempt: impl FnMut() -> Result<T, Busy>,
     ) -> Result<T, Busy> {
         loop {
-            // Registered before the attempt, so that space made between attempt and wait isn't missed.
+            // Registers before the attempt, so that a signal between the attempt and the wait isn't missed.
             let space = self.space.notified();
             if let Ok(done) = attempt() {
                 return Ok(done);
@@ -62,13 +64,13 @@ impl ControlPlane for Signals {
     }
 }
 
-/// Waits until the sender sends `true`, or is dropped.
+/// Waits until `true` is sent or the sender is dropped.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Sends a command to the data plane and waits for its answer. While an inbox is full, retries for
-/// `busy_timeout`, and calls `on_wait` once.
+/// Sends a command to the data plane and waits for the answer. While an inbox is full, repeats the command
+/// for `busy_timeout`. Calls `on_wait` before the first repetition.
 pub(crate) async fn command<T: Send + 'static>(
     signals: &Signals,
     busy_timeout: Duration,
@@ -78,10 +80,10 @@ pub(crate) async fn command<T: Send + 'static>(
     let mut on_wait = Some(on_wait);
     let deadline = Instant::now() + busy_timeout;
     loop {
-        // Registered before the attempt, so that space made between attempt and wait isn't missed.
+        // Registers before the attempt, so that a signal between the attempt and the wait isn't missed.
         let space = signals.space.notified();
         let (answer, answered) = oneshot::channel();
-        // The receiver is only dropped if the request's client has disconnected.
+        // Sending the answer fails only if the request's client has disconnected.
         give(Done::new(move |result| _ = answer.send(result)));
         match answered.await.unwrap_or(Err(CommandError::Stopped)) {
             Err(CommandError::Busy) if Instant::now() < deadline => {

@@ -1,5 +1,5 @@
-//! The state of the feeds, for metrics and status. The feeds' task writes it, requests to the admin port read
-//! it.
+//! The state of the feeds, for metrics and status. The feeds' task writes it, and requests to the admin port
+//! read it.
 
 use crate::schedule::{FAILURE_CLASSES, LaneStats, Scheduler, Stats};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ pub(crate) struct UpstreamView {
     pub(crate) name: Arc<str>,
     pub(crate) fetches: u64,
     pub(crate) failures: u64,
-    /// Number of fetches in flight, of keys that wait for one, and of waits for the upstream's rate.
+    /// The scheduler's statistics of the upstream.
     pub(crate) lane: LaneStats,
-    /// Time between two fetches of a key that `Cache-Control` of the last response sets. `None` while
-    /// `poll_interval` applies.
+    /// Interval of fetches that `Cache-Control` of the last response sets. `None` while `poll_interval`
+    /// applies.
     pub(crate) max_age: Option<Duration>,
     /// The last failure or 404: its key, cause and time.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
@@ -30,7 +30,7 @@ impl FeedsView {
         Self(Mutex::new((Stats::default(), views.collect())))
     }
 
-    /// Sets other upstreams. They continue the numbers of those with the same name.
+    /// Replaces the upstreams. An upstream with the same name as before keeps its counts.
     pub(crate) fn configure(&self, upstreams: impl Iterator<Item = Arc<str>>) {
         let (_, views) = &mut *self.lock();
         let mut before = std::mem::take(views);
@@ -58,7 +58,7 @@ impl FeedsView {
         self.lock().1.clone()
     }
 
-    /// Shows the scheduler's current numbers.
+    /// Copies the scheduler's current statistics.
     pub(crate) fn show(&self, scheduler: &Scheduler) {
         let (stats, upstreams) = &mut *self.lock();
         *stats = scheduler.stats();
@@ -67,7 +67,7 @@ impl FeedsView {
         }
     }
 
-    /// Counts a finished fetch, and shows its failure.
+    /// Counts a finished fetch, and stores its failure.
     pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, has_failed: bool, failure: Option<String>) {
         let upstream = &mut self.lock().1[upstream];
         upstream.fetches += 1;
@@ -77,7 +77,7 @@ impl FeedsView {
         }
     }
 
-    /// Shows the time until the next fetch that `Cache-Control` of a response sets.
+    /// Stores the time until the next fetch that `Cache-Control` of a response sets.
     pub(crate) fn show_max_age(&self, upstream: usize, max_age: Option<Duration>) {
         self.lock().1[upstream].max_age = max_age;
     }

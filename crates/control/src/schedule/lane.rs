@@ -1,4 +1,4 @@
-//! A lane: the keys of an upstream that wait for a fetch, and the time of the next fetch.
+//! A lane: the keys of an upstream that wait for a fetch, and the times at which fetches may start.
 
 use super::Entry;
 use super::outage::Outage;
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key};
 
-/// A refresh that is this many intervals late precedes first fetches.
+/// A refresh that is late by this many intervals precedes first fetches.
 const INTERVALS_LATE: u32 = 10;
 
-/// Number of such refreshes in a row before a first fetch may begin, if one waits.
+/// Number of late refreshes in a row after which a waiting first fetch may begin.
 const LATE_PER_FIRST: u32 = 7;
 
-/// The divisor for the share of keys that don't exist, of the fetches in flight and of the requests per
+/// Keys that don't exist may use this fraction (a tenth) of the fetches in flight and of the requests per
 /// second.
 const LOST_SHARE: usize = 10;
 
-/// Maximum time by which a fetch may begin before its evenly spaced start.
+/// Maximum time by which a fetch may start before its evenly spaced time.
 const AHEAD_MAX: Duration = Duration::from_millis(100);
 
 /// The kind of a fetch, by the state of its key.
@@ -29,7 +29,7 @@ pub(super) enum FetchKind {
     Refresh,
     /// The key has no document yet.
     First,
-    /// The key doesn't exist, according to its upstream.
+    /// The upstream has reported that the key doesn't exist.
     Lost,
 }
 
@@ -43,16 +43,16 @@ impl FetchKind {
     }
 }
 
-/// Fetches that a lane may begin beyond its share.
+/// Tells which fetches a lane may begin beyond its share.
 #[derive(Clone, Copy)]
 pub(super) struct Room {
-    /// `true` if it may begin a fetch beyond its share.
+    /// `true` if the lane may begin any fetch beyond its share.
     pub(super) any: bool,
-    /// `true` if it may begin a first fetch beyond its share.
+    /// `true` if the lane may begin a first fetch beyond its share.
     pub(super) first: bool,
 }
 
-/// Numbers of all lanes together.
+/// Sums over all lanes.
 #[derive(Clone, Copy)]
 pub(super) struct AllLanes {
     /// Number of lanes that share `fetches_max`.
@@ -67,17 +67,17 @@ pub(super) struct Lane {
     pub(super) concurrency_max: usize,
     /// Number of fetches that this lane may always use.
     pub(super) share: usize,
-    /// Time between evenly spaced starts.
+    /// Time between two evenly spaced starts of fetches.
     spacing: Duration,
-    /// The earliest evenly spaced start of the next fetch.
+    /// The evenly spaced time of the next start. `None` before the first fetch.
     next_start: Option<Instant>,
-    /// No fetch starts before this time: the upstream answered 429.
+    /// Time before which no fetch starts, because the upstream answered 429.
     paused_until: Option<Instant>,
-    /// `true` if the rate has delayed a fetch since the last one began.
+    /// `true` if the rate has delayed a fetch since the last fetch began.
     rate_waits: bool,
     rate_waits_total: u64,
     poll_interval: Duration,
-    /// Time between the last refresh and the previous fetch of its key.
+    /// Time between the starts of the last refresh and of the previous fetch of its key.
     interval: Duration,
     /// The limit that delays refreshes.
     waits_for: Option<Limit>,
@@ -91,9 +91,9 @@ pub(super) struct Lane {
     fetch_time: Duration,
     /// Mean time that fetches wait for memory.
     body_wait: Duration,
-    /// Size of large bodies as received, in bytes.
+    /// Size in bytes of large bodies as received: a maximum that decreases slowly.
     body_bytes: usize,
-    /// Number of keys whose last fetch failed, by kind of failure.
+    /// Number of keys whose last fetch has failed, by kind of failure.
     pub(super) failing: [usize; FAILURE_CLASSES],
     pub(super) has_failed: [bool; FAILURE_CLASSES],
     /// Number of fetches in flight for keys without a document.
@@ -108,19 +108,19 @@ pub(super) struct Lane {
     pub(super) firsts: FairQueue<Key>,
     /// Keys that don't exist and wait for another fetch.
     lost: FairQueue<Key>,
-    /// Time at which the next of these fetches may begin.
+    /// Time at which the next fetch of a key that doesn't exist may begin.
     lost_start: Option<Instant>,
-    /// Number of other fetches since the last of these.
+    /// Number of other fetches since the last fetch of a key that doesn't exist.
     others_in_row: usize,
-    /// Number of refreshes that began while first fetches waited, less those that later first fetches made up
-    /// for.
+    /// Number of refreshes that began while first fetches waited, minus the first fetches that began in their
+    /// turn later.
     refreshes_ahead: u32,
-    /// Number of keys that are or will be fetched.
+    /// Number of keys that are fetched regularly, now or after their first document.
     pub(super) polled: usize,
     pub(super) outage: Outage,
 }
 
-/// Returns the number of these workers that first fetches may use, given the number of refreshed keys.
+/// Returns the number of `workers` that first fetches may use if this number of keys has documents.
 pub(super) fn first_fetches_max(workers: usize, documents: usize) -> usize {
     workers - documents.min(workers / 2)
 }
@@ -136,7 +136,7 @@ impl Lane {
         }
     }
 
-    /// Continues the numbers of the upstream's previous lane, its rate and its pause.
+    /// Takes the numbers, the rate's state and the pause from the upstream's previous lane.
     pub(super) fn take_over(&mut self, before: &Self) {
         self.next_start = before.next_start;
         self.paused_until = before.paused_until;
@@ -145,7 +145,7 @@ impl Lane {
         self.has_failed = before.has_failed;
     }
 
-    /// Returns the time for fetching one of the failed keys, during an outage.
+    /// Returns the time of the next probe: a fetch of a failed key. `None` without an outage.
     pub(super) fn probe(&self) -> Option<Instant> {
         let probe = self.outage.probe()?;
         Some(self.held_until().map_or(probe, |held| held.max(probe)))
@@ -179,8 +179,8 @@ impl Lane {
         self.refreshes.len() + self.firsts.len() + self.lost.len()
     }
 
-    /// Returns whether a refresh, a first fetch, and a fetch of a key that doesn't exist could begin if the
-    /// rate allows it.
+    /// Returns `true` for each kind of fetch that could begin if the rate allows it: a refresh, a first
+    /// fetch, a fetch of a key that doesn't exist.
     fn has_next(&self, room: Room) -> (bool, bool, bool) {
         let is_free = self.limit(room).is_none();
         let first = self.first_limit(room).is_none();
@@ -189,7 +189,7 @@ impl Lane {
         (is_free && !self.refreshes.is_empty(), first && has(&self.firsts), lost && has(&self.lost))
     }
 
-    /// Returns the time of the next fetch that only waits for its time.
+    /// Returns the time at which the next fetch may begin, if a key waits only for this time.
     pub(super) fn next_open(&self, room: Room) -> Option<Instant> {
         match self.has_next(room) {
             (false, false, false) => None,
@@ -198,7 +198,7 @@ impl Lane {
         }
     }
 
-    /// Returns the limit of fetches in flight that is reached.
+    /// Returns the limit that prevents any further fetch. `None` if a fetch may begin.
     fn limit(&self, room: Room) -> Option<Limit> {
         if self.in_flight >= self.concurrency_max {
             return Some(Limit::Concurrency);
@@ -206,7 +206,7 @@ impl Lane {
         (self.in_flight >= self.share && !room.any).then_some(Limit::Fetches)
     }
 
-    /// Returns the limit that delays first fetches.
+    /// Returns the limit that prevents a further first fetch. `None` if one may begin.
     fn first_limit(&self, room: Room) -> Option<Limit> {
         let has = |workers| self.first_in_flight < first_fetches_max(workers, self.documents);
         self.limit(room).or_else(|| match (has(self.concurrency_max), has(self.share) || room.first) {
@@ -216,30 +216,30 @@ impl Lane {
         })
     }
 
-    /// Returns the time before which no further fetch may begin.
+    /// Returns the time before which the rate, a pause or a hold allows no further fetch.
     fn open_from(&self) -> Option<Instant> {
         let ahead = AHEAD_MAX.saturating_sub(self.spacing);
         let next_start = self.next_start.map(|start| start.checked_sub(ahead).unwrap_or(start));
         next_start.max(self.held_until())
     }
 
-    /// Pauses all fetches until a time.
+    /// Pauses all fetches until this time.
     pub(super) fn pause(&mut self, until: Instant) {
         self.paused_until = self.paused_until.max(Some(until));
     }
 
-    /// Ends a pause, and a hold by a single key.
+    /// Ends the pause, and a hold during an outage.
     pub(super) fn release(&mut self) {
         self.paused_until = None;
         self.outage.release();
     }
 
-    /// Returns the time until which the upstream requests no fetches.
+    /// Returns the time before which the upstream has asked for no fetches (`Retry-After`).
     fn held_until(&self) -> Option<Instant> {
         self.paused_until.max(self.outage.held_until())
     }
 
-    /// Takes the key to fetch now, if its turn has come.
+    /// Takes the next key to fetch, if a fetch may begin now.
     pub(super) fn next(&mut self, now: Instant, room: Room) -> Option<Key> {
         let (refresh, first, lost) = self.has_next(room);
         let lost = lost && self.lost_start.is_none_or(|start| start <= now);
@@ -277,7 +277,7 @@ impl Lane {
         key
     }
 
-    /// Counts the further requests of a fetch as starts.
+    /// Counts requests for followed redirects as starts of fetches.
     pub(super) fn record_redirects(&mut self, now: Instant, redirects: u32) {
         if redirects > 0 {
             let next_start = self.next_start.map_or(now, |start| start.max(now));
@@ -285,22 +285,22 @@ impl Lane {
         }
     }
 
-    /// Returns the number of refreshes between two first fetches.
+    /// Returns the number of refreshes between two first fetches: more if refreshes are late.
     fn refreshes_per_first(&self, now: Instant) -> u32 {
         let due = self.refreshes.first_key_value().and_then(|(_, (due, _))| *due);
         let lateness = due.map_or(Duration::ZERO, |due| now.saturating_duration_since(due));
         if lateness >= self.poll_interval.saturating_mul(INTERVALS_LATE) { LATE_PER_FIRST } else { 1 }
     }
 
-    /// Returns the maximum number of refreshes for which first fetches may make up: those that begin while
+    /// Returns the maximum of `refreshes_ahead`. First fetches may make up for the refreshes that begin while
     /// all slots of first fetches are in use.
     fn refreshes_ahead_max(&self) -> u32 {
         let places = if self.firsts.len() > 0 { self.concurrency_max } else { 0 };
         u32::try_from(places).unwrap_or(u32::MAX).max(LATE_PER_FIRST)
     }
 
-    /// Records that a refresh of the last key from [`Self::next`] begins `late`. `interval` is the time since
-    /// the last fetch of this key, if that fetch succeeded and `poll_interval` applies.
+    /// Records that a refresh of the last key from [`Self::next`] begins late by `late`. `interval` is the
+    /// time since the last fetch of this key, if that fetch succeeded and `poll_interval` applies.
     pub(super) fn record_refresh(&mut self, late: Duration, interval: Option<Duration>) {
         let limited_by = self.waits_for.filter(|_| !late.is_zero());
         if let Some(interval) = interval {
@@ -310,7 +310,7 @@ impl Lane {
         }
     }
 
-    /// Records that a first fetch begins after its key has `waited`.
+    /// Records that a first fetch begins, and for how long its key has waited.
     pub(super) fn record_first(&mut self, waited: Duration) {
         self.first_wait = waited;
     }
@@ -327,18 +327,20 @@ impl Lane {
         self.body_wait = self.body_wait * 7 / 8 + waited / 8;
     }
 
-    /// Returns the size of the bodies if all fetches that `concurrency_max` allows are in flight.
+    /// Returns the estimated size in bytes of all bodies if as many fetches are in flight as
+    /// `concurrency_max` allows.
     pub(super) fn bodies_bytes(&self) -> usize {
         self.body_bytes.saturating_mul(self.polled.min(self.concurrency_max))
     }
 
-    /// Returns the limit that causes the reached one: fetches that wait for memory take longer.
+    /// Returns the limit that causes `limit` to be reached. If fetches mainly wait for memory, that is
+    /// `fetches_bytes_max`.
     fn cause(&self, limit: Limit) -> Limit {
         let is_memory = !self.body_wait.is_zero() && self.body_wait * 2 >= self.fetch_time;
         if is_memory && limit != Limit::RequestsPerSecond { Limit::FetchesBytes } else { limit }
     }
 
-    /// Returns the value of the limit that would allow `poll_interval`.
+    /// Returns the value of `limit` with which the interval would be `poll_interval`.
     fn sufficient(&self, limit: Limit, all: AllLanes) -> usize {
         let interval = self.poll_interval.as_secs_f64();
         // Keys that wait for their first document will be refreshed too.
@@ -354,7 +356,7 @@ impl Lane {
         }
     }
 
-    /// Returns the value of the limit that would let all waiting first fetches begin.
+    /// Returns the value of `limit` with which all waiting first fetches could begin.
     fn sufficient_for_firsts(&self, limit: Limit, all: AllLanes) -> usize {
         let firsts = self.first_in_flight + self.firsts.len();
         let concurrency = firsts + self.documents.min(firsts);

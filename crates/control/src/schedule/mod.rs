@@ -12,22 +12,24 @@
 //! ```
 //!
 //! A key is known from its first subscription until it has had no subscribers for `idle_ttl` (the linger
-//! time). It is fetched while it has subscribers, or lingers with a document. Subscriptions never change the
-//! time at which a key is due, so a client that subscribes and unsubscribes in a loop causes no fetch.
+//! time). A key is fetched while it has subscribers, and during the linger time if it has a document.
+//! Subscriptions never change the time at which a key is due, so a client that subscribes and unsubscribes in
+//! a loop causes no fetch.
 //!
 //! **Contract with the home core.** The home core keeps the last document and state for as long as the
 //! scheduler does, also without subscribers. A subscription within the linger time therefore doesn't send the
-//! document again. `Forget` reports the end; it also follows a refusal at once. The state of a key without a
-//! document is sent again for each subscription, because `NotFound` ends subscriptions.
+//! document again. `Forget` reports that the scheduler has dropped the key. It also follows a refusal at
+//! once. The state of a key without a document is sent again for each subscription, because `NotFound` ends
+//! subscriptions.
 //!
-//! The scheduler doesn't fetch, parse, compare or wait for the data plane; its caller does. The caller polls
-//! no fetch while updates are undelivered, so the fetches in flight bound the undelivered updates.
+//! The caller of the scheduler fetches, parses, compares and waits for the data plane. It polls no fetch
+//! while updates are undelivered, so the fetches in flight bound the undelivered updates.
 //!
-//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream (of
-//! the process: at least one per upstream), nor more per second than the upstream's rate; after
-//! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are
-//! within `documents_bytes_max`; the number of keys is within `keys_max`; a key without subscribers that was
-//! never fetched isn't kept.
+//! Invariants: one fetch in flight per key; never more fetches in flight than the limits of the upstream and
+//! of the process allow (the process always allows one per upstream), nor more per second than the upstream's
+//! rate; after `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents'
+//! bytes are within `documents_bytes_max`; the number of keys is within `keys_max`; a key without subscribers
+//! that was never fetched isn't kept.
 
 mod lane;
 mod outage;
@@ -62,23 +64,23 @@ struct Entry {
     /// The session for which the key is fetched while it has no document.
     owner: Owner,
     wanted: bool,
-    /// `true` if a client has asked for it since its last fetch, while it was not found.
+    /// `true` if a client has requested the key since its last fetch, while the key was not found.
     asked: bool,
     state: Option<FeedState>,
     reason: Arc<str>,
     kept: Option<Arc<Version>>,
     /// Start of the last fetch, if it succeeded and the next one is due after `poll_interval`.
     fetched: Option<Instant>,
-    /// Time since which its upstream only answers 404, if it has a document.
+    /// Time since which the upstream has answered only 404 for a key with a document.
     missing_since: Option<Instant>,
     failures: u32,
     /// The earliest time of the next fetch, if the upstream sets one.
     not_before: Option<Instant>,
     /// The kind of failure of the last fetch.
     failing: Option<FailureClass>,
-    /// Time of the next fetch; `None` if never (complete) or while in flight.
+    /// Time of the next fetch. `None` during a fetch, and for a complete key.
     due: Option<Instant>,
-    /// Time at which the key is forgotten; `Some` exactly while it has no subscribers.
+    /// Time at which the key is forgotten. `Some` exactly while it has no subscribers.
     linger_end: Option<Instant>,
     queue_state: QueueState,
 }
@@ -88,25 +90,26 @@ impl Entry {
         self.kept.as_ref().map_or(0, |kept| kept.document.body.len())
     }
 
-    /// Returns `true` if it waits for its first fetch.
+    /// Returns `true` if the key waits for its first fetch.
     fn is_cold(&self) -> bool {
         self.state.is_none() && !matches!(self.queue_state, QueueState::InFlight { .. })
     }
 
-    /// Returns `true` if it should be fetched. A key without a document and without waiting clients
-    /// shouldn't. Clients can't wait for a key that is not found, because subscriptions to it end at once.
+    /// Returns `true` if the key should be fetched: it has a document or waiting clients. Clients can't wait
+    /// for a key that is not found, because subscriptions to it end at once. Their requests count instead
+    /// (`asked`).
     fn is_active(&self) -> bool {
         self.wanted || self.asked || self.kept.is_some()
     }
 
-    /// Returns `true` if it is fetched from time to time: neither `NotFound` nor `Complete`.
+    /// Returns `true` if the key is fetched regularly: it is active, and neither `NotFound` nor `Complete`.
     fn is_polled(&self) -> bool {
         let is_over = matches!(self.state, Some(FeedState::Complete | FeedState::NotFound));
         self.is_active() && !is_over
     }
 }
 
-/// The fetch scheduler; see the module's documentation.
+/// The fetch scheduler (see the module's documentation).
 pub struct Scheduler {
     options: FeedsOptions,
     routes: Routes,
@@ -132,10 +135,10 @@ impl Scheduler {
         }
     }
 
-    /// Applies other options. If the upstreams differ, fetches in flight are taken back:
-    /// [`Self::handle_result`] must not follow for them. Keys keep their documents: keys of an unchanged
-    /// upstream also keep their times, keys of another one are fetched at once. Keys that no upstream serves
-    /// any longer are refused.
+    /// Applies new options. If the upstreams differ, fetches in flight are cancelled: the caller must not
+    /// call [`Self::handle_result`] for them. Keys keep their documents. Keys of an unchanged upstream also
+    /// keep their due times, and keys of a changed one are fetched at once. Keys that no upstream serves any
+    /// longer are refused.
     pub fn configure(&mut self, now: Instant, options: FeedsOptions) {
         let before = std::mem::replace(&mut self.options, options);
         self.queues.set_fetches_max(self.options.fetches_max);
@@ -149,7 +152,7 @@ impl Scheduler {
             lanes.iter().position(|before| before.name == self.options.upstreams[upstream].name)
         });
         self.queues = queues;
-        // In the order of the keys, so that a run only depends on its inputs.
+        // Sorted by key, so that a run depends only on its inputs.
         let mut entries: Vec<(Key, Entry)> = self.entries.drain().collect();
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         for (key, mut entry) in entries {
@@ -175,8 +178,8 @@ impl Scheduler {
     }
 
     /// Sets whether `key` has subscribers. Repeating a call has no effect, except that the state of a key
-    /// without a document is sent again. `requesters` are the sessions that have asked for the key since the
-    /// last call, if it is new to the data plane. The list is empty if they are unknown.
+    /// without a document is sent again. If the key is new to the data plane, `requesters` are the sessions
+    /// that have requested it since the last call. Unknown requesters aren't in the list.
     pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool, requesters: &[Requester]) {
         let Some(entry) = self.entries.get_mut(key) else {
             if wanted {
@@ -185,7 +188,7 @@ impl Scheduler {
             return;
         };
         if !wanted && entry.is_cold() {
-            // The key has neither a state nor a fetch in flight.
+            // A key without a state and without a fetch in flight needs no linger time.
             self.forget(key);
             return;
         }
@@ -196,8 +199,8 @@ impl Scheduler {
             if let (Some(state), None) = (entry.state, &entry.kept) {
                 self.events.push_back((key.clone(), state_update(state, &entry.reason)));
             }
-            // The key belongs to the requester that waits for the fewest keys, so that no client can hide it
-            // behind thousands of others. A known requester precedes an unknown one.
+            // The key's owner is the requester that waits for the fewest keys, so that no client can delay
+            // the key behind thousands of others. A known requester precedes an unknown one.
             for owner in requesters.iter().map(Owner::from) {
                 if entry.owner.is_unknown() || self.queues.sooner(entry.upstream, owner, entry.owner).is_lt()
                 {
@@ -254,10 +257,10 @@ impl Scheduler {
         }
     }
 
-    /// Makes room because the never-fetched key `newest` exceeds the maximum. Removes one key, in this order
-    /// of preference: a key without subscribers (one with a document only while never-fetched keys fill less
-    /// than half of the table); a key of a requester that waits for far more keys (not for slightly more, or
-    /// two floods would replace each other's keys forever); `newest` itself.
+    /// Removes one key because the never-fetched key `newest` exceeds the maximum. The order of preference: a
+    /// key without subscribers (a key with a document only while never-fetched keys fill at most half of the
+    /// table); a key of a requester that waits for far more keys (if slightly more were enough, two floods
+    /// would replace each other's keys forever); `newest` itself.
     fn make_room(&mut self, newest: &Key, requesters: &[Requester]) {
         let displaces_documents = self.queues.stats().cold <= self.options.keys_max.div_ceil(2);
         let spare = self.queues.first_empty_lingering();
@@ -277,8 +280,8 @@ impl Scheduler {
         self.refuse(evicted, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
     }
 
-    /// Returns `true` if the owner of one key waits for at least twice as many keys as the owner of another:
-    /// counted by address, or by session if both have the same address.
+    /// Returns `true` if the owner of `one` waits for at least twice as many keys as the owner of `other`.
+    /// Counts the keys of their addresses or, for owners of the same address, those of their sessions.
     fn waits_for_far_more(&self, one: &Key, other: &Key) -> bool {
         let (Some(one), Some(other)) = (self.entries.get(one), self.entries.get(other)) else { return false };
         let waiting = |entry: &Entry| self.queues.waiting_of(entry.upstream, entry.owner);
@@ -290,7 +293,7 @@ impl Scheduler {
         }
     }
 
-    /// Refuses a new key to its requesters. Returns `false` if not all of them are known.
+    /// Refuses a new key to its requesters. Returns `false` if some requesters may be unknown.
     fn refuse_requesters(&mut self, key: &Key, requesters: &[Requester]) -> bool {
         if requesters.is_empty() || requesters.len() >= REQUESTERS_MAX {
             return false;
@@ -305,7 +308,7 @@ impl Scheduler {
         self.events.push_back((key.clone(), FeedUpdate::Forget));
     }
 
-    /// Drops all state of a key.
+    /// Drops all state of a key, here and in the data plane.
     fn forget(&mut self, key: &Key) {
         if self.remove(key).is_some_and(|entry| entry.state.is_some()) {
             self.events.push_back((key.clone(), FeedUpdate::Forget));
@@ -364,7 +367,7 @@ impl Scheduler {
         self.entries.get(key)?.failing
     }
 
-    /// Returns the next update for the data plane, in order.
+    /// Takes the next update for the data plane, in order.
     pub fn poll_event(&mut self) -> Option<(Key, FeedUpdate)> {
         pop_front(&mut self.events)
     }
@@ -389,8 +392,8 @@ impl Scheduler {
         self.queues.lanes()
     }
 
-    /// Returns the time for the next [`Self::poll_fetch`] without other events. While all workers are busy,
-    /// due keys don't count, because a result comes first.
+    /// Returns the time for the next call of [`Self::poll_fetch`] if no other event comes before. While all
+    /// workers are busy, due keys don't count, because they wait for a result.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.queues.next_timeout()
     }
@@ -405,7 +408,7 @@ fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
     FeedUpdate::State { state, reason: reason.clone() }
 }
 
-/// Returns `now + wait`, limited to the longest duration in the options.
+/// Returns `now + wait`. `wait` is limited to [`DURATION_MAX`].
 fn later(now: Instant, wait: Duration) -> Instant {
     now + wait.min(DURATION_MAX)
 }

@@ -1,18 +1,18 @@
 //! Outages of an upstream: fetches of several keys fail in a row, without a success in between. Each key has
-//! its own growing delay before a retry, so that a key that fails alone costs little. During an outage the
-//! upstream is also probed often, and the first success shows that the other keys needn't wait either.
+//! its own growing delay before a retry, so that a key that fails alone costs little. During an outage, the
+//! upstream is also probed often, and the first success ends the delays of the other keys.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
-/// Number of failures in a row that are an outage. They must be of this many keys, if the upstream has as
-/// many.
+/// An outage begins after this many failures in a row, of this many keys (of all keys, if the upstream has
+/// fewer).
 const FAILURES: usize = 3;
 
-/// Maximum time between two fetches during an outage; also the minimum time between two occasions at which
-/// all keys are fetched at once, so that an upstream that answers only some requests isn't asked faster and
-/// faster.
+/// Maximum time between two fetches during an outage. Also the minimum time between two ends of outages at
+/// which all failed keys are fetched at once, so that an upstream that answers only some requests doesn't get
+/// more and more requests.
 const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
@@ -21,11 +21,12 @@ pub(super) struct Outage {
     failures: usize,
     /// The keys that failed since the last success.
     keys: BTreeSet<Key>,
-    /// Time for fetching one of them; `Some` during an outage.
+    /// Time of the next probe: a fetch of one of `keys`. `Some` exactly during an outage.
     probe: Option<Instant>,
-    /// The upstream requests no fetches before this time. Applies during an outage.
+    /// Time before which the upstream has asked for no fetches (`Retry-After`). Applies only during an
+    /// outage.
     hold: Option<Instant>,
-    /// End of the last outage, and the due time of its keys.
+    /// End of the last outage, and the time at which its failed keys became due.
     ended: Option<(Instant, Instant)>,
 }
 
@@ -50,13 +51,13 @@ impl Outage {
         Some((due, keys))
     }
 
-    /// Returns the due time of a key that failed in a fetch that began during the last outage.
+    /// Returns the due time of a key whose fetch began during the last outage and has failed after its end.
     pub(super) fn due_if_begun_in(&self, started: Instant) -> Option<Instant> {
         self.ended.filter(|(ended, _)| started < *ended).map(|(_, due)| due)
     }
 
-    /// Records that the upstream requests no fetches of this key before a time. Without any success, other
-    /// keys aren't fetched either.
+    /// Records that the upstream asks for no fetches of a key before this time. During an outage, other keys
+    /// aren't fetched either.
     pub(super) fn hold(&mut self, until: Instant) {
         self.hold = self.hold.max(Some(until));
     }
@@ -66,7 +67,7 @@ impl Outage {
         self.hold = None;
     }
 
-    /// Returns the time until which no key is fetched, during an outage.
+    /// Returns the time before which no key is fetched, during an outage.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.probe.and(self.hold)
     }
@@ -86,7 +87,7 @@ impl Outage {
         }
     }
 
-    /// Returns the time for fetching one of the keys, during an outage.
+    /// Returns the time of the next probe, during an outage.
     pub(super) fn probe(&self) -> Option<Instant> {
         self.probe
     }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{Document, Key, Patch};
 
-/// Headers of the last response that are needed for the next request and its response, as received.
+/// Headers of the last response, as received, that the next fetch needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// Value for `If-None-Match`.
     pub etag: Option<Arc<[u8]>>,
     /// Value for `If-Modified-Since`.
     pub last_modified: Option<Arc<[u8]>>,
-    /// `Cache-Control`, for a 304 without one. `None` if no response had one.
+    /// Lifetime from `Cache-Control`, used for a 304 without this header. `None` if no response had it.
     pub lifetime: Option<Lifetime>,
-    /// Path and query of the URL that sent them. `None`: the key's own URL, because redirects aren't
-    /// followed.
+    /// Path and query of the URL that sent the headers. `None` if redirects aren't followed, so that it is
+    /// the key's own URL.
     pub target: Option<Arc<str>>,
 }
 
@@ -38,14 +38,14 @@ pub struct Version {
     pub validators: Validators,
 }
 
-/// How long a response stays fresh, according to the upstream.
+/// The time for which a response stays fresh, according to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
     /// Not specified. The configured interval applies.
     Unsaid,
     /// `max-age` minus the response's `Age`.
     For(Duration),
-    /// `max-age<=0`, if the configuration lets it end the feed.
+    /// `max-age<=0`, which ends the feed by configuration.
     Over,
 }
 
@@ -56,24 +56,25 @@ pub enum Outcome {
     Fresh {
         /// The document.
         version: Version,
-        /// The patch from the document that was kept when the fetch began.
+        /// The patch from the document that was kept when the fetch began. `None` if subscribers need the
+        /// complete document.
         patch: Option<Patch>,
         /// The freshness of the response.
         freshness: Freshness,
     },
-    /// The same document: 304, or the same value again.
+    /// The unchanged document: status 304, or a body with the same value.
     Same {
-        /// Newer validators, if there were any.
+        /// The new validators. `None` if they are unchanged.
         validators: Option<Validators>,
         /// The freshness of the response.
         freshness: Freshness,
     },
-    /// 410: no newer version will come.
+    /// Status 410: no newer version will come.
     Gone {
         /// The reason for subscribers.
         reason: Arc<str>,
     },
-    /// 404: there is no such key.
+    /// Status 404: the upstream has no such key.
     NotFound {
         /// The reason for subscribers.
         reason: Arc<str>,
@@ -84,9 +85,9 @@ pub enum Outcome {
         class: FailureClass,
         /// The reason for subscribers, without details of the internal network.
         reason: Arc<str>,
-        /// The earliest time of the next request, if the upstream sent one.
+        /// The time from `Retry-After` before which the upstream wants no request.
         retry_after: Option<Duration>,
-        /// `true` if this time applies to all keys of the upstream (429).
+        /// `true` if `retry_after` applies to all keys of the upstream (429).
         pause: bool,
     },
 }
@@ -109,14 +110,14 @@ impl Outcome {
 /// Declares the kinds of failures, each with its outcome in metrics.
 macro_rules! failure_classes {
     ($($(#[$doc:meta])+ $name:ident = $outcome:literal;)+) => {
-        /// Kinds of failures. Failures of one kind have the same remedy.
+        /// A kind of failure. Failures of one kind have the same remedy.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum FailureClass {
             $($(#[$doc])+ $name,)+
         }
 
         impl FailureClass {
-            /// All kinds, in the order of their numbers.
+            /// All kinds of failures, in the order of their numbers.
             pub const ALL: [Self; [$($outcome),+].len()] = [$(Self::$name),+];
 
             /// Returns the label in metrics: the outcome of a fetch.
@@ -144,15 +145,15 @@ failure_classes! {
     ClientError = "failed_client_error";
     /// A status from 500 to 599.
     ServerError = "failed_server_error";
-    /// A status without a document that is no error.
+    /// A status that has no document and is no error.
     Status = "failed_status";
     /// A redirect.
     Redirect = "failed_redirect";
-    /// More bytes than a document may have.
+    /// A body larger than the maximum of a document.
     TooLarge = "failed_too_large";
     /// A content coding that wasn't requested, or a corrupt body.
     Encoding = "failed_encoding";
-    /// Not JSON, according to its Content-Type.
+    /// A document that isn't JSON according to its Content-Type.
     NotJson = "failed_not_json";
     /// Invalid JSON.
     InvalidJson = "failed_invalid_json";
@@ -162,11 +163,11 @@ failure_classes! {
     Internal = "failed_internal";
 }
 
-/// Number of kinds.
+/// Number of kinds of failures.
 pub const FAILURE_CLASSES: usize = FailureClass::ALL.len();
 
 impl FailureClass {
-    /// Returns the kind of a status without a document.
+    /// Returns the kind of failure of a status without a document.
     pub fn of_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Unauthorized,
@@ -177,7 +178,7 @@ impl FailureClass {
         }
     }
 
-    /// Returns the outcome without `failed_`.
+    /// Returns the name of the kind: its outcome without `failed_`.
     pub fn name(self) -> &'static str {
         self.outcome().trim_start_matches("failed_")
     }
@@ -195,28 +196,28 @@ pub struct FetchJob {
     pub kept: Option<Arc<Version>>,
 }
 
-/// The scheduler's current numbers, and the number of refusals.
+/// Statistics of the scheduler: current keys, fetches and memory, and totals of refusals and evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Number of known keys.
     pub keys: usize,
-    /// Keys with subscribers.
+    /// Number of keys with subscribers.
     pub wanted: usize,
-    /// Keys without any response yet.
+    /// Number of keys without any response yet.
     pub cold: usize,
-    /// Keys whose document is as new as the upstream allows.
+    /// Number of keys whose last fetch has succeeded.
     pub live: usize,
-    /// Keys whose upstream fails.
+    /// Number of keys whose last fetch has failed.
     pub stale: usize,
-    /// Keys for which no newer version will come.
+    /// Number of keys for which no newer version will come.
     pub complete: usize,
-    /// Keys that don't exist upstream.
+    /// Number of keys that the upstream doesn't have.
     pub not_found: usize,
     /// Fetches in flight.
     pub in_flight: usize,
-    /// Keys that are due and wait for a worker.
+    /// Number of keys that are due and wait for a worker.
     pub waiting: usize,
-    /// Bytes of the kept documents.
+    /// Size of the kept documents in bytes.
     pub documents_bytes: usize,
     /// Totals since the start.
     pub counters: Counters,
@@ -225,15 +226,15 @@ pub struct Stats {
 /// Refusals and evictions since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Keys refused because of `keys_max`.
+    /// Number of keys refused because of `keys_max`.
     pub refused_keys: u64,
-    /// Keys refused because of `limits.cold_keys_max` or `address_limits.cold_keys_max`.
+    /// Number of keys refused because of `limits.cold_keys_max` or `address_limits.cold_keys_max`.
     pub refused_cold_keys: u64,
-    /// Keys refused because no upstream serves them.
+    /// Number of keys refused because no upstream serves them.
     pub unknown_keys: u64,
-    /// Versions refused because of `documents_bytes_max`.
+    /// Number of versions refused because of `documents_bytes_max`.
     pub refused_documents: u64,
-    /// Keys evicted before their linger time had passed.
+    /// Number of keys evicted before their linger time had passed.
     pub evicted_keys: u64,
 }
 
@@ -246,9 +247,9 @@ pub enum Limit {
     Concurrency,
     /// `fetches_max`, which all upstreams share.
     Fetches,
-    /// `fetches_bytes_max`: fetches mainly wait for memory.
+    /// `fetches_bytes_max`, because fetches mainly wait for memory.
     FetchesBytes,
-    /// No limit: a fetch takes longer than `poll_interval`.
+    /// No limit, but the duration of fetches, which is longer than `poll_interval`.
     FetchTime,
 }
 
@@ -265,31 +266,32 @@ impl Limit {
     }
 }
 
-/// The scheduler's current numbers for one upstream.
+/// The scheduler's current statistics of one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStats {
     /// Fetches in flight.
     pub in_flight: usize,
-    /// Keys that are due and wait for a worker, or for the upstream's rate.
+    /// Number of keys that are due and wait for a worker or for the upstream's rate.
     pub waiting: usize,
-    /// Waiting keys without a document.
+    /// Number of waiting keys without a document.
     pub first_waiting: usize,
-    /// Fetches that had to wait although a worker was free: for the rate, or because the upstream requested a pause.
+    /// Number of fetches that had to wait although a worker was free: for the rate, or because the upstream
+    /// had asked for a pause.
     pub rate_waits: u64,
     /// Keys with a document.
     pub documents: usize,
-    /// Time between two fetches of a key: `poll_interval`, or longer as last measured.
+    /// Time between two fetches of a key: `poll_interval`, or the last measured interval if it is longer.
     pub interval: Duration,
-    /// The upstream requests no fetches before this time (`Retry-After`).
+    /// Time before which the upstream has asked for no fetches (`Retry-After`).
     pub held_until: Option<Instant>,
-    /// The reason why the interval is longer, and the value of this limit that would suffice.
+    /// The limit because of which the interval is longer, and the value of this limit that would suffice.
     pub limited_by: Option<(Limit, usize)>,
-    /// Time for which the key of the last first fetch waited, while others still wait for theirs.
+    /// Time for which the key of the last first fetch had waited. Zero if no limit delays first fetches.
     pub first_wait: Duration,
-    /// The limit that delays first fetches, and its value that would let all of them begin within a second.
+    /// The limit that delays first fetches, and the value with which all of them could begin within a second.
     pub first_limited_by: Option<(Limit, usize)>,
-    /// Keys whose last fetch failed, by [`FailureClass`].
+    /// Number of keys whose last fetch has failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],
-    /// The kinds of failures that have occurred, by [`FailureClass`].
+    /// `true` for each kind of failure that has occurred, by [`FailureClass`].
     pub has_failed: [bool; FAILURE_CLASSES],
 }

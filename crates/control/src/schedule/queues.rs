@@ -1,22 +1,22 @@
 //! The queues of keys that wait for a fetch, and the sums over all keys.
 //!
-//! An entry is *attached* while it is at rest and *detached* while it is changed. The queues and sums are
-//! functions of the attached entries, so they need no other maintenance. Everything is ordered (by time, or
-//! by ticket), never by hash, so that a run only depends on its inputs.
+//! An entry is *detached* while it is changed, and otherwise *attached*. The queues and sums are functions of
+//! the attached entries, so they need no other maintenance. All orders are by time or ticket, never by hash,
+//! so that a run depends only on its inputs.
 //!
 //! A lane belongs to an upstream ([`Lane`]). It has a limit of fetches in flight and one of fetches per
-//! second. The latter is enforced by the generic cell rate algorithm (ITU-T I.371): fetches start at evenly
-//! spaced times, and may be ahead of them by a tenth of a second. An upstream that answers 429 is paused.
+//! second. The limit per second is enforced by the generic cell rate algorithm (ITU-T I.371): fetches start
+//! at evenly spaced times, or up to a tenth of a second before them. An upstream that answers 429 is paused.
 //!
-//! First fetches and refreshes have separate queues. While both wait, they alternate; refreshes that are late
-//! by many intervals get seven of eight turns. A fetch can't be interrupted, so first fetches leave up to
-//! half of the workers free, one for each key with a document. Therefore a flood of new keys at most doubles
-//! the interval of running feeds. First fetches take turns ([`crate::fair`]). Keys that don't exist have a
-//! separate queue, with a tenth of a lane's capacity.
+//! First fetches and refreshes have separate queues. While keys wait in both, they alternate. Refreshes that
+//! are late by many intervals get seven of eight turns. A fetch can't be interrupted, so first fetches leave
+//! up to half of the workers free, one for each key with a document. Therefore a flood of new keys at most
+//! doubles the interval of running feeds. First fetches take turns ([`crate::fair`]). Keys that don't exist
+//! have a separate queue, with a tenth of a lane's capacity.
 //!
-//! Lanes share `fetches_max`. Each may always use its share, which is the same for all and at least one. All
-//! lanes may use the rest, but only half of it for first fetches. Therefore an upstream that hangs delays no
-//! other.
+//! Lanes share `fetches_max`. Each lane may always use its share, which is the same for all lanes and at
+//! least one fetch. All lanes may use the rest, but only half of it for first fetches. Therefore an upstream
+//! that hangs delays no other.
 
 use super::lane::{AllLanes, FetchKind, Lane, Room, first_fetches_max};
 use super::{Entry, LaneStats, Stats};
@@ -29,9 +29,9 @@ use stentor_hub::{FeedState, Key};
 /// The position of a key in the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QueueState {
-    /// Waits until it is due, or forever.
+    /// The key waits until it is due. Without a due time, it isn't queued.
     Parked,
-    /// Waits for a worker; `due` has passed.
+    /// The key is due and waits for a worker.
     Ready {
         kind: FetchKind,
         ticket: u64,
@@ -46,14 +46,14 @@ pub(super) enum QueueState {
 pub(super) struct Queues {
     due: BTreeSet<(Instant, Key)>,
     lingering: BTreeSet<(Instant, Key)>,
-    /// The lingering keys without a document.
+    /// Lingering keys without a document, by the end of their linger time.
     empty_lingering: BTreeSet<(Instant, Key)>,
     lanes: Vec<Lane>,
     /// The lane that is served first next time.
     lane: usize,
     tickets: u64,
     fetches_max: usize,
-    /// Number of fetches in flight, and of fetches that lanes may still begin in their shares.
+    /// Number of fetches in flight, plus those that lanes may still begin within their shares.
     reserved: usize,
     first_in_flight: usize,
     documents: usize,
@@ -62,7 +62,7 @@ pub(super) struct Queues {
     stats: Stats,
 }
 
-/// Returns the number of fetches that each of these lanes may always use.
+/// Returns the number of fetches that each of `lanes` lanes may always use.
 pub fn share(fetches_max: usize, lanes: usize) -> usize {
     (fetches_max / lanes.max(1)).max(1)
 }
@@ -83,8 +83,8 @@ impl Queues {
         self.reserved = self.lanes.iter().map(|lane| lane.in_flight.max(lane.share)).sum();
     }
 
-    /// Continues the numbers of other queues, in which an upstream may have its lane at another position or
-    /// none. Also continues rates and pauses.
+    /// Takes the numbers, rates and pauses from the queues before a reload. `place` returns the previous
+    /// index of an upstream's lane, or `None` for a new upstream.
     pub(super) fn take_over(&mut self, before: &mut Self, place: impl Fn(usize) -> Option<usize>) {
         self.tickets = before.tickets;
         for (upstream, lane) in self.lanes.iter_mut().enumerate() {
@@ -111,7 +111,7 @@ impl Queues {
             QueueState::Ready { kind, ticket } if entry.is_active() => {
                 lane.insert(kind, ticket, entry, key);
             }
-            // Without subscribers it stays due, and is queued again when it has some.
+            // A key that shouldn't be fetched stays due. It is queued again when it has subscribers.
             QueueState::Ready { .. } => entry.queue_state = QueueState::Parked,
             QueueState::Parked => {
                 if let Some(due) = entry.due.filter(|_| entry.is_active()) {
@@ -127,7 +127,7 @@ impl Queues {
         }
     }
 
-    /// Removes an entry from the queues and sums, to change it.
+    /// Removes an entry from the queues and sums, so that it can be changed.
     pub(super) fn detach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
@@ -202,14 +202,14 @@ impl Queues {
         self.due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone())
     }
 
-    /// Returns the key without subscribers and fetch in flight whose linger time ends first; only if it ends
-    /// by `by`.
+    /// Returns the key whose linger time ends first, of keys without subscribers and without a fetch in
+    /// flight. With `by`, only if it ends by then.
     pub(super) fn first_lingering(&self, by: Option<Instant>) -> Option<Key> {
         let first = self.lingering.first().filter(|(end, _)| by.is_none_or(|by| *end <= by));
         first.map(|(_, key)| key.clone())
     }
 
-    /// Returns the same among keys without a document.
+    /// Returns the key without a document whose linger time ends first.
     pub(super) fn first_empty_lingering(&self) -> Option<Key> {
         self.empty_lingering.first().map(|(_, key)| key.clone())
     }
@@ -225,24 +225,25 @@ impl Queues {
         of_address.take_while(|(other, _)| other.is_of_address(owner)).map(|(_, keys)| keys).sum()
     }
 
-    /// Returns the numbers of first fetches of an upstream for which an owner's address and session wait.
+    /// Returns for how many first fetches of an upstream an owner's address and session wait.
     pub(super) fn waiting_of(&self, upstream: usize, owner: Owner) -> (usize, usize) {
         self.lanes[upstream].firsts.waiting_of(owner)
     }
 
-    /// Compares two owners: the one with fewer waiting first fetches of an upstream is served sooner.
+    /// Compares two owners. The one with fewer waiting first fetches of the upstream is less, because it is
+    /// served sooner.
     pub(super) fn sooner(&self, upstream: usize, one: Owner, other: Owner) -> std::cmp::Ordering {
         self.waiting_of(upstream, one).cmp(&self.waiting_of(upstream, other))
     }
 
-    /// Returns the last requested key of the session that waits for the most keys, at the address that waits
-    /// for the most.
+    /// Returns the newest waiting key of the session that waits for the most keys, at the address that waits
+    /// for the most keys.
     pub(super) fn last_of_longest(&self) -> Option<Key> {
         let longest = self.lanes.iter().map(|lane| &lane.firsts).max_by_key(|firsts| firsts.longest())?;
         longest.last_of_longest().cloned()
     }
 
-    /// Returns the fetches that lanes may begin beyond their shares.
+    /// Returns which fetches lanes may begin beyond their shares.
     fn room(&self) -> Room {
         Room {
             any: self.reserved < self.fetches_max,
@@ -250,7 +251,8 @@ impl Queues {
         }
     }
 
-    /// Takes the key to fetch now, if its upstream's limits allow it. The caller marks it as in flight.
+    /// Takes the next key to fetch now, if the limits of its upstream allow it. The caller must mark the key
+    /// as in flight.
     pub(super) fn next_ready(&mut self, now: Instant) -> Option<Key> {
         let (room, lanes) = (self.room(), self.lanes.len());
         let mut places = (0..lanes).map(|i| (self.lane + i) % lanes);

@@ -13,11 +13,12 @@ use stentor_ports::FeedUpdate;
 /// The minimum delay before a retry, whatever the random number.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
 
-/// Number of failures from which a key's delays continue after an outage, because the key didn't cause it.
+/// A key that failed in an outage continues with the delay after at most this many failures, because the key
+/// didn't cause the outage.
 const FAILURES_AFTER_OUTAGE: u32 = 2;
 
 impl Scheduler {
-    /// During an outage: makes the next of the failed keys due now.
+    /// Probes the upstream during an outage: makes the next failed key due now.
     pub(super) fn probe(&mut self, now: Instant, upstream: usize) {
         let lane = self.queues.lane_mut(upstream);
         lane.outage.begin(now);
@@ -33,7 +34,7 @@ impl Scheduler {
         }
     }
 
-    /// Fetches a failed key sooner than planned, but not before its upstream permits.
+    /// Makes a failed key due earlier than planned, but not before the time that its upstream has set.
     fn bring_forward(&mut self, key: &Key, due: Instant) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         if entry.failing.is_none() || entry.queue_state != QueueState::Parked {
@@ -45,7 +46,7 @@ impl Scheduler {
         self.queues.attach(key, entry);
     }
 
-    /// After an outage: fetches the keys that failed in it at once.
+    /// If a success ends an outage, makes the keys that failed in it due at once.
     fn end_outage(&mut self, now: Instant, upstream: usize) {
         let Some((due, keys)) = self.queues.lane_mut(upstream).outage.succeed(now) else { return };
         for key in keys {
@@ -56,9 +57,8 @@ impl Scheduler {
         }
     }
 
-    /// Fetches a key as soon as the limits allow, because its upstream has just answered a request for it
-    /// outside the schedule. Ends a hold by `Retry-After`: that of the key, and that of all keys of its
-    /// upstream (429).
+    /// Makes a key due now, because its upstream has just answered a request for it outside the schedule.
+    /// Ends holds by `Retry-After`: that of the key, and that of all keys of its upstream (429).
     pub fn refetch(&mut self, now: Instant, key: &Key) {
         let Some(upstream) = self.routes.find(key) else { return };
         self.queues.lane_mut(upstream).release();
@@ -89,7 +89,7 @@ impl Scheduler {
         self.queues.lane_mut(upstream).record_redirects(now, redirects);
     }
 
-    /// Handles the outcome of a fetch. Without such a fetch in flight, it is ignored.
+    /// Handles the outcome of a fetch. Ignores it if no fetch of the key is in flight.
     pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(key) else { return };
         let QueueState::InFlight { started, .. } = entry.queue_state else { return };
@@ -141,7 +141,8 @@ impl Scheduler {
                 succeed(&self.options, entry, started, now, freshness, &mut tell);
             }
             Outcome::Gone { reason } => end(entry, reason, &mut tell),
-            // The proxy in front of the upstream may answer 404 during a deploy.
+            // The key keeps its document for a while, because a proxy in front of the upstream may answer 404
+            // during a deploy.
             Outcome::NotFound { reason } if is_missing(&self.options, entry, now) => {
                 let poll_interval = self.options.upstreams[upstream].poll_interval;
                 let over = later(*entry.missing_since.get_or_insert(now), self.options.not_found_after);
@@ -193,7 +194,8 @@ impl Scheduler {
         self.queues.attach(key, entry);
     }
 
-    /// Turns an outcome that can't be kept into a failure. Evicts keys without subscribers to make room.
+    /// Makes space for a new document by evicting keys without subscribers. Turns the outcome into a failure
+    /// if the document still doesn't fit, or if it is `Same` without a kept document.
     fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
         let Some(entry) = self.entries.get(key) else { return outcome };
         match &outcome {
@@ -227,7 +229,7 @@ impl Scheduler {
     }
 }
 
-/// Makes the changes that follow every successful fetch.
+/// Changes an entry after a successful fetch.
 fn succeed(
     options: &FeedsOptions,
     entry: &mut Entry,
@@ -241,7 +243,8 @@ fn succeed(
     entry.reason = "".into();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, options.bounded_max_age(entry.upstream, age))),
-        // Measured from start to start, so that a slow upstream's feed doesn't drift. Never in the past.
+        // The interval counts from the start of the fetch, so that it doesn't grow with a slow upstream. The
+        // due time is never in the past.
         Freshness::Unsaid => {
             entry.fetched = Some(started);
             Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now))
@@ -253,7 +256,7 @@ fn succeed(
     };
 }
 
-/// Returns `true` if a key that is answered with 404 has a document that stays for the time being.
+/// Returns `true` if a key with a 404 has a document that it still keeps (`not_found_after`).
 fn is_missing(options: &FeedsOptions, entry: &Entry, now: Instant) -> bool {
     let missing = entry.missing_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     entry.kept.is_some() && missing < options.not_found_after
@@ -276,8 +279,8 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
     entry.due = None;
 }
 
-/// Returns an exponential delay with full jitter: between [`RETRY_MIN`] and a bound that doubles with each
-/// failure.
+/// Returns a random delay (exponential back-off with full jitter) between [`RETRY_MIN`] and a maximum that
+/// doubles with each failure.
 pub(super) fn backoff(options: &FeedsOptions, failures: u32, random: &mut Rng) -> Duration {
     let doubled = options
         .backoff_initial

@@ -9,9 +9,10 @@ impl Secrets {
     /// Returns the value of the header `Authorization` for the text `USER:PASSWORD`, with its secrets.
     ///
     /// # Errors
-    /// The mistake, as the predicate of a sentence about the text. It contains no part of the text.
+    /// Returns the mistake, as the predicate of a sentence about the text. It contains no part of the text.
     pub fn basic_auth(&self, text: &str) -> Result<HeaderValue, String> {
-        // A sample may stand for both the user and the password.
+        // A sample may be the value of a reference to both the user and the password, so it needn't have a
+        // colon.
         let is_known = !self.is_sample() || references(text)?.is_empty();
         let text = self.expand(text)?;
         if text.chars().any(char::is_control) {
@@ -26,8 +27,8 @@ impl Secrets {
         Ok(value)
     }
 
-    /// Returns the parts of such a text that messages must not show: all of it, the password, and the
-    /// header's value.
+    /// Returns the secrets of a text `USER:PASSWORD`, which messages must not show: the text, the password,
+    /// and the header's value.
     pub(crate) fn of_basic_auth(&self, text: &str) -> Vec<String> {
         let text = self.expand(text).unwrap_or_default();
         let password = text.split_once(':').map(|(_, password)| password.to_owned());

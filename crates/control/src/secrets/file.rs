@@ -1,5 +1,5 @@
-//! Reads a secret from a file: its text without one line break at its end. Bounded, and without control
-//! characters.
+//! Reads a secret from a file: the file's text without one line break at its end. The size is limited, and
+//! control characters are refused.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,10 +8,10 @@ use std::path::Path;
 /// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 64_000;
 
-/// Reads a value. The error is the predicate of a sentence about the file.
+/// Reads a secret. The error is the predicate of a sentence about the file.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     let unreadable = |error| format!("cannot be read: {error}");
-    // Opening a pipe would wait for its writer.
+    // Refuses pipes, because opening one would wait for a writer.
     if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err("is not a regular file".into());
     }

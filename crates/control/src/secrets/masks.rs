@@ -4,7 +4,8 @@ use super::Secrets;
 use super::url::{MASKED, escape};
 use hyper::Uri;
 
-/// A shorter value is only masked in the URL: elsewhere it would match parts of unrelated words.
+/// Minimum length of a masked value in bytes. A shorter value is masked only in the URL, because elsewhere it
+/// would match parts of unrelated words.
 pub(crate) const SECRET_BYTES_MIN: usize = 4;
 
 /// Values that messages must not show, the longest first, because a long value may contain a short one.
@@ -12,9 +13,9 @@ pub(crate) const SECRET_BYTES_MIN: usize = 4;
 pub(crate) struct Masks(Vec<String>);
 
 impl Masks {
-    /// Collects the secrets of an upstream: the values of references, in their original, sent and echoed
-    /// forms; the values of headers and their words; the values of the query. `others` are secrets of other
-    /// settings.
+    /// Collects the secrets of an upstream: the values of references, in all forms in which they are sent or
+    /// may be repeated; the values of headers, and the words in them; the values of the query. `others` are
+    /// secrets of other settings.
     pub(crate) fn new(
         headers: &[(String, String)],
         url: &str,
@@ -40,12 +41,12 @@ impl Masks {
         Self(all)
     }
 
-    /// Returns a text without the secrets.
+    /// Returns a text with the secrets masked.
     pub(crate) fn mask(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, MASKED))
     }
 
-    /// Returns a truncated text, which may end within a secret, without the secrets.
+    /// Returns a truncated text with the secrets masked. The text may end within a secret.
     pub(crate) fn mask_cut(&self, text: &str) -> String {
         let cut = self.0.iter().filter_map(|secret| {
             let lengths = SECRET_BYTES_MIN..=secret.len().min(text.len());
@@ -58,7 +59,7 @@ impl Masks {
     }
 }
 
-/// Adds the forms in which a value may be repeated.
+/// Adds the forms in which an upstream may repeat a value.
 fn add_forms(all: &mut Vec<String>, value: &str) {
     let mut encoded = String::new();
     escape(value, &mut encoded);
@@ -76,7 +77,7 @@ fn add_forms(all: &mut Vec<String>, value: &str) {
     all.extend([value.to_owned(), value.trim_end_matches('/').to_owned()]);
 }
 
-/// Returns percent-encoded text with lower-case digits.
+/// Returns percent-encoded text with lower-case hexadecimal digits.
 fn lower_escapes(encoded: &str) -> String {
     let mut parts = encoded.split('%');
     let first = parts.next().unwrap_or_default().to_owned();

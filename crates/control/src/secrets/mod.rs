@@ -1,10 +1,10 @@
 //! Secrets in the configuration: `${NAME}` is replaced by an environment variable, `${file:/path}` by the
 //! content of a file.
 //!
-//! [`Secrets`] holds the values. An environment variable has its value at the start of the process. A file is
-//! read when its value is first needed, again every [`WATCH_INTERVAL`], and when an upstream requires it
-//! ([`Secrets::reread`]). A reload makes new `Secrets`, which read every file again. A file that can't be
-//! read, or has no valid value, keeps its last one.
+//! [`Secrets`] holds the values. An environment variable keeps the value that it had at the start of the
+//! process. A file is read when its value is first needed, then every [`WATCH_INTERVAL`], and after a 401 of
+//! an upstream ([`Secrets::reread`]). A reload makes new `Secrets`, which read every file again. A file that
+//! can't be read or has no valid value keeps its last value.
 //!
 //! - `references`: texts with references to secrets.
 //! - `file`: the rules for the content of a file.
@@ -12,7 +12,7 @@
 //! - `basic_auth`: a user and a password.
 //! - `masks`: masks secrets in external texts.
 //!
-//! **Invariant.** No error, no log line and no `Debug` output of this module has a value.
+//! **Invariant.** No error, log line or `Debug` output of this module contains a value.
 
 mod basic_auth;
 mod file;
@@ -38,8 +38,8 @@ use std::time::Duration;
 /// Interval at which the files are read again. Kubernetes replaces files without an event for their paths.
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Value of every secret while a configuration is checked without its secrets. Valid in a host, as a port and
-/// in a path.
+/// Value of every secret while a configuration is checked without its secrets. It is valid in a host, as a
+/// port and in a path.
 const SAMPLE: &str = "1";
 
 /// The values of secrets. Clones share them.
@@ -51,20 +51,21 @@ struct Inner {
     is_sample: bool,
     variables: HashMap<String, String>,
     files: Mutex<HashMap<PathBuf, Held>>,
-    /// Values from before a reload, for files that can't be read any more.
+    /// Values from before a reload, used for files that can no longer be read.
     previous: HashMap<PathBuf, Arc<str>>,
     /// Incremented when the value of a file changes.
     version: AtomicU64,
 }
 
-/// The value of a file.
+/// The held value of a file.
 struct Held {
     value: Arc<str>,
     /// The logged reason why the file has no valid value now.
     failure: Option<String>,
 }
 
-/// Values aren't part of a configuration: only the texts with references are compared.
+/// All secrets are equal, because values aren't part of a configuration. Only its texts with references are
+/// compared.
 impl PartialEq for Secrets {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -89,7 +90,7 @@ impl Secrets {
         Self(Arc::new(Inner { variables, previous, ..Inner::default() }))
     }
 
-    /// Makes secrets that all have the same valid value, for checking a configuration.
+    /// Makes secrets that all have the same valid value, for the check of a configuration.
     pub fn sample() -> Self {
         Self(Arc::new(Inner { is_sample: true, ..Inner::default() }))
     }
@@ -99,7 +100,7 @@ impl Secrets {
         self.0.is_sample
     }
 
-    /// Returns the variables, for settings that have their own names for some of them.
+    /// Returns the environment variables, for settings that use some of them by other names.
     pub fn variables(&self) -> &HashMap<String, String> {
         &self.0.variables
     }
@@ -107,7 +108,7 @@ impl Secrets {
     /// Replaces the references of a text.
     ///
     /// # Errors
-    /// The mistake, as the predicate of a sentence about the text.
+    /// Returns the mistake, as the predicate of a sentence about the text.
     pub fn expand(&self, text: &str) -> Result<String, String> {
         pieces(text).try_fold(String::new(), |mut expanded, piece| {
             match piece? {
@@ -118,7 +119,7 @@ impl Secrets {
         })
     }
 
-    /// Makes a header for every request to an upstream, with its secrets.
+    /// Makes a header for every request to an upstream. Replaces the references to secrets.
     ///
     /// # Errors
     /// Returns an error that describes the mistake.
@@ -139,7 +140,7 @@ impl Secrets {
         upstream_header(name, &self.expand(text)?)
     }
 
-    /// Returns the known values of a text's references.
+    /// Returns the values of a text's references. Skips references without a value.
     pub(crate) fn values(&self, text: &str) -> Vec<Arc<str>> {
         let all = references(text).unwrap_or_default();
         all.iter().filter_map(|reference| self.value(reference).ok()).collect()
@@ -155,7 +156,7 @@ impl Secrets {
         unusable.collect()
     }
 
-    /// Reads all files again. May block. Logs files that have changed, or can't be used any longer.
+    /// Reads all files again. May block. Logs files that have changed or can no longer be used.
     pub(crate) fn reread(&self) {
         let paths: Vec<_> = lock(&self.0.files).keys().cloned().collect();
         for path in paths {
@@ -174,13 +175,13 @@ impl Secrets {
             tokio::time::sleep(WATCH_INTERVAL).await;
             if !lock(&self.0.files).is_empty() {
                 let secrets = self.clone();
-                // An error means that the process ends.
+                // An error means that the runtime is shutting down.
                 let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
             }
         }
     }
 
-    /// Returns a number that changes when a value does.
+    /// Returns a number that changes when the value of a file changes.
     pub(crate) fn version(&self) -> u64 {
         self.0.version.load(Ordering::Acquire)
     }
@@ -189,7 +190,7 @@ impl Secrets {
         self.value(reference).map_err(|why| format!("needs {reference}, which {why}"))
     }
 
-    /// Returns the value, or the reason why there is none.
+    /// Returns the value of a reference, or the reason why it has none.
     fn value(&self, reference: &Reference<'_>) -> Result<Arc<str>, String> {
         match reference {
             _ if self.is_sample() => Ok(SAMPLE.into()),

@@ -27,7 +27,7 @@ pub(super) enum Piece<'a> {
     Reference(Reference<'a>),
 }
 
-/// Splits a text at its references. An error is an unclosed or empty reference.
+/// Splits a text into texts and references. Returns an error for an invalid reference.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -66,7 +66,7 @@ fn reference(name: &str) -> Result<Reference<'_>, &'static str> {
 /// Returns the references of a text.
 ///
 /// # Errors
-/// The mistake, as the predicate of a sentence about the text.
+/// Returns the mistake, as the predicate of a sentence about the text.
 pub fn references(text: &str) -> Result<Vec<Reference<'_>>, &'static str> {
     let references = pieces(text).filter_map(|piece| match piece {
         Ok(Piece::Text(_)) => None,

@@ -1,12 +1,12 @@
-//! Secrets in a URL. At its start, a value may be `scheme://host[:port][/path]`. Elsewhere it is
-//! percent-encoded, so that it stays one segment of a path, or one value of a query.
+//! Secrets in a URL. At the start of the URL, a value may be `scheme://host[:port][/path]`. Elsewhere, a
+//! value is percent-encoded, so that it stays one segment of a path or one value of a query.
 
 use super::Secrets;
 use super::references::{Piece, Reference, pieces};
 use crate::percent;
 use std::fmt;
 
-/// Placeholder for `scheme://host` while a configuration is checked without its secrets.
+/// Value of a secret at the start of a URL, while a configuration is checked without its secrets.
 const SAMPLE_BASE: &str = "http://1";
 
 /// Replacement for a value in messages.
@@ -33,7 +33,7 @@ impl<T: AsRef<str> + ?Sized> From<&T> for UrlText {
 }
 
 impl Secrets {
-    /// Returns the URL of an upstream, with its secrets.
+    /// Returns the URL of an upstream with the values of its secrets.
     ///
     /// # Errors
     /// Returns an error that describes the mistake in the URL or its secrets.
@@ -78,15 +78,15 @@ fn not_base(reference: &Reference<'_>) -> String {
     format!("{reference} begins the URL, and isn't http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH]")
 }
 
-/// Returns the start of a URL, without the slash at its end. The general rules for URLs of upstreams are
-/// checked elsewhere.
+/// Returns the value of a secret at the start of a URL, without the slash at its end. `None` if the value
+/// isn't allowed there. [`Route`](crate::Route) checks the complete URL.
 fn base(value: &str) -> Option<&str> {
     let is_allowed = |b: u8| b.is_ascii_graphic() && !b"{}?#@\\\"<>^`|".contains(&b);
     let has_scheme = value.starts_with("http://") || value.starts_with("https://");
     (has_scheme && value.bytes().all(is_allowed)).then(|| value.trim_end_matches('/'))
 }
 
-/// Returns `true` if the text ends before the path of its URL.
+/// Returns `true` if the start of a URL ends before the path.
 fn is_in_authority(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| !rest.contains(['/', '?', '#']))
 }

@@ -5,7 +5,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Maximum length of a validator in bytes. A longer one isn't sent back.
+/// Maximum length of a validator in bytes. A longer one isn't kept.
 const VALIDATOR_BYTES_MAX: usize = 1024;
 /// Maximum assumed difference between the clocks of an upstream and of this machine.
 const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(60);
@@ -15,8 +15,8 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 /// Returns the headers of the response that the next request needs.
 ///
 /// A `Last-Modified` within a second of `Date` isn't sent back: the document may change again within that
-/// second, and would get the same date (RFC 9110, section 8.8.2.2). The same applies to an `ETag` that nginx
-/// made from such a date.
+/// second, and would get the same date (RFC 9110, section 8.8.2.2). An `ETag` that nginx made from such a
+/// date isn't sent back either.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
     let take = |name| {
         let value: Option<&HeaderValue> = headers.get(name);
@@ -40,14 +40,15 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     found
 }
 
-/// Returns the headers of the kept response, updated by those of a 304 (RFC 9111, section 4.3.4). `None` if
-/// they are unchanged.
+/// Returns the kept validators with the lifetime from the 304 (RFC 9111, section 4.3.4). `None` if the 304
+/// has no `Cache-Control`.
 pub(super) fn updated(kept: &Validators, headers: &HeaderMap) -> Option<Validators> {
     let lifetime = lifetime(headers)?;
     Some(Validators { lifetime: Some(lifetime), ..kept.clone() })
 }
 
-/// Returns `true` if a document with this modification time may change again without another `Last-Modified`.
+/// Returns `true` if the document may change again without a change of `Last-Modified`, because it was
+/// modified just before the response.
 fn is_recent(headers: &HeaderMap, modified: SystemTime) -> bool {
     // Without `Date`, the clocks of the upstream and of this machine are compared.
     let (sent, margin) = match date(headers, header::DATE) {
@@ -64,8 +65,8 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
 /// Returns the lifetime that a response gives its document, before `Age` is subtracted. `None` without
 /// `Cache-Control`.
 ///
-/// The rules are those of a shared cache: `s-maxage` overrides `max-age` (RFC 9111, section 5.2.2.10). Of a
-/// directive that occurs twice, the first counts (section 4.2.1). With `no-store`, or `no-cache` for the
+/// The rules are those of a shared cache: `s-maxage` overrides `max-age` (RFC 9111, section 5.2.2.10). If a
+/// directive occurs twice, the first one is used (section 4.2.1). With `no-store`, or `no-cache` for the
 /// complete response, there is no lifetime (sections 5.2.2.5 and 5.2.2.4), but `max-age=0` still counts.
 fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
     let fields = headers.get_all(header::CACHE_CONTROL);
@@ -79,7 +80,7 @@ fn lifetime(headers: &HeaderMap) -> Option<Lifetime> {
                 "max-age" if max_age.is_none() => max_age = age(),
                 "s-maxage" if s_maxage.is_none() => s_maxage = age(),
                 "no-store" => is_uncacheable = true,
-                // With a value, the directive concerns single headers.
+                // With a value, `no-cache` applies only to the named headers.
                 "no-cache" if value.is_none() => is_uncacheable = true,
                 _ => {}
             }
@@ -106,10 +107,11 @@ fn directives(field: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     })
 }
 
-/// Returns the freshness of the response. Only a lifetime above 0 counts, because `max-age=0`, `no-cache` and
-/// `no-store` are meant for caches, and a feed requests the document from the origin each time. The same
-/// applies to a response that is older than its lifetime. A 304 without `Cache-Control` leaves the lifetime
-/// unchanged, at `kept` (RFC 9111, section 4.3.4). With `ends_on_zero`, `max-age=0` ends the feed.
+/// Returns the freshness of the response. Only a lifetime above 0 is used, because `max-age=0`, `no-cache`
+/// and `no-store` are meant for caches, and a feed requests the document from the origin each time. The
+/// lifetime of a response that is older than its lifetime isn't used either. For a 304 without
+/// `Cache-Control`, the lifetime is still `kept` (RFC 9111, section 4.3.4). With `ends_on_zero`, `max-age=0`
+/// ends the feed.
 pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zero: bool) -> Freshness {
     match lifetime(headers).or(kept) {
         None | Some(Lifetime::Unsaid) => Freshness::Unsaid,
@@ -119,8 +121,8 @@ pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zer
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
             let age = Duration::from_secs(age.unwrap_or(0).max(0).unsigned_abs());
             match lifetime.saturating_sub(age) {
-                // Stale on arrival, for example from a cache that may serve stale responses: no information
-                // about the next version.
+                // The response is stale on arrival, for example from a cache that may serve stale responses.
+                // So its lifetime says nothing about the next version.
                 Duration::ZERO => Freshness::Unsaid,
                 left => Freshness::For(left),
             }
@@ -128,7 +130,7 @@ pub(super) fn freshness(headers: &HeaderMap, kept: Option<Lifetime>, ends_on_zer
     }
 }
 
-/// Parses whole seconds, possibly negative. A number that is too large becomes the largest.
+/// Parses whole seconds, possibly negative. A number that is too large becomes the largest possible one.
 fn seconds(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -147,13 +149,13 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-/// Returns the media type to pass on, if it is valid.
+/// Returns the media type for subscribers, if it is valid.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     Some(value).filter(|value| !value.is_empty() && value.len() <= CONTENT_TYPE_BYTES_MAX)
 }
 
-/// Returns `true` for a media type of JSON: `application/json`, `text/json`, `…+json`.
+/// Returns `true` for a media type of JSON (`application/json`, `text/json` and `…+json`).
 pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
@@ -173,7 +175,7 @@ pub(crate) enum Coding {
 /// Returns the compression of the body.
 ///
 /// # Errors
-/// The header field, if it names another coding or several.
+/// Returns the header's value if it names another coding or more than one.
 pub(crate) fn coding(headers: &HeaderMap) -> Result<Coding, String> {
     let mut found = Coding::Identity;
     for field in headers.get_all(header::CONTENT_ENCODING) {

@@ -1,5 +1,5 @@
-//! The bodies that are being received: their bytes are charged to the ledger and bounded together. At the
-//! limit, fetches wait in the middle of their bodies. The oldest one never waits, so that one always
+//! The bodies that are being received. Their bytes are charged to the ledger, and share a limit. At the
+//! limit, fetches wait in the middle of their bodies. The oldest fetch never waits, so that one fetch always
 //! completes.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 /// All bodies of all upstreams.
 pub(crate) struct Bodies {
     bytes_max: AtomicUsize,
-    /// The bytes of each body by its number, and the next number.
+    /// The bytes of each body by the body's number, and the next number.
     held: Mutex<(BTreeMap<u64, usize>, u64)>,
     charge: Charge,
     changed: Notify,
@@ -60,7 +60,7 @@ impl Bodies {
     }
 }
 
-/// The bytes of one body, charged until it is dropped.
+/// The bytes of one body, charged until this value is dropped.
 pub(crate) struct HeldBody {
     bodies: Arc<Bodies>,
     number: u64,
@@ -73,7 +73,7 @@ impl HeldBody {
         loop {
             let changed = self.bodies.changed.notified();
             tokio::pin!(changed);
-            // From here on, changes aren't missed.
+            // Registers before the attempt, so that a later change isn't missed.
             changed.as_mut().enable();
             if self.bodies.try_add(self.number, bytes) {
                 return begun.map_or(Duration::ZERO, |begun: Instant| begun.elapsed());
@@ -96,7 +96,7 @@ impl Drop for HeldBody {
 mod tests {
     use super::*;
 
-    /// Returns the result if it is available at once.
+    /// Returns the result of `work` if it is available at once.
     async fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::ZERO, work).await.ok()
     }

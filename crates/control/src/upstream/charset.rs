@@ -17,8 +17,9 @@ fn charset(content_type: &str) -> Option<(&'static Encoding, String)> {
     Some((encoding?, named.join(";")))
 }
 
-/// Converts a text to UTF-8 if `content_type` has another charset that browsers know (Encoding Standard), and
-/// adapts the media type. All other texts are unchanged, including bytes that are invalid in their charset.
+/// Converts a text to UTF-8 and adapts its media type, if `content_type` has another charset that browsers
+/// know (Encoding Standard). Returns all other texts unchanged, also texts with bytes that are invalid in
+/// their charset.
 ///
 /// # Errors
 /// The text has more than `bytes_max` bytes in UTF-8.
@@ -58,19 +59,19 @@ mod tests {
             "text/csv;header=present;Charset=utf-8",
         );
         check("text/plain;charset=utf-16le", b"M\0\xfc\0l\0l\0e\0r\0", utf8, "text/plain;charset=utf-8");
-        // Only the parameter states the charset.
+        // Only the parameter `charset` sets the charset.
         check(
             "text/latin1; charset=latin1; x=latin1",
             b"\xfc",
             b"\xc3\xbc",
             "text/latin1; charset=utf-8; x=latin1",
         );
-        // Texts without another charset.
+        // These texts have no other known charset.
         check("text/plain; charset=utf-8", utf8, utf8, "text/plain; charset=utf-8");
         for content_type in ["text/plain", "text/plain; charset=unheard-of", "image/png"] {
             check(content_type, b"M\xfcller", b"M\xfcller", content_type);
         }
-        // The bytes are invalid in the stated charset.
+        // These bytes are invalid in their charset.
         check("text/plain; charset=shift_jis", b"\x81", b"\x81", "text/plain; charset=shift_jis");
         assert_eq!(to_utf8(b"\xff".to_vec(), None, 100).unwrap(), (b"\xff".to_vec(), None));
         let long = to_utf8(vec![0xfc; 51], Some("text/plain; charset=latin1".to_owned()), 100);

@@ -23,8 +23,8 @@ use tokio::time::{Instant, sleep};
 /// The connections of one upstream.
 pub(super) struct Connections {
     pub(super) transport: Transport,
-    /// The parser's options for responses. RFC 9112 lets a client accept blanks before a header's colon
-    /// (section 5.1) and folded lines (section 5.2).
+    /// The parser's options for responses. They accept spaces before a header's colon and folded lines, as
+    /// RFC 9112 allows for clients (sections 5.1 and 5.2).
     http: http1::Builder,
     idle_max: usize,
     age_max: Duration,
@@ -33,29 +33,29 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct Idle {
-    /// Idle connections; the most recently used one is the last.
+    /// Idle connections. The last one is the most recently used.
     connections: Vec<Connection>,
-    /// `true` if a task closes connections that stay idle.
+    /// `true` while a task runs that closes connections that stay idle ([`sweep`]).
     is_swept: bool,
 }
 
 pub(super) struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
     io: Pin<Box<http1::Connection<Stream, Full<Bytes>>>>,
-    /// `true` if `io` has ended, and must not be polled again.
+    /// `true` if `io` has ended, so that it must not be polled again.
     is_over: bool,
     opened: Instant,
     idle_since: Instant,
 }
 
 impl Connection {
-    /// Sends a request and waits for the head of the response.
+    /// Sends a request and waits for the response's headers.
     pub(super) async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         let response = self.sender.send_request(request);
         self.drive(response).await
     }
 
-    /// Waits for `work`, and reads and writes meanwhile.
+    /// Waits for `work` while reading from and writing to the connection.
     pub(super) async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -66,7 +66,7 @@ impl Connection {
     }
 
     fn poll_io(&mut self, context: &mut Context<'_>) {
-        // The cause of the end is the result of the request.
+        // The result of `io` is ignored, because the request returns the cause of its end.
         self.is_over = self.is_over || self.io.as_mut().poll(context).is_ready();
     }
 
@@ -83,7 +83,7 @@ impl Connection {
 impl Connections {
     pub(super) fn new(transport: Transport, options: &UpstreamOptions) -> Self {
         let mut http = http1::Builder::new();
-        // A response above the limit that happens to fit into the buffer is refused by `header_bytes`.
+        // Headers above the limit that fit into this buffer are refused later, by `header_bytes`.
         http.max_buf_size(options.response_header_bytes_max.saturating_mul(2))
             .max_headers(HEADERS_MAX)
             .allow_spaces_after_header_name_in_responses(true)
@@ -123,7 +123,7 @@ impl Connections {
         Ok(Connection { sender, io: Box::pin(io), is_over: false, opened: now, idle_since: now })
     }
 
-    /// Keeps a connection, whose response was read or dropped, for the next fetch.
+    /// Keeps a connection for the next fetch, if it can be used again. Its response has been read or dropped.
     pub(super) async fn give_back(&self, mut connection: Connection) {
         if self.is_old(&connection) || !connection.is_usable().await {
             return;
@@ -139,8 +139,9 @@ impl Connections {
     }
 }
 
-/// Closes connections that stay idle, until none is left. When a reload has replaced the upstream, its idle connections are closed
-/// already: each takes 25 kB, which the ledger doesn't count.
+/// Closes connections that stay idle, until no connection is left. `idle` is weak so that a reload that
+/// replaces the upstream closes its idle connections at once: each takes 25 kB, which the ledger doesn't
+/// count.
 async fn sweep(idle: Weak<Mutex<Idle>>) {
     loop {
         sleep(IDLE_TIMEOUT).await;

@@ -1,8 +1,8 @@
-//! Cookies of an upstream (`cookies = true`) according to RFC 6265: for its own host only, in memory, and
-//! few.
+//! Cookies of an upstream (`cookies = true`) according to RFC 6265: a few cookies in memory, sent only to the
+//! upstream's host.
 //!
-//! Parsed here, because the existing libraries depend on another library for dates. Cookies that aren't ASCII
-//! are ignored; section 4.1.1 doesn't allow servers to send others.
+//! This module has its own parser, because the existing libraries depend on another library for dates.
+//! Cookies that aren't ASCII are ignored; section 4.1.1 doesn't allow servers to send others.
 
 use crate::secrets::SECRET_BYTES_MIN;
 use hyper::header::{HeaderMap, HeaderValue, SET_COOKIE};
@@ -28,7 +28,7 @@ pub(super) struct CookieJar {
 struct Kept {
     /// Cookies in the order of their creation.
     cookies: Vec<Cookie>,
-    /// Number of requests and responses with cookies so far.
+    /// Counter of requests and responses with cookies.
     uses: u64,
 }
 
@@ -37,9 +37,9 @@ struct Cookie {
     value: String,
     path: String,
     is_secure: bool,
-    /// Time of expiry; `None` keeps it as long as the process runs.
+    /// Time of expiry. `None` keeps the cookie as long as the process runs.
     expires: Option<SystemTime>,
-    /// Value of [`Kept::uses`] when it was last sent or set.
+    /// Value of [`Kept::uses`] when the cookie was last sent or set.
     last_use: u64,
 }
 
@@ -59,7 +59,8 @@ impl CookieJar {
             |cookie: &&mut Cookie| (self.is_secure || !cookie.is_secure) && is_below(path, &cookie.path);
         let mut sent: Vec<_> = kept.cookies.iter_mut().filter(fits).collect();
         sent.iter_mut().for_each(|cookie| cookie.last_use = kept.uses);
-        // The sort is stable: cookies whose paths have the same length stay in the order of their creation.
+        // The sort is stable, so cookies whose paths have the same length stay in the order of their
+        // creation.
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let pairs: Vec<_> = sent.iter().map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect();
         let mut header = HeaderValue::try_from(pairs.join("; ")).ok().filter(|_| !pairs.is_empty())?;
@@ -99,12 +100,12 @@ impl CookieJar {
         let kept = self.lock();
         let mut values: Vec<_> = kept.cookies.iter().map(|cookie| cookie.value.as_str()).collect();
         values.retain(|value| value.len() >= SECRET_BYTES_MIN);
-        // The longest first, because a long value may contain a short one.
+        // Masks longer values first, because a long value may contain a short one.
         values.sort_unstable_by_key(|value| std::cmp::Reverse(value.len()));
         values.into_iter().fold(text.to_owned(), |text, value| text.replace(value, "***"))
     }
 
-    /// Parses a `Set-Cookie` header (section 5.2). `None` if it must be ignored.
+    /// Parses a `Set-Cookie` header (section 5.2). Returns `None` if it must be ignored.
     fn parse(&self, text: &str, request_path: &str, now: SystemTime) -> Option<Cookie> {
         let mut parts = text.split(';');
         let (name, value) = parts.next()?.split_once('=')?;
@@ -131,7 +132,7 @@ impl CookieJar {
             }
         }
         if let Some(seconds) = max_age {
-            // A time beyond the clock's range means never.
+            // A time beyond the clock's range means that the cookie never expires.
             cookie.expires = now.checked_add(Duration::from_secs(seconds));
         }
         let bytes = cookie.name.len() + cookie.value.len() + cookie.path.len();
@@ -140,7 +141,8 @@ impl CookieJar {
         is_kept.then_some(cookie)
     }
 
-    /// Returns `true` if the host belongs to the domain (section 5.1.3). An address only belongs to itself.
+    /// Returns `true` if the jar's host belongs to the domain (section 5.1.3). An IP address belongs only to
+    /// itself.
     fn is_of(&self, domain: &str) -> bool {
         let is_name = self.host.contains(|c: char| c.is_ascii_alphabetic()) && !self.host.contains(':');
         let is_below = || is_name && self.host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
@@ -164,7 +166,7 @@ impl Cookie {
     }
 }
 
-/// Returns the path of a cookie without a path (section 5.1.4).
+/// Returns the default path of a cookie (section 5.1.4).
 fn default_path(request_path: &str) -> &str {
     match request_path.rsplit_once('/') {
         Some((folder, _)) if !folder.is_empty() => folder,
@@ -172,13 +174,13 @@ fn default_path(request_path: &str) -> &str {
     }
 }
 
-/// Returns `true` if a path equals that of a cookie, or is below it (section 5.1.4).
+/// Returns `true` if a request's path is the path of a cookie or below it (section 5.1.4).
 fn is_below(path: &str, cookie: &str) -> bool {
     path.strip_prefix(cookie)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || cookie.ends_with('/'))
 }
 
-/// Parses the value of `Max-Age`: zero if it is negative, `None` if it is no number.
+/// Parses the value of `Max-Age`. Returns zero if it is negative, and `None` if it is no number.
 fn seconds(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -207,14 +209,14 @@ fn date(text: &str) -> Option<SystemTime> {
     let year = match year? {
         year @ 0..=69 => 2000 + year,
         year @ 70..=99 => 1900 + year,
-        // A time in the past.
+        // Years before 1970, which `SystemTime` may not represent, become a time in the past.
         1601..1970 => return Some(UNIX_EPOCH),
         year => year,
     };
     let (time, day, month) = (time?, day?, month?);
     let [hour, minute, second] = time[..] else { return None };
     let month = MONTHS[month];
-    // The name of the weekday doesn't matter, but the library requires the right one.
+    // Tries all weekdays, because the library requires the right one and servers may send a wrong one.
     WEEKDAYS.iter().find_map(|weekday| {
         let text = format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT");
         httpdate::parse_http_date(&text).ok()

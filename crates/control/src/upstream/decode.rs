@@ -1,9 +1,9 @@
 //! Decompresses bodies: gzip (RFC 1952) and Brotli (RFC 7932), never beyond the limit of a document.
 //!
-//! Both use standard libraries (flate2 on zlib-rs, brotli-decompressor). This module adds the limit: a body
-//! of a few kB may expand to gigabytes, so at most one byte more than the maximum size of a document is
-//! decompressed. A Brotli stream also states how much the decoder must remember: at most 16 MiB in the
-//! standard, 1 GiB in the extension *large window*, which is refused here and by browsers.
+//! The decoders are libraries (flate2 on zlib-rs, brotli-decompressor). This module adds the limit: a body of
+//! a few kB may expand to gigabytes, so at most one byte more than the maximum size of a document is
+//! decompressed. A Brotli stream also sets the size of the decoder's window: at most 16 MiB in the standard,
+//! and 1 GiB in the extension *large window*, which this module refuses, as browsers do.
 
 use super::answer::Coding;
 use super::failure::Failure;
@@ -12,14 +12,14 @@ use std::io::Read;
 
 /// Number of compressed bytes that the Brotli decoder reads at once.
 const BROTLI_INPUT_BYTES: usize = 4 << 10;
-/// Mark of a large window in a stream's first byte, without its highest bit: a window size that RFC 7932
-/// (9.1) doesn't define.
+/// Value of a stream's first byte, without its highest bit, that marks a large window. RFC 7932 (9.1) defines
+/// no window size for it.
 const LARGE_WINDOW: u8 = 0x11;
 
 /// Decompresses `body`.
 ///
 /// # Errors
-/// The sender is at fault: the decompressed body is longer than `bytes_max`, or its coding is corrupt.
+/// The decompressed body is longer than `bytes_max`, or the compressed body is corrupt.
 pub(super) fn decode(coding: Coding, body: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     match coding {
         Coding::Identity => Ok(body),
@@ -36,7 +36,7 @@ pub(super) fn decode(coding: Coding, body: Vec<u8>, bytes_max: usize) -> Result<
     }
 }
 
-/// Reads all members (RFC 1952, 2.2). Zero bytes after one are padding, as for gzip(1).
+/// Reads all members (RFC 1952, 2.2). Zero bytes after a member are padding, as for gzip(1).
 fn gunzip(mut rest: &[u8], bytes_max: usize) -> Result<Vec<u8>, Failure> {
     let mut body = Vec::new();
     loop {

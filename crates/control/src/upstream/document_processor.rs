@@ -1,10 +1,10 @@
 //! Turns a received body into a document and a patch from the previous document, or finds that it is
 //! unchanged.
 //!
-//! The work (inflating, checking, comparing) runs on tokio's blocking pool, at most as many bodies at once as
-//! there are processors, so that this number, not the fetches in flight, bounds the memory for inflated and
-//! parsed bodies. The text is kept between two versions and parsed again for each comparison:
-//! parsing 165 kB takes half a millisecond, and a tree takes 15 times the memory of the text.
+//! The work (inflating, checking, comparing) runs on tokio's blocking pool. At most one body per processor is
+//! processed at a time, so that the number of processors, not that of fetches in flight, bounds the memory
+//! for inflated and parsed bodies. The text is kept between two versions and parsed again for each
+//! comparison: parsing 165 kB takes half a millisecond, and a tree takes 15 times the memory of the text.
 
 use super::answer::{Coding, is_json};
 use super::charset;
@@ -20,8 +20,8 @@ use stentor_delta::{self as delta, Delta, Differ, Ignored, ParseError, Seed, Upd
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
-/// Maximum size of a plain body, and of its previous document, that is processed inline, which costs less
-/// than a task.
+/// Maximum size of an uncompressed body, and of its previous document, that is processed inline. Inline
+/// processing costs less than a task.
 const INLINE_BYTES_MAX: usize = 8 << 10;
 
 /// A complete body and its headers.
@@ -29,7 +29,7 @@ pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
     pub(crate) coding: Coding,
     pub(crate) content_type: Option<String>,
-    /// `true` if it must be JSON, whatever its content type.
+    /// `true` if the body must be JSON, whatever its content type.
     pub(crate) json_only: bool,
     /// Maximum size of the document in bytes.
     pub(crate) bytes_max: usize,
@@ -44,8 +44,8 @@ impl Received {
         self.content_type.as_deref().is_some_and(is_json)
     }
 
-    /// Returns `true` if the body is byte for byte the kept JSON, which was minified and checked, so no
-    /// further check is needed.
+    /// Returns `true` if the body is byte for byte the kept JSON. It then needs no check, because the kept
+    /// JSON has been checked and minified.
     fn is_kept_text(&self) -> bool {
         let kept = self.kept.as_ref().map(|kept| &kept.document).filter(|kept| kept.json);
         let is_json = self.coding == Coding::Identity && (self.json_only || self.has_json_type());
@@ -57,12 +57,12 @@ impl Received {
 #[derive(Debug)]
 pub(crate) struct ProcessedDocument {
     pub(crate) version: Version,
-    /// The patch from the kept document.
+    /// The patch from the kept document. `None` if the document is sent whole.
     pub(crate) patch: Option<Patch>,
 }
 
-/// Makes a differ that first identifies objects in arrays by members with these names, and ignores changes at
-/// the ignored places.
+/// Makes a differ that identifies objects in arrays by members with these names first, and ignores changes at
+/// the places in `ignored`.
 pub(crate) fn differ(identity: &[String], ignored: Ignored) -> Arc<Differ> {
     let options = delta::Options { identity: identity.to_vec(), ignored, ..delta::Options::default() };
     let random = RandomState::new();
@@ -83,7 +83,7 @@ impl Default for DocumentProcessor {
 }
 
 impl DocumentProcessor {
-    /// Returns the document in `received`; `None` if it has the same value as the kept one.
+    /// Returns the document in `received`. `None` if it has the same value as the kept one.
     pub(crate) async fn process(&self, received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         if received.is_kept_text() {
             return Ok(None);
@@ -115,7 +115,7 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         return Ok(Some(ProcessedDocument { version: Version { document, validators }, patch: None }));
     }
     let kept = kept.filter(|kept| kept.json);
-    // The same check as `Received::is_kept_text`, for a body that was compressed.
+    // For a compressed body, this is the check of `Received::is_kept_text`.
     if kept.is_some_and(|kept| kept.body == body) {
         return Ok(None);
     }
@@ -132,8 +132,8 @@ fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
     Ok(Some(ProcessedDocument { version: Version { document, validators }, patch }))
 }
 
-/// Returns a JSON text without whitespace, and the patch from the kept text to it; `None` if it has the same
-/// value.
+/// Returns a JSON text without whitespace, and the patch from the kept text to it. `None` if both have the
+/// same value.
 fn compared(
     body: Vec<u8>,
     kept: Option<&Document>,
@@ -143,7 +143,7 @@ fn compared(
     let (minified, delta) = match differ.update(kept.map(|kept| &kept.body[..]), text) {
         Ok(Update { text: Cow::Borrowed(text), diff }) if text.len() == body.len() => (None, diff.delta),
         Ok(Update { text, diff }) => (Some(text.into_owned()), diff.delta),
-        // A document that is too large is compared by its bytes only, and sent whole.
+        // A document that is too large to parse is compared only by its bytes, and sent whole.
         Err(ParseError::TooLarge) => {
             let body = stentor_json::minify(body).map_err(ParseError::from)?;
             let is_same = kept.is_some_and(|kept| kept.body == body);
@@ -154,7 +154,7 @@ fn compared(
     let patch = match delta {
         Delta::Unchanged => return Ok(None),
         Delta::Patch(operations) => kept.map(|kept| {
-            // The patch is kept as long as the document, so spare capacity is dropped.
+            // The patch is kept as long as the document, so its spare capacity is freed.
             Patch { base: kept.body.clone(), operations: operations.into_boxed_slice().into() }
         }),
         Delta::Snapshot => None,
@@ -162,9 +162,9 @@ fn compared(
     Ok(Some((kept_bytes(minified.unwrap_or(body)), patch)))
 }
 
-/// Returns a text without spare capacity, to be kept.
+/// Returns a text without spare capacity, for keeping.
 fn kept_bytes(text: Vec<u8>) -> Bytes {
-    // Copied, because shrinking in place could keep the old allocation.
+    // A copy, because shrinking in place could keep the old allocation.
     if text.capacity() == text.len() { text.into() } else { Bytes::copy_from_slice(&text) }
 }
 

@@ -1,5 +1,5 @@
-//! Explanations of failures for the operator: the requested URL, the start of the body, the setting to
-//! change.
+//! Explanations of failures for the operator: the requested URL, the start of the response's body, and the
+//! setting to change.
 //!
 //! An upstream may repeat a request in its error page, so secrets are masked.
 
@@ -10,21 +10,21 @@ use hyper::{StatusCode, Uri};
 use std::fmt;
 use std::io::Read;
 
-/// Number of bytes of a body that are read for its start, before and after decompression. Secrets are masked
-/// in all of them.
+/// Maximum number of bytes of a body that are read for showing its start, before and after decompression.
+/// Secrets are masked in all these bytes.
 pub(super) const READ_BYTES_MAX: usize = 4 << 10;
-/// Number of bytes of a body that are shown.
+/// Maximum number of bytes of a body that are shown.
 const SHOWN_BYTES_MAX: usize = 200;
-/// Maximum number of shown characters of a host's name (RFC 1035, section 2.3.4: no name is longer).
+/// Maximum number of shown characters of a host name. No host name is longer (RFC 1035, section 2.3.4).
 const HOST_CHARS_MAX: usize = 255;
 
-/// Parts of error messages about connections, each with its explanation.
+/// Parts of error messages about connections, each with an explanation.
 const HINTS: [(&str, &str); 11] = [
     (
         "fatal alert: CertificateRequired",
         "the upstream requires a client certificate: set `client_certificate_file`",
     ),
-    // Also sent for a certificate whose issuer has the same name as a trusted one.
+    // Servers also send this alert for a certificate whose issuer has the same name as a trusted one.
     ("fatal alert: DecryptError", "the upstream doesn't trust the certificate in `client_certificate_file`"),
     ("fatal alert: UnknownCA", "the upstream doesn't trust the certificate in `client_certificate_file`"),
     (
@@ -46,12 +46,12 @@ const HINTS: [(&str, &str); 11] = [
     ("certificate not valid for name", "set `host` to a name that the certificate has"),
 ];
 
-/// Returns `true` for statuses whose bodies describe the mistake in a request.
+/// Returns `true` for statuses whose bodies usually describe a mistake in the request.
 pub(super) fn is_explained(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 401 | 403 | 404 | 422)
 }
 
-/// Returns a message about a connection, with its remedy.
+/// Returns an error message about a connection, with its explanation if there is one.
 pub(super) fn with_hint(text: String) -> String {
     match HINTS.iter().find(|(part, _)| text.contains(part)) {
         Some((_, hint)) => format!("{text}: {hint}"),
@@ -59,7 +59,7 @@ pub(super) fn with_hint(text: String) -> String {
     }
 }
 
-/// A refused request, and the start of the response's body.
+/// A refused request: its URL, and the start of the response's body.
 #[derive(Debug)]
 pub(crate) struct Refused {
     url: String,
@@ -76,8 +76,8 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// Explains a refusal by its URL, which is shown unchanged, and by the start of its body, in which
-    /// `masked` removes secrets.
+    /// Makes the explanation of a refusal. The URL is shown unchanged. `masked` removes the secrets from the
+    /// start of the body.
     pub(super) fn new(
         url: String,
         coding: Option<Coding>,
@@ -102,7 +102,7 @@ pub(super) fn shown_url(url: &Uri) -> String {
 fn beginning(coding: Option<Coding>, body: &[u8]) -> String {
     let limit = u64::try_from(READ_BYTES_MAX).unwrap_or(u64::MAX);
     let mut text = Vec::new();
-    // After an error, the text has the bytes that were read before it.
+    // If decompression fails, the text has the bytes before the error.
     let _ = match coding {
         None => return "(in an unknown encoding)".into(),
         Some(Coding::Identity) => body.take(limit).read_to_end(&mut text),
@@ -130,7 +130,7 @@ pub(super) fn escaped(text: &str) -> String {
     })
 }
 
-/// Describes the target of a redirect and the remedy.
+/// Describes the target of a redirect, and what to do.
 pub(super) fn redirect(headers: &HeaderMap, asked: &Uri, are_followed: bool) -> String {
     let not_followed =
         if are_followed { "it leads out of the path of `url`" } else { "redirects aren't followed" };

@@ -1,5 +1,5 @@
-//! Reasons why a fetch returned no document: one text with all details for the operator, and one for
-//! subscribers, who are untrusted and learn nothing about the internal network.
+//! Reasons why a fetch returned no document. Each has a text with all details for the operator, and a text
+//! for subscribers, which reveals nothing about the internal network, because subscribers are untrusted.
 
 use super::HEADERS_MAX;
 use super::explain::Refused;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::ParseError;
 
-/// Reason why a fetch returned no document. The message is for the operator.
+/// Reason why a fetch returned no document. Its `Display` text is for the operator.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// No connection: refused, no such host, TLS.
+    /// No connection could be opened: it was refused, the host wasn't found, or TLS failed.
     #[error("can't connect: {0}")]
     Connect(String),
     /// The connection broke, or the response wasn't HTTP.
@@ -28,7 +28,7 @@ pub(crate) enum Failure {
     Status {
         status: u16,
         retry_after: Option<Duration>,
-        /// The request and the response, if they explain the status.
+        /// Details of the request and the response, if they explain the status.
         refused: Option<Refused>,
     },
     #[error("the upstream answered {status}, a redirect to {target}")]
@@ -76,7 +76,7 @@ impl Failure {
             }
             Self::NotJson { content_type, .. } => *content_type = masks.mask(content_type),
             Self::Encoding(text) => *text = masks.mask_cut(text),
-            // The others contain no external text, or a text that was masked when it was read.
+            // Other failures contain no external text, or a text that was masked when it was read.
             _ => {}
         }
         self

@@ -1,4 +1,4 @@
-//! One fetch: a conditional GET or a POST, bounded in time and size.
+//! A single fetch: a conditional GET or a POST, limited in time and size.
 
 use super::Upstream;
 use super::answer;
@@ -38,13 +38,13 @@ pub(crate) struct Fetched {
     pub(crate) body_wait: Duration,
 }
 
-/// Details of a fetch, also of a failed one.
+/// Details of a fetch, recorded also if the fetch fails.
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) received_bytes: usize,
     pub(super) redirects: u32,
     pub(super) body_wait: Duration,
-    /// `true` if `response` and `followed` are needed.
+    /// `true` if `response` and `followed` must be recorded.
     pub(super) keeps_response: bool,
     /// The followed redirects in order: status and target.
     pub(super) followed: Vec<(StatusCode, Uri)>,
@@ -58,7 +58,7 @@ impl From<Failure> for Fetched {
                 class: failure.class(),
                 reason: failure.reason(),
                 retry_after: failure.retry_after(),
-                // The limit applies to all requests to the upstream (RFC 6585, section 4).
+                // A 429 pauses the upstream, because its limit applies to all requests (RFC 6585, section 4).
                 pause: failure.class() == FailureClass::TooManyRequests,
             },
             label: failure.class().outcome(),
@@ -78,9 +78,9 @@ impl Fetched {
 }
 
 impl Upstream {
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body. Keeps
-    /// the response's headers if `trace` requests them. The result contains no secrets except those that a
-    /// document repeats.
+    /// Fetches the job's key. Takes at most the upstream's `timeout` plus the time to process the body.
+    /// Records the response's headers if `trace` asks for them. The result contains no secrets, except in a
+    /// document that repeats them.
     pub(super) async fn fetch_traced(
         &self,
         job: &FetchJob,
@@ -191,13 +191,13 @@ impl Upstream {
         }
     }
 
-    /// Returns `true` if the request is unchanged after a redirect with this status: others turn POST into
-    /// GET (RFC 9110, section 15.4).
+    /// Returns `true` if a redirect with this status repeats the request unchanged. Other statuses turn POST
+    /// into GET (RFC 9110, section 15.4).
     fn may_follow(&self, status: StatusCode) -> bool {
         self.route.body.is_none() || matches!(status.as_u16(), 307 | 308)
     }
 
-    /// Sends the request and waits for the response's head.
+    /// Sends the request and waits for the response's headers.
     async fn send_request(
         &self,
         job: &FetchJob,
@@ -218,9 +218,9 @@ impl Upstream {
             false => Failure::Broken(with_hint(chain(&error))),
         };
         let (connection, response) = match send(self.connections.take().await).await? {
-            // The server may close a kept connection at the moment when it is used again (RFC 9112, 9.3.1: an
-            // idempotent request may then be sent once more). Requests with POST are repeated too:
-            // docs/feeds.md requires safe ones.
+            // The server may close an idle connection at the moment when it is used again. An idempotent
+            // request may then be repeated (RFC 9112, 9.3.1). POST requests are repeated too, because
+            // docs/feeds.md requires that they are safe.
             Err(error) if is_stale_connection(&error) => send(None).await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
         }?;
@@ -238,7 +238,8 @@ impl Upstream {
         let connect_timeout = self.options.connect_timeout;
         let late = Instant::now() + connect_timeout;
         match timeout_at(late.min(deadline), self.connections.connect(url)).await {
-            // The connector's own timer may end at the same moment.
+            // An error at this time may be that of the connector's own timer, so it is reported as the
+            // timeout.
             Ok(connected) if connected.is_ok() || Instant::now() < late => connected,
             _ if late <= deadline => {
                 Err(Failure::Connect(format!("no connection after {connect_timeout:?} (connect_timeout)")))
@@ -278,20 +279,20 @@ impl Upstream {
         request
     }
 
-    /// Returns the body of the request for a key; `None` with GET.
+    /// Returns the body of the request for a key. `None` with GET.
     pub(super) fn filled_body(&self, key: &Key) -> Option<Vec<u8>> {
         let values = self.route.pattern.values(key).unwrap_or_default();
         self.route.body.as_ref().map(|body| body.fill(&values))
     }
 
-    /// Returns the validators for a request to `url`. A request with POST has none (RFC 9110, section
-    /// 13.1.2). Validators of another URL, reached by a redirect, aren't valid for it.
+    /// Returns the validators for a request to `url`. `None` for POST (RFC 9110, section 13.1.2), and if the
+    /// kept validators belong to another URL, reached by a redirect.
     fn validators<'j>(&self, job: &'j FetchJob, url: &Uri) -> Option<&'j Validators> {
         let validators = &job.kept.as_ref()?.validators;
         (self.route.body.is_none() && validators.target == self.target(url)).then_some(validators)
     }
 
-    /// Returns the URL to which validators belong, if redirects may lead to several.
+    /// Returns the path and query of the URL to which validators belong. `None` if redirects aren't followed.
     fn target(&self, url: &Uri) -> Option<Arc<str>> {
         self.redirects.as_ref().map(|_| path_and_query(url).into())
     }
@@ -306,13 +307,13 @@ impl Upstream {
         held: &HeldBody,
     ) -> Result<Vec<u8>, Failure> {
         let bytes_max = self.options.document_bytes_max;
-        // A declared length may refuse the body early. The received bytes are counted in any case.
+        // A body with a too large declared length is refused at once. Received bytes are counted in any case.
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(Failure::TooLarge(bytes_max));
         }
-        // If the length is declared, the buffer needn't grow and be copied.
+        // With a declared length, the buffer is allocated once instead of growing.
         let declared = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-        // Time that passes while waiting for memory isn't attributed to the upstream.
+        // Time spent waiting for memory doesn't count towards the upstream's timeout.
         let waited = held.add(declared.unwrap_or_default()).await;
         trace.body_wait += waited;
         deadline += waited;
@@ -334,7 +335,7 @@ impl Upstream {
         Ok(bytes)
     }
 
-    /// Reads the start of a body that isn't a document, as far as it arrives in time.
+    /// Reads the start of a body that isn't a document. Returns the bytes that arrive in time.
     async fn read_beginning(
         &self,
         connection: &mut Connection,
@@ -352,7 +353,7 @@ impl Upstream {
         bytes
     }
 
-    /// Waits at most `read_timeout`, and not beyond the deadline.
+    /// Waits for `work`, for at most `read_timeout` and not beyond the deadline.
     async fn within<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Failure> {
         let read_timeout = self.options.read_timeout();
         let silence = Instant::now() + read_timeout;
@@ -406,7 +407,7 @@ fn without_document(
     }
 }
 
-/// Returns the size of the headers in bytes, each with a colon, a blank and its line end.
+/// Returns the size of the headers in bytes, including a colon, a space and a line end for each.
 fn header_bytes(headers: &HeaderMap) -> usize {
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
@@ -419,7 +420,7 @@ fn host(url: &Uri) -> Option<HeaderValue> {
     HeaderValue::from_str(if has_own_port { authority.host() } else { authority.as_str() }).ok()
 }
 
-/// Returns `true` if the request used a connection that the server had closed.
+/// Returns `true` if the request failed because the server had closed the connection.
 fn is_stale_connection(error: &hyper::Error) -> bool {
     let reset = || {
         let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());

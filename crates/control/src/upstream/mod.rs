@@ -1,9 +1,8 @@
 //! Upstreams, and the clients that fetch their documents.
 //!
 //! [`crate::route`] makes the URL of a key's document. Redirects are followed only within its path, and only
-//! if configured. Requests use HTTP/1.1 with keep-alive, and only go to the configured host, through a proxy
-//! if one is configured. The content of requests is configured; the key is the only part that comes from a
-//! client.
+//! if configured. Requests use HTTP/1.1 with keep-alive, and go only to the configured host, through a proxy
+//! if one is configured. The content of requests is configured, except the key, which comes from a client.
 
 mod answer;
 mod bodies;
@@ -58,24 +57,24 @@ use transport::Transport;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of headers of a response.
 const HEADERS_MAX: usize = 1000;
-/// Time after which an idle connection is closed. Shorter than that of most servers, so that few requests use
-/// a connection that the server is just closing.
+/// Time after which an idle connection is closed. Shorter than the idle timeout of most servers, so that few
+/// requests use a connection that the server is just closing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client for HTTP and HTTPS.
 pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 
-/// One upstream, checked and ready.
+/// One upstream with checked options, ready for fetches.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     name: Arc<str>,
     options: Arc<UpstreamOptions>,
     route: FilledRoute,
     headers: HeaderMap,
-    /// The header `Host`. `None`: from the URL.
+    /// The header `Host`. `None` means the host of the URL.
     host: Option<HeaderValue>,
-    /// The cookies of the upstream. `None`: they are ignored.
+    /// The cookies of the upstream. `None` means that cookies are ignored.
     cookies: Option<Arc<CookieJar>>,
-    /// The allowed targets of redirects. `None`: redirects aren't followed.
+    /// The allowed targets of redirects. `None` means that redirects aren't followed.
     redirects: Option<Arc<Scope>>,
     tls: Arc<ClientConfig>,
     connections: Arc<Connections>,
@@ -87,7 +86,7 @@ pub(crate) struct Upstream {
 struct FilledRoute {
     pattern: KeyPattern,
     url: UrlTemplate,
-    /// The body of requests with POST. `None`: requests use GET.
+    /// The body of POST requests. `None` means that requests use GET.
     body: Option<BodyTemplate>,
     masks: Masks,
 }
@@ -97,7 +96,7 @@ struct FilledRoute {
 pub(crate) struct Upstreams(Vec<Arc<Rotating>>);
 
 impl Upstreams {
-    /// Makes the checks that the configuration can't make, and the clients. Opens no connection.
+    /// Makes the upstreams, with the checks that the configuration can't make. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
         let secrets = &options.secrets;
         let routes = options.upstreams.iter().map(|upstream| FilledRoute::new(upstream, secrets));
@@ -153,12 +152,12 @@ impl FilledRoute {
 }
 
 impl Upstream {
-    /// Returns the URL of `key`; `None` if it would leave the upstream's path.
+    /// Returns the URL of `key`. `None` if the URL would leave the upstream's path.
     fn url(&self, key: &Key) -> Option<Uri> {
         self.route.url.fill(key, &self.route.pattern.values(key)?)
     }
 
-    /// Returns the URL for messages.
+    /// Returns the URL of a key for messages.
     fn shown_url(&self, key: &Key) -> String {
         self.route.url.fill_shown(key, &self.route.pattern.values(key).unwrap_or_default())
     }
@@ -171,7 +170,7 @@ impl Upstream {
         }
     }
 
-    /// Returns the upstream with the current values of its secrets. `None` if they are unchanged.
+    /// Returns the upstream with the current values of its secrets. `None` if the values are unchanged.
     fn renewed(&self, secrets: &Secrets) -> Result<Option<Self>, Error> {
         let route = FilledRoute::new(&self.options, secrets)?;
         let headers = headers(&self.options, secrets)?;
@@ -191,14 +190,14 @@ impl Upstream {
         Ok(Some(Self { route, headers, redirects, cookies, connections, ..self.clone() }))
     }
 
-    /// Logs the source of documents.
+    /// Logs which keys the upstream has, and its URL.
     fn log(&self) {
         let UpstreamOptions { prefix, key, poll_interval, .. } = &*self.options;
         let url = self.route.url.shown();
         tracing::info!(upstream = &*self.name, prefix, key, url, ?poll_interval, "feed configured");
     }
 
-    /// Returns a text of the upstream without secrets and cookies, in one line.
+    /// Returns a text from the upstream on one line, with secrets and cookies masked.
     fn shown(&self, text: &str) -> String {
         escaped(&self.route.masks.mask(&self.without_cookies(text)))
     }
@@ -212,7 +211,7 @@ impl Upstream {
     }
 }
 
-/// Returns the cookie jar for the host in requests.
+/// Returns the cookie jar for the host that requests have. `None` without `cookies`.
 fn cookies(options: &UpstreamOptions, url: &UrlTemplate) -> Option<Arc<CookieJar>> {
     let host: Option<Uri> = options.host.as_deref().unwrap_or(url.begin()).parse().ok();
     let host = host.as_ref().and_then(Uri::host).unwrap_or_default();

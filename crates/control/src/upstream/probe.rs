@@ -1,5 +1,5 @@
-//! Fetches a key once outside the schedule and describes the fetch in words: `stentor check --fetch` and
-//! `stentor fetch`.
+//! Fetches a key once outside the schedule and describes the fetch, for `stentor check --fetch` and `stentor
+//! fetch`.
 
 use super::fetch::{Fetched, Trace};
 use super::{Bodies, DocumentProcessor, Rotating, Upstreams};
@@ -15,18 +15,18 @@ use stentor_hub::{Key, KeyError};
 use stentor_ports::Ledger;
 use tokio::time::Instant;
 
-/// Headers whose values are shown, because the fetcher sets them.
+/// Request headers whose values are shown. The fetcher sets them, so they contain no secrets.
 const SHOWN_HEADERS: [&str; 5] = ["accept", "accept-encoding", "content-type", "host", "user-agent"];
 
 /// A fetch of a key, described for the operator.
 pub struct Probe {
-    /// Lines about the request, the response, and the next fetch. Without secrets.
+    /// Lines about the request, the response and the next fetch, without secrets.
     pub text: String,
     /// `true` if the fetch returned a document.
     pub has_document: bool,
 }
 
-/// Reason why no fetch was made.
+/// Reason why a key isn't fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
     #[error(transparent)]
@@ -48,18 +48,18 @@ impl Prober {
         Self { routes: Routes::new(&options.upstreams), options, upstreams, bodies }
     }
 
-    /// Returns a prober with other options.
+    /// Returns a prober with new options.
     pub(crate) fn configured(&self, options: FeedsOptions, upstreams: Upstreams) -> Self {
         Self::new(options, upstreams, self.bodies.clone())
     }
 
-    /// Parses a key that an upstream serves.
+    /// Parses a key. Refuses a key that no upstream serves.
     pub(crate) fn key(&self, text: &str) -> Result<Key, ProbeError> {
         let key = self.options.key_rule().parse(text).map_err(ProbeError::InvalidKey)?;
         if self.routes.find(&key).is_some() { Ok(key) } else { Err(ProbeError::NoFeed(key)) }
     }
 
-    /// Fetches a key once. `None` if no upstream serves it.
+    /// Fetches a key once. Returns `None` if no upstream serves the key.
     pub(crate) async fn probe(&self, key: &Key) -> Option<Probe> {
         let Self { options, upstreams, routes, bodies } = self;
         let index = routes.find(key)?;
@@ -112,7 +112,7 @@ async fn probe_upstream(
     let begun = Instant::now();
     let fetched = rotating.fetch_traced(&job, &DocumentProcessor::default(), bodies, &mut trace).await;
     let took = Duration::from_millis(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX));
-    // A secret may have changed after a 401.
+    // The upstream after the fetch, because a secret may have been renewed after a 401.
     let upstream = rotating.current();
     let masks = &upstream.route.masks;
     for (status, target) in &trace.followed {
@@ -121,7 +121,7 @@ async fn probe_upstream(
     if let Some((status, headers)) = trace.response {
         _ = writeln!(text, "status: {status}\nresponse headers:");
         for (name, value) in &headers {
-            // Cookies may be credentials.
+            // Cookies aren't shown, because they may be credentials.
             let value = match name.as_str() {
                 "set-cookie" => "***".into(),
                 _ => upstream.shown(&String::from_utf8_lossy(value.as_bytes())),

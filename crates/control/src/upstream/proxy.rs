@@ -1,11 +1,12 @@
-//! Proxies between Stentor and an upstream (`proxy`): the section's own, or those in environment variables.
+//! Proxies between Stentor and an upstream (`proxy`): a configured proxy, or the proxies in environment
+//! variables.
 
 use crate::options::Proxy;
 use hyper::Uri;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 impl Proxy {
-    /// Returns the proxy for requests to `url`. `None` if they go to the host itself.
+    /// Returns the proxy for requests to `url`. `None` if they go directly to the host.
     pub(super) fn of(&self, url: &Uri) -> Option<Intercept> {
         let matcher = match self {
             Self::None => return None,
@@ -17,7 +18,7 @@ impl Proxy {
         matcher.intercept(url)
     }
 
-    /// Returns passwords, plain and encoded, which messages must not show.
+    /// Returns the proxies' passwords, plain and encoded, which messages must not show.
     pub(super) fn secrets(&self) -> Vec<String> {
         let Self::Environment { http, https, .. } = self else { return Vec::new() };
         let mut secrets = Vec::new();
@@ -32,8 +33,8 @@ impl Proxy {
         secrets
     }
 
-    /// Returns the mistake, for the operator. Never contains a value of the environment, which may include a
-    /// password.
+    /// Returns the mistake, for the operator. The text never contains a value of the environment, which may
+    /// include a password.
     pub(super) fn wrong(&self) -> Option<String> {
         match self {
             Self::None => None,

@@ -1,9 +1,9 @@
 //! Redirects that stay within the path of an upstream (`redirects = "same_path"`).
 //!
-//! A target has the scheme, host and port of `url`, and begins with its text before the first placeholder. So
-//! that no server can read another path in it, it contains neither `.` nor `..` as a segment (also with
-//! parameters, as in `..;a`), nor `//`, `\`, or percent-encoded `.`, `/`, `\`, control characters and
-//! escapes.
+//! A redirect is followed only if its target has the scheme, host and port of `url`, and begins with the text
+//! of `url` before the first placeholder. So that every server reads the same path, the target must contain
+//! neither a segment `.` or `..` (also with parameters, as in `..;a`), nor `//` or `\`, nor percent-encoded
+//! `.`, `/`, `\`, control characters or escapes.
 
 use super::explain::{port, resolve};
 use hyper::header::{HeaderMap, LOCATION};
@@ -25,7 +25,8 @@ impl Scope {
         Some(Self { begin: path_and_query(&origin), origin })
     }
 
-    /// Returns the target of a redirect. `None` if the response is no redirect, or leads elsewhere.
+    /// Returns the target of a redirect. `None` if the response is no redirect, or if the target isn't in the
+    /// scope.
     pub(super) fn target(&self, asked: &Uri, status: StatusCode, headers: &HeaderMap) -> Option<Uri> {
         if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
             return None;
@@ -44,13 +45,13 @@ impl Scope {
     }
 }
 
-/// Returns the target of a request: a path, and optionally a query.
+/// Returns the path of a URL with its query, if there is one.
 pub(super) fn path_and_query(url: &Uri) -> String {
     let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
     format!("{}{query}", url.path())
 }
 
-/// Returns `true` if each server reads the same path in it, even one that decodes twice.
+/// Returns `true` if every server reads the same path, even a server that decodes twice.
 fn is_plain(path: &str) -> bool {
     let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
     let is_escape = |digits: &[u8]| digits.iter().all(u8::is_ascii_hexdigit);

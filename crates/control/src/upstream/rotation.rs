@@ -1,8 +1,9 @@
 //! Upstreams whose secrets change while they are in use.
 //!
-//! An [`Upstream`] never changes. When the value of a secret does, the next fetch uses a new one, which
-//! shares the unchanged parts. After a 401, the files are read at once, and the request is sent once more if
-//! it would differ. If a new value can't be used, for example in a header, the last one stays in use.
+//! An [`Upstream`] never changes. When the value of a secret changes, the next fetch uses a new [`Upstream`],
+//! which shares the unchanged parts. After a 401, the files are read at once, and the request is sent once
+//! more if a value has changed. If a new value can't be used, for example in a header, the last value stays
+//! in use.
 
 use super::{Bodies, DocumentProcessor, Fetched, Upstream, fetch::Trace};
 use crate::current::Current;
@@ -15,15 +16,15 @@ use tokio::time::Instant;
 /// Minimum time between two reads of the files because of a 401.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An upstream with its current secrets; see the module's documentation.
+/// An upstream with its current secrets (see the module's documentation).
 pub(crate) struct Rotating {
     pub(crate) name: Arc<str>,
     secrets: Secrets,
     current: Current<Upstream>,
-    /// The version of the secrets that the upstream uses, or that can't be used.
+    /// The last version of the secrets that was tried: the upstream uses it, or it can't be used.
     version: Mutex<u64>,
-    /// Time of the last read because of a 401; the inner `None` means that there was none. The outer `None`
-    /// means that no file is referenced.
+    /// Time of the last read because of a 401. The outer `None` means that no file is referenced, and the
+    /// inner `None` that there was no such read.
     reread: Option<Mutex<Option<Instant>>>,
 }
 
@@ -41,7 +42,7 @@ impl Rotating {
         }
     }
 
-    /// Logs the source of documents.
+    /// Logs which keys the upstream has, and its URL.
     pub(crate) fn log(&self) {
         self.current().log();
     }
@@ -62,8 +63,8 @@ impl Rotating {
         self.current.load()
     }
 
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body; within
-    /// twice that time if the upstream answers 401 and a secret has changed.
+    /// Fetches the job's key. Takes at most the upstream's `timeout` plus the time to process the body, or
+    /// twice that if the upstream answers 401 and a secret has changed.
     pub(crate) async fn fetch(
         &self,
         job: &FetchJob,
@@ -73,7 +74,7 @@ impl Rotating {
         self.fetch_traced(job, processor, bodies, &mut Trace::default()).await
     }
 
-    /// Like [`Self::fetch`], with the response's headers if `trace` requests them.
+    /// Like [`Self::fetch`]. Records the response's headers if `trace` asks for them.
     pub(super) async fn fetch_traced(
         &self,
         job: &FetchJob,
@@ -88,7 +89,7 @@ impl Rotating {
         }
         self.reread().await;
         let renewed = self.current();
-        // Another fetch may have read the new value meanwhile.
+        // If the upstream is unchanged, no secret has a new value. (Another fetch may have read the files.)
         if Arc::ptr_eq(&renewed, &upstream) {
             return fetched;
         }
@@ -106,7 +107,7 @@ impl Rotating {
             *last = Some(now);
         }
         let secrets = self.secrets.clone();
-        // An error means that the process ends.
+        // An error means that the runtime is shutting down.
         let _ = tokio::task::spawn_blocking(move || secrets.reread()).await;
     }
 }

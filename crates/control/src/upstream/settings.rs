@@ -8,8 +8,8 @@ use std::path::Path;
 use stentor_delta::{Ignored, PointerError};
 
 impl UpstreamOptions {
-    /// Returns the mistakes in these options except `url`, `key` and `prefix`, which [`Route`](crate::Route)
-    /// checks: the name of a field, and a text for the operator. Reads no file.
+    /// Returns the mistakes in these options, each with the field's name and a text for the operator.
+    /// [`Route`](crate::Route) checks `url`, `key` and `prefix`. Reads no file.
     pub fn check(&self) -> Vec<(&'static str, String)> {
         let mut wrong = Vec::new();
         if let Some(host) = &self.host {

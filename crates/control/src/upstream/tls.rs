@@ -10,17 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 use stentor_json::without_byte_order_mark;
 
-/// Makes TLS that trusts the certificates of a file, or the system's. Trusts no certificate unless it is
-/// `needed`.
+/// Makes a TLS configuration that trusts the certificates of a file, or the system's. If it isn't `needed`,
+/// it trusts no certificate, and nothing is read.
 ///
 /// # Errors
-/// The problem, with the name of the file.
+/// Returns the problem, with the name of the file.
 pub(crate) fn tls(needed: bool, ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let roots = if needed { roots(ca_file)? } else { RootCertStore::empty() };
     Ok(builder(roots)?.with_no_client_auth())
 }
 
-/// TLS of sections. Sections without their own settings share one.
+/// Makes the TLS configurations of sections. Sections without TLS settings of their own share one.
 pub(super) struct SectionTls<'o> {
     options: &'o FeedsOptions,
     shared: Option<(Arc<RootCertStore>, Arc<ClientConfig>)>,
@@ -31,7 +31,7 @@ impl<'o> SectionTls<'o> {
         Self { options, shared: None }
     }
 
-    /// Returns the TLS of one section.
+    /// Returns the TLS configuration of one section.
     pub(super) fn of(
         &mut self,
         upstream: &UpstreamOptions,
@@ -104,7 +104,8 @@ fn builder(
     Ok(builder.with_root_certificates(roots))
 }
 
-/// Makes TLS with a client certificate. An error states whether it concerns the key.
+/// Makes a TLS configuration with a client certificate. The error tells whether the key or the certificate is
+/// at fault.
 fn identified(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     certificate: &Path,
@@ -123,7 +124,7 @@ fn identified(
     })
 }
 
-/// Reads the certificates of a PEM file, at least one.
+/// Reads the certificates of a PEM file. A file without a certificate is an error.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = std::fs::read(file).map_err(|error| in_file(file, &error))?;
     let certificates: Result<Vec<_>, _> =

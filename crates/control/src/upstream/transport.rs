@@ -1,5 +1,5 @@
-//! Transport of requests: a TCP connection to the host of the URL, with TLS for `https://`, a Unix domain
-//! socket, or a proxy.
+//! Transport of requests: a TCP connection to the host of the URL, a Unix domain socket, or a proxy, with TLS
+//! for `https://`.
 //!
 //! A proxy forwards requests for `http://`, and opens tunnels (`CONNECT`) for `https://`, in which TLS runs
 //! end to end with the upstream.
@@ -36,7 +36,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 pub(super) struct Transport {
     way: Way,
     tls: TlsConnector,
-    /// The authority whose host is used in the handshake and in the certificate. `None`: that of the URL.
+    /// The authority whose host is the SNI name and must be in the certificate. `None` means that of the URL.
     host: Option<Uri>,
 }
 
@@ -47,7 +47,7 @@ enum Way {
 }
 
 impl Transport {
-    /// Makes the transport. `begin` is the start of the upstream's URLs, with their host.
+    /// Makes the transport. `begin` is the common start of the upstream's URLs, including the host.
     pub(super) fn new(options: &UpstreamOptions, begin: &str, tls: Arc<ClientConfig>) -> Self {
         let tcp = super::tcp(options.connect_timeout);
         let proxy = begin.parse().ok().and_then(|url| options.proxy.of(&url));
@@ -58,13 +58,13 @@ impl Transport {
                 (None, None) => Way::Host(tcp),
             },
             tls: TlsConnector::from(tls),
-            // The value has been checked.
+            // The value has been checked before, so it can be parsed.
             host: options.host.as_ref().and_then(|host| host.parse().ok()),
         }
     }
 
-    /// Returns the proxy that receives requests, with Stentor's credentials for it. `None` if requests go to
-    /// the upstream, possibly in a tunnel.
+    /// Returns the credentials (`Some(None)` without) of the proxy to which requests are sent. `None` if
+    /// requests go to the upstream, possibly in a tunnel.
     pub(super) fn http_proxy(&self, url: &Uri) -> Option<Option<&HeaderValue>> {
         match &self.way {
             Way::Proxy(_, proxy) if !is_secure(url) => Some(proxy.basic_auth()),
