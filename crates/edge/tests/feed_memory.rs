@@ -69,7 +69,7 @@ fn give(server: &Server, key: usize) -> Document {
             }
         };
         server.update(&name(key), update);
-        // Updates in transit take memory as well.
+        // Updates in transit take memory as well, so their number is limited.
         if n % AT_ONCE == 0 {
             server.until_metric("inbox_messages", |waiting| waiting == 0);
         }

@@ -205,7 +205,7 @@ impl<D: Driver> Core<D> {
             upkeep.set_timers(conns, &mut protocols.ex);
             upkeep::report(conns, protocols);
         }
-        // Covers the deliveries that left together with answers.
+        // Includes the deliveries that were sent together with answers.
         protocols.ex.record_latencies(Instant::now);
         if work.cpu.is_sampled() {
             let taken = work.cpu.end_turn();

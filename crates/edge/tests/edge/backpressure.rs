@@ -220,7 +220,7 @@ fn speakers_keep_their_order_and_full_rings_only_slow_them_down() {
     check_order(Server::start(1, set(None)));
     check_order(Server::start(3, set(None)));
     check_order(Server::start(3, set(Some(2))));
-    // With real threads.
+    // The same with real threads.
     check_order(Server::on_sockets(3, set(None)));
     check_order(Server::on_sockets(3, set(Some(2))));
 }

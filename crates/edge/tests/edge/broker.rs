@@ -456,7 +456,7 @@ fn the_engine_orders_rooms_with_history() {
         let next = |ws: &mut Ws| ws.next_json()["data"].clone();
         assert_eq!([3, 4, 5, 6].map(|_| next(&mut clients[0])), [3, 4, 5, 6].map(|n| json!(n)));
         assert_eq!([3, 4, 6].map(|_| next(&mut clients[1])), [3, 4, 6].map(|n| json!(n)));
-        // A client that resumes receives the complete history.
+        // A client that resumes receives all messages after its position, also the one that excluded another session.
         let mut again = server.client();
         again.ask(json!({"type": "subscribe", "room": "h", "epoch": 7, "offset": 4}));
         assert_eq!([5, 6].map(|_| next(&mut again)), [5, 6].map(|n| json!(n)));

@@ -143,7 +143,7 @@ fn any_origin_may_read_without_credentials() {
     let io = Io::engine(&server, Way::Polling);
     let target = io.target("polling");
     assert_eq!(heads(&target.replace(&io.sid, "none"), "null"), own);
-    // sockjs-client always sends cookies, so there the origin is named.
+    // sockjs-client always sends cookies, so responses to it name the origin.
     let named = ["https://any.test".to_owned(), "true".to_owned()];
     assert_eq!(heads("/sockjs/info", "https://any.test"), named);
 }

@@ -364,7 +364,7 @@ fn several_feeds_share_deltas_too() {
     server.version("a", &version(1));
     server.version("k", &version(1));
     let mut http = events(&server, "&feed=a&delta=1", "");
-    // The chunk with the id, and then the shared event.
+    // Reads the chunk with the id, and then the shared event.
     let mut both = || (http.next_chunk(), http.next_chunk());
     assert!(both().1.starts_with("event: snapshot\n") && both().1.starts_with("event: snapshot\n"));
     for (key, n) in [("a", 2), ("k", 2), ("k", 3)] {

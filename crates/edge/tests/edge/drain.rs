@@ -201,7 +201,7 @@ fn sessions_end_evenly_over_the_window() {
         let mut clients: [Ws; 60] = known(&server, || server.client());
         assert_eq!(server.http().get("/readyz").status, 200);
         server.plane().drain(SLOW);
-        // Load balancers notice at once, and other requests are still served.
+        // Load balancers notice the drain at once. Other requests are still served.
         let mut http = server.http();
         assert_eq!((http.get("/readyz").status, http.get("/healthz").status), (503, 200));
         let late = server.ws("/ws");
@@ -212,7 +212,7 @@ fn sessions_end_evenly_over_the_window() {
         for second in 1..=30_u64 {
             pass(Duration::from_secs(1));
             let now = server.disconnects("shutdown");
-            // 61 sessions in 30 s: the number of each core is off by one at most.
+            // 61 sessions end in 30 s. The number on each core is off by at most one.
             let even = 61 * second / 30;
             assert!(now.abs_diff(even) <= 2 * cores as u64, "{now} of {even} after {second} s");
             assert!(now - ended <= 2 + 2 * cores as u64, "{} in second {second}", now - ended);

@@ -690,7 +690,7 @@ fn bytes_travel_both_ways() {
 fn scripts_and_forms() {
     on_one_and_three(|cores| {
         let server = Server::echo(cores);
-        // The form encoding: percent-encoded, with line breaks doubled by the client.
+        // Form bodies are percent-encoded, and a client writes a line feed as `\n`.
         for (number, payload) in [(4, "4a%3D%26+%C3%A9%5Cn"), (3, "7:4a%3D%26+%C3%A9%5Cn")] {
             let base = format!("/engine.io/?EIO={number}&transport=polling&j=7");
             let mut http = server.http();
@@ -742,7 +742,7 @@ fn pages_of_allowed_origins_may_read_and_others_may_not() {
     let answer = ask("GET", &target, GOOD, "");
     check(&answer, 200, GOOD, "true");
     assert_eq!(answer.text(), "4hi");
-    // Errors can be read, too.
+    // Allowed pages can read errors, too.
     check(&ask("GET", "/engine.io/?EIO=4&transport=x", GOOD, ""), 400, GOOD, "true");
     // The browser sends a preflight request.
     let asks = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-token\r\n";

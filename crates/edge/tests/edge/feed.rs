@@ -216,7 +216,7 @@ fn entity_tags_and_head() {
         http.send("HEAD /feed/k HTTP/1.1\r\nHost: a\r\n\r\n");
         let head = http.response_to(true);
         assert_eq!((head.status, head.header("content-length"), head.header("etag")), (200, "5", &*tag));
-        // The same bytes are the same version; others aren't.
+        // The same bytes keep the version. Other bytes make a new one.
         server.document("k", "[1,2]");
         check(&mut http, &tag, 304, "");
         server.document("k", "[1,3]");
@@ -297,7 +297,7 @@ fn moves(server: Server, moves_min: u64) {
         let answer = http.response();
         assert_eq!((answer.status, answer.text()), (200, &*format!("\"document of {key}\"")));
     };
-    // Requests one after the other.
+    // Each client sends its requests one after the other.
     let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
     for key in &keys {
         for http in &mut clients {
@@ -321,7 +321,7 @@ fn moves(server: Server, moves_min: u64) {
             assert_eq!(http.response().text(), "ok\n");
         }
     }
-    // Requests in pieces.
+    // One client sends its requests in pieces.
     let all: String = keys.iter().map(|key| request(&format!("/feed/{key}"), "")).collect();
     let http = &mut clients[0];
     for byte in all.as_bytes().chunks(7) {

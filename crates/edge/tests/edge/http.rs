@@ -81,7 +81,7 @@ fn unread_answers_stop_the_reading_of_pipelined_requests() {
     let server = Server::start(1, with_pages);
     let mut http = server.http();
     let sent = http.stream().send_until_stalled(|sent| {
-        // Each unread answer has 20 kB. Without a bound, the server would hold 600 times this.
+        // Each unread answer has 20 kB, so without a bound the server would hold 20 MB more for each send.
         assert!(sent < 2_000, "the server reads on");
         get("/page").repeat(1_000).into_bytes()
     });

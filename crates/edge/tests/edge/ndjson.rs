@@ -160,7 +160,7 @@ fn a_session_outlives_its_stream_and_queues_lines() {
         for n in 0..3 {
             server.publish("a", &n.to_string());
         }
-        // Requests are handled meanwhile, too.
+        // Requests are handled even while the session has no stream.
         session.post(&[ping(7)]);
         session.stream = session.stream_again("");
         let mut lines: Vec<Value> = (0..4).map(|_| session.line()).collect();
@@ -239,7 +239,7 @@ fn a_response_ends_after_its_bytes() {
     server.publish("a", "1");
     assert_eq!(session.line()["data"], 1);
     assert_eq!(session.stream.chunk(), None);
-    // Nothing waits: the response is empty.
+    // No lines wait, so the response is empty.
     session.stream = session.stream_again("&bytes=0");
     assert_eq!(session.stream.chunk(), None);
 }
@@ -316,7 +316,7 @@ fn pages_of_other_origins_need_permission() {
     let accepted = server.request("POST", &post, "Origin: https://good.test\r\nContent-Length: 0\r\n");
     assert_eq!(accepted.status, 204);
     assert_eq!(accepted.header("access-control-allow-origin"), "https://good.test");
-    // Twice would be another value for browsers.
+    // Browsers would read two of these headers as another value.
     let credentials =
         |(name, _): &&(String, String)| name.eq_ignore_ascii_case("access-control-allow-credentials");
     assert_eq!(accepted.headers.iter().filter(credentials).count(), 1);

@@ -62,7 +62,7 @@ fn rooms_reach_all_and_clients_can_not_disconnect_others() {
         let mut primus = connect(&server, "");
         assert_eq!(primus.next_json()["type"], "welcome");
         let mut plain = server.client();
-        // The message as a value, and as a string that contains it.
+        // A message may be a JSON object, or a string that contains one.
         say(&mut primus, &json!({"id": 1, "type": "subscribe", "room": "r"}));
         primus.expect_json(json!({"type": "ok", "id": 1}));
         say(&mut primus, &json!("{\"id\":2,\"type\":\"ping\"}"));

@@ -145,7 +145,7 @@ fn subscribers_receive_the_state_of_a_feed() {
         late.ask(json!({"type": "subscribe", "feed": "k"}));
         assert_eq!(late.next_json()["data"], 1);
         assert_eq!(late.next_json()["state"], "stale");
-        // The same document makes it live again, and isn't sent again.
+        // The same document makes the feed live again, but isn't sent again.
         server.document("k", "1");
         for ws in [&mut ws, &mut late] {
             ws.expect_json(json!({"type": "state", "feed": "k", "state": "live", "reason": ""}));

@@ -128,11 +128,11 @@ impl Simulation {
         if client.socketio.is_none() || self.stage.random.usize(..5) == 0 {
             return;
         }
-        // The server may not have noticed the loss yet. Then the client starts a new session.
+        // The server may not have noticed the loss yet. In this case, the client starts a new session.
         let pause = Duration::from_millis(self.stage.random.u64(..3) * 20);
         self.run_for(pause);
         let socketio = client.socketio.map(|memory| Memory { connected: false, ..memory });
-        // Its last messages may have been lost with the connection, so it publishes under another number.
+        // The client's last messages may have been lost with the connection, so it publishes under another number.
         self.connect(Client { socketio, pings: 0, ..client });
     }
 

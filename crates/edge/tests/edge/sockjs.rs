@@ -236,7 +236,7 @@ fn sessions_without_requests_end() {
         // The default of `disconnect_delay`.
         takes(Duration::from_secs(5), || server.until_metric("sessions", |sessions| sessions == 0));
         assert_eq!(send(&mut http, "/sockjs/0/x", r#"["late"]"#), 404);
-        // The name is free again.
+        // The session's name can be used again.
         open(&mut http, "/sockjs/0/x");
         drop(http);
         server.check_empty();
@@ -352,7 +352,7 @@ fn slow_readers() {
     open(&mut server.http(), "/sockjs/0/y");
     let mut speaker = server.ws("/ws");
     let text = "x".repeat(10_000);
-    // Far more than the kernel buffers.
+    // Sends far more bytes than the kernel buffers.
     for sent in 0.. {
         assert!(sent < 10_000, "nobody is ended");
         speaker.echoes(&text);
@@ -474,7 +474,7 @@ fn invalid_prefixes_are_refused() {
 fn a_session_is_found_from_every_core() {
     let server = Server::start(3, |options| {
         options.app = App::Echo;
-        // All sessions still exist at the end.
+        // No session ends during the test.
         options.sockjs[0].disconnect_delay = HOUR;
     });
     let mut connections: Vec<Http> = (0..12).map(|_| server.http()).collect();

@@ -54,8 +54,8 @@ fn one_feed() {
         server.state("a/b", FeedState::Stale, "500");
         let stale = "event: state\ndata: {\"feed\":\"a/b\",\"state\":\"stale\",\"reason\":\"500\"}\n\n";
         assert_eq!((cold.next_chunk(), warm.next_chunk()), (stale.into(), stale.into()));
-        // A client with the newest version receives only states that it can't have received. A client with an older or invented
-        // position receives the document.
+        // A client with the newest version receives only the feed's state, which it may have missed. A client with an
+        // older or invented position receives the document.
         let mut resumed = stream(&server, "/sse/a/b", &format!("Last-Event-ID: {newest}\r\n"));
         assert_eq!(resumed.next_chunk(), stale);
         for old in [id, "a/b!0!2", "", "a/b!1", "b!1!1", "\u{e9}", "a/b!ffffffffff!1"] {

@@ -21,7 +21,8 @@ fn grants_end_with_their_subscriptions() {
             ws.ask(json!({"type": "unsubscribe", "room": room}));
         }
         assert_eq!(held(), before, "by the client");
-        // The identity names one room. Above the limit, a client is allowed, but not subscribed.
+        // With the room that the identity names, two more rooms reach the maximum. The permissions allow a third one, but
+        // the client isn't subscribed to it.
         for room in ["public:1", "public:2"] {
             assert_eq!(subscribe(&mut ws, room), "ok");
         }

@@ -37,10 +37,10 @@ fn subscriptions_continue_while_the_authorizer_is_unavailable() {
                 assert_eq!(ws.next_json()["data"], 1);
             }
             assert_eq!(io.event()[0], "message");
-            // A new subscription doesn't wait for the review of others.
+            // A new subscription doesn't wait until the existing ones are reviewed.
             assert_eq!(subscribe(&mut ws[0], "public:new"), "unavailable");
         }
-        // The late answer is that of the earlier rules.
+        // The subscriptions are decided again, by the new rules.
         node.issuer.rules.forbidden.lock().unwrap().insert("public".into());
         node.issuer.rules.down.store(0, Ordering::Relaxed);
         for ws in &mut ws {
