@@ -18,7 +18,7 @@ pub struct DetachedConnection {
     pub state: Option<Box<dyn Any + Send>>,
 }
 
-/// The socket, as its kind of driver represents it.
+/// The socket, in the representation of its kind of driver.
 pub(crate) enum TransferredSocket {
     /// A file descriptor of this process.
     Descriptor(OwnedFd),

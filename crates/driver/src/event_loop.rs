@@ -162,7 +162,7 @@ impl<K: Kernel> EventLoop<K> {
     #[cold]
     fn step_more(&mut self) {
         let Self { turn, kernel } = self;
-        // If it fails, the next wait reports the error.
+        // If reading ahead fails, the next wait reports the error.
         let _ = kernel.read_ahead(turn);
         turn.queue_left = turn.queue_later;
         turn.divide();

@@ -406,7 +406,7 @@ impl<E: Encoder> Hub<E> {
         Some(notice)
     }
 
-    /// Ends a notice: its client has been notified, or its session has ended.
+    /// Ends a notice, because its client has been notified or its session has ended.
     pub(crate) fn end_notice(&mut self, notice: &Notice) {
         let Notice::Gap { session, .. } = *notice else { return };
         if self.sessions.held.remove(session) && self.sessions.has_pending(session) {

@@ -124,7 +124,7 @@ impl Key {
         Ok(Self(text.into()))
     }
 
-    /// Returns `true` if this is the code of a character of [`KeyCharset::Ascii`]. `/` is not among them.
+    /// Returns `true` if `byte` is a character of [`KeyCharset::Ascii`] other than the separator `/`.
     pub fn is_plain(byte: u8) -> bool {
         byte.is_ascii_alphanumeric() || b"._~@:=+,-".contains(&byte)
     }

@@ -241,7 +241,8 @@ impl<E: Encoder> Hub<E> {
 }
 
 impl<E: Encoder> Sessions<E> {
-    /// Returns the log index from which on a client with this `last` missed publications of its session.
+    /// Returns the log index from which on a client missed publications of its session. `last` is the id of
+    /// the last publication that it received.
     fn log_index_after(&self, id: SessionId, last: Option<u64>, suspended_at: LogIndex) -> Option<LogIndex> {
         let session = self.alive(id)?;
         let ordered_since = self.join_positions.ordered_since(id.index);

@@ -147,7 +147,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Ends a subscription's topic. Its slot is free once no publication waits in it.
+    /// Detaches a subscription from its topic. The slot is free once no publication waits in it.
     pub(crate) fn detach(&mut self, member: Member) {
         self.subscription_mut(member).topic = NO_TOPIC;
         if let Some(first_free) = self.first_free.get_mut(&member.session) {
@@ -269,8 +269,8 @@ impl<E: Encoder> Sessions<E> {
         self.set_rate(member, Duration::ZERO);
     }
 
-    /// Removes all waiting publications from a subscription, oldest first. The caller releases each, and
-    /// counts it in another category than pending.
+    /// Removes all waiting publications from a subscription, oldest first. The publications no longer count
+    /// as pending: the caller releases each and counts it in another category.
     fn take_out(&mut self, member: Member) -> Vec<PublicationRef> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];

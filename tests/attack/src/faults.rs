@@ -22,7 +22,7 @@ const ASKS_A_HOOK: Others = Others {
     from: Ipv4Addr::LOCALHOST,
 };
 
-/// The same from another address, because clients of one address share its turns.
+/// Like [`ASKS_A_HOOK`], from another address, because clients of one address share its turns.
 const ASKS_FROM_ELSEWHERE: Others = Others { from: Ipv4Addr::new(127, 0, 0, 2), ..ASKS_A_HOOK };
 
 const CONNECTS: Others = Others {

@@ -31,7 +31,7 @@ const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
 /// Additional memory that a node of a cluster may hold. Small, so that longer runs detect memory that each
 /// round leaves behind.
 const CLUSTER_BYTES: u64 = 8_000_000;
-/// The start is measured after the server has served its canaries for this time.
+/// Time for which the server serves its canaries before the memory at the start is measured.
 const CALM_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of replays for reducing a failing round.
 const REDUCE_ATTEMPTS: usize = 24;
@@ -76,7 +76,7 @@ pub(crate) struct Plan {
     pub(crate) remains_bytes_max: u64,
 }
 
-/// A server with everything that watches it.
+/// A server, and everything that watches the server.
 struct Subject {
     // Dropped in this order: the watchers before the server.
     canaries: Canaries,

@@ -32,7 +32,7 @@ const RETURN_PATIENCE: Duration = Duration::from_secs(25);
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(100);
 /// Maximum uninterrupted time above the bound under [`Also::TimeAboveBound`].
 const ABOVE_BOUND_TIME_MAX: Duration = Duration::from_secs(2);
-/// The start is measured after the server has served its canaries for this time.
+/// Time for which the server serves its canaries before the memory at the start is measured.
 const CALM_TIME: Duration = Duration::from_secs(1);
 
 /// The measurements of one attack.

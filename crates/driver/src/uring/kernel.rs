@@ -92,7 +92,7 @@ impl Kernel for Uring {
                 ring.close(fd);
             }
         }
-        // If it fails, the next wait closes them.
+        // If entering fails, the next wait closes the sockets.
         let _ = ring.enter(Some(Duration::ZERO));
     }
 
@@ -443,7 +443,7 @@ impl Uring {
     }
 
     /// Ends the ring's operations for a connection, except that its descriptor stays open. Returns `true` if
-    /// a part of its send was still to be sent.
+    /// a part of its send was unsent.
     fn disarm(&mut self, conn: ConnId, socket: &Socket) -> bool {
         let (ring, _) = self.rings.of(&socket.place);
         if socket.polled {

@@ -324,7 +324,7 @@ impl Uring {
 
     /// Submits the queued operations, and records their results.
     fn flush(&mut self, turn: &mut Turn<Socket>) {
-        // If it fails, the next wait reports the error.
+        // If submitting fails, the next wait reports the error.
         let _ = self.rings.submit();
         self.record_completions(turn, usize::MAX);
         self.sends_unread = 0;

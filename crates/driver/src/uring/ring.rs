@@ -166,7 +166,7 @@ impl Ring {
             if unsafe { self.io.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // If it fails, the next wait reports the error.
+            // If submitting fails, the next wait reports the error.
             let _ = self.submit();
         }
         self.beyond.push_back(entry);

@@ -88,7 +88,7 @@ pub(crate) struct Version<F> {
 }
 
 struct Rest<F> {
-    /// The patches that lead to this version. The last one is its own.
+    /// The patches that lead to this version. The last one leads from the previous version.
     past: PatchHistory,
     /// The delta from the previous version.
     delta: Option<Arc<Publication<F>>>,

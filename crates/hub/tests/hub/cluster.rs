@@ -277,7 +277,7 @@ fn lost_messages_and_a_new_epoch_are_never_silent() {
     rig.check(&sessions, &["m6"], true);
     assert!(rig.positioned(at(7, 7)));
     rig.check(&sessions, &["m7"], false);
-    // The engine has lost its state.
+    // The engine has lost its state and starts a new epoch.
     assert!(rig.positioned(at(8, 1)));
     rig.check(&sessions, &["m1"], true);
     assert!(rig.positioned(at(8, 2)));
@@ -577,7 +577,7 @@ impl FeedRig {
         session
     }
 
-    /// Handles the version at a position, with the last `patches` patches that lead to it.
+    /// Handles the version at a position, with the last `patches` patches that lead to this version.
     fn document(&mut self, position: Position, patches: u64) -> bool {
         let body = Bytes::from(version(position.offset));
         let document = Document { body, json: true, content_type: "application/json".into() };

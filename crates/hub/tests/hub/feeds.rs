@@ -92,7 +92,7 @@ fn a_patch_for_another_document_is_not_used() {
     assert_eq!(node.take(0, session), [whole(1)]);
     publish(&mut node, &key, 2);
     assert_eq!(node.take(0, session), [patch([2])]);
-    // Text has no patches, and neither has the version after it.
+    // A text document has no patches, and the version after it has none either.
     node.document(&key, "text", FeedState::Live);
     assert_eq!(node.take(0, session), ["doc text live"]);
     node.patched(&key, "text", &version(3), "[\"3\"]");
@@ -222,8 +222,8 @@ fn a_dropped_feed_is_not_kept_for_an_unreported_subscriber() {
     node.document(&key, "1", FeedState::Live);
     node.hubs[0].handle_unsubscribe(session, &feed);
     assert_eq!(subscribed(&mut node), Some(false));
-    // The control plane drops the feed while a subscriber comes and goes. It reads the newest report only, so it
-    // doesn't keep the feed again.
+    // The control plane drops the feed while a subscriber comes and goes. The control plane reads only the
+    // newest report, so it doesn't keep the feed again.
     node.subscribe(0, session, &feed, Policy::Latest);
     node.hubs[0].handle_forget(&key);
     assert_eq!(subscribed(&mut node), Some(true));

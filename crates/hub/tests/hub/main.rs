@@ -1,4 +1,4 @@
-//! The hub: one test per rule, and a random test against a model. The test of memory is a program of its own.
+//! The hub: one test per rule, and a random test against a model. The memory tests are separate programs.
 
 // Tests may panic and print the failed seed; clippy only recognizes functions with the test attribute.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]

@@ -12,7 +12,7 @@ use stentor_hub::{FeedStats, FormatId, PatchLimits, Policy, SnapshotReason};
 /// Maximum number of joined patches of one version. There is one per number of versions behind.
 const JOINS_MAX: usize = 32;
 
-/// The patches of a document's version, if a patch leads to it.
+/// The patches that lead to a version of a document.
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     /// Length and version of each patch, oldest first; the last one leads to this version.
@@ -86,7 +86,7 @@ impl Version {
     }
 }
 
-/// A subscription's feed state as the hub and as the client know it.
+/// The state of a feed's subscription, as the hub and the client know it.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     /// The version to which the next delta must apply.
@@ -119,7 +119,8 @@ impl Sub {
     }
 }
 
-/// The patches that a core keeps, least recently used first, and the forms that its sessions took.
+/// The feeds whose patches a core keeps, least recently used first, and the forms that the core's sessions
+/// took.
 #[derive(Default)]
 pub(crate) struct ShadowPatches {
     topics: VecDeque<usize>,
@@ -128,7 +129,7 @@ pub(crate) struct ShadowPatches {
 }
 
 impl Shadow {
-    /// Starts a core's turn.
+    /// Starts a core's turn: delayed versions that are due become ready.
     pub(crate) fn time(&mut self, core: usize, now: Instant) {
         self.clocks[core] = Some(now);
         let mut due: Vec<(Instant, usize)> = Vec::new();

@@ -27,7 +27,7 @@ impl Random {
     }
 }
 
-/// The content of a publication by which the test identifies it. Messages and documents have a unique number.
+/// The content by which the test identifies a publication. Messages and documents have unique numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Message(u64),
@@ -87,8 +87,8 @@ fn number(bytes: &[u8]) -> u64 {
     std::str::from_utf8(bytes).unwrap().trim().parse().unwrap()
 }
 
-/// Returns the length of a frame. It differs by format; it is 0 for a state without a reason in format 1, and
-/// `None` for publications that format 2 or 3 doesn't support. Only format 2 doesn't support deltas.
+/// Returns the length of a frame in a format. 0 for a state without a reason in format 1, `None` for
+/// publications that format 2 or 3 doesn't support. Only format 2 doesn't support deltas.
 pub(crate) fn frame_bytes(format: FormatId, said: &Content, body_len: usize) -> Option<usize> {
     match format.0 {
         0 => Some(body_len + 8),

@@ -21,9 +21,9 @@ pub(crate) struct Thing {
     pub(crate) len: usize,
     pub(crate) place: Option<TopicPosition>,
     pub(crate) sender: (usize, u64),
-    /// `true` if it was emitted to several rooms. It then bypasses the rooms' home cores.
+    /// `true` if the publication was emitted to several rooms. It then bypasses the rooms' home cores.
     pub(crate) several: bool,
-    /// `true` if resumed sessions receive it.
+    /// `true` if resumed sessions receive the publication.
     pub(crate) recoverable: bool,
     /// The patches of a document's version; `Some` if a patch leads to it.
     pub(crate) version: Option<Version>,
@@ -221,11 +221,11 @@ pub(crate) struct Sub {
     pub(crate) topic: usize,
     pub(crate) status: Status,
     pub(crate) policy: Policy,
-    /// Position in its core's log at which it became active.
+    /// Position in the core's log at which the subscription became active.
     pub(crate) since: u64,
     /// `true` if the topic has a home core.
     home: bool,
-    /// `true` if it was subscribed again or resumed: then a document may be delivered twice.
+    /// `true` if the session subscribed again or was resumed. A document may then be delivered twice.
     pub(crate) again: bool,
     /// The position that the client named, if the hub knows that version.
     came_with: Option<TopicPosition>,
@@ -243,13 +243,13 @@ impl Sub {
         self.policy != Policy::DropOldest && self.status == Status::Active
     }
 
-    /// Clears the record of the client's deliveries, because it is sent the newest version again.
+    /// Clears the record of the client's deliveries, because the client is sent the newest version again.
     pub(crate) fn forget_arrivals(&mut self) {
         self.last = None;
         self.last_of.clear();
     }
 
-    /// Records that its client received this message.
+    /// Records that the client received this message.
     pub(crate) fn had(&mut self, thing: &Thing) {
         self.last = self.last.max(thing.place);
         self.last_of.insert((thing.sender.0, self.home && thing.several), thing.sender.1);
@@ -288,7 +288,7 @@ pub(crate) struct ShadowSession {
     pub(crate) format: FormatId,
     pub(crate) alive: bool,
     pub(crate) terminating: bool,
-    /// `true` if `poll_ready` must return it.
+    /// `true` if `poll_ready` must return the session.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
     /// The subscription that stands for messages to the session alone.
@@ -296,25 +296,25 @@ pub(crate) struct ShadowSession {
     pub(crate) outbox: Vec<Slot>,
     /// Outbox entries that are delayed.
     pub(crate) early: Vec<Slot>,
-    /// Bytes of the deliveries in flight; `true` if they count.
+    /// Bytes of each delivery in flight, and `true` if they count towards the send buffer.
     pub(crate) in_flight: Vec<(usize, bool)>,
     /// Positions that were sent to the session, by topic, for reconnecting.
     pub(crate) places: Vec<(usize, TopicPosition)>,
     /// The position in the log at which the session was suspended; `None` if it isn't suspended.
     pub(crate) suspended_at: Option<u64>,
-    /// Notices that are deferred until it is resumed.
+    /// Notices that are deferred until the session is resumed.
     pub(crate) held: Vec<ExpectedNotice>,
-    /// Position from which its deliveries follow the log's order.
+    /// Position in the log from which the session's deliveries follow the log's order.
     pub(crate) ordered_since: u64,
     /// `true` if the order differed before `ordered_since`.
     pub(crate) reordered: bool,
     /// Number of the newest message that became pending after `ordered_since`.
     pub(crate) newest: Option<u64>,
-    /// The messages that its client received, by subscription.
+    /// The messages that the client received, each with the subscription's uid.
     pub(crate) had: Vec<(u64, Rc<Thing>)>,
     /// Number of messages in `had` from before this connection.
     pub(crate) had_before: usize,
-    /// The messages that its client should have received; `None` once a message was dropped by a rule.
+    /// The messages that the client should have received; `None` once a rule has dropped a message.
     pub(crate) ideal: Option<Vec<u64>>,
     pub(crate) recoveries: usize,
 }
@@ -420,7 +420,8 @@ pub(crate) struct Shadow {
     pub(crate) topics: Vec<ShadowTopic>,
     pub(crate) sessions: Vec<ShadowSession>,
     pub(crate) counters: Vec<Counters>,
-    /// Publications, and messages for home cores, that must be in transit: `[from][to]`.
+    /// Publications that must be in transit, by `[from][to]`. `submitted` has the messages in transit to home
+    /// cores.
     pub(crate) spreading: Vec<Vec<VecDeque<Sending>>>,
     pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
     /// Expected results of `poll_notice` and `poll_terminating`, by core.
@@ -428,7 +429,7 @@ pub(crate) struct Shadow {
     pub(crate) terminating: Vec<Vec<(usize, Disconnect)>>,
     /// The recent deliveries of each core.
     pub(crate) logs: Vec<ShadowLog>,
-    /// The patches that each core keeps, and the time of its turn.
+    /// The patches that each core keeps. `clocks` has the time of each core's turn.
     pub(crate) patches: Vec<ShadowPatches>,
     pub(crate) clocks: Vec<Option<Instant>>,
     uids: u64,
@@ -498,8 +499,8 @@ impl Shadow {
         self.has_members(topic, home) || !self.topics[topic].at[home].interested.is_empty()
     }
 
-    /// Called after every operation: a core without members stops following, and a topic without users ends
-    /// its incarnation.
+    /// Releases unused state, after every operation: a core without members stops following, and a topic
+    /// without users ends its incarnation.
     pub(crate) fn release_unused(&mut self) {
         for topic in 0..self.topics.len() {
             for core in 0..self.cores {
@@ -568,7 +569,7 @@ impl Shadow {
         }
     }
 
-    /// Ends the connection: drops waiting deliveries and those in flight.
+    /// Ends a connection: drops its deliveries, waiting and in flight.
     pub(crate) fn drop_pending(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
