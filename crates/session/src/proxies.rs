@@ -1,8 +1,8 @@
 //! Determines the address of a request's client behind proxies. No other code does this.
 //!
-//! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then the client's address is the last hop
-//! in the configured header that isn't a trusted proxy itself. A client can invent the hops before it. Only one header is read,
-//! because a proxy that sets one of them passes the other one on as the client wrote it.
+//! The peer's address is the client's, unless the peer is a proxy in a trusted network. Then the client's address is the
+//! last hop in the configured header that isn't a trusted proxy itself. A client can invent the hops before that one. Only
+//! one header is read, because a proxy that sets one header passes on the other as the client wrote it.
 
 use crate::defaults::with_defaults;
 use crate::ports::Networks;
@@ -13,7 +13,7 @@ use stentor_wire::http1::{Hop, Request, forwarded, x_forwarded_for};
 /// The header to which proxies add a client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedHeader {
-    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for its protocol.
+    /// `X-Forwarded-For`, and `X-Forwarded-Proto` for the client's protocol.
     #[default]
     XForwardedFor,
     /// `Forwarded` (RFC 7239).
@@ -26,7 +26,7 @@ with_defaults! {
     pub struct Proxies {
         /// The networks of the proxies.
         pub trusted: Networks = Networks::default(),
-        /// The header in which they name the client of a request.
+        /// The header in which the proxies name the client of a request.
         pub header: ForwardedHeader = ForwardedHeader::default(),
         /// Maximum time from the start of a connection to the end of its PROXY protocol header.
         pub header_timeout: Duration = Duration::from_secs(3),
@@ -36,16 +36,16 @@ with_defaults! {
 /// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// The client's address, as far as the proxies report it.
+    /// The client's address: the farthest one that trusted proxies report.
     pub ip: IpAddr,
     /// `true` if a proxy reported the address.
     pub(crate) is_forwarded: bool,
-    /// `true` if the client used HTTPS, as far as the proxies report it.
+    /// `true` if the client used HTTPS, according to the proxies or to the connection itself.
     pub(crate) is_secure: bool,
 }
 
 impl Proxies {
-    /// Returns the client of a request that `peer` sent, over TLS or not.
+    /// Returns the client of a request that `peer` sent. `is_tls` is `true` if `peer` used TLS.
     pub(crate) fn client_of(&self, peer: IpAddr, is_tls: bool, request: &Request<'_>) -> ClientAddress {
         let mut client = ClientAddress { ip: peer, is_forwarded: false, is_secure: is_tls };
         if self.trusted.is_empty() || !self.trusted.contains(peer) {
@@ -54,7 +54,7 @@ impl Proxies {
         let headers = request.headers();
         match self.header {
             ForwardedHeader::XForwardedFor => {
-                // The nearest proxy wrote the last value.
+                // The last value is that of the nearest proxy.
                 if let Some(proto) = headers.all("x-forwarded-proto").last() {
                     let proto = proto.rsplit(|byte| *byte == b',').next().unwrap_or_default();
                     client.is_secure = proto.trim_ascii().eq_ignore_ascii_case(b"https");
@@ -70,7 +70,7 @@ impl Proxies {
         client
     }
 
-    /// Follows the hops, beginning with the last one, as long as trusted proxies report them.
+    /// Follows the hops, beginning with the nearest one, as long as trusted proxies report them.
     fn follow(&self, client: &mut ClientAddress, hops: impl Iterator<Item = Hop>) {
         for hop in hops {
             client.is_secure = hop.is_secure.unwrap_or(client.is_secure);

@@ -1,5 +1,5 @@
-//! The table of Socket.IO sockets that can be recovered: sockets of connected clients, and suspended sockets, whose clients are
-//! disconnected.
+//! The table of Socket.IO sockets that can be recovered: the sockets of connected clients and of disconnected clients
+//! (suspended sockets).
 
 use crate::identity::{ClientId, Owner, Sid, SidHasher};
 use crate::moved::MovedSockets;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use stentor_hub::{CoreId, Room, SessionId};
 
-/// Approximate size of a socket's room.
+/// Approximate size of a socket's room, in bytes.
 const ROOM_BYTES: usize = 64;
 
 /// The state of a socket.
@@ -36,9 +36,9 @@ pub struct RecoverableSocket {
     pub(crate) session: SessionId,
     /// The socket's secret.
     pub(crate) pid: Sid,
-    /// A room of the socket's namespace with an arbitrary name. Messages to this socket alone are sent to it.
+    /// A room of the socket's namespace, whatever its name. Messages to this socket alone name this room.
     pub room: Room,
-    /// The public id from the node that opened the session.
+    /// The public id that another node gave the socket. `None` if this node opened the session.
     id: Option<PublicId>,
     place: Place,
 }
@@ -54,7 +54,7 @@ impl RecoverableSocket {
 pub struct RecoverableSockets {
     slots: slab::Slab<RecoverableSocket>,
     by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
-    /// Expiry times of suspended sockets, in order. Entries of sockets that were recovered are out of date.
+    /// Expiry times of suspended sockets, earliest first. Entries of sockets that were recovered are out of date.
     expiries: VecDeque<(Instant, usize, Sid)>,
     suspended: usize,
     core: CoreId,
@@ -62,7 +62,7 @@ pub struct RecoverableSockets {
 }
 
 impl RecoverableSockets {
-    /// An empty table of `core`. Sockets that come from other nodes are added to `moved`.
+    /// An empty table of `core`. Sockets that arrive from other nodes are added to `moved`.
     pub fn new(core: CoreId, moved: Arc<MovedSockets>) -> Self {
         Self { core, moved, ..Self::default() }
     }
@@ -72,7 +72,7 @@ impl RecoverableSockets {
         self.suspended
     }
 
-    /// The slots and sessions of suspended sockets. The iterator visits each socket.
+    /// The slots and sessions of suspended sockets. The iterator visits all sockets of the table.
     pub fn suspended_sockets(&self) -> impl Iterator<Item = (usize, SessionId)> {
         let suspended = self.slots.iter().filter(|(_, socket)| socket.place.is_suspended());
         suspended.map(|(slot, socket)| (slot, socket.session))
@@ -91,7 +91,7 @@ impl RecoverableSockets {
         self.slots.get(slot).map(|socket| &socket.room)
     }
 
-    /// The client of a socket, unless it is suspended.
+    /// The client of a socket. `None` if the socket is suspended or hasn't arrived.
     pub(crate) fn client_of(&self, slot: usize) -> Option<ClientId> {
         match self.slots.get(slot)?.place {
             Place::Client(client) => Some(client),
@@ -122,7 +122,7 @@ impl RecoverableSockets {
         slot
     }
 
-    /// Adds a socket that is moving here from another node. It can't be recovered until [`Self::adopt`].
+    /// Adds a socket that is moving here from another node. No client can recover the socket before [`Self::adopt`].
     pub fn expect(&mut self, session: SessionId, room: Room, pid: Sid, id: PublicId) -> usize {
         self.moved.expect(id, self.core, session);
         self.slots.insert(RecoverableSocket { session, pid, room, id: Some(id), place: Place::Expected })
@@ -139,7 +139,7 @@ impl RecoverableSockets {
         }
     }
 
-    /// The owner that a tag of the hub names. A socket belongs to its client if the client is connected.
+    /// The owner that a tag of the hub names. For a socket, this is its client; `None` while the client is disconnected.
     #[inline]
     pub fn owner(&self, tag: u64) -> Option<Owner> {
         match Owner::of_tag(tag) {
@@ -148,7 +148,7 @@ impl RecoverableSockets {
         }
     }
 
-    /// The public id of a session that another node opened. `tag` is the hub's.
+    /// The public id of a session that another node opened. `tag` is the session's tag in the hub.
     pub(crate) fn moved_id(&self, tag: Option<u64>) -> Option<PublicId> {
         match Owner::of_tag(tag?) {
             Owner::Socket(slot) => self.slots.get(slot)?.id,
@@ -173,7 +173,7 @@ impl RecoverableSockets {
         self.suspended += usize::from(!socket.place.is_suspended());
         socket.place = Place::Suspended { until };
         self.expiries.push_back((until, slot, socket.pid));
-        // Recovered sockets have left entries behind.
+        // Recovered sockets leave entries behind, so the queue is rebuilt from time to time.
         if self.expiries.len() > 2 * self.suspended + 64 {
             let slots = &self.slots;
             self.expiries.retain(|(until, slot, pid)| {
@@ -202,7 +202,7 @@ impl RecoverableSockets {
             && until <= now
         {
             self.expiries.pop_front();
-            // A socket that was recovered and suspended again has a later entry.
+            // If the socket was recovered and suspended again, this entry is out of date, and a later one follows.
             let due = self.get(slot).filter(|socket| socket.expires_at(until, pid));
             if let Some(session) = due.map(|socket| socket.session) {
                 self.remove(slot);

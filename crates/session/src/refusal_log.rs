@@ -1,6 +1,6 @@
 //! Log lines about refused connections and requests. Their number is bounded, because any client can cause refusals.
 //!
-//! Each kind of refusal is logged once a minute per value, for at most `VALUES_MAX` values of a node. The others are
+//! Each kind of refusal is logged once a minute per value, for at most `VALUES_MAX` values of a node. Further refusals are
 //! counted, and the first line of the next minute includes their number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 /// Time during which a kind of refusal is logged once per value.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum number of lines during this time.
+/// Maximum number of lines per [`INTERVAL`].
 const VALUES_MAX: usize = 16;
-/// Maximum number of characters of a client's value that are logged.
+/// Maximum length of a client's value in the log, in characters.
 const VALUE_CHARS_MAX: usize = 200;
 
 /// A kind of refusal.
@@ -21,7 +21,7 @@ pub enum Refusal {
     Accept,
     /// A connection exceeded a limit of its address.
     Limit,
-    /// A page of this origin may not connect.
+    /// A page's origin isn't allowed to connect.
     Origin,
     /// A connection began without the header of the PROXY protocol.
     ProxyHeader,
@@ -46,12 +46,12 @@ pub struct RefusalLog {
 pub struct Logged {
     /// The value from the client, escaped and cut.
     pub value: String,
-    /// The number of earlier refusals that weren't logged.
+    /// The number of refusals that weren't logged since the last line.
     missed: u64,
 }
 
 impl Logged {
-    /// The end of the line, with the number of refusals that weren't logged.
+    /// The end of the line, with the number of refusals that weren't logged. Empty if there are none.
     pub fn others(&self) -> String {
         if self.missed == 0 {
             String::new()
@@ -62,13 +62,13 @@ impl Logged {
 }
 
 impl RefusalLog {
-    /// Returns the line if a refusal is to be logged now. Otherwise, the refusal is counted.
+    /// Returns the line if a refusal must be logged now. Otherwise, counts the refusal and returns `None`.
     pub fn admit(&self, now: Instant, refusal: Refusal, value: &str) -> Option<Logged> {
         let value: String = value.chars().take(VALUE_CHARS_MAX).flat_map(char::escape_default).collect();
         let mut minute = match self.minute.try_lock() {
             Ok(minute) => minute,
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            // Another core is logging a refusal.
+            // While another core logs a refusal, this one is only counted, so no core waits.
             Err(TryLockError::WouldBlock) => return self.miss(),
         };
         if minute.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= INTERVAL) {

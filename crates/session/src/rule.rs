@@ -13,7 +13,7 @@ const TEMPLATE_BYTES_MAX: usize = 256;
 
 /// A template for a room's name: text with placeholders for an event's arguments. `{}` is the first argument, `{1}` the second,
 /// `{name}` a member of the first, and `{1.name}` a member of the second. Only strings and numbers have a value. Numbers are
-/// written as JavaScript does.
+/// written as in JavaScript.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
@@ -39,7 +39,7 @@ impl Template {
     /// Reads a template.
     ///
     /// # Errors
-    /// If a brace has no partner, or the text is empty or longer than a room's name may be.
+    /// A brace is unpaired, or the text is empty or longer than 256 bytes.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         if text.is_empty() || text.len() > TEMPLATE_BYTES_MAX {
             return Err(TemplateError("a template has 1 to 256 bytes"));
@@ -63,7 +63,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The room's name. `None` if an argument is absent, or is neither a string nor a number.
+    /// Returns the room's name. `None` if an argument is absent, or is neither a string nor a number.
     pub fn fill<'a>(&'a self, arguments: Arguments<'a>) -> Option<Cow<'a, str>> {
         let value = |piece: &'a Piece| match piece {
             Piece::Text(text) => Some(Cow::Borrowed(text.as_str())),
@@ -93,7 +93,7 @@ fn argument(text: &str) -> Piece {
     Piece::Argument { number: number.parse().unwrap_or(0), member: member.map(str::to_owned) }
 }
 
-/// The value of a JSON text that is a string or a number.
+/// Returns the value of a JSON text. `None` if it is neither a string nor a number.
 fn scalar(value: &str) -> Option<Cow<'_, str>> {
     json::string(value).or_else(|| json::number_text(value))
 }
@@ -113,7 +113,7 @@ pub struct Rule {
     pub broadcast: Vec<Template>,
     /// `true` to send the event to all sockets of the namespace.
     pub broadcast_all: bool,
-    /// The name of the sent event, if it differs.
+    /// The name of the sent event. `None` keeps the name.
     pub broadcast_as: Option<String>,
     /// `true` if the sender doesn't receive its own event.
     pub except_sender: bool,
@@ -123,7 +123,7 @@ pub struct Rule {
     pub ack: bool,
 }
 
-/// Presence: the members of rooms, for clients with the permission.
+/// Options of presence: the members of rooms, for clients with the permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Presence {
     /// Prefixes of the names of rooms with presence. In other rooms, clients only learn the number of members.
@@ -132,7 +132,7 @@ pub struct Presence {
     pub members_max: usize,
     /// Maximum size of the public information about a member, in bytes. Larger information isn't shown.
     pub info_bytes_max: usize,
-    /// Time for which an ended session stays a member, in case its user returns.
+    /// Time for which a session stays a member after its end, in case its user reconnects.
     pub grace: Duration,
     /// The event with which Socket.IO clients request members and receive notices.
     pub event: String,

@@ -1,6 +1,6 @@
-//! The current options, and the rule for which may change while the node runs.
+//! The current options, and the rule which of them may change while the node runs.
 //!
-//! Each core has its own reference to the [`Settings`] and gets the next ones by a command, so that no handler ever
+//! Each core has its own reference to the [`Settings`] and receives new settings by a command, so that no handler ever
 //! waits, and no option changes within a turn.
 
 use crate::options::{Limits, Options};
@@ -17,7 +17,7 @@ impl Settings {
         Self { options }
     }
 
-    /// Returns settings with the changeable options of `next`. The other options stay.
+    /// Returns settings with the changeable options of `next` and the other options of `self`.
     pub(crate) fn changed_to(&self, next: Options) -> Self {
         Self::new(self.options.reloaded(next))
     }
@@ -70,7 +70,8 @@ impl Options {
     }
 }
 
-/// Whether the same rooms keep history. If they didn't, the cores would for a moment disagree about the core that orders a room.
+/// Whether the same rooms keep history before and after a reload. Otherwise, the cores would disagree for a moment about
+/// which core orders a room.
 fn has_same_rooms(before: &[(String, HistoryLimits)], now: &[(String, HistoryLimits)]) -> bool {
     let kept = |(prefix, limits): &(String, HistoryLimits)| (prefix.clone(), limits.publications_max > 0);
     before.iter().map(kept).eq(now.iter().map(kept))

@@ -1,17 +1,17 @@
-//! Subscribe options, with the names that messages of `stentor.v1`, events of Socket.IO and queries share (docs/protocol.md).
+//! Subscribe options. Messages of `stentor.v1`, events of Socket.IO and queries use the same names for them (docs/protocol.md).
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use stentor_hub::{Policy, SubscribeOptions};
 
-/// The error text for a topic that doesn't fit into the limits.
+/// The error text if a limit allows no further topic.
 pub const TOO_MANY_TOPICS: &str =
     "the maximum of feeds and rooms is reached (limits.topics_max, limits.memory_bytes_max)";
 /// The error text for too many feeds that were never fetched.
 pub const TOO_MANY_COLD_KEYS: &str =
     "the maximum of new feeds is reached (limits.cold_keys_max, feeds_limits.keys_max); try again later";
-/// The minimum and maximum rate, in versions per second. No reader would notice a greater rate.
+/// The minimum and maximum rate, in versions per second. People don't notice a higher rate.
 const RATES: RangeInclusive<f64> = 0.001..=1000.0;
 
 /// The options of a subscription that a client requests.
@@ -27,7 +27,7 @@ pub(crate) struct RequestedOptions<'a> {
 pub(crate) enum OptionsError {
     /// The policy doesn't exist, or isn't allowed for this kind of topic.
     Policy(String),
-    /// A rate was given for a subscription that isn't a feed with policy `latest`.
+    /// A rate is given for a subscription other than that of a feed with policy `latest`.
     RateOfAll,
     /// The rate is out of range.
     Rate,
@@ -59,7 +59,7 @@ impl fmt::Display for OptionsError {
 }
 
 impl RequestedOptions<'_> {
-    /// The options for a feed. `deltas`: whether deltas are sent by default.
+    /// The options for a feed. With `deltas`, deltas are sent unless the client declines them.
     pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, OptionsError> {
         let policy = match self.policy {
             None | Some("latest") => Policy::Latest,
@@ -88,7 +88,7 @@ fn policy(name: Option<&str>) -> Result<Policy, OptionsError> {
     match name {
         None | Some("queue") => Ok(Policy::Queue),
         Some("drop_oldest") => Ok(Policy::DropOldest),
-        // The answer repeats only the beginning of the text.
+        // The error repeats only the beginning of the client's text.
         Some(other) => Err(OptionsError::Policy(other.chars().take(40).collect())),
     }
 }

@@ -1,9 +1,10 @@
-//! The table of protocols: the only file that names all of them. A protocol is a module of `crate::protocols`, and its lines here.
+//! The table of protocols: the only file that names all protocols. A protocol is a module of `crate::protocols`, and its
+//! lines here.
 //!
-//! The lists are macros, because modules that protocols import are made from them: the kinds of clients, the encodings, and the
-//! dialects. A macro that takes `$define` passes its list to a macro of that name.
+//! The lists are macros, because modules that protocols import are generated from them: the kinds of clients, the
+//! encodings, and the dialects. A list with the parameter `$define` passes its entries to the macro of that name.
 
-/// Protocols with routes, in the order in which they are asked for a path.
+/// Protocols with routes, in the order in which their routes are tried.
 macro_rules! routed_protocols {
     () => {
         [

@@ -24,13 +24,13 @@ impl<T> Tracked<T> {
         self.has_changed = true;
     }
 
-    /// The value, for a change that isn't recorded.
+    /// Returns the value for access that isn't recorded as a change.
     #[inline]
     pub(crate) fn untracked(&mut self) -> &mut T {
         &mut self.value
     }
 
-    /// Returns whether the value may have been changed since the last call, and starts anew.
+    /// Returns `true` if the value may have been changed since the last call.
     #[inline]
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)

@@ -1,9 +1,9 @@
 //! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
 //!
-//! In a stream of one feed, the event that all clients share has the position as its id. In a stream of several feeds, ids differ
-//! between clients, so the id is written right before the shared event. It names the event's own feed first, and then the
-//! client's positions in the other feeds. A client that reconnects with `Last-Event-ID` receives the versions that it missed:
-//! documents, or deltas with `delta=1`.
+//! In a stream of one feed, the event that all clients share has the position as its id. In a stream of several feeds, ids
+//! differ between clients, so the id is written right before the shared event. It names the event's own feed first, and
+//! then the client's positions in the other feeds. A client that reconnects with `Last-Event-ID` receives the versions that
+//! it missed: documents, or deltas with `delta=1`.
 //!
 //! `POST /sse` has the feeds and the client's positions in its body ([`body`]). Only scripts send this request. They keep a
 //! position per feed, so their streams have the shared ids, whatever the number of feeds.
@@ -14,10 +14,10 @@
 //!                                                                             └──► others: cut, no last chunk
 //! ```
 //!
-//! `retry` is a line of the first event's block, and heartbeats are lines outside of blocks, because some clients deliver a block
-//! without data. A stream whose client should reconnect ends without its last chunk, because some clients don't reconnect after a
-//! clean end (r3labs/sse). Browsers always reconnect, but proxies in front of them (http-proxy, Vite) forward only a clean end, so
-//! a browser's stream ends with the last chunk.
+//! `retry` is a line of the first event's block, and heartbeats are lines outside of blocks, because some clients deliver a
+//! block without data. A stream whose client should reconnect ends without its last chunk, because some clients don't
+//! reconnect after a clean end (r3labs/sse). Browsers always reconnect, but proxies in front of them (http-proxy, Vite)
+//! forward only a clean end, so a browser's stream ends with the last chunk.
 //!
 //! While the node drains, a browser's `EventSource` receives a stream that only sets the reconnect delay. After any status but
 //! 200, it would never reconnect (WHATWG HTML, 9.2.3).

@@ -17,37 +17,37 @@ use stentor_hub::{Key, PresenceMessage, Room, SessionId};
 pub enum ControlCommand {
     /// Publishes a message of this node.
     Publish(Publish),
-    /// A message from another node.
+    /// Delivers a message that another node published.
     Receive(Broadcast),
-    /// A room's news from the engine.
+    /// Applies an update of a room from the engine.
     Room(Room, RoomUpdate),
-    /// A message from another node.
+    /// Applies another node's message about the members of a room.
     Presence(Room, u64, PresenceMessage),
-    /// Another node is dead.
+    /// Removes the members of a dead node.
     LostNode(u64),
-    /// The answer to a session's request.
+    /// Sends a session the answer to its request.
     Answer(SessionId, Box<Sent>),
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
     /// The reply to an event, by the number of its ticket.
     Reply(u64, Box<Result<EventReply, Denial>>),
-    /// The identity of a client, by the number of the ticket.
+    /// The identity of a client, by the number of its question's ticket.
     Identify(u64, Box<Result<Arc<Identity>, Denial>>),
-    /// A feed's news.
+    /// Applies an update of a feed.
     Feed(Key, FeedUpdate),
-    /// A connection from outside of the data plane.
+    /// Adopts a connection that was outside of the data plane.
     Adopt(Box<ClientConnection>, Handover),
     /// The node of the session that a waiting request names.
     Located(ConnId, Location),
-    /// Work that takes more than a turn.
+    /// Starts a task, whose work may take several turns.
     Task(Box<Task>),
     /// A socket that moves between nodes.
     Socket(Box<SocketCommand>),
-    /// Orders commands with the mail between cores.
+    /// Passes a barrier, which orders commands with the messages between cores.
     Barrier(Arc<Barrier>),
-    /// Options that apply from now on.
+    /// Sets the settings that apply from now on.
     Settings(Arc<Settings>, Arc<Barrier>),
-    /// Whether to accept no connections for now.
+    /// Stops (`true`) or resumes accepting connections.
     PauseAccepting(bool, Arc<Barrier>),
 }
 
@@ -85,11 +85,11 @@ impl ControlCommand {
 
 /// A command to a core about a socket that moves between nodes.
 pub enum SocketCommand {
-    /// Another node asks for a socket.
+    /// Another node requests a socket.
     Request(SocketName, SocketRequest, Done<Option<MovingSocket>>),
     /// Announces a socket, for the question with this number.
     Expect(u64, MovingSocket, Done<bool>),
-    /// The socket for a question has come, or there is none.
+    /// Delivers the socket for a question. `None` if no node has it.
     Deliver(u64, Option<MovingSocket>),
 }
 

@@ -7,7 +7,7 @@ use crate::ports::{Done, Readiness};
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// The number of drains that were requested.
+    /// The number of drains that have been requested. A core compares it to notice a new drain.
     #[inline]
     pub fn drains(&self) -> usize {
         self.drains.load(Ordering::Acquire)
@@ -29,7 +29,7 @@ impl Shared {
         self.inboxes.iter().for_each(Inbox::wake);
     }
 
-    /// Makes all cores stop or resume accepting connections, and answers when all have.
+    /// Makes all cores stop or resume accepting connections, and answers `done` when all cores have done so.
     pub(super) fn pause_accepting(&self, is_paused: bool, done: Done<()>) {
         let barrier = self.barrier(move |_| done.answer(Ok(())));
         for inbox in &self.inboxes {
@@ -42,7 +42,7 @@ impl Shared {
         *locked(&self.drain)
     }
 
-    /// Records whether a draining core has no work left.
+    /// Records that a draining core has no work left (`true`) or has work again.
     pub fn set_idle(&self, is_idle: bool) {
         if !is_idle {
             self.idle.fetch_sub(1, Ordering::AcqRel);

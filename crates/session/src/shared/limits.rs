@@ -1,4 +1,4 @@
-//! Limits that count for all cores of a node together.
+//! Limits for all cores of a node together.
 
 use crate::ledger::Ledger;
 use crate::limits::counts::{Counts, Maximum, take};
@@ -24,7 +24,7 @@ pub struct SharedLimits {
 
 struct Accepts {
     per_second: AtomicU32,
-    /// The time of the first use, and the time at which the bucket is full, in nanoseconds since then.
+    /// The time of the first use. `full_at` is the time at which the token bucket is full, in nanoseconds since then.
     begun: OnceLock<Instant>,
     full_at: AtomicU64,
 }
@@ -63,7 +63,7 @@ impl SharedLimits {
         }
     }
 
-    /// Changes the limits whose tables exist.
+    /// Changes the limits whose tables exist. Other limits need a restart.
     pub(crate) fn configure(&self, options: &Options) {
         let Options { address_limits: address, user_limits: user, .. } = options;
         for (table, count_max, per_second) in [
@@ -93,7 +93,7 @@ impl SharedLimits {
             .map_err(|retry_after| LimitReached { key: "limits.connections_per_second", retry_after })
     }
 
-    /// The metric of the number of times that a table had no entry for an address or user.
+    /// The metric that counts how often a table had no free entry for an address or user.
     pub(crate) fn metric(&self) -> Metric {
         let tables = [&self.connections, &self.sessions, &self.users];
         let overflows = tables.into_iter().flatten().map(Counts::overflows).sum();
@@ -108,7 +108,7 @@ impl SharedLimits {
 }
 
 impl super::Shared {
-    /// A permit to relay one more connection to another node.
+    /// Returns a permit to relay one more connection to another node. `None` if the maximum is reached.
     pub fn permit_relay(&self, connections_max: usize) -> Option<RelayPermit> {
         RelayPermit::new(&self.ledger, &self.relayed, connections_max)
     }

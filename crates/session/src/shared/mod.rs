@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 use stentor_hub::{CoreId, Key, Requester};
 
-/// A core moves new connections to the least loaded core if it has this many more.
+/// A core moves a new connection to the least loaded core only if the difference of their connections is above this number.
 const IMBALANCE_MIN: usize = 32;
 
 type Queue = Vec<ControlCommand>;
@@ -46,7 +46,7 @@ pub struct Inbox {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while it holds one of these locks, and if it did, the data would still be consistent.
+    // No code panics while it holds one of these locks. If it did, the data would still be consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -65,7 +65,7 @@ impl Inbox {
 
     /// Sets the function that wakes the core.
     pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // A second core with the same inbox would be a bug of the node's start.
+        // Only one core may use an inbox. A second call is a bug.
         assert!(self.wake.set(Box::new(wake)).is_ok());
     }
 
@@ -113,31 +113,31 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds a command even if the inbox is full. The caller waits for the command's end before the next one.
+    /// Adds a command even if the inbox is full. The caller must wait until the command is done before it adds the next one.
     pub(crate) fn put_always(&self, command: ControlCommand) {
         let bytes = command.bytes();
         self.push(&mut locked(&self.queue), command, bytes);
         self.wake();
     }
 
-    /// Ends the charge of a command that the core has carried out. Its publications count themselves.
+    /// Subtracts the bytes of a command that the core has carried out. The command's publications count themselves.
     pub fn carried_out(&self, bytes: usize) {
         self.charge.subtract(bytes);
     }
 
-    /// Ends the charge of a task that the core has finished.
+    /// Subtracts the bytes of a task that the core has finished.
     pub fn task_finished(&self, bytes: usize) {
         self.tasks.fetch_sub(1, Ordering::Relaxed);
         self.charge.subtract(bytes);
     }
 
-    /// Takes all waiting commands, if there are any. They stay charged until [`Inbox::carried_out`] or [`Inbox::task_finished`].
-    /// Never blocks.
+    /// Takes all waiting commands. `None` if there are none. Commands stay charged until [`Inbox::carried_out`] or
+    /// [`Inbox::task_finished`]. Never blocks.
     pub fn take(&self) -> Option<Vec<ControlCommand>> {
         if self.is_empty() {
             return None;
         }
-        // If the control plane holds the lock, the next turn tries again, because a core with waiting messages doesn't sleep.
+        // If another thread holds the lock, the core tries again in its next turn: it doesn't sleep while commands wait.
         let mut queue = match self.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -195,7 +195,7 @@ pub struct Shared {
     pub seed: [u64; 2],
     /// The memory held for clients.
     pub ledger: Arc<Ledger>,
-    /// For each core, the bytes of the largest suspended socket and of the largest other holder, while memory is short.
+    /// While memory is short: for each core, the bytes of the largest suspended socket and of the largest other holder.
     pub largest: Vec<[AtomicUsize; 2]>,
     /// The inbox of each core.
     pub inboxes: Vec<Inbox>,
@@ -204,10 +204,10 @@ pub struct Shared {
     pub limits: SharedLimits,
     /// Number of connections of each core.
     pub loads: Vec<AtomicUsize>,
-    /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
-    /// themselves in the ledger.
+    /// Bytes of the messages in the rings between cores, by sender and receiver. They aren't charged, because the messages'
+    /// publications count themselves in the ledger.
     mail_bytes: Vec<AtomicUsize>,
-    /// The figures of each core.
+    /// The metrics of each core.
     pub metrics: Vec<Arc<CoreMetrics>>,
     /// The control plane.
     pub control: Arc<dyn ControlPlane>,
@@ -215,7 +215,7 @@ pub struct Shared {
     expiries: Box<dyn Fn() -> Vec<(PathBuf, Duration)> + Send + Sync>,
     wanted: Mutex<BTreeMap<Key, Demand>>,
     drain: Mutex<Drain>,
-    /// How often [`Lifecycle::drain`](stentor_ports::Lifecycle::drain) was called.
+    /// Number of calls of [`Lifecycle::drain`](stentor_ports::Lifecycle::drain).
     drains: AtomicUsize,
     /// Number of cores that have drained and have no work left.
     idle: AtomicUsize,
@@ -229,7 +229,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// State of a node's cores. `expiries` returns the times at which its certificates expire.
+    /// Makes the state of a node's cores. `expiries` returns the times at which the node's certificates expire.
     pub fn new(
         options: Options,
         cores: usize,
@@ -298,7 +298,7 @@ impl Shared {
         Demands(locked(&self.wanted))
     }
 
-    /// Bytes of the messages in the ring from one core to another. Both write it.
+    /// Bytes of the messages in the ring from one core to another. Both cores change the number.
     pub fn mail_bytes(&self, from: CoreId, to: CoreId) -> &AtomicUsize {
         &self.mail_bytes[from * self.cores + to]
     }
@@ -308,7 +308,8 @@ impl Shared {
         self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
     }
 
-    /// The least loaded core, if it has so many fewer connections than `core` that moving one pays off.
+    /// The least loaded core, if the connections of `core` exceed its connections by more than `IMBALANCE_MIN` and by more than an
+    /// eighth.
     pub fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
         let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
         let least = (0..self.cores).min_by_key(|core| load(*core))?;
@@ -326,7 +327,8 @@ impl Shared {
 }
 
 impl Shared {
-    /// Whether publications are refused. If so, [`ControlPlane::space`] is called when they are accepted again.
+    /// Whether publications are refused because memory is used up. If so, [`ControlPlane::space`] is called when they are
+    /// accepted again.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         let is_full = self.ledger.pressure() == Pressure::Full;
         if is_full {
@@ -335,7 +337,8 @@ impl Shared {
         is_full
     }
 
-    /// Whether publications of the control plane are refused because the broker is busy. [`ControlPlane::space`] follows.
+    /// Whether publications of the control plane are refused because the broker is busy. If so, [`ControlPlane::space`] is
+    /// called when they are accepted again.
     pub(crate) fn is_broker_behind(&self) -> bool {
         self.behind_broker.load(Ordering::SeqCst) > 0
     }
@@ -349,9 +352,9 @@ impl Shared {
         }
     }
 
-    /// Adds commands for several cores, all or none.
+    /// Adds commands for several cores: all commands or none.
     pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
-        // Locks in the order of the cores, so that two callers never wait for each other.
+        // Inboxes are locked in the order of the cores, so that two callers never wait for each other.
         commands.sort_by_key(|(core, _)| *core);
         {
             let mut queues: Vec<(CoreId, MutexGuard<'_, Queue>)> = Vec::new();

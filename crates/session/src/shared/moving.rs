@@ -1,4 +1,4 @@
-//! Sockets that move between nodes, for all cores; and the barrier that orders their moves with messages to rooms.
+//! Sockets that move between nodes, for all cores; and the barrier that orders these moves with messages to rooms.
 
 use super::{ControlCommand, Shared, SocketCommand, locked};
 use crate::identity::Sid;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use stentor_hub::{CoreId, SessionId};
 
-/// Calls a function when each core has passed: it has sent all earlier messages to the others, or has received new settings.
+/// Calls a function when each core has passed the barrier. A core passes it after it has sent all earlier messages to the other
+/// cores, or has received new settings.
 pub struct Barrier {
     cores: AtomicUsize,
     then: Mutex<Option<Then>>,
@@ -16,7 +17,7 @@ pub struct Barrier {
 type Then = Box<dyn FnOnce(&Shared) + Send>;
 
 impl Barrier {
-    /// Notes that a core has passed. The last core calls the function.
+    /// Records that a core has passed. The last core calls the function.
     pub fn pass(&self, shared: &Shared) {
         let is_last = self.cores.fetch_sub(1, Ordering::SeqCst) == 1;
         let then = if is_last { locked(&self.then).take() } else { None };
@@ -27,12 +28,12 @@ impl Barrier {
 }
 
 impl Shared {
-    /// The session of an id, and its core.
+    /// The session that a public id names, and its core.
     pub(crate) fn session_of(&self, id: PublicId) -> Option<(CoreId, SessionId)> {
         self.moved.find(id).or_else(|| id.decode(self.seed))
     }
 
-    /// The core that has the socket with this `pid`, if this node may have it.
+    /// The core that may have the socket with this `pid`. `None` if the socket can't be on this node.
     pub(crate) fn core_of_socket(&self, pid: Sid) -> Option<CoreId> {
         let is_ours = self.initial.options.node_tag.is_none_or(|tag| tag == pid.node());
         self.moved.core_of(pid).or_else(|| is_ours.then(|| pid.core(self.cores)))
@@ -43,7 +44,7 @@ impl Shared {
         Arc::new(Barrier { cores: AtomicUsize::new(self.cores), then: Mutex::new(Some(Box::new(then))) })
     }
 
-    /// Calls `then` when all cores have handled the current contents of their inboxes. If an inbox is full, `then` is dropped.
+    /// Calls `then` when all cores have handled the current contents of their inboxes.
     ///
     /// # Errors
     /// An inbox is full. `then` is dropped.
@@ -61,12 +62,13 @@ impl Shared {
     pub(super) fn request(&self, name: SocketName, request: SocketRequest, done: Done<Option<MovingSocket>>) {
         let Some(core) = self.core_of_socket(name.pid.0) else { return done.answer(Ok(None)) };
         let command = SocketCommand::Request(name, request, done);
-        // A dropped command is answered.
+        // If the inbox is full, the command is dropped, which answers it.
         let _ = match request {
             SocketRequest::Look | SocketRequest::Describe => self.put_socket(core, command),
-            // Messages that still wait for the broker would reach the other node later and count as new.
+            // Messages that still wait for the broker would reach the other node after the socket, and be sent to the
+            // client again.
             SocketRequest::Take if self.is_broker_behind() => Err(Busy),
-            // The socket's core then knows all messages that this node received before.
+            // After the barrier, the socket's core knows all messages that this node has received before.
             SocketRequest::Take => self.after_barrier(move |shared| {
                 let _ = shared.put_socket(core, command);
             }),
@@ -76,7 +78,7 @@ impl Shared {
     pub(super) fn deliver(&self, ticket: Ticket, socket: Option<MovingSocket>) -> Result<(), Busy> {
         let Ticket { core, number } = ticket;
         let command = SocketCommand::Deliver(number, socket);
-        // The log of the socket's core then has all messages that this node received before the socket.
+        // After the barrier, the log of the socket's core has all messages that this node received before the socket.
         self.after_barrier(move |shared| {
             let _ = shared.put_socket(core, command);
         })

@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering;
 use stentor_hub::{CoreId, Key, PresenceMessage, Room, Topic, core_of};
 
 impl Shared {
-    /// Changes the options that may change while the node runs, on all cores, and then answers. The others stay; the `section!`s
-    /// of the configuration list them. Wait for the answer before the next call.
+    /// Changes the options that may change while the node runs, on all cores, and then answers `done`. The other options
+    /// stay; the `section!`s of the configuration list them. Wait for the answer before the next call.
     pub fn configure(&self, options: Options, done: Done<()>) {
         self.ledger.set_bytes_max(options.limits.memory_bytes_max);
         let settings = Arc::new(self.initial.changed_to(options));
@@ -98,10 +98,10 @@ impl NodeInbox for Shared {
             return Err(Busy);
         }
         let room = match order {
-            // The core that also takes publications of this node to the room, so that both keep their order.
+            // The same core takes this node's own publications to the room, so that all of them keep their order.
             Order::Rooms => message.rooms.first().clone(),
             Order::Namespace => {
-                // The namespace comes from a room, so it is valid.
+                // This can't fail, because the namespace is that of a room.
                 let Ok(room) = Room::all_members(message.rooms.first().namespace()) else { return Ok(()) };
                 room
             }
@@ -133,7 +133,7 @@ impl NodeInbox for Shared {
     }
 
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
-        // If the inbox is full, the command is dropped, and so answered.
+        // If the inbox is full, the command is dropped, which answers it.
         let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
     }
 

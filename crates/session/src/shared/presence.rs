@@ -9,13 +9,13 @@ use stentor_hub::{PresenceMessage, PresenceOptions, Room, Topic, core_of};
 const NOTICE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Shared {
-    /// Whether any rooms have presence.
+    /// Whether any room can have presence.
     #[inline]
     pub fn has_presence(&self) -> bool {
         !self.initial.options.rooms.presence.rooms.is_empty()
     }
 
-    /// The options for the hub's shards.
+    /// The options of presence for the hub's shards. `None` if no room can have presence.
     pub(super) fn presence_options(&self) -> Option<PresenceOptions> {
         let crate::rule::Presence { rooms, members_max, grace, .. } = &self.initial.options.rooms.presence;
         self.has_presence().then(|| PresenceOptions {
@@ -27,7 +27,7 @@ impl Shared {
         })
     }
 
-    /// Delivers another node's message about a room.
+    /// Delivers another node's message about the members of a room.
     pub(super) fn put_presence(&self, room: &Room, node: u64, message: PresenceMessage) -> Result<(), Busy> {
         if !self.has_presence() {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Divides commands into tasks of cores, and merges the cores' results into one answer.
 //!
-//! A command becomes one task per core that it may concern: all cores for members of rooms, and the core of each session that is
-//! named. A message to rooms is one task: the core that takes it publishes it, and the hubs distribute it. The tasks enter their
-//! inboxes together or not at all.
+//! A command becomes one task per core that it may concern: all cores for members of rooms, and the core of each session
+//! that the command names. A message to rooms is one task: one core publishes it, and the hubs distribute it. The tasks of
+//! a command enter the inboxes together or not at all.
 //!
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
@@ -19,15 +19,15 @@ use stentor_hub::{
     CoreId, Data, Emit, MEMBERS_LISTED_MAX, Room, Rooms, Selection, SessionId, Tally, Topic, core_of,
 };
 
-/// Estimated size of one entry of a list, charged while the list is made.
+/// Estimated size of one entry of a list in bytes, charged while the list is made.
 const LIST_ENTRY_BYTES: usize = 256;
 
-/// Adds up the results of a command's tasks, and answers it when all of them are done.
+/// Adds up the results of a command's tasks, and answers the command when all tasks are done.
 pub struct Gather<T: Default>(Mutex<Gathered<T>>);
 
 struct Gathered<T> {
     sum: T,
-    /// Tasks that aren't finished.
+    /// Number of unfinished tasks.
     tasks: usize,
     done: Option<Done<T>>,
 }
@@ -37,7 +37,7 @@ impl<T: Default> Gather<T> {
         Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
     }
 
-    /// Calls `add` with the result so far.
+    /// Calls `add` with the result so far. `finished` is the number of tasks that this finishes.
     fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
         let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut gathered.sum);
@@ -77,7 +77,7 @@ impl Tally for Gather<Concerned> {
 /// A core's part of a command.
 #[expect(missing_docs, reason = "the names of the variants' fields say what they are")]
 pub enum Task {
-    /// Looks up ids that only this core can decode, and then submits the command again.
+    /// Looks up ids of clients that only this core knows, and then submits the command again.
     Resolve(Target, Command),
     /// Sends a message to rooms, on all cores.
     Emit {
@@ -103,23 +103,23 @@ pub enum Task {
 pub struct MembersTask {
     /// The query.
     pub query: Arc<MembersQuery>,
-    /// `true` if the list is for a session that receives notices. It then has the state of the session's last notice.
+    /// `true` if the list is for a session that receives notices. The list then has the state as of the session's last notice.
     pub for_watcher: bool,
-    /// The sum of all cores.
+    /// The result of all cores.
     pub gather: Arc<Gather<MemberList>>,
 }
 
 /// An action on sessions of this core.
 pub struct SessionsTask {
-    /// The room of all sockets of their namespace.
+    /// The room of all sockets of the sessions' namespace.
     pub everybody: Room,
-    /// Sessions that the command names. They may be of another namespace.
+    /// Sessions that the command names. They may belong to another namespace.
     pub named: Vec<SessionId>,
     /// Rooms whose members are left out.
     pub except_rooms: Arc<[Room]>,
-    /// The search for members of rooms, until all have been found.
+    /// The search for members of rooms. `None` once all members have been found.
     pub selection: Option<Selection>,
-    /// Sessions that have been found but not handled.
+    /// Sessions that have been found but not handled yet.
     pub found: Vec<SessionId>,
     /// The work.
     pub work: SessionWork,
@@ -136,7 +136,7 @@ pub enum SessionWork {
     Join { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     /// Leaves rooms.
     Leave { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
-    /// Ends sessions. `close`: their clients too.
+    /// Ends sessions. `close` is `true` if their clients end as well.
     Disconnect { close: bool, concerned: Concerned, gather: Arc<Gather<Concerned>> },
     /// Lists sessions.
     List { limit: usize, list: SessionList, gather: Arc<Gather<SessionList>> },
@@ -146,9 +146,9 @@ pub enum SessionWork {
 pub struct Call {
     /// The name of the event.
     pub event: Arc<str>,
-    /// Its arguments.
+    /// The arguments of the event.
     pub data: Data,
-    /// Time for the acknowledgement.
+    /// Time to wait for acknowledgements.
     pub timeout: Duration,
     /// Called with each acknowledgement.
     pub answered: Acknowledged,
@@ -167,15 +167,15 @@ impl SessionWork {
 
 /// Checks the identities of this core again.
 pub struct RecheckTask {
-    /// The identities that are meant.
+    /// The filter and the action.
     pub recheck: Arc<Recheck>,
-    /// The session that the filter names, if the id names this core.
+    /// The session that the filter names. `None` if the filter names none.
     pub session: Option<SessionId>,
     /// The next identity to visit.
     pub next: usize,
-    /// Sessions so far.
+    /// The sessions handled so far.
     pub concerned: Concerned,
-    /// The sum of all cores.
+    /// The result of all cores.
     pub gather: Arc<Gather<Concerned>>,
 }
 
@@ -185,9 +185,9 @@ pub struct RoomsTask {
     pub query: Arc<RoomsQuery>,
     /// The next topic to visit.
     pub next: usize,
-    /// Rooms so far.
+    /// The rooms found so far.
     pub found: FoundRooms,
-    /// The sum of all cores.
+    /// The result of all cores.
     pub gather: Arc<Gather<FoundRooms>>,
 }
 
@@ -199,8 +199,8 @@ pub struct FoundRooms {
 }
 
 impl FoundRooms {
-    /// Adds members of a room. Above `limit` rooms, the last one is removed. The members of the first `limit` rooms of all cores
-    /// are complete nevertheless, because each core has less than `limit` rooms before one of them.
+    /// Adds members of a room. If there are more than `limit` rooms, removes the last one. The counts of the first `limit`
+    /// rooms of all cores are still complete, because on each core, fewer than `limit` rooms precede any of these rooms.
     pub fn add(&mut self, name: &str, members: usize, limit: usize) {
         if let Some(sum) = self.rooms.get_mut(name) {
             *sum += members;
@@ -253,7 +253,7 @@ struct Resolved {
     sessions: Vec<(CoreId, SessionId)>,
     except_rooms: Arc<[Room]>,
     except_sessions: Vec<(CoreId, SessionId)>,
-    /// Ids that no session of this node has. Other nodes may have them.
+    /// Ids that name no session of this node. They may name sessions of other nodes.
     except_unknown: Vec<PublicId>,
 }
 
@@ -280,13 +280,13 @@ impl Resolved {
         };
         let except_sessions = known(except_sessions);
         let mut sessions = known(sessions);
-        // A request may name many of both.
+        // A binary search, because a request may name many sessions in both lists.
         sessions.retain(|session| except_sessions.binary_search_by_key(&place(session), place).is_err());
         let (rooms, except_rooms) = (rooms.into(), except_rooms.into());
         Self { everybody, rooms, sessions, except_rooms, except_sessions, except_unknown }
     }
 
-    /// The cores that may have some of the sessions.
+    /// The cores that may have some of the target's sessions.
     fn cores(&self, cores: usize) -> Vec<CoreId> {
         if self.rooms.is_empty() {
             return self.cores_of_named();
@@ -304,7 +304,7 @@ impl Resolved {
         sessions.iter().filter(move |(of, _)| *of == core).map(|(_, session)| *session)
     }
 
-    /// The task of `core` for the named sessions, and with `members` also for those in rooms.
+    /// The task of `core` for the named sessions and, with `members`, for the members of the rooms.
     fn task(&self, core: CoreId, members: bool, work: SessionWork) -> ControlCommand {
         let named: Vec<SessionId> = Self::on(core, &self.sessions).collect();
         let selection = (members && !self.rooms.is_empty()).then(|| {
@@ -323,7 +323,7 @@ impl Resolved {
 }
 
 impl Shared {
-    /// Divides a command into tasks. Ids that only their core can look up are looked up first.
+    /// Divides a command into tasks. If only another core can look up an id, that core does so first.
     pub fn submit(&self, mut target: Target, command: Command) {
         if matches!(command, Command::Emit { .. } | Command::Call { .. })
             && (self.is_out_of_memory() || self.is_broker_behind())
@@ -386,21 +386,21 @@ impl Shared {
         }
     }
 
-    /// Decodes the ids of a target. Returns a core that must look up the rest.
+    /// Decodes the ids of a target. Returns a core that must look up remaining ids. `None` if none remain.
     fn decode(&self, target: &mut Target) -> Option<CoreId> {
         let mut core = None;
         for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
             let Named::Id(id) = *named else { continue };
             match self.session_of(id) {
                 Some((of, session)) => *named = Named::Session(of, session),
-                // The first byte of a client's `sid` names its core.
+                // An undecodable id may be the `sid` of a client, whose first byte names the core.
                 None => core = Some(usize::from(id.bytes()[0]) % self.cores),
             }
         }
         core
     }
 
-    /// One task for each core that the target may have sessions on.
+    /// Makes one task for each core that may have sessions of the target.
     fn split<T: Default>(
         &self,
         target: &Resolved,
@@ -432,10 +432,10 @@ impl Shared {
             })
             .collect();
         if let Some(rooms) = rooms {
-            // The core that also takes publications to this room, so that both keep their order.
+            // The same core takes other publications to this room, so that all of them keep their order.
             let core = core_of(self.seed, self.cores, &Topic::Room(rooms.first().clone()));
             let mut how = if volatile { Emit::volatile() } else { Emit::default() };
-            // Named sessions receive the message individually.
+            // Named sessions are left out, because they receive the message individually.
             for (of, session) in target.except_sessions.iter().chain(&target.sessions) {
                 how = how.except_session(*of, *session);
             }
@@ -462,7 +462,8 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    /// Lists members of a room for a client: the members that it was notified of, or the members on all nodes.
+    /// Lists members of a room for a client. A client that receives notices gets the members as of its last notice, other
+    /// clients get the members on all nodes.
     pub(crate) fn list_members_for_client(
         &self,
         query: MembersQuery,
@@ -497,8 +498,9 @@ impl Shared {
         self.put_all(tasks.collect(), &gather);
     }
 
-    /// Checks identities again: on the core of the named session, if the id names it; otherwise on all cores. Subscriptions that
-    /// are no longer allowed end even if inboxes are full.
+    /// Checks identities again: on the core of the session that the filter names, or on all cores.
+    /// [`RecheckAction::Authorize`] isn't refused even if inboxes are full, so that subscriptions that are no longer allowed
+    /// end.
     pub(crate) fn submit_recheck(&self, recheck: Recheck, done: Done<Concerned>) {
         let named = recheck.filter.session.and_then(|id| self.session_of(id));
         let cores = named.map_or(0..self.cores, |(core, _)| core..core + 1);
@@ -523,7 +525,7 @@ impl Shared {
     }
 }
 
-/// The rooms to join or leave, as topics.
+/// Returns the rooms to join or leave as topics.
 fn topics(target: &Resolved, rooms: &Rooms) -> Arc<[Topic]> {
     let namespace = target.everybody.namespace();
     rooms.iter().filter(|room| room.namespace() == namespace).cloned().map(Topic::Room).collect()

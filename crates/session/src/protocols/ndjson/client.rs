@@ -170,7 +170,7 @@ impl client::Client for Client {
         }
     }
 
-    /// The client outlives its stream. Lines in flight count as sent. The client's next request says how many lines have
+    /// The client outlives its stream. Lines in flight count as sent: the request for the next stream says how many have
     /// arrived.
     fn handle_connection_lost(&mut self, ex: &mut Executor, conn: ConnId, _unsent: bool) {
         if self.state.transport.conn() == Some(conn) {

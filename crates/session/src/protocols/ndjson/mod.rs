@@ -9,17 +9,17 @@
 //!                  └─► ended by the server ─► removed ◄── silence ──┘
 //! ```
 //!
-//! `POST /ndjson` opens a session, and its body has the client's first messages; `GET /ndjson` opens a session without messages.
-//! `POST /ndjson/ID?n=NUMBER` carries further messages, one per line. A request whose number was handled before is answered
-//! without handling it again. A request whose predecessor with the same number was cut off continues there. So each message is
-//! handled once, in order.
+//! `POST /ndjson` opens a session, and its body has the client's first messages; `GET /ndjson` opens a session without
+//! messages. `POST /ndjson/ID?n=NUMBER` carries further messages, one per line. A request whose number was handled before
+//! is answered without handling it again. A request whose predecessor with the same number was cut off continues there. So
+//! each message is handled once, in order.
 //!
 //! The server draws the session's id, which names node and core. Requests that arrive elsewhere are handed over. The id is a
 //! secret of the client. A client that began with a token must present a token of the same principal with each request.
 //!
-//! Lines in flight are lost when a stream breaks. The request for the next stream says how many lines the client has received. If
-//! lines are missing, the session ends: the client opens another session with its positions, and receives the missed messages or
-//! `history_expired`. So no line is missing silently.
+//! Lines in flight are lost when a stream breaks. The request for the next stream says how many lines the client has
+//! received. If lines are missing, the session ends: the client opens another session with its positions, and receives the
+//! missed messages or `history_expired`. So no line is missing silently.
 //!
 //! [`client`] handles messages, heartbeats and ends; [`mod@stream`] writes the responses that carry lines; [`encode`] writes lines.
 

@@ -13,8 +13,9 @@
 //! digest, under the node's seed, of prefix, key and the session id that the client chose. So ids of any form cost the same,
 //! are evenly distributed, and name the core that owns the session. Requests that arrive on another core are moved.
 //!
-//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the responses that carry frames; [`client`]
-//! handles messages, heartbeats and the end; [`socket`] is the dialect of WebSockets, and [`encode`] writes frames.
+//! [`routes`] has the paths, and this file handles their requests; [`receiver`] writes the responses that carry frames;
+//! [`client`] handles messages, heartbeats and the end; [`socket`] is the dialect of WebSockets, and [`encode`] writes
+//! frames.
 //!
 //! Deliberately absent: hixie-76 (see [`stentor_wire::sockjs`]).
 

@@ -379,7 +379,7 @@ impl WebSocket {
         }
         let mut due = self.heartbeat_due(ex);
         if self.pinged_at.is_some() && !self.profile.dialect.is_paced() {
-            // While an answer is late, further pings are sent after each interval, even if the timeout is longer.
+            // Checks after the interval, even if the timeout is longer, so that a late answer doesn't delay the next ping.
             due = due.earlier(ex.millis().after(ex.options().heartbeat.interval));
         }
         Some(message_due.map_or(due, |message| message.earlier(due)))
