@@ -80,7 +80,8 @@ pub(crate) struct Lockstep<'a> {
     work: Work,
 }
 
-/// Returns the patch from `old` to `new`, possibly without operations, and the steps that it took.
+/// Returns the patch from `old` to `new`, possibly without operations, and the number of steps of the
+/// comparison.
 pub(crate) fn compare(
     options: &Options,
     keys: &Keys,

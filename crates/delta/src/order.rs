@@ -126,7 +126,8 @@ impl Row {
         self.passed += 1;
     }
 
-    /// Returns the number of waiting elements before the last placed one.
+    /// Returns the number of waiting elements before the next placed one: those before the last kept element
+    /// that was skipped.
     fn waiting_before_next(&self) -> usize {
         self.waiting.before(self.last_passed)
     }

@@ -20,7 +20,7 @@ impl ReceiveBuffer {
         Self { storage: vec![0; bytes].into_boxed_slice(), len: 0 }
     }
 
-    /// Returns the number of bytes that it can hold without growing.
+    /// Returns the number of bytes that the buffer can hold without growing.
     pub fn capacity(&self) -> usize {
         self.storage.len()
     }

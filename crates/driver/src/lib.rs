@@ -140,7 +140,7 @@ pub enum Event {
         /// The cause; `None` if [`Driver::finish`] completed.
         error: Option<io::Error>,
     },
-    /// A timer fired; its token. Its [`TimerId`] is dead.
+    /// A timer fired. The value is its token. Its [`TimerId`] is dead.
     Timer(u64),
     /// A [`Waker`] of this driver was used since the last turn.
     Woken,

@@ -51,7 +51,7 @@ pub(crate) struct Wheel<T> {
     /// Start of the earliest occupied slot, so that a turn before it only compares two instants: the
     /// arithmetic took 11 % of the instructions of a turn that echoes one message.
     wake: Option<Instant>,
-    /// The same time in ticks.
+    /// The tick of `wake`.
     wake_tick: u64,
 }
 

@@ -43,7 +43,7 @@ pub struct LogStats {
     pub bytes: usize,
     /// Publications removed because they were older than `age_max`.
     pub expired: u64,
-    /// Publications removed earlier: above `bytes_max`, or because the process was out of memory.
+    /// Publications removed before that age: above `bytes_max`, or because the process was out of memory.
     pub evicted: u64,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) const WATCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for which other nodes publish their changes after a `Watch`.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
-/// Time after which a node that hasn't answered a watching one counts as gone.
+/// Time after which a node that hasn't answered a `Watch` counts as gone.
 pub(crate) const CONFIRM_TIMEOUT: Duration = Duration::from_secs(25);
 /// Minimum time between two `Watch` messages because of a lost message.
 pub(crate) const REPAIR_INTERVAL: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub struct User {
 /// A member of a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoomMember {
-    /// The session.
+    /// The public id of the session.
     pub id: MemberId,
     /// The session's user; `None` if anonymous.
     pub user: Option<User>,

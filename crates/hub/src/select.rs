@@ -19,7 +19,7 @@ pub struct Selection {
     except_rooms: Arc<[Room]>,
     /// The room that is being visited.
     room: usize,
-    /// Number of its members that are still to be visited; `None` before the first.
+    /// Number of the room's members that are still to be visited; `None` before the first one.
     left: Option<usize>,
     seen: Seen,
 }

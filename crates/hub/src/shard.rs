@@ -319,8 +319,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Sends a message to sessions of this core, in order with their other deliveries, under
-    /// [`Policy::Queue`]. Unless it is volatile, it is kept for recovery, also for suspended sessions. `room`
-    /// states the namespace; the sessions needn't be its members.
+    /// [`Policy::Queue`]. A message that isn't volatile is kept for recovery, also for suspended sessions.
+    /// `room` states the namespace; the sessions needn't be its members.
     pub fn handle_send(
         &mut self,
         now: Instant,

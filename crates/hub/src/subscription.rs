@@ -120,7 +120,7 @@ impl Subscription {
         self.topic == NO_TOPIC && !self.flags.has(Flags::DIRECT)
     }
 
-    /// Returns the number of versions that the session is behind, if a patch may be sent.
+    /// Returns the number of versions that the session is behind; [`UNKNOWN`] if no patch may be sent.
     pub(crate) fn delta_base(&self) -> u16 {
         if self.takes_no_deltas() { UNKNOWN } else { self.behind }
     }

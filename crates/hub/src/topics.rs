@@ -34,8 +34,8 @@ impl BuildHasher for Seeded {
 
 /// Returns the core that a topic's hash selects among `cores`, with the process's seed.
 pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
-    // A hash table uses the lowest and the highest bits of the same hash. With these bits, all topics of a
-    // home core would fill 1/cores of its table.
+    // A hash table uses the lowest and the highest bits of the same hash. If these bits also selected the
+    // home core, its topics would fill only 1/cores of its table.
     let bits = (Seeded(seed).hash_one(topic) >> 32) & 0xff_ffff;
     (bits % cores as u64) as usize
 }

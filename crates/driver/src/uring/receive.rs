@@ -22,7 +22,7 @@ use std::ptr::NonNull;
 /// Maximum number of receives in progress, each with a buffer.
 const RECEIVES_MAX: usize = 64;
 
-/// Maximum size of a buffer in bytes: there are as many as receives in progress.
+/// Maximum size in bytes of a receive's buffer. There is one buffer per receive in progress.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
 
 struct Receive {

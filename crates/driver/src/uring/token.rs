@@ -12,7 +12,7 @@ const KIND_SHIFT: u32 = 60;
 const GENERATION_MAX: u32 = (1 << (KIND_SHIFT - 32)) - 1;
 
 /// The index of a send or receive that may be in progress. It has no generation: the slot is kept until the
-/// completion. Never 0, so that an option of it takes four bytes.
+/// completion. Never 0, so that an `Option` of the index takes four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationId(NonZeroU32);
 

@@ -317,7 +317,7 @@ impl<F> Publication<F> {
         Some(Arc::new(Self { taken_at, ..Self::of(self.id, false, body, None, &self.charge.live(), bytes) }))
     }
 
-    /// Returns the time at which a shard made it; `None` if the shard had no current time.
+    /// Returns the time at which a shard made the publication; `None` if the shard had no current time.
     pub(crate) fn taken_at(&self) -> Option<Instant> {
         self.taken_at
     }

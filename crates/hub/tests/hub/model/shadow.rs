@@ -25,7 +25,7 @@ pub(crate) struct Thing {
     pub(crate) several: bool,
     /// `true` if resumed sessions receive the publication.
     pub(crate) recoverable: bool,
-    /// The patches of a document's version; `Some` if a patch leads to it.
+    /// The patches that lead to a document's version. `None` if there is none.
     pub(crate) version: Option<Version>,
 }
 
