@@ -10,7 +10,7 @@ const BACKLOG: u32 = 4096;
 /// The options of `run`.
 #[derive(Default)]
 pub struct Options {
-    /// Whether a message goes to all clients, its sender included. Otherwise it goes to its sender.
+    /// `true` if a message goes to all clients, including its sender. Otherwise, it goes to its sender only.
     pub chat: bool,
     pub port: u16,
     /// Protocol of the clients; empty unless the peer speaks several.

@@ -75,9 +75,9 @@ pub(crate) enum Extra {
     #[default]
     Nothing,
     Tls,
-    /// TLS by nginx on the same core; its CPU and memory count as the server's.
+    /// TLS by nginx on the same core. Its CPU and memory count as the server's.
     TlsByNginx,
-    /// Permissions by tokens; all clients have the same HS256 token.
+    /// Permissions by tokens. All clients have the same HS256 token.
     KnownToken,
     /// Each client has its own HS256 token.
     Hs256,
@@ -108,7 +108,7 @@ impl Peer {
         Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
     }
 
-    /// Whether it supports this mode.
+    /// Returns `true` if the peer supports this mode.
     pub fn knows(&self, mode: &str) -> bool {
         self.manifest.modes.iter().any(|known| known == mode)
     }
@@ -122,7 +122,7 @@ impl Peer {
         })
     }
 
-    /// Whether it is ready to run.
+    /// Returns `true` if the peer is ready to run.
     pub fn is_installed(&self) -> bool {
         self.manifest.installed.as_ref().is_none_or(|path| self.folder.join(path).exists())
     }
@@ -161,16 +161,16 @@ impl Peer {
 /// Name of a server that was running already (`--target`).
 pub(crate) const TARGET: &str = "target";
 
-/// A server that runs already.
+/// A server that is already running.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Its address.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Its process, to read CPU and memory.
+    /// The server's process id, to read CPU and memory.
     pub pid: Option<u32>,
     /// Protocol of the clients.
     pub protocol: Protocol,
-    /// The path; `None`: the usual one.
+    /// The path. `None` for the usual one.
     pub path: Option<String>,
 }
 
@@ -180,13 +180,13 @@ pub struct Running {
 pub struct Known {
     /// The name for `--servers` and `--peers`.
     pub name: String,
-    /// `None`: Stentor, or a server that runs already.
+    /// The peer. `None` for Stentor, or a server that is already running.
     #[serde(skip)]
     pub peer: Option<Arc<Peer>>,
     /// Set if the server runs already and isn't started.
     #[serde(skip)]
     pub running: Option<Running>,
-    /// A description in one line; in an entry without one, that of the folder.
+    /// A description in one line. An entry without one has that of the folder.
     #[serde(default)]
     pub(crate) about: String,
     /// Additional arguments.
@@ -195,10 +195,10 @@ pub struct Known {
     /// Protocols with their paths.
     #[serde(skip)]
     speaks: BTreeMap<Protocol, String>,
-    /// The protocol that this server always uses, also in cases of other protocols, to show the cost of that protocol. In an entry
-    /// without one, that of the folder.
+    /// The protocol that this server always uses, also in cases of other protocols, to show the cost of that protocol.
+    /// An entry without one has that of the folder.
     pub(crate) always: Option<Protocol>,
-    /// Number of processes. Several processes share rooms and feeds by a Redis.
+    /// Number of processes. Several processes share rooms and feeds through a Redis.
     #[serde(default)]
     pub(crate) nodes: usize,
     #[serde(default)]
@@ -206,7 +206,7 @@ pub struct Known {
     /// Number of cores of Stentor. If there are several, one of them is shared with the generator.
     #[serde(default)]
     pub(crate) cores: usize,
-    /// Sends whole documents where other servers send changes, to show what changes save.
+    /// `true` if the server sends whole documents where other servers send changes, to show the savings of changes.
     #[serde(default)]
     pub(crate) documents: bool,
 }
@@ -226,7 +226,7 @@ impl Known {
         }
     }
 
-    /// The server of an entry: adds what the entries of a folder have in common.
+    /// Completes the server of an entry by the common values of its folder.
     fn completed(mut self, manifest: &Manifest, peer: Option<&Arc<Peer>>) -> Self {
         if self.about.is_empty() {
             self.about.clone_from(&manifest.about);
@@ -237,7 +237,7 @@ impl Known {
         Self { peer: peer.cloned(), ..self }
     }
 
-    /// Whether it is Stentor.
+    /// Returns `true` if the server is Stentor.
     pub(crate) fn is_stentor(&self) -> bool {
         self.peer.is_none() && self.running.is_none()
     }
@@ -247,7 +247,7 @@ impl Known {
         self.speaks.keys().copied()
     }
 
-    /// Whether it can take part in a case with clients of `protocol`.
+    /// Returns `true` if the server can take part in a case with clients of `protocol`.
     pub(crate) fn admits(&self, protocol: Protocol) -> bool {
         self.always.is_some() || self.speaks.contains_key(&protocol)
     }
@@ -266,7 +266,7 @@ impl Known {
         self.speaks.get(&protocol).map_or(protocol.usual_path(), String::as_str)
     }
 
-    /// Time until the server is as fast as it gets, if longer than the warm-up of the cases.
+    /// Time until the server reaches its full speed, if longer than the warm-up of the cases.
     pub(crate) fn warms_up(&self) -> Duration {
         self.peer.as_ref().map_or(Duration::ZERO, |peer| Duration::from_secs(peer.manifest.warm_up_s))
     }
@@ -295,7 +295,7 @@ pub(crate) struct Unusable {
 impl Catalogue {
     /// Reads Stentor's servers and the peers of this folder.
     pub fn read(peers: &Path) -> Result<Self, Error> {
-        // A mistake in the embedded text is a mistake of this program.
+        // A mistake in the embedded text is a bug of this program.
         let own: Manifest = toml::from_str(STENTOR).map_err(|error| Error::Usage(error.to_string()))?;
         let servers = own.variants.iter().map(|entry| entry.clone().completed(&own, None)).collect();
         let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
@@ -335,8 +335,8 @@ impl Catalogue {
         Ok(())
     }
 
-    /// The peers with these names or in the folders with these names, each once; all if `names` is empty. One server represents a
-    /// folder of several.
+    /// The peers with these names or in the folders with these names, each once. All peers if `names` is empty. One
+    /// server represents a folder of several.
     pub(crate) fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
         let servers = self.servers.iter().map(|known| &known.name);
         let all = servers.chain(self.unusable.iter().map(|unusable| &unusable.name));

@@ -36,8 +36,8 @@ pub(crate) struct Plan {
     seconds: f64,
 }
 
-/// Measures; writes the progress to `progress`, line by line. The table has the medians of the CPU per message, and the median of the
-/// ratios of runs with the same number.
+/// Measures both clients, and writes the progress to `progress`, line by line. The table has the medians of the CPU per
+/// message, and the median of the ratios of runs with the same number.
 pub(crate) fn run(plan: &Plan, options: &Options, progress: &mut dyn Write) -> Result<Table, Error> {
     let catalogue = Catalogue::read(&options.placing.peers_dir)?;
     let contestant = Contestant::find(&plan.against, &catalogue, options)?;

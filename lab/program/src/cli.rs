@@ -165,7 +165,7 @@ pub fn main(
         }
     };
     let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
-    // Not locked: the generator reads and writes on another thread.
+    // Standard input isn't locked, because the generator reads and writes on another thread.
     let mut input = BufReader::new(std::io::stdin());
     let result = match command {
         Command::Bench(run) => done(run_scenario("goals", Effort::Full, &run, out, progress)),
@@ -192,8 +192,8 @@ pub fn main(
     })
 }
 
-/// Moves this process to the network namespace and priority of servers and generators, and sets the congestion control that they have.
-/// The names in `left_out` are passed on.
+/// Moves this process to the network namespace and priority of servers and generators, and sets `placing.congestion` to
+/// the congestion control there. The names in `left_out` are passed on.
 fn enter(placing: &mut Placing, left_out: Option<&[String]>, progress: &mut dyn Write) -> Result<(), Error> {
     placing.congestion = match placing.congestion.as_str() {
         SYSTEM => congestion_control(),
@@ -240,7 +240,7 @@ fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
     crate::named("scenario", name, &SCENARIOS, |scenario| &scenario.name)
 }
 
-/// Runs a scenario; returns the record and the path of the page.
+/// Runs a scenario. Returns the record and the path of the page.
 fn run_record(
     scenario: &Scenario,
     effort: Effort,
@@ -280,7 +280,7 @@ fn list_peers(folder: &PeersFolder, out: &mut dyn Write, progress: &mut dyn Writ
     if whys.is_empty() { Ok(()) } else { Err(Error::Usage(format!("not usable: {}", whys.join("\n")))) }
 }
 
-/// Installs the named peers. If one can't be installed, the others still are; an unknown name stops everything.
+/// Installs the named peers. If one can't be installed, the others still are. An unknown name stops everything.
 fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
     let catalogue = Catalogue::read(&arguments.folder.peers_dir)?;
     if let Some(lacks) = catalogue.lacks() {

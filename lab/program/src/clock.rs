@@ -1,7 +1,7 @@
 //! CLOCK_MONOTONIC as a number, so that processes can compare times.
 //!
-//! Invariant: for one [`Clock`], `at_ns` is linear in the [`Instant`]; it differs from the kernel's figure by
-//! less than the two clock reads that made it are apart (about 100 ns).
+//! Invariant: for one [`Clock`], `at_ns` is linear in the [`Instant`]. It differs from the kernel's value by less than
+//! the time between the two clock reads that made it (about 100 ns).
 
 use std::time::Instant;
 

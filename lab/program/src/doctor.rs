@@ -1,5 +1,5 @@
-//! Checks whether this machine is fit to measure on, and how precise its figures are: its properties, and how much the same work
-//! varies on it.
+//! Checks whether this machine is suitable for measurements, and how precise its figures are: its properties, and the
+//! variation of identical work on it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use crate::payload;
 use crate::scenario::Machine;
 use crate::table::Table;
 
-/// How long the idle machine is watched.
+/// Time for which the idle machine is watched.
 const WATCHED: Duration = Duration::from_secs(3);
-/// Pieces of identical work whose times are compared, and the approximate time of each.
+/// Number of pieces of identical work whose times are compared, and the approximate work of each.
 const PIECES: usize = 60;
 const PIECE_BYTES: usize = 1 << 20;
 const ROUNDS: usize = 40;
@@ -26,11 +26,11 @@ const RUNS: usize = 6;
 #[derive(Debug)]
 pub(crate) struct Findings {
     rows: Vec<(&'static str, String, Result<(), String>)>,
-    /// The smallest difference that a full run can show, in percent.
+    /// The smallest difference that a full run can show (%).
     detectable_percent: f64,
 }
 
-/// Examines this machine for a server and a generator on these cores; takes five seconds.
+/// Examines this machine for a server and a generator on these cores. Takes five seconds.
 pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &str) -> Findings {
     let machine = Machine::here();
     let mut rows: Vec<(&'static str, String, Result<(), String>)> = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn examine(server_core: usize, generator_core: usize, congestion: &st
 /// Noise of a server's CPU per message on a quiet machine, in addition to the machine's.
 const MESSAGING_NOISE: f64 = 0.02;
 
-/// Whether a list such as `0-1,4` contains this core.
+/// Returns `true` if a list such as `0-1,4` contains this core.
 fn are_siblings(list: &str, core: usize) -> bool {
     list.split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -123,7 +123,7 @@ fn watch() -> (f64, f64) {
     })
 }
 
-/// How much the time of identical work varies: the median deviation from the median.
+/// The variation of the time of identical work: the median deviation from the median.
 fn noise(core: usize) -> f64 {
     let _pinned = pin_current(core).ok();
     let bytes = vec![payload::PADDING; PIECE_BYTES];

@@ -1,5 +1,5 @@
-//! A JSON document that changes a little from version to version. The upstream and the generator make the same one: the upstream
-//! answers with it, and the generator knows what a server must have sent.
+//! A JSON document that changes a little from version to version. The upstream and the generator make the same
+//! document: the upstream answers with it, and the generator compares it with the server's messages.
 //!
 //! ```json
 //! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTTCCCCCCCC","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
@@ -30,7 +30,7 @@ const LEAST_VALUE: u64 = 100_000;
 /// Size and changes of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
-    /// Approximate length; the real one differs by less than a row.
+    /// Approximate length. The actual one differs by less than a row.
     pub bytes: usize,
     /// Number of values that change from one version to the next.
     pub changes: usize,
@@ -77,7 +77,7 @@ impl Document {
         self.version
     }
 
-    /// Changes it to its next version: as many values as its shape has, each to a different one.
+    /// Changes the document to its next version: as many values as its shape says, each of them once.
     pub fn advance(&mut self) {
         self.version += 1;
         let count = self.values.len();

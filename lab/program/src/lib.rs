@@ -5,12 +5,12 @@
 //!
 //! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
 //! - `upstream`: the HTTP API of servers that fetch what they push;
-//! - [`catalogue`]: which servers there are;
+//! - [`catalogue`]: the known servers;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
-//! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;
-//! - `doctor`: whether a machine is fit to measure on;
-//! - `ceiling`: what the generator costs itself, beside a bare client;
-//! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
+//! - [`mod@bench`]: alternating runs of servers against each other, and the resulting table;
+//! - `doctor`: checks whether a machine is suitable for measurements;
+//! - `ceiling`: the generator's own cost, beside a bare client;
+//! - [`scenario`]: published comparisons, run by the bench, with the texts that explain them.
 //!
 //! Deliberately absent: verdicts by throughput alone, and reading a server's internals.
 
@@ -34,13 +34,13 @@ mod upstream;
 
 use std::io;
 
-/// Why a run gave no result.
+/// The reason why a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A server didn't start, or ended early.
     #[error("server {name}: {what}")]
     Server {
-        /// Its name.
+        /// The server's name.
         name: String,
         /// The failure.
         what: String,
@@ -48,7 +48,7 @@ pub enum Error {
     /// The generator could not do its part.
     #[error("generator: {0}")]
     Generator(String),
-    /// The user asked for something that doesn't exist.
+    /// The user named something that doesn't exist.
     #[error("{0}")]
     Usage(String),
     /// A system call failed.
@@ -62,13 +62,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err`: an [`Error::Io`] about `what`.
+    /// Returns a function for `map_err`, which makes an [`Error::Io`] about `what`.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
 }
 
-/// Finds the value called `name`; the error lists the known names.
+/// Finds the value called `name`. The error lists the known names.
 pub(crate) fn named<'a, T>(
     what: &str,
     name: &str,

@@ -10,17 +10,17 @@
 //! | 36 | 8, hexadecimal, lower case | CRC-32 (of IEEE 802.3, as zlib has it) of all other bytes of the payload |
 //! | 44 | | `x`, up to the length wanted |
 //!
-//! A shorter payload has the number alone, and its sender knows the time. A [`crate::document`] has such a header, whose checksum
-//! covers only the header: the remaining content is known, and compared.
+//! A shorter payload has the number alone, and its sender knows the time. A [`crate::document`] has such a head, whose
+//! checksum covers only the head, because the rest of the content is known and compared.
 //!
 //! Cost of the audit, on the machine of docs/benchmarks.md: 21 ns for a message of 64 bytes, 74 ns for 1,000, 190 ns for 5,000, 3.7
 //! µs for 165,000. That is about the cost of comparing the padding, which the checksum replaces for messages that arrive in one
 //! piece.
 
-/// Bytes before the padding.
+/// Number of bytes before the padding.
 pub(crate) const HEAD_BYTES: usize = 44;
 
-/// Length of the header without the checksum.
+/// Length of the head without the checksum.
 pub(crate) const TIMED_BYTES: usize = 36;
 
 /// Length of the number, and of the shortest payload.
@@ -34,7 +34,7 @@ pub(crate) const PADDING: u8 = b'x';
 pub(crate) struct Head {
     /// Number of the message in its series, from 0.
     pub(crate) sequence: u64,
-    /// When it should have been sent, in nanoseconds of CLOCK_MONOTONIC; 0 in a payload without a time.
+    /// The intended time of sending, in nanoseconds of CLOCK_MONOTONIC. 0 in a payload without a time.
     pub(crate) intended_ns: u64,
 }
 
@@ -53,7 +53,8 @@ impl Head {
         }
     }
 
-    /// Reads it without checking the checksum. A payload of [`SEQUENCE_DIGITS`] bytes has no time. `None` for another layout.
+    /// Reads a head without verifying the checksum. A payload of [`SEQUENCE_DIGITS`] bytes has no time. Returns `None`
+    /// for another layout.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         if !matches!(bytes.len(), SEQUENCE_DIGITS | HEAD_BYTES) {
             return None;
@@ -69,19 +70,19 @@ pub(crate) fn blank(bytes: usize) -> Vec<u8> {
     vec![PADDING; bytes.max(HEAD_BYTES)]
 }
 
-/// Whether a payload has a correct checksum; false if it is too short for one.
+/// Returns `true` if a payload has a correct checksum. Returns `false` if it is too short for one.
 #[inline]
 pub(crate) fn is_intact(payload: &[u8]) -> bool {
     let Some((head, rest)) = payload.split_at_checked(HEAD_BYTES) else { return false };
     has_checksum(head, append(append(0, &head[..TIMED_BYTES]), rest))
 }
 
-/// Whether `head`, of [`HEAD_BYTES`] bytes, has this checksum.
+/// Returns `true` if `head`, of [`HEAD_BYTES`] bytes, has this checksum.
 pub(crate) fn has_checksum(head: &[u8], checksum: u32) -> bool {
     head.get(TIMED_BYTES..) == Some(&hexadecimal(checksum)[..])
 }
 
-/// Extends a checksum (0: of nothing) by `bytes`.
+/// Extends a checksum by `bytes`. The checksum of no bytes is 0.
 #[inline]
 pub(crate) fn append(checksum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
@@ -93,7 +94,7 @@ fn hexadecimal(number: u32) -> [u8; HEAD_BYTES - TIMED_BYTES] {
     std::array::from_fn(|nth| b"0123456789abcdef"[(number >> (28 - 4 * nth)) as usize & 15])
 }
 
-/// Whether `bytes` is only padding. Written so that it vectorises: it runs over every received byte.
+/// Returns `true` if `bytes` is only padding. Written so that it vectorises, because it runs over every received byte.
 #[inline]
 pub(crate) fn is_padding(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |difference, byte| difference | (byte ^ PADDING)) == 0

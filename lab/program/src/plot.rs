@@ -1,9 +1,9 @@
 //! Charts as SVG. This module decides their appearance; the callers decide their content.
 //!
-//! Lines differ in colour, dashes and marks, so that they can be distinguished without colours ([`style`]). A server has the same
-//! number in all plots of a page. The baseline, number 0, is the widest line and on top. Pointing at a mark shows its figures.
-//! Published figures are black: points, or dashed lines and bands with a letter. A published figure that would compress the measured
-//! ones on a linear axis is only named in the legend, behind an arrow.
+//! Lines differ in colour, dashes and marks, so that they can be distinguished without colours ([`style`]). A server
+//! has the same number in all plots of a page. The baseline, number 0, is the widest line and on top. Pointing at a
+//! mark shows its values. Published figures are black: points, or dashed lines and bands with a letter. A published
+//! figure that would compress the measured ones on a linear axis is only named in the legend, behind an arrow.
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it is readable on any page).
 
@@ -28,9 +28,9 @@ const TITLE: f64 = 24.0;
 const AXIS: f64 = 50.0;
 /// Height of a line of the legend.
 const ENTRY: f64 = 19.0;
-/// Number of signs on a line with more than twice as many points; other lines have one at each point.
+/// Maximum number of signs on a line with more than twice as many points. Other lines have one at each point.
 const SIGNS_OF_LINE: usize = 9;
-/// Maximum characters of a name in the legend.
+/// Maximum number of characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
 /// Label of an axis, with the unit, and its scale.
@@ -40,7 +40,7 @@ pub(crate) type Axis = (String, Scale);
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Its number, which selects colour, dashes and sign; the baseline's is 0.
+    /// The server's number, which selects colour, dashes and sign. The baseline's is 0.
     pub(crate) number: usize,
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -84,7 +84,7 @@ impl Place {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// The heading; it may be empty.
+    /// The heading, possibly empty.
     pub(crate) title: String,
     pub(crate) across: Axis,
     pub(crate) up: Axis,
@@ -114,7 +114,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A plot as SVG. Empty if there is nothing to draw.
+/// Draws a plot as SVG. Returns an empty text if there is nothing to draw.
 pub(crate) fn svg(plot: &Plot) -> String {
     if plot.lines.iter().all(|line| line.points.is_empty()) {
         return String::new();
@@ -168,7 +168,7 @@ struct Canvas {
     out: String,
     x: Ruler,
     y: Ruler,
-    /// Position of the next legend entry; and its letter for a published line or band.
+    /// Position of the next legend entry, and the letter of the next published line or band.
     entry_at: f64,
     letters: u8,
 }
@@ -232,7 +232,7 @@ impl Canvas {
         let places: Vec<(f64, f64)> = points.iter().map(|(at, _)| *at).collect();
         self.stroke(&places, style.colour, style.breadth, style.dashes);
         let every = if points.len() <= 2 * SIGNS_OF_LINE { 1 } else { points.len() / SIGNS_OF_LINE };
-        // Lines with points at the same places have their signs at different ones.
+        // Lines with points at the same places have their signs at different places.
         let offset = if every > 1 { line.number % SIGNS.len() * every / SIGNS.len() } else { 0 };
         for (at, (across, up)) in points.iter().skip(offset).step_by(every) {
             let says = format!("{}: {} at {}", line.name, short(*up), short(*across));
@@ -283,7 +283,7 @@ impl Canvas {
         let (style, at) = (Style::of(line.number), self.entry_at);
         self.stroke(&[(LEGEND + 8.0, at), (LEGEND + 48.0, at)], style.colour, style.breadth, style.dashes);
         self.sign((LEGEND + 28.0, at), line.number, style.radius, style.colour, &line.name);
-        // All names are dark: some line colours are too light for text.
+        // All names are dark, because some line colours are too light for text.
         self.entry(&line.name, 56.0, if line.number == 0 { "font-weight=\"bold\"" } else { "" });
     }
 

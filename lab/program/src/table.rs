@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Heading of a column that belongs to the previous one: a page has both in one cell (`parts.html`), so that it fits a phone.
+/// Heading of a column that belongs to the previous one. A page has both in one cell (`parts.html`), so that it fits on
+/// a phone.
 pub(crate) const RATIO: &str = "ratio";
 
 /// Rows below a heading. A row may be shorter than the heading.

@@ -1,15 +1,17 @@
 //! An HTTP API with one document with numbered and timed versions, for servers that fetch what they push.
 //!
-//! A version is a JSON string with the layout of [`crate::payload`] or of [`crate::document`]. It is answered *when it is due*, at
-//! `begin + n / rate`: an earlier request waits, so the time between two polls isn't part of the latency; a later request gets the
-//! version at once, so the server's lateness is. Each version is answered once and the next request gets the next one, so a polling
-//! server misses none. Before `begin` the first request gets the state before version 0 (`null`, or the document before its first
-//! change), and the others wait.
+//! A version is a JSON string with the layout of [`crate::payload`] or of [`crate::document`]. It is answered *when it
+//! is due*, at `begin + n / rate`. An earlier request waits, so the time between two polls isn't part of the latency. A
+//! later request gets the version at once, so the latency includes the server's lateness. Each version is answered once
+//! and the next request gets the next one, so a polling server misses none. Before `begin`, the first request gets the
+//! state before version 0 (`null`, or the document before its first change), and the others wait.
 //!
-//! With a `Pacer`, a request gets the newest version that is due, so a server that asks too seldom misses versions, as with any API.
+//! With a `Pacer`, a request gets the newest version that is due, so a server with too few requests misses versions, as
+//! with any API.
 //!
-//! It follows RFC 9112 by `stentor-wire`, with a thread for each connection. Deliberately absent: every path is the same document
-//! (except with `Content::documents`), requests with bodies are refused, and nothing is cached (no `Cache-Control`, no validators).
+//! The upstream follows RFC 9112 by `stentor-wire`, with a thread for each connection. Deliberately absent: every path
+//! is the same document (except with `Content::documents`), requests with bodies are refused, and nothing is cached (no
+//! `Cache-Control`, no validators).
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -26,9 +28,9 @@ use crate::document::{Document, Shape};
 use crate::generator::Latencies;
 use crate::payload::{self, HEAD_BYTES, Head};
 
-/// Maximum connections; further ones are closed.
+/// Maximum number of connections. Further ones are closed.
 const CONNECTIONS_MAX: usize = 64;
-/// Waits end this much earlier, to be in time; the rest is polled.
+/// Time by which waits end early, to be on time. The rest is polled.
 const WAKE_EARLY: Duration = Duration::from_micros(200);
 /// A string document before the first version.
 const NOTHING_YET: &[u8] = b"null";
@@ -39,16 +41,16 @@ pub(crate) enum Content {
     Text(Vec<u8>),
     /// A document with few changes per version.
     Document(Box<Document>),
-    /// One document per path; each request gets its next version at once.
+    /// One document per path. Each request gets its next version at once.
     Documents(Shape, HashMap<String, Document>),
 }
 
-/// How often there is a new version.
+/// The times at which there are new versions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Pacing {
-    /// At this rate per second from [`Upstream::begin_in`] on; each version is answered.
+    /// At this rate per second from [`Upstream::begin_in`] on. Each version is answered.
     Every(f64),
-    /// At the rate of `Upstream::pacer`; only the newest is answered.
+    /// At the rate of `Upstream::pacer`. Only the newest version is answered.
     Newest,
 }
 
@@ -85,14 +87,14 @@ impl Pace {
     }
 }
 
-/// Work of an upstream.
+/// Statistics of an upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct Served {
-    /// How late versions were answered that a request waited for.
+    /// Lateness of the answers with versions that a request waited for.
     pub(crate) lag: Latencies,
     /// Number of requests.
     pub(crate) requests: u64,
-    /// Versions that were sent, and the document before the first.
+    /// Number of versions that were sent, and of initial documents.
     pub(crate) versions: u64,
 }
 
@@ -115,10 +117,10 @@ struct Serving {
 struct State {
     over: bool,
     clients: Vec<TcpStream>,
-    /// When versions are due; `None` until that is set.
+    /// The due times of versions. `None` until they are set.
     pace: Option<Pace>,
     content: Content,
-    /// The next version to answer; `None` before the first answer.
+    /// The next version to answer. `None` before the first answer.
     next: Option<u64>,
     /// The last response.
     last: Arc<[u8]>,
@@ -126,7 +128,7 @@ struct State {
 }
 
 impl Upstream {
-    /// Starts one on loopback, with versions of `content`. The first answer takes `hesitates`.
+    /// Starts an upstream on loopback, with versions of `content`. The first answer takes `hesitates`.
     pub(crate) fn start(content: Content, pacing: Pacing, hesitates: Duration) -> Result<Self, Error> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("the upstream's address"))?;
@@ -152,7 +154,7 @@ impl Upstream {
         Ok(Self { address, serving, thread: Some(thread) })
     }
 
-    /// Its address.
+    /// The upstream's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -162,7 +164,7 @@ impl Upstream {
         Pacer(Arc::clone(&self.serving))
     }
 
-    /// Sets the time when version 0 is due.
+    /// Sets the time at which version 0 is due.
     pub(crate) fn begin_in(&self, span: Duration) {
         let base_ns = monotonic_ns() + span.as_nanos() as u64;
         if let Pacing::Every(rate_hz) = self.serving.pacing {
@@ -175,7 +177,7 @@ impl Upstream {
         self.serving.lock().served.versions
     }
 
-    /// Ends it; returns its statistics.
+    /// Ends the upstream. Returns its statistics.
     pub(crate) fn stop(mut self) -> Served {
         self.end();
         self.serving.lock().served.clone()
@@ -201,7 +203,7 @@ impl Drop for Upstream {
 }
 
 impl Content {
-    /// A string of this length, including its quotes; at least the length of the head and the quotes.
+    /// A string of this length, including its quotes, or of the length of the head and the quotes if that is longer.
     pub(crate) fn text(bytes: usize) -> Self {
         let mut text = payload::blank(bytes.max(HEAD_BYTES + 2));
         for end in [0, text.len() - 1] {
@@ -218,7 +220,8 @@ impl Content {
         Self::Documents(shape, HashMap::new())
     }
 
-    /// If each path has its own document: its next version; the first time, the document before its first change.
+    /// Returns the next version of a path's own document. The first one is the document before its first change. `None`
+    /// if paths don't have their own.
     fn next_of(&mut self, path: String) -> Option<Arc<[u8]>> {
         let Self::Documents(shape, documents) = self else { return None };
         let is_there = documents.contains_key(&path);
@@ -308,7 +311,7 @@ impl Serving {
         self.lock().clients.retain(|client| client.peer_addr().ok() != peer);
     }
 
-    /// The response to a request of this time, as soon as it is due. `None` when the upstream ends.
+    /// The response to a request that arrived at this time, as soon as it is due. `None` when the upstream ends.
     fn answer(&self, asked: Instant, path: String) -> Option<Arc<[u8]>> {
         let mut state = self.lock();
         state.served.requests += 1;
@@ -359,7 +362,8 @@ impl Serving {
     }
 }
 
-/// Reads the next request; returns when it arrived and its path. `None` if there is none or it is unsupported.
+/// Reads the next request. Returns its time of arrival and its path. `None` if there is no request or it is
+/// unsupported.
 fn read_request(stream: &mut TcpStream) -> Option<(Instant, String)> {
     let (limits, mut scanner) = (Limits::default(), HeadScanner::default());
     let (mut received, mut buffer) = (Vec::new(), [0; 4096]);

@@ -1,5 +1,5 @@
-//! fastwebsockets as a peer: echo and chat (each message to everybody, sender included), by the documented interface, on hyper
-//! and one thread of tokio.
+//! fastwebsockets as a peer: echo and chat (each message to all clients, including the sender), by the documented
+//! interface, on hyper and one thread of tokio.
 
 use std::convert::Infallible;
 
@@ -21,10 +21,10 @@ mod peer;
 use peer::Options;
 
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// A client that is more messages behind is disconnected.
+/// Maximum number of messages that a client may be behind before it is disconnected.
 const BEHIND_MAX: usize = 4096;
 
-/// A message for everybody.
+/// A message for all clients.
 #[derive(Clone)]
 struct Shared {
     opcode: OpCode,
@@ -58,7 +58,7 @@ async fn answer(
         *refused.status_mut() = StatusCode::BAD_REQUEST;
         return Ok(refused);
     };
-    // As its example has it. A client that breaks off is no concern of ours.
+    // As in the library's example. An error of one client is ignored.
     tokio::spawn(tokio::task::unconstrained(async move {
         match chat {
             false => echo(upgraded).await.ok(),
@@ -86,7 +86,7 @@ async fn share(upgraded: UpgradeFut, all: Sender<Shared>) -> Result<(), WebSocke
     let (mut reader, writer) = upgraded.await?.split(tokio::io::split);
     reader.set_max_message_size(PAYLOAD_BYTES_MAX);
     let mut reader = FragmentCollectorRead::new(reader);
-    // Its answers to pings and closes are written where the shared messages are.
+    // Answers to pings and closes are written by the same writer as shared messages.
     let writer = Mutex::new(writer);
     let mut shared = all.subscribe();
     let reading = async {
@@ -100,7 +100,7 @@ async fn share(upgraded: UpgradeFut, all: Sender<Shared>) -> Result<(), WebSocke
                         Payload::Bytes(bytes) => bytes.freeze(),
                         other => Bytes::copy_from_slice(&other),
                     };
-                    // Sending without receivers is no failure.
+                    // Sending without receivers isn't an error.
                     all.send(Shared { opcode: frame.opcode, payload }).ok();
                 }
                 _ => {}

@@ -1,5 +1,5 @@
-//! tungstenite as a peer: echo and chat (each message to everybody, sender included), by the documented interface, on one
-//! thread of tokio.
+//! tungstenite as a peer: echo and chat (each message to all clients, including the sender), by the documented
+//! interface, on one thread of tokio.
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
@@ -15,9 +15,9 @@ mod peer;
 use peer::Options;
 
 const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// The value that its documentation names for many connections.
+/// The size that the library's documentation recommends for many connections.
 const READ_BYTES: usize = 4 << 10;
-/// A client that is more messages behind is disconnected.
+/// Maximum number of messages that a client may be behind before it is disconnected.
 const BEHIND_MAX: usize = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,7 +31,7 @@ async fn serve(Options { chat, port, .. }: Options) -> Result<(), Box<dyn std::e
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         let all = all.clone();
-        // A client that breaks off is no concern of ours.
+        // An error of one client is ignored.
         tokio::spawn(async move { client(stream, chat, all).await.ok() });
     }
 }
@@ -55,7 +55,7 @@ async fn client(stream: TcpStream, chat: bool, all: Sender<Message>) -> Result<(
         tokio::select! {
             message = socket.next() => match message.transpose()? {
                 Some(message) if message.is_text() || message.is_binary() => {
-                    // Sending without receivers is no failure.
+                    // Sending without receivers isn't an error.
                     all.send(message).ok();
                 }
                 Some(_) => {}
@@ -69,7 +69,7 @@ async fn client(stream: TcpStream, chat: bool, all: Sender<Message>) -> Result<(
     }
 }
 
-/// Writes `message` and what else is there.
+/// Writes `message`, and all further messages that wait.
 async fn forward(
     socket: &mut WebSocketStream<TcpStream>,
     message: Message,

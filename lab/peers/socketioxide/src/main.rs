@@ -1,5 +1,5 @@
-//! socketioxide as a peer: echo (the event `message` and its argument to the sender) and chat (to everybody, sender
-//! included), by the documented interface, on axum and one thread of tokio.
+//! socketioxide as a peer: echo (the event `message` and its argument to the sender) and chat (to all clients,
+//! including the sender), by the documented interface, on axum and one thread of tokio.
 
 use axum::serve::ListenerExt;
 use socketioxide::extract::{Data, SocketRef};
@@ -11,7 +11,7 @@ mod peer;
 
 use peer::Options;
 
-/// Packets that wait for one client; what is emitted beyond is lost (the default is 128).
+/// Maximum number of packets that wait for one client. Further packets are lost (the default is 128).
 const BUFFERED_PACKETS_MAX: usize = 4096;
 const PAYLOAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
 

@@ -10,7 +10,7 @@ use crate::catalogue::Known;
 use crate::document::Shape;
 use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
-/// A load and what else is needed to compare servers by it.
+/// A load, and the rules for comparing servers by it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Case {
@@ -19,23 +19,23 @@ pub(crate) struct Case {
     /// Efforts that run this case; if empty, all do.
     #[serde(default)]
     pub efforts: Vec<Effort>,
-    /// `true`: a full run leaves the case out if the machine has too little memory.
+    /// `true` if a full run leaves the case out on a machine with too little memory.
     #[serde(default)]
     pub fits_memory: bool,
     /// Activity on the connections. An open-loop echo without a rate gets a share of the slowest server's rate.
     pub load: LoadSpec,
     /// Number of connections. For a search and a budget it is the maximum.
     pub connections: usize,
-    /// Connections begun per second. `None`: the generator's usual rate.
+    /// Connections begun per second. `None` for the generator's usual rate.
     pub connect_rate_hz: Option<f64>,
-    /// `true`: Stentor publishes through a feed, from an HTTP API.
+    /// `true` if Stentor publishes through a feed, from an HTTP API.
     #[serde(default)]
     pub feed: bool,
-    /// The feed's document. `None`: a string. Servers without feeds publish messages of the load's length.
+    /// The feed's document. `None` for a string. Servers without feeds publish messages of the load's length.
     pub document: Option<Shape>,
     #[serde(default)]
     pub course: Course,
-    /// `true`: clients connect through nginx.
+    /// `true` if clients connect through nginx.
     #[serde(default)]
     pub proxied: bool,
     /// Protocols of the clients. A server uses the first one that it supports.
@@ -51,11 +51,12 @@ pub(crate) struct Case {
     /// Servers that take part unless others are named (`--peers`), the baseline first.
     #[serde(default)]
     pub servers: Vec<String>,
-    /// Runs of each server, at most, unless `--pairs` gives a number. From two on, the baseline also runs under a second name.
+    /// Maximum number of runs of each server, unless `--pairs` gives a number. From two on, the baseline also runs
+    /// under a second name.
     pub pairs: usize,
 }
 
-/// How a case runs its load.
+/// The way in which a case runs its load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Course {
@@ -87,15 +88,15 @@ pub(crate) enum Course {
 }
 
 impl Case {
-    /// Whether this server takes part. It must support the protocol and the extras of the case. A server for more connections than
-    /// file descriptors takes part only in cases that need it.
+    /// Returns `true` if this server takes part. It must support the protocol and the extras of the case. A server for
+    /// more connections than file descriptors takes part only in cases that need it.
     pub(crate) fn admits(&self, server: &Known) -> bool {
         let mode = self.plain_application().name();
         if server.peer.as_ref().is_some_and(|peer| !peer.knows(mode)) {
             return false;
         }
         let name = server.name.as_str();
-        // The loop without descriptors is for cases that no other server can hold.
+        // The loop without descriptors is for cases that no other server can run.
         let held_by_all = name != "bare-direct" || matches!(self.course, Course::Rested(_));
         let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&server.name) };
         fits && self.protocols().any(|protocol| server.admits(protocol))
@@ -138,7 +139,8 @@ impl Case {
         load
     }
 
-    /// Messages a second that an open loop offers to all servers; 0 until the rate is known.
+    /// Messages per second that an open loop sends to all servers. `Some(0)` until the rate is known. `None` for other
+    /// loads.
     pub(super) fn offered_hz(&self) -> Option<f64> {
         match (&self.load, self.course) {
             (LoadSpec::EchoOpen { rate_hz, .. }, Course::Once) => Some(*rate_hz),
@@ -146,20 +148,20 @@ impl Case {
         }
     }
 
-    /// Number of connections without those of misbehaving clients. `None` in a search and a budget, which find it.
+    /// Number of connections without those of misbehaving clients. `None` in a search and a budget, whose result it is.
     pub(super) fn fixed_connections(&self) -> Option<usize> {
         let is_found =
             matches!(self.load, LoadSpec::Budget { .. }) || matches!(self.course, Course::Search { .. });
         (!is_found).then_some(self.connections)
     }
 
-    /// Whether the connections may be spread over several processes of a server, because no message goes from one connection to
-    /// another.
+    /// Returns `true` if the connections may be spread over several processes of a server, because no message goes from
+    /// one connection to another.
     pub(super) fn is_shared_out(&self) -> bool {
         matches!(self.load, LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Idle { .. })
     }
 
-    /// Connections that one process of a server must hold.
+    /// Number of connections that one process of a server must hold.
     pub(super) fn held(&self) -> usize {
         if self.is_shared_out() { 0 } else { self.fixed_connections().unwrap_or(0) }
     }
@@ -169,9 +171,9 @@ impl Case {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Goal {
     pub metric: Metric,
-    /// `Some`: the goal is about the ratio to this server.
+    /// The other server if the goal is about the ratio to it. `None` if the goal is about the figure itself.
     pub against: Option<String>,
-    /// The maximum; the minimum if more of the figure is better.
+    /// The maximum, or the minimum if a larger figure is better.
     pub bound: f64,
 }
 

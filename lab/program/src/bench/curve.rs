@@ -9,7 +9,7 @@ use super::disturbance::steal_doubt;
 use super::sampler::{SAMPLE_EVERY, Sample};
 use crate::generator::{Cause, ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
-/// The mean latency up to which a chat counts as not saturated, in seconds.
+/// Mean latency (s) from which a chat counts as saturated.
 const SATURATED_S: f64 = 0.2;
 /// The maximum number of points of a curve.
 const POINTS_MAX: usize = 200;
@@ -61,7 +61,7 @@ curves! {
 }
 
 impl Curve {
-    /// Whether the curve is valid despite these doubts.
+    /// Returns `true` if the curve is valid despite these doubts.
     pub(crate) fn stands(self, doubts: &[Doubt]) -> bool {
         let is_time = matches!(
             self,
@@ -84,7 +84,7 @@ pub(super) fn curves(
 ) -> BTreeMap<Curve, Vec<(f64, f64)>> {
     let mut curves = BTreeMap::new();
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    // One or two samples show no course over time.
+    // One or two samples don't show a change over time.
     if samples.len() > 2 {
         let points = samples.iter().enumerate().map(|(nth, sample)| {
             let bytes = sample.resident_bytes + sample.memfd_bytes;
@@ -133,8 +133,8 @@ fn thin_out(points: &mut Vec<(f64, f64)>) {
     points.extend(kept.iter().rev());
 }
 
-/// Why the figure of a chat is invalid: the generator was late in a step that decides it. (Lateness for lack of CPU is
-/// [`lower_bound`].)
+/// The reason why the figure of a chat is invalid: the generator was late in a deciding step. (For lateness due to a
+/// lack of CPU, see [`lower_bound`].)
 pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     let counted = steps.iter().filter(|step| !is_saturated(step) && step.span.own_share() <= OWN_CPU_MAX);
     let lag = counted.map(|step| step.lag).max().unwrap_or_default();
@@ -145,8 +145,9 @@ pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     vec![Doubt::about_times(Cause::GeneratorLate, what)]
 }
 
-/// Reason why the server could do more than a chat shows, if there is one: the chat went through all steps; or the generator had no
-/// CPU left, or the hypervisor took too much, in the deciding step or the previous one. Results of earlier steps remain valid.
+/// The reason why the server could do more than a chat shows, if there is one. Either the chat went through all steps,
+/// or, in the deciding step or the previous one, the generator had no CPU left or the hypervisor took too much. Results
+/// of earlier steps remain valid.
 pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     let deciding = steps.iter().position(is_saturated).unwrap_or(steps.len());
     let around = &steps[deciding.saturating_sub(1)..steps.len().min(deciding + 1)];
@@ -161,7 +162,7 @@ pub(super) fn deciding(steps: &[ChatStep]) -> Option<&ChatStep> {
     steps.iter().find(|step| is_saturated(step)).or(steps.last())
 }
 
-/// Whether the step was too slow or lost copies.
+/// Returns `true` if the step was too slow or lost copies.
 fn is_saturated(step: &ChatStep) -> bool {
     step.wrong > 0 || step.latency.mean().as_secs_f64() >= SATURATED_S
 }
@@ -199,7 +200,7 @@ pub(super) fn fitted(progress: &[Progress]) -> Option<(f64, f64)> {
     let covariance = |one: usize, other: usize| {
         mean(&|point| (of[one](point) - means[one]) * (of[other](point) - means[other]))
     };
-    // The normal equations of two unknowns; the means give a.
+    // The normal equations of two unknowns. The means give a.
     let (connections, both, messages) = (covariance(0, 0), covariance(0, 1), covariance(1, 1));
     let determinant = connections * messages - both * both;
     if progress.len() < 4 || determinant <= connections * messages * 1e-9 {

@@ -15,7 +15,8 @@ pub(super) const SLICES: u32 = 20;
 const WINDOWS_MIN: usize = 3;
 /// A cost must be this many times its uncertainty.
 const BEYOND: f64 = 2.0;
-/// A window counts if it has at least this share of its planned duration: after one that was read late, the next one is short.
+/// A window counts if it has at least this share of its planned duration. The window after one that was read late is
+/// shorter.
 const WHOLE: f64 = 0.5;
 
 /// CPU per delivery, of the part that `of` selects; or the reason why it can't be determined.

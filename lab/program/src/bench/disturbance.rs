@@ -22,7 +22,7 @@ const OTHERS_MAX: f64 = 0.3;
 const WORTH_A_WARNING: f64 = 0.05;
 /// The maximum difference in core frequency between runs.
 const FREQUENCY_CHANGE_MAX: f64 = 0.05;
-/// Maximum repetitions of one run.
+/// Maximum number of repetitions of one run.
 const REPEATS_OF_RUN: u32 = 2;
 
 /// The doubt about times if a hypervisor took `share` of the requested CPU time.
@@ -41,7 +41,7 @@ pub(super) fn others_doubt(share: f64) -> Option<Doubt> {
 /// Decides which runs of a case are repeated.
 pub(super) struct Repeats {
     left: usize,
-    /// Repetitions of the current run.
+    /// Number of repetitions of the current run.
     tries: u32,
     /// Servers for which repetitions didn't help.
     hopeless: BTreeSet<String>,
@@ -53,7 +53,7 @@ impl Repeats {
         Self { left, tries: 0, hopeless: BTreeSet::new() }
     }
 
-    /// Whether this run of `server` should be repeated.
+    /// Returns `true` if this run of `server` should be repeated.
     pub(super) fn wants(&mut self, server: &str, trial: &Trial) -> bool {
         let wants = trial.is_measured()
             && trial.doubts.iter().any(|doubt| doubt.latency_only)

@@ -8,7 +8,7 @@ use super::proxy::{free_address, start_at};
 use crate::Error;
 use crate::measure::Server;
 
-/// Starts it. Dropping the returned value ends it.
+/// Starts a Redis. Dropping the returned value ends it.
 pub(super) fn start(core: usize, folder: &Path) -> Result<Server, Error> {
     let address = free_address()?;
     let port = address.port();
@@ -22,7 +22,7 @@ pub(super) fn config(redis: &Server) -> String {
     format!("[cluster]\nengine = \"redis://{}\"\nsecret = \"only-for-measurements\"\n", redis.address())
 }
 
-/// Bytes received and sent so far.
+/// Number of bytes that Redis has received and sent so far.
 pub(super) fn bytes(redis: &Server) -> Result<u64, Error> {
     let mut info = String::new();
     TcpStream::connect(redis.address())

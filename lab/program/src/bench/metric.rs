@@ -47,8 +47,8 @@ macro_rules! metrics {
 metrics! {
     /// Server CPU per message, without the idle cost.
     CpuPerMessage "cpu_per_message" "CPU/message" Micros Less "CPU per message"
-    /// For servers of several nodes: CPU per publication of the node that uses most, which may be the one where publications enter,
-    /// or another.
+    /// For servers of several nodes: CPU per publication of the node that uses the most CPU. Publications may enter at
+    /// this node or at another one.
     CpuPerPublication "cpu_per_publication" "CPU/publication, node" Micros Less "CPU per publication and node"
     CpuPerConnection "cpu_per_connection" "CPU/connection" Micros Less "CPU per connection"
     /// Median latency from the intended time of sending.
@@ -121,18 +121,18 @@ impl Metric {
         crate::named("figure", name, Self::ALL, |metric| metric.name()).copied()
     }
 
-    /// Whether the figure itself says what went wrong, so that an invalid run still reports it. System calls belong here too: they
-    /// are counted in a separate, audited run.
+    /// Returns `true` if the figure itself shows what went wrong, so that an invalid run still reports it. System calls
+    /// belong here too, because they are counted in a separate, audited run.
     pub(crate) fn is_its_own_doubt(self) -> bool {
         matches!(self, Self::Undelivered | Self::CallsPerMessage)
     }
 
-    /// Whether it is a time measured by the generator, which includes the generator's lag.
+    /// Returns `true` for a time measured by the generator, which includes the generator's lag.
     pub(crate) fn has_lag(self) -> bool {
         matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
     }
 
-    /// Whether a doubt about times invalidates it.
+    /// Returns `true` if a doubt about times invalidates the figure.
     pub(crate) fn is_time(self) -> bool {
         self.has_lag() || matches!(self, Self::Deliveries | Self::AllBack | Self::ConnectP99)
     }

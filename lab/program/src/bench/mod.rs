@@ -98,13 +98,13 @@ pub struct Options {
     /// How to start this program as a worker.
     #[arg(skip)]
     pub invocation: Invocation,
-    /// Servers that `install_for` couldn't install and has reported. `None`: it hasn't run.
+    /// Servers that `install_for` couldn't install and has reported. `None` if it hasn't run.
     #[arg(skip)]
     pub left_out: Option<Vec<String>>,
     /// Shows the progress of a run on a terminal.
     #[arg(skip)]
     pub live: Option<Bar>,
-    /// A server that runs already and isn't started: `catalogue::TARGET`.
+    /// A running server that isn't started by the lab: `catalogue::TARGET`.
     #[arg(skip)]
     pub target: Option<Running>,
 }
@@ -121,14 +121,15 @@ impl Options {
         Self { placing, ..Self::default() }.started_by(invocation)
     }
 
-    /// These options, for this program. The `stentor` binary is the one beside it, if there is one, unless another is named.
+    /// Completes these options for this program. Without a named `stentor` binary, they use the one beside the program,
+    /// if there is one.
     pub(crate) fn started_by(mut self, invocation: Invocation) -> Self {
         let beside = invocation.program.with_file_name("stentor");
         self.placing.stentor = self.placing.stentor.or(beside.exists().then_some(beside));
         Self { invocation, left_out: left_out(), ..self }
     }
 
-    /// Runs of each server in this case, and the rule for ending early. A number given by the user is fixed.
+    /// Number of runs of each server in this case, and the rule for ending early. A number given by the user is fixed.
     fn pairs_of(&self, case: &Case) -> (usize, Rule) {
         match self.pairs {
             Some(pairs) => (pairs.max(1), Rule::Fixed),
@@ -136,7 +137,7 @@ impl Options {
         }
     }
 
-    /// Whether the baseline has an A/A test in this case, with this many servers.
+    /// Returns `true` if the baseline has an A/A test in this case, with this many servers.
     fn has_again(&self, case: &Case, servers: usize) -> bool {
         case.pairs > 1 || (self.pairs_of(case).0 > 1 && servers > 1)
     }
@@ -175,7 +176,7 @@ pub(crate) fn servers_of(known: &[Case], options: &Options) -> Result<Vec<String
     Ok(names)
 }
 
-/// Runs the cases that `options` names. Runs in `before` aren't repeated. `keep` receives the report after each run.
+/// Runs the cases that `options` selects. Runs in `before` aren't repeated. `keep` receives the report after each run.
 pub(crate) fn run_cases(
     known: Vec<Case>,
     options: &Options,
@@ -351,7 +352,7 @@ fn offered_rate(
     Ok(offered)
 }
 
-/// Runs one case; `keep` gets the report after each run.
+/// Runs one case. `keep` receives the report after each run.
 fn run_case(
     case: &Case,
     contestants: &[Contestant],
@@ -366,7 +367,7 @@ fn run_case(
     if again {
         names.push(format!("{} again", names[0]));
     }
-    // Earlier runs, and empty places for the rest.
+    // Earlier runs, and room for the others.
     let mut trials: Vec<(String, Vec<Trial>)> = Vec::new();
     for name in &names {
         let known = before.and_then(|before| before.runs(name)).map_or(&[][..], |runs| &runs.trials);

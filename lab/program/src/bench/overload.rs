@@ -1,7 +1,8 @@
 //! An overload: a document changes up to ten times as often as it can be sent to all clients, and then as before.
 //!
-//! The capacity is the rate of delivery while far more is offered. The phases offer multiples of it. A server that keeps only the
-//! newest value skips versions, disconnects no client, keeps its memory constant, and is as up to date afterwards as before.
+//! The capacity is the rate of delivery while the offered rate is far greater. The phases offer multiples of it. A
+//! server that keeps only the newest value skips versions, disconnects no client, keeps its memory constant, and is as
+//! up to date afterwards as before.
 
 use std::time::Duration;
 
@@ -11,12 +12,12 @@ use crate::clock::monotonic_ns;
 use crate::generator::{Following, Live};
 use crate::upstream::Pacer;
 
-/// Versions per second while the capacity is measured, the duration of that measurement, and the length of its first part, which
-/// doesn't count because the server isn't saturated yet.
+/// Versions per second while the capacity is measured; the duration of that measurement; and the duration of its first
+/// part, which is ignored because the server isn't saturated yet.
 const SATURATING_HZ: f64 = 40.0;
 const SATURATES: Duration = Duration::from_secs(6);
 const SATURATED_AFTER: Duration = Duration::from_secs(3);
-/// Share of the delivered rate that counts as the capacity: at the limit itself, chance decides which versions are skipped.
+/// Share of the delivered rate that counts as the capacity. At the limit itself, skipped versions would be random.
 const OF_DELIVERED: f64 = 0.9;
 /// Offered rate of each phase, as a multiple of the capacity. The last phase takes twice as long as the others.
 pub(super) const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
@@ -40,7 +41,7 @@ pub(super) struct Conductor {
     delivered_hz: Vec<f64>,
     /// Versions per second that can be sent to all clients.
     pub(super) capacity_hz: f64,
-    /// Phases so far.
+    /// The phases so far.
     pub(super) phases: Vec<Phase>,
 }
 
@@ -51,13 +52,13 @@ impl Conductor {
         Self { pacer, clients, phase, began_ns: 0, delivered_hz, capacity_hz: 0.0, phases }
     }
 
-    /// The load starts.
+    /// Starts the load.
     pub(super) fn begin(&mut self) {
         self.began_ns = monotonic_ns();
         self.pacer.set_rate_hz(SATURATING_HZ);
     }
 
-    /// A second of the load has passed.
+    /// Handles a report after a second of the load.
     pub(super) fn observe(&mut self, live: &Live) {
         if self.began_ns > 0 {
             self.step(Duration::from_nanos(monotonic_ns() - self.began_ns), live.delivered_hz);
@@ -128,7 +129,7 @@ pub(super) fn add(
     trial.curves.retain(|_, points| !points.is_empty());
 }
 
-/// A phase without its start, which still shows the phase before.
+/// A phase without its first part, which still shows the previous phase.
 struct SteadyState {
     age_ms: f64,
     delivered_hz: f64,

@@ -21,7 +21,7 @@ pub struct Bar(Arc<Mutex<String>>);
 impl Bar {
     /// Writes the progress beside the bar.
     pub(super) fn show(&self, live: &Live) {
-        // Standard error may be closed; the run continues.
+        // Standard error may be closed. The run continues then.
         let mut terminal = std::io::stderr().lock();
         let _ = write!(terminal, "{}", self.line(Some(live))).and_then(|()| terminal.flush());
     }
@@ -38,7 +38,7 @@ impl Bar {
 
 pub(super) struct Progress<'a> {
     out: &'a mut dyn Write,
-    /// Whether `out` is a terminal with control sequences.
+    /// `true` if `out` is a terminal with control sequences.
     is_terminal: bool,
     begin: Instant,
     /// Completed runs, their total time, and the expected number of runs.
@@ -49,7 +49,7 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// `out` is standard error, where progress goes.
+    /// `out` is standard error, to which progress is written.
     pub(super) fn new(out: &'a mut dyn Write) -> Self {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
@@ -60,12 +60,12 @@ impl<'a> Progress<'a> {
     pub(super) fn say(&mut self, line: &str) {
         let at = self.begin.elapsed().as_secs();
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        // `out` may be closed; the run continues.
+        // `out` may be closed. The run continues then.
         let _ = writeln!(self.out, "{clear}{:02}:{:02} {line}", at / 60, at % 60);
         self.draw();
     }
 
-    /// Where to report the progress of a run; `None` if there is no terminal.
+    /// The bar for the progress of a run. `None` without a terminal.
     pub(super) fn live(&self) -> Option<Bar> {
         self.is_terminal.then(|| self.bar.clone())
     }

@@ -1,5 +1,6 @@
-//! nginx between clients and a server, configured as in docs/deploy: upgrades are passed on, nothing is buffered. Its CPU doesn't
-//! count as the server's, unless it does TLS for the server. It runs on the server's core, as on a small machine.
+//! nginx between clients and a server, configured as in docs/deploy: it passes upgrades on and buffers nothing. Its CPU
+//! doesn't count as the server's, unless it does TLS for the server. It runs on the server's core, as on a small
+//! machine.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -11,7 +12,7 @@ use minijinja::render;
 use crate::Error;
 use crate::measure::{Server, ServerCommand};
 
-/// Maximum connections of nginx, both sides together; each needs a file descriptor.
+/// Maximum number of nginx's connections, on both sides together. Each needs a file descriptor.
 const CONNECTIONS_MAX: usize = 18_000;
 
 pub(super) fn is_installed() -> bool {

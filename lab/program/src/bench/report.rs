@@ -30,7 +30,7 @@ pub struct CaseReport {
     /// Metrics of the case, the decisive one first.
     #[serde(deserialize_with = "known_metrics")]
     pub(crate) metrics: Vec<Metric>,
-    /// Messages a second that an open loop offered to every server.
+    /// Messages per second that an open loop sent to every server.
     #[serde(default)]
     pub(crate) rate_hz: Option<f64>,
     #[serde(default)]
@@ -60,11 +60,11 @@ pub struct ServerReport {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Comparison {
     pub ratio: Interval,
-    /// The minimum detectable difference: the smallest ratio above 1 that counts as a difference; its inverse is the largest below
-    /// 1. `None` without an A/A test.
+    /// The minimum detectable difference: the smallest ratio above 1 that counts as a difference. Its inverse is the
+    /// largest such ratio below 1. `None` without an A/A test.
     pub resolution: Option<f64>,
-    /// Whether there is a difference: the interval excludes 1, the effect is larger than in the A/A test, and for times it is larger
-    /// than the generator's lag.
+    /// `true` if there is a difference: the interval excludes 1, and the effect is larger than in the A/A test and, for
+    /// times, larger than the generator's lag.
     pub differs: bool,
     /// Meaning of the ratio if a figure is a bound, because the generator reached its limit before the server.
     #[serde(default)]
@@ -88,10 +88,10 @@ pub(crate) enum Bound {
 pub struct Verdict {
     #[serde(deserialize_with = "metric_or_none")]
     pub(crate) metric: Option<Metric>,
-    /// The other server; `None`: the figure itself is judged.
+    /// The other server. `None` if the goal is about the figure itself.
     #[serde(default)]
     pub(crate) against: Option<String>,
-    /// The most; the least, if more of the figure is better.
+    /// The maximum, or the minimum if a larger figure is better.
     pub(crate) bound: f64,
     /// The result. `None` if either server has no valid run.
     pub(crate) measured: Option<f64>,
@@ -148,7 +148,7 @@ fn lag_ms(runs: &[Trial]) -> f64 {
 }
 
 impl CaseReport {
-    /// Reports these runs. `again` means that the last server is the first one again; otherwise, no difference is marked.
+    /// Reports these runs. If `again`, the last server is the first one again. Otherwise, no difference is marked.
     pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, again: bool, rule: Rule) -> Self {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
             trials.iter().map(|trial| trial.valid(metric)).collect()
@@ -228,7 +228,7 @@ impl CaseReport {
         self.servers.iter().filter(move |runs| Some(&runs.name) != again.as_ref())
     }
 
-    /// Whether no further round is needed to compare the decisive figure ([`suffices`]).
+    /// Returns `true` if no further round is needed to compare the decisive figure ([`suffices`]).
     pub(super) fn suffices(&self) -> bool {
         let (Some(metric), [first, others @ .., again]) = (self.metrics.first(), &self.servers[..]) else {
             return false;
@@ -282,7 +282,8 @@ impl CaseReport {
 }
 
 impl Comparison {
-    /// Whether the first server is better by this difference; `None` if that isn't known or the metric has no better direction.
+    /// Returns `true` if the first server is better by this difference. `None` if this is unknown or the metric has no
+    /// better direction.
     pub(super) fn is_better(&self, metric: Metric) -> Option<bool> {
         let is_more = self.ratio.median > 1.0;
         (self.differs && metric != Metric::CutOff).then_some(is_more == metric.larger_is_better())
@@ -320,7 +321,7 @@ fn bound(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> Option<Bound> {
     }
 }
 
-/// Whether the medians of a time differ by more than the generator's lag. Always true for other figures.
+/// Returns `true` if the medians of a time differ by more than the generator's lag, and for all other figures.
 fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
     let figure = |runs: &[Trial]| {
         let valid: Vec<f64> = runs.iter().filter_map(|trial| trial.valid(metric)).collect();

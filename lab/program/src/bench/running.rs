@@ -25,14 +25,14 @@ use crate::upstream::Upstream;
 
 /// Memory in memfds is counted for payloads from this size on.
 const LARGE_BYTES: usize = 10_000;
-/// The kernel's receive buffer per socket in an overload: less than a document. Otherwise up to 200 old documents would wait there
-/// for each client.
+/// The kernel's receive buffer per socket in an overload: smaller than a document. Otherwise, up to 200 old documents
+/// would wait there for each client.
 const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
-/// Rest of idle connections before memory is read.
+/// Time for which connections are idle before memory is read.
 const REST: Duration = Duration::from_millis(1500);
-/// How much longer than the load the misbehaving clients run beside it, and how much longer still with an HTTP API, whose first
-/// version is due later.
+/// Extra time that the misbehaving clients run after the load.
 const BESIDE_LONGER: Duration = Duration::from_millis(300);
+/// Time added to it with an HTTP API, because its first version arrives later.
 const FEED_LONGER: Duration = Duration::from_secs(1);
 /// Offset of the source addresses of misbehaving clients.
 const BESIDE_SOURCE: u8 = 180;
@@ -64,7 +64,7 @@ pub(super) struct Ran {
     pub(super) upstream_ratio: Option<f64>,
     /// System calls under the load, if they were counted.
     pub(super) calls: Option<Calls>,
-    /// The share of the requested CPU time that a hypervisor took during the load, 0 to 1.
+    /// The share (0 to 1) of the requested CPU time that a hypervisor took during the load.
     pub(super) steal_share: f64,
     /// CPU of processes outside the run, as a share of one core.
     pub(super) others_share: f64,
@@ -75,14 +75,14 @@ pub(super) struct Ran {
 /// The processes of one server.
 struct Servers {
     name: String,
-    /// Servers started for this run; empty for a server that was running already.
+    /// Servers started for this run. Empty if the server was already running.
     own: Vec<Server>,
     /// The addresses that clients connect to.
     addresses: Vec<SocketAddr>,
     /// Processes that accept connections.
     first: Vec<u32>,
-    /// Processes that those have started and that still run, such as a Redis of the server: their CPU and memory are the server's.
-    /// Of several nodes, all but the first.
+    /// Running processes that those have started, such as a Redis of the server. Their CPU and memory are the server's.
+    /// With several nodes, these are all nodes except the first.
     started: Vec<u32>,
 }
 
@@ -133,7 +133,7 @@ impl Servers {
         self.started.iter().filter_map(read).map(|name| name.trim().to_owned()).collect()
     }
 
-    /// An error with `what` and the last output of the first process.
+    /// An error with the text `what` and the last output of the first process.
     fn error(&self, what: &str) -> Error {
         match self.own.first() {
             Some(server) => server.error(what),
@@ -198,13 +198,13 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
         servers.started.push(proxy.pid());
     }
     let overload = if let Course::Overload(phase) = case.course { Some(phase) } else { None };
-    // Small payloads don't use memfds, so counting them isn't worth the time.
+    // Small payloads don't use memfds, so counting would only cost time.
     let large = match (&load, document) {
         (LoadSpec::Fanout { bytes, .. }, None) => *bytes >= LARGE_BYTES,
         (_, document) => document.is_some_and(|shape| shape.bytes >= LARGE_BYTES),
     };
     if overload.is_some() {
-        // If that isn't allowed, old documents wait in the kernel.
+        // Without this permission, old documents wait in the kernel.
         let _ = bound_receive_buffers(RECEIVE_BUFFER_BYTES);
     }
     // Clients that subscribe later aren't subscribed by the path.
@@ -237,9 +237,9 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     spec.connect_rate_hz = case.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
     (spec.idle, spec.slices) = match case.course {
         Course::Rested(rest) => (rest, delivery::SLICES),
-        // The load starts at the time when idle connections would be measured.
+        // The load starts when idle connections would otherwise be measured.
         Course::Overload(_) => (Duration::ZERO, 0),
-        // So does a load in which documents change by themselves, or new members are announced.
+        // The same holds if documents change by themselves, or new members are announced.
         _ if matches!(load, LoadSpec::Receive { .. } | LoadSpec::Presence { .. }) => (Duration::ZERO, 0),
         _ => (options.effort.idle(), 0),
     };
@@ -254,7 +254,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
             let lasts = spec.idle + load.lasts() + BESIDE_LONGER + feed;
             let spec = Spec {
                 first_source: BESIDE_SOURCE,
-                // The measuring generator is on the same core and has to be in time.
+                // The measuring generator is on the same core and must be on time.
                 stands_back: true,
                 ..spec_of(clients, LoadSpec::Misbehave { how, lasts })
             };
@@ -295,7 +295,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let read_engine = || redis.as_ref().map_or(Ok(0), engine::bytes);
     let read_versions = || upstream.as_ref().map(Upstream::versions);
     let (engine_before, versions_before) = (read_engine()?, read_versions());
-    // The CPU of strace, or of a server with an unknown process, can't be separated from other processes.
+    // The CPU of strace, or of a server with an unknown process, can't be separated from that of other processes.
     let machine = Machine::now(&ours, counter.is_none() && !servers.first.is_empty());
     conductor.iter().for_each(|conductor| conductor.borrow_mut().begin());
     let result = workers.run();
@@ -321,7 +321,7 @@ pub(super) fn run_server(contestant: &Contestant, case: &Case, options: &Options
     let processes = servers.first.len();
     let started = if nodes > 1 { vec!["other nodes".to_owned()] } else { servers.names_of_started() };
     let (mut upstream_requests, mut upstream_ratio) = (None, None);
-    // Read before the servers end: if one node ends, another one takes over its fetches.
+    // The API is read before the servers end. If one node ends, another node takes over its fetches.
     if let Some(upstream) = upstream {
         let served = upstream.stop();
         outcome.lag.merge(&served.lag);
@@ -361,7 +361,7 @@ struct Machine {
     all: Option<MachineTime>,
     clocks: Vec<CpuClock>,
     used: Duration,
-    /// Whether all processes of this run are known, so that the rest belongs to others.
+    /// `true` if all processes of this run are known, so the rest of the CPU belongs to others.
     is_known: bool,
 }
 
@@ -374,7 +374,8 @@ impl Machine {
         Self { at: Instant::now(), all: MachineTime::now().ok(), clocks, used, is_known }
     }
 
-    /// Since then: the share of the requested CPU that a hypervisor took, and the CPU of other processes as a share of a core.
+    /// Since this moment: the share of the requested CPU time that a hypervisor took, and the CPU of other processes as
+    /// a share of a core.
     fn since(&self) -> (f64, f64) {
         let Some((before, after)) = self.all.zip(MachineTime::now().ok()) else { return (0.0, 0.0) };
         let ours = used(&self.clocks).saturating_sub(self.used);

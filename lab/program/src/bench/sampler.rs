@@ -26,8 +26,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Samples the server's processes `pids` and those that they have `started`, as long as they exist. `with_memfds`: also count
-    /// memory in memfds, which takes time for each descriptor.
+    /// Samples the server's processes `pids` and those that they have `started`, as long as they exist. `with_memfds`
+    /// also counts memory in memfds, which takes time for each descriptor.
     pub(super) fn start(pids: Vec<u32>, started: Vec<u32>, with_memfds: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
@@ -81,8 +81,8 @@ pub(super) fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
     ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
 }
 
-/// Kernel memory between the bursts: the lowest figure of the second half, when buffers of slow clients are full and those of the
-/// others empty.
+/// Kernel memory between the bursts: the lowest figure of the second half, when the buffers of slow clients are full
+/// and those of the others are empty.
 pub(super) fn held_kernel_bytes(samples: &[Sample]) -> u64 {
     samples[samples.len() / 2..].iter().map(|sample| sample.kernel_bytes).min().unwrap_or(0)
 }

@@ -16,13 +16,13 @@ use super::{Case, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
 
-/// Least share of deliveries in a level that passes.
+/// Minimum share of delivered messages in a level that passes.
 const DELIVERED_MIN: f64 = 0.999;
 /// Maximum growth of memory, in percent per 10 s.
 const GROWTH_MAX: f64 = 1.0;
-/// Above this share of its core the generator may be the reason why a level fails.
+/// Above this share of its core, the generator may be the reason why a level fails.
 const GENERATOR_SHARE_MAX: f64 = 0.95;
-/// Maximum levels of one search.
+/// Maximum number of levels of one search.
 const LEVELS_MAX: usize = 24;
 
 /// The state of a search, which doubles the level and then bisects.
@@ -38,7 +38,7 @@ struct Search {
 }
 
 impl Search {
-    /// The next level; `None`: the search is over.
+    /// The next level. `None` if the search is over.
     fn next(&self) -> Option<usize> {
         let next = match self.failed {
             None if self.held == 0 => self.first.min(self.most),
@@ -62,7 +62,7 @@ impl Search {
 struct Failure {
     level: usize,
     what: String,
-    /// `Some` if the generator or the machine is the reason. The result is then a lower bound.
+    /// The reason if the generator or the machine caused the failure. The result is then a lower bound.
     excuse: Option<String>,
 }
 

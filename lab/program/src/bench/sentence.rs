@@ -114,8 +114,8 @@ fn of_server(case: &CaseReport, first: &ServerReport, other: &ServerReport) -> S
     sentence
 }
 
-/// How the first server compares by these metrics; `is_decisive` if the decisive one is among them. `None` if they have no better
-/// direction.
+/// The direction in which the first server differs by these metrics. `is_decisive` if the decisive metric is among
+/// them. `None` if they have no better direction.
 fn direction(shown: &[(Metric, &Comparison)], is_decisive: bool) -> Option<&'static str> {
     let has = |better: bool| shown.iter().any(|(metric, shown)| shown.is_better(*metric) == Some(better));
     match (has(true), has(false), is_decisive) {
@@ -136,7 +136,7 @@ fn undecided(
     other: &ServerReport,
 ) -> Vec<String> {
     let mut alike = Vec::new();
-    // `None` is noise.
+    // The cause `None` is noise.
     let mut causes: Vec<(Option<String>, Vec<String>)> = Vec::new();
     let mut percents: Vec<f64> = Vec::new();
     for (metric, comparison) in open {
@@ -176,7 +176,7 @@ fn undecided(
     alike
 }
 
-/// Why there are too few runs to compare the first server, which was measured twice, with this one.
+/// The reason why there are too few runs to compare the first server, which was measured twice, with this one.
 fn few(case: &CaseReport, metric: Metric, other: &ServerReport) -> String {
     let mut compared = case.servers.first().into_iter().chain([other]).chain(case.servers.last());
     match compared.find(|server| server.valid(metric).len() < server.trials.len()) {
@@ -193,7 +193,7 @@ fn enumerated(names: &[String]) -> String {
     }
 }
 
-/// Why a server has no valid figure.
+/// The reason why a server has no valid figure.
 fn reason(server: &ServerReport, metric: Metric) -> String {
     let Some(doubt) = server.trials.iter().flat_map(|trial| &trial.doubts).next() else {
         let unmeasured = server.trials.iter().find_map(|trial| trial.unmeasured.as_deref());

@@ -10,12 +10,12 @@ use crate::catalogue::{Catalogue, Known, TARGET};
 use crate::generator::Protocol;
 use crate::measure::ServerCommand;
 
-/// File descriptors that a process needs besides its connections.
+/// Number of file descriptors that a process needs besides its connections.
 const DESCRIPTORS_KEPT: usize = 1000;
-/// Connections without a descriptor that Stentor holds on one core: 16 rings of 16,384 (`UringOptions`), some of which are still in
-/// use when new connections arrive.
+/// Number of connections without a descriptor that Stentor holds on one core: 16 rings of 16,384 (`UringOptions`), some
+/// of which are still in use when new connections arrive.
 const DIRECT_MAX: usize = 255_000;
-/// The maximum number of cores for Stentor if one core doesn't hold the connections.
+/// Maximum number of cores for Stentor if one core can't hold the connections.
 const CORES_MAX: usize = 4;
 
 /// The application that a server runs.
@@ -75,7 +75,7 @@ impl Contestant {
         Ok(Self { cores: known.cores, known, program, core, generator_core })
     }
 
-    /// Its name.
+    /// The server's name.
     pub fn name(&self) -> &str {
         &self.known.name
     }
@@ -100,12 +100,12 @@ impl Contestant {
         }
     }
 
-    /// Connections that one process can hold: limited by file descriptors, unless the server doesn't need them.
+    /// Number of connections that one process can hold. File descriptors limit it, unless the server doesn't need them.
     pub(super) fn holds(&self) -> usize {
         let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
         let without = match &self.known.peer {
-            // The user who started it has set its limits.
+            // The user who started the server has set its limits.
             None if self.known.running.is_some() => usize::MAX,
             None if self.is_on_io_uring() => DIRECT_MAX * CORES_MAX,
             Some(_) if self.known.args.iter().any(|arg| arg == "direct") => DIRECT_MAX,
@@ -114,7 +114,8 @@ impl Contestant {
         descriptors.max(without).max(1)
     }
 
-    /// The same server with as many of Stentor's cores as the connections need. All share the core that servers are pinned to.
+    /// The same server with as many of Stentor's cores as the connections need. All run on the core to which servers
+    /// are pinned.
     pub(super) fn holding(&self, connections: usize) -> Self {
         let direct = self.known.peer.is_none() && self.is_on_io_uring();
         let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { self.cores };
@@ -129,8 +130,8 @@ impl Contestant {
         }
     }
 
-    /// How the server publishes a document: by a feed if it has one, so that slow clients skip versions. If the comparison is about
-    /// a known `document`, clients of a plain protocol get plain messages.
+    /// The application by which the server publishes a document: a feed if it has one, so that slow clients skip
+    /// versions. If the comparison is about a known `document`, clients of a plain protocol receive plain messages.
     pub(super) fn publishes_by(&self, document: bool) -> Application {
         let is_plain = self.known.always.is_some() && !self.known.documents;
         match !self.known.is_stentor() || document && is_plain {
@@ -139,7 +140,8 @@ impl Contestant {
         }
     }
 
-    /// The command to start it for `application` and clients of `protocol`; `config` is a configuration file of Stentor.
+    /// The command to start the server for `application` and clients of `protocol`. `config` is a configuration file of
+    /// Stentor.
     pub fn command(
         &self,
         application: Application,
@@ -168,7 +170,7 @@ impl Contestant {
             core: Some(self.core),
         };
         if self.known.cores > 1 {
-            // Otherwise it would share the core of this process.
+            // Without this, the server would share the core of this process.
             let cores = format!("{},{}", self.core, self.generator_core);
             let program = std::mem::replace(&mut command.program, "taskset".into());
             let before = ["-c".to_owned(), cores, program.to_string_lossy().into_owned()];

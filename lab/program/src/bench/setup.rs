@@ -22,12 +22,12 @@ pub(super) struct Setup {
     /// The certificate, if clients use TLS.
     pub(super) certificate: Option<PathBuf>,
     pub(super) tokens: Option<Tokens>,
-    /// Additional arguments for a peer.
+    /// Additional arguments of a peer.
     pub(super) args: Vec<String>,
 }
 
 impl Setup {
-    /// The setup for `known`; its configuration starts with `config`.
+    /// The setup for `known`. Its configuration starts with `config`.
     pub(super) fn new(known: &Known, config: &str) -> Result<Self, Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("stentor-lab-{}-{}", process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));

@@ -8,7 +8,7 @@ use crate::document::Shape;
 use crate::generator::LoadSpec;
 use crate::upstream::{Content, Pacing, Upstream};
 
-/// The delay from the end of the idle measurement to the first version of a feed.
+/// Delay from the end of the idle measurement to the first version of a feed.
 pub(super) const WAITS: Duration = Duration::from_millis(700);
 
 /// Starts the API for this load. Returns it with the configuration of a server whose feed is `bench`.
@@ -17,7 +17,7 @@ pub(super) fn start(
     load: &LoadSpec,
     document: Option<Shape>,
 ) -> Result<(Upstream, String), Error> {
-    // The API holds its answer until there is a new version.
+    // With this interval, the API delays its answer until there is a new version.
     let at_once = "poll_interval = \"1ms\"";
     let hesitates = if let Course::Cold(hesitates) = case.course { hesitates } else { Duration::ZERO };
     let (pacing, settings) = match load {
@@ -29,7 +29,7 @@ pub(super) fn start(
         }
         // A single version, which is requested once.
         LoadSpec::Ask => (Pacing::Every(1.0), "poll_interval = \"1h\""),
-        // It never starts: the first answer is the only one.
+        // Versions never start: the first answer is the only one.
         _ => (Pacing::Every(1.0), at_once),
     };
     let content = match (load, document) {

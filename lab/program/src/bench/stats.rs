@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A ratio with its interval. With an A/A test it is the 99 % interval of `resolution`, otherwise the range of the ratios.
+/// A ratio with its interval. With an A/A test, this is the 99 % interval of `resolution`. Otherwise, it is the range
+/// of the ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Interval {
     #[serde(deserialize_with = "number")]
@@ -27,7 +28,7 @@ impl Interval {
     }
 }
 
-/// How often a comparison is evaluated.
+/// The rule for evaluating a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// Once, after all runs.
@@ -55,15 +56,15 @@ pub(super) fn range(ratios: &[f64]) -> Option<Interval> {
     Some(Interval { median, low, high })
 }
 
-/// `ours / theirs` for each pair. Pairs with a missing value or with 0 for theirs don't count.
+/// `ours / theirs` for each pair. Pairs with a missing value, or with 0 in `theirs`, are left out.
 pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
     let whole = |(ours, theirs): (&Option<f64>, &Option<f64>)| Some(((*ours)?, (*theirs)?));
     let pairs = ours.iter().zip(theirs).filter_map(whole);
     pairs.filter(|(_, theirs)| *theirs > 0.0).map(|(ours, theirs)| ours / theirs).collect()
 }
 
-/// Smallest ratio above 1 that can be distinguished from noise; below 1, its inverse. `None` with fewer than two pairs of either
-/// kind.
+/// Smallest ratio above 1 that can be distinguished from noise. Its inverse is the limit below 1. `None` with fewer
+/// than two pairs of either kind.
 ///
 /// A difference has to exceed drift and disturbed runs in all but one of a hundred comparisons. A bootstrap interval of the median
 /// fails this for few pairs: without any difference, it excluded 1, and by more than the A/A test, in 5 of 100 simulated comparisons
@@ -105,8 +106,8 @@ pub(crate) fn detectable(noise: f64, pairs: usize) -> f64 {
     (multiple(pairs, Rule::Fixed) * error).exp()
 }
 
-/// The same for unpaired runs: the resolution of the ratio of the median of `new` to that of `old`. The scatter is that of each
-/// sample about its own median. `None` with less than two values in either.
+/// The same for unpaired runs: the resolution of the ratio of the median of `new` to that of `old`. The scatter is that
+/// of each sample about its own median. `None` with fewer than two values in either.
 pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
     let mut deviations = Vec::new();
     for values in [old, new] {
@@ -124,12 +125,13 @@ pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
 /// The scatter is about two medians instead of one, so it is known less well.
 const UNPAIRED: f64 = 1.25;
 
-/// Whether `ratio` is farther from 1 than `resolution`.
+/// Returns `true` if `ratio` is farther from 1 than `resolution`.
 pub(crate) fn is_beyond(ratio: f64, resolution: f64) -> bool {
     ratio.ln().abs() > resolution.ln()
 }
 
-/// Whether the median of `ratios` differs from noise: it is beyond the resolution and, if `beyond_noise`, beyond the A/A ratio.
+/// Returns `true` if the median of `ratios` differs from noise: it is beyond the resolution and, if `beyond_noise`,
+/// beyond the A/A ratio.
 pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool, rule: Rule) -> bool {
     let (Some(ratio), Some(noise)) = (median(ratios), median(of_itself)) else { return false };
     resolution(ratios, of_itself, rule).is_some_and(|resolution| is_beyond(ratio, resolution))
@@ -139,10 +141,10 @@ pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: boo
 /// Number of pairs from which single disturbed runs can be recognized.
 const WINSORISED_FROM: usize = 5;
 
-/// How many standard errors of a mean the median of this many pairs must be away from 1, so that 99 of 100 sets without a difference
-/// are closer. These are the 99th percentiles of simulated sets (log-normal of 1 to 8 %, up to 15 % outliers of 1.2 to 3 times as
-/// much, drift of up to 20 %, three to five servers in alternating order), rounded up. For normal noise alone, Student's t times the
-/// 1.25 of a median would be enough: 7.3, 5.1, 4.4, 4.1 and 4.0.
+/// Number of standard errors of a mean that the median of this many pairs must be away from 1, so that 99 of 100 sets
+/// without a difference are closer. These are the 99th percentiles of simulated sets (log-normal of 1 to 8 %, up to 15
+/// % outliers of 1.2 to 3 times as much, drift of up to 20 %, three to five servers in alternating order), rounded up.
+/// For normal noise alone, Student's t times the 1.25 of a median would be enough: 7.3, 5.1, 4.4, 4.1 and 4.0.
 fn multiple(pairs: usize, rule: Rule) -> f64 {
     const OF_PAIRS: [f64; 12] =
         [f64::INFINITY, f64::INFINITY, 10.0, 5.1, 4.4, 4.3, 4.1, 3.9, 3.8, 3.7, 3.6, 3.5];
@@ -150,18 +152,18 @@ fn multiple(pairs: usize, rule: Rule) -> f64 {
     if rule == Rule::Sequential { multiple * SEQUENTIAL } else { multiple }
 }
 
-/// Factor for each of several looks, so that all of them together err in 1 of 100 sets.
+/// Factor for each of several evaluations, so that all of them together err in 1 of 100 sets.
 const SEQUENTIAL: f64 = 1.25;
-/// An interval suffices if it shows a difference and is at most this wide, or if it excludes a difference larger than the second
-/// number.
+/// An interval suffices if it shows a difference and is at most this wide, or if it excludes a difference larger than
+/// `EQUAL`.
 const NARROW: f64 = 1.25;
 const EQUAL: f64 = 1.1;
-/// Time of a quick case for each server and for the A/A test: 2 minutes for two servers.
+/// Maximum time of a quick case for each server and for the A/A test: 2 minutes for two servers.
 const PER_SERVER: Duration = Duration::from_secs(40);
-/// Rounds before the first evaluation.
+/// Number of rounds before the first evaluation.
 const LOOKS_FROM: usize = 3;
 
-/// Whether no further round is needed: these ratios show a difference and its size, or that there is hardly any.
+/// Returns `true` if no further round is needed: these ratios show a difference and its size, or exclude a notable one.
 pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     if ratios.len() < LOOKS_FROM {
         return false;
@@ -171,7 +173,7 @@ pub(super) fn suffices(ratios: &[f64], of_itself: &[f64]) -> bool {
     resolution <= if differs { NARROW } else { EQUAL }
 }
 
-/// Whether a further round would exceed the time of a quick case, if `made` rounds took this long.
+/// Returns `true` if a further round would exceed the time of a quick case, given the time that `made` rounds took.
 pub(super) fn is_late(round: usize, spent: Duration, made: u32, servers: usize) -> bool {
     round >= LOOKS_FROM && spent + spent / made.max(1) > PER_SERVER.saturating_mul(servers as u32)
 }

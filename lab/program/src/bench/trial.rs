@@ -17,16 +17,17 @@ use crate::generator::{
 };
 use crate::measure::Calls;
 
-/// Publications of a run that counts system calls, and their rate: low enough that a traced server finishes one before the next is
-/// due.
+/// Number of publications of a run that counts system calls, and their rate. With it, a traced server finishes one
+/// publication before the next is due.
 const COUNTED: u64 = 5;
 const COUNTED_RATE_HZ: f64 = 1.0;
 /// Calls that make up at least this share of a call per message are listed by name.
 const CALLS_TOLD: f64 = 0.01;
 
-/// The maximum share of the reconnection time that the generator may need to start the connections. The rest is the server's.
+/// Maximum share of the reconnection time that the generator may need to start the connections. The rest is the
+/// server's.
 const ASKING_SHARE_MAX: f64 = 0.5;
-/// Above this share of its core the generator can't keep up the rate of connecting.
+/// Above this share of its core, the generator can't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 /// Smaller shares of steal or of a core aren't reported: they are below the resolution of the clock.
 const SHARE_MIN: f64 = 0.01;
@@ -45,7 +46,7 @@ pub struct Trial {
     pub context: BTreeMap<String, f64>,
     #[serde(default, deserialize_with = "known_keys")]
     pub(crate) curves: BTreeMap<Curve, Vec<(f64, f64)>>,
-    /// Why the run or its times are invalid.
+    /// The reasons why the run or its times are invalid.
     pub doubts: Vec<Doubt>,
     /// A figure that couldn't be measured, with the reason. The other figures are valid.
     #[serde(default)]
@@ -62,12 +63,12 @@ impl Trial {
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
-    /// A figure, if it isn't in doubt.
+    /// The figure, if it isn't in doubt.
     pub(crate) fn valid(&self, metric: Metric) -> Option<f64> {
         if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
-        // In a closed loop, a loss of CPU reduces the throughput too. A busy generator makes the throughput a bound.
+        // In a closed loop, a loss of CPU also reduces the throughput. A busy generator makes the throughput a bound.
         let is_about = |doubt: &Doubt| match doubt.cause {
             Cause::Steal | Cause::OtherProcesses if metric == Metric::Rate => true,
             _ => !doubt.latency_only || metric.is_time(),
@@ -75,7 +76,7 @@ impl Trial {
         self.figures.get(&metric).copied().filter(|_| !self.doubts.iter().any(is_about))
     }
 
-    /// Whether the run has results. Otherwise it counts as not measured.
+    /// Returns `true` if the run has results. Otherwise, it counts as not measured.
     pub(crate) fn is_measured(&self) -> bool {
         !self.figures.is_empty()
     }
@@ -114,8 +115,8 @@ pub(super) fn look(
     Ok(run_server(contestant, &Case { load, ..case.clone() }, options)?.outcome)
 }
 
-/// Runs `case` once on a fresh process. `counts`: also count system calls on a separate process, if the case asks for it. Their
-/// numbers repeat to three digits, so one run of each server is enough.
+/// Runs `case` once on a fresh process. With `counts`, system calls are also counted on a separate process if the case
+/// asks for it. Their numbers repeat to three digits, so one run of each server is enough.
 pub(super) fn run(
     case: &Case,
     contestant: &Contestant,
@@ -133,12 +134,12 @@ pub(super) fn run(
                 let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
                 begun.context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
             }
-            // The other figures stay valid; the row names the missing one.
+            // The other figures stay valid. The row names the missing one.
             Err(why) => begun.unmeasured = Some(format!("system calls weren't counted: {why}")),
         }
     }
     let ran = match case.course {
-        // Beside misbehaving clients, undelivered messages are the figure.
+        // Beside misbehaving clients, the undelivered messages are the figure.
         Course::Beside { how, clients, alone_max } => {
             let ran = beside(case, contestant, (how, clients), alone_max, options, &mut begun)?;
             return Ok(judge(case, ran, begun));
@@ -151,7 +152,7 @@ pub(super) fn run(
     }
 }
 
-/// Words for a load without any answer. Such a server isn't slow but does something else.
+/// The text for a load without any answer. Such a server isn't slow, but does something else.
 fn unanswered(outcome: &Outcome) -> Option<String> {
     let audit = &outcome.audit;
     if audit.expected == 0 || audit.delivered > 0 {
@@ -176,7 +177,7 @@ fn beside(
     }
     let alone = run_server(contestant, &alone, options)?;
     let ran = run_server(contestant, case, options)?;
-    // The median over the publications, so that only a lag in every second one invalidates it.
+    // The median over the publications. A lag invalidates it only if it affects every second publication.
     let p99 = |ran: &Ran| {
         let outcome = &ran.outcome;
         let each = Latencies::of(&outcome.p99_of_each_ns);
@@ -198,7 +199,7 @@ fn beside(
             found.context.insert("done beside".to_owned(), others.messages as f64);
         }
         found.context.insert("generator share beside".to_owned(), others.load.own_share());
-        // Doubts about clients that a server may disconnect don't count; other clients count like any.
+        // Doubts about clients that a server may disconnect are left out. Other clients count.
         found.doubts.extend(
             others
                 .doubts()
@@ -210,7 +211,7 @@ fn beside(
     Ok(ran)
 }
 
-/// The figures of a run and the reasons why they are invalid, added to what is already in `begun`.
+/// Adds the figures of a run, and the reasons why they are invalid, to those in `begun`.
 pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
     let Trial { mut figures, mut context, mut doubts, mut unmeasured, mut bounds, .. } = begun;
     let outcome = &ran.outcome;
@@ -233,7 +234,7 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         LoadSpec::Idle { hold } if !hold.is_zero() => Some(&outcome.load),
         _ => rested.then_some(&outcome.idle),
     };
-    // Of a server that was already running, only the answers may be known.
+    // Of a server that was already running, the lab may know only the answers.
     let is_known = ran.processes > 0;
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
     let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes) as f64;
@@ -286,8 +287,8 @@ pub(super) fn judge(case: &Case, ran: Ran, begun: Trial) -> Trial {
         figures.insert(Metric::ConnectP99, millis(outcome.back.percentile(99.0)));
         let share = outcome.connect.own_share();
         context.insert("generator share coming back".to_owned(), share);
-        // The generator's half of a handshake costs about as much as the server's, and both happen at the same time. A fast server
-        // waits for the generator, so this error never favours it.
+        // The generator's half of a handshake costs about as much as the server's, and both happen at the same time. A
+        // fast server waits for the generator, so the measured time is never shorter than the server's own.
         let asking = outcome.asking.as_secs_f64() / outcome.back_in.as_secs_f64();
         if asking > ASKING_SHARE_MAX || share > CONNECTING_SHARE_MAX {
             bounds.extend([Metric::AllBack, Metric::ConnectP99]);

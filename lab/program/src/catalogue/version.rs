@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-/// Begin of a version that couldn't be determined.
+/// Start of a version that couldn't be determined.
 const UNKNOWN: &str = "unknown: ";
 const CHARS_MAX: usize = 200;
 
@@ -29,7 +29,7 @@ pub(super) struct Printed {
 }
 
 impl Version {
-    /// Whether the entry is well-formed.
+    /// Returns `true` if the entry is well-formed.
     pub(super) fn is_valid(&self) -> bool {
         !matches!(self, Self::Printed(Printed { command }) if command.is_empty())
     }
@@ -43,7 +43,7 @@ impl Version {
     }
 }
 
-/// Whether the version in a result could be determined.
+/// Returns `true` if the version in a result could be determined.
 pub(crate) fn is_known(version: &str) -> bool {
     !version.starts_with(UNKNOWN)
 }

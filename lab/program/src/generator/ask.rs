@@ -1,13 +1,13 @@
-//! All clients ask for something at the same time, and each gets one answer.
+//! Request/response load: all clients subscribe at the same time, and each receives one response.
 
 use std::time::{Duration, Instant};
 
 use super::pool::{ConnectionPool, Load, Message};
 use crate::Error;
 
-/// How long the answers may take.
+/// Maximum time for all responses.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Requests between two polls for answers.
+/// Number of requests between two polls for responses.
 const BURST: usize = 64;
 
 struct Answers {

@@ -16,7 +16,7 @@ use crate::Error;
 use crate::measure::CpuClock;
 use crate::payload;
 
-/// Maximum events per wait, and bytes per receive.
+/// Maximum number of events per wait, and of bytes per receive.
 const EVENTS: usize = 128;
 const RECEIVE_BYTES: usize = 64 << 10;
 
@@ -27,7 +27,7 @@ fn frame(bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// Takes the task of a generator, and fills in the part of the outcome that it measures.
+/// Runs the task of a generator, and fills in the part of the outcome that it measures.
 pub(super) fn run(task: &Spec) -> Result<Outcome, Error> {
     let (bytes, warm_up, measure, period) = match task.load {
         LoadSpec::EchoClosed { bytes, warm_up, measure } => (bytes, warm_up, measure, None),

@@ -1,9 +1,10 @@
-//! Measures how many connections a CPU budget of the server is enough for (siobench, 2011).
+//! Measures the number of connections for which a CPU budget of the server is enough (siobench, 2011).
 //!
-//! Connections are begun one by one: each when the previous one is open, as published, or at the rate of the spec. Each sends a
-//! short message at a fixed interval, and the server echoes it. The result is the number of open connections when the server has
-//! used its budget. One by one, a slow handshake is charged with more echoes; a fixed rate charges all servers the same. A message
-//! has no room for a time, but the load knows when each connection's n-th one was due.
+//! Connections are begun one by one: each when the previous one is open, as published, or at the rate of the spec. Each
+//! sends a short message at a fixed interval, and the server echoes it. The result is the number of open connections
+//! when the server has used its budget. One by one, a slow handshake is charged with more echoes. A fixed rate charges
+//! all servers the same. A message has no room for a time, but the load knows the due time of each connection's n-th
+//! message.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,16 +18,15 @@ use serde::{Deserialize, Serialize};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Interval between points of the trace.
 const TRACE_EVERY: Duration = Duration::from_millis(100);
-/// Connections started, or messages sent, between two polls.
+/// Number of connections started, or messages sent, between two polls.
 const BURST: usize = 16;
-/// The share of the connection rate that must be reached. One burst less is allowed, so that a short budget doesn't fail because of
-/// it.
+/// Minimum share of the connection rate. One burst less is allowed, so that a short budget doesn't fail because of it.
 const RATE_REACHED: f64 = 0.97;
-/// The maximum duration of the budget beyond the time for connecting.
+/// Maximum duration of the budget beyond the time for connecting.
 const LASTS_MAX: Duration = Duration::from_secs(60);
 
-/// Connections are opened one after the other, and each sends and is answered from then on, until the server has used its CPU
-/// budget.
+/// Connections are opened one after the other. Each then sends messages and receives answers, until the server has used
+/// its CPU budget.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct BudgetPlan {
     /// Payload size, which may be too short for a time.
@@ -37,15 +37,15 @@ pub struct BudgetPlan {
     /// The budget: CPU time of the server.
     #[serde(with = "crate::seconds")]
     pub cpu: Duration,
-    /// Starts each connection when the previous one is open, instead of at the rate of the spec.
+    /// `true` to start each connection when the previous one is open, instead of at the rate of the spec.
     pub one_by_one: bool,
 }
 
 struct Echoing {
     plan: BudgetPlan,
-    /// When the first message of each connection is due.
+    /// Due time of the first message of each connection.
     first_due: Vec<Option<Instant>>,
-    /// The next message of each open connection, in order of time.
+    /// The next message of each open connection, ordered by time.
     next: VecDeque<(Instant, usize)>,
 }
 
@@ -69,7 +69,7 @@ impl Load for Echoing {
 }
 
 impl Echoing {
-    /// Sends the messages that are due; returns the time of the next one.
+    /// Sends the messages that are due. Returns the time of the next one.
     fn send_due(&mut self, pool: &mut ConnectionPool, now: Instant, payload: &mut [u8]) -> Option<Instant> {
         for _ in 0..BURST {
             let (due, number) = *self.next.front()?;

@@ -16,9 +16,9 @@ use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
 
-/// Messages sent between two polls.
+/// Number of messages sent between two polls.
 const BURST: usize = 8;
-/// Copies received in one turn between two checks of the schedule.
+/// Number of copies received in one turn between two checks of the schedule.
 const COPIES_BETWEEN_LOOKS: u64 = 256;
 
 /// The plan of [`super::LoadSpec::Chat`].
@@ -32,13 +32,13 @@ pub struct ChatPlan {
     pub growth: f64,
     /// Deliveries per second in the last step.
     pub last_hz: f64,
-    /// How long each step sends.
+    /// Time for which each step sends.
     #[serde(with = "crate::seconds")]
     pub step: Duration,
-    /// How long copies may take after the end of sending.
+    /// Maximum time for copies after the end of sending.
     #[serde(with = "crate::seconds")]
     pub late: Duration,
-    /// The mean latency that ends the load.
+    /// Mean latency that ends the load.
     #[serde(with = "crate::seconds")]
     pub mean_max: Duration,
 }
@@ -70,7 +70,7 @@ pub struct ChatStep {
 struct Room {
     clients: Vec<usize>,
     payload: Vec<u8>,
-    /// When the first message of this step is due, and the rate from then on.
+    /// Due time of the first message of this step, and the rate from then on.
     begin: Instant,
     rate_hz: f64,
     /// Number of the first message of this step.
@@ -80,14 +80,14 @@ struct Room {
     lag: Latencies,
     /// Number of messages of this step.
     count: usize,
-    /// For each connection the number of copies, and the sum of their numbers within the step.
+    /// Each connection's number of copies, and the sum of their numbers within the step.
     received: Vec<(u64, u64)>,
     arrived: u64,
     latency: Latencies,
 }
 
 impl Room {
-    /// Sends the messages that are due; returns the time of the next one, if any.
+    /// Sends the messages that are due. Returns the time of the next one, if any.
     fn send_due(&mut self, pool: &mut ConnectionPool) -> Option<Instant> {
         for _ in 0..BURST {
             let sent = self.intended_ns.len();
@@ -113,7 +113,7 @@ impl Room {
 impl Load for Room {
     fn message(&mut self, pool: &mut ConnectionPool, message: Message) {
         let Some(head) = pool.check_alone(&message, self.payload.len()) else { return };
-        // Copies of an earlier step don't belong to this one; they were counted as missing there.
+        // Copies of an earlier step were counted as missing there, so this step ignores them.
         let Some(nth) = head.sequence.checked_sub(self.first) else { return };
         let Some(intended_ns) = self.intended_ns.get(nth as usize) else {
             pool.audit.corrupt += 1;
@@ -125,7 +125,8 @@ impl Load for Room {
         if self.clients[head.sequence as usize % self.clients.len()] == message.number {
             self.latency.record_ns(message.at_ns.saturating_sub(*intended_ns));
         }
-        // One turn may receive everything that a slow server has queued: 100,000 copies delayed the schedule by 60 ms.
+        // One turn may receive all messages that a slow server has queued: 100,000 copies delayed the schedule by 60
+        // ms.
         if self.arrived.is_multiple_of(COPIES_BETWEEN_LOOKS) {
             self.send_due(pool);
         }
@@ -184,7 +185,7 @@ fn run_step(
         let due = due.unwrap_or(now + Duration::from_millis(5));
         pool.turn(Some(due.min(deadline)), &mut room)?;
     }
-    // Numbers of messages that weren't sent in time are skipped.
+    // Numbers of messages that weren't sent in time aren't used again.
     *next = room.first + count as u64;
     let span = before.until(&pool.read_clocks());
     let whole = (count as u64, (count as u64).saturating_sub(1) * count as u64 / 2);

@@ -13,12 +13,12 @@ use crate::Error;
 use crate::document::{self, Document};
 use crate::payload;
 
-/// The clocks are read this long before a publication of the server. The waits are coarse then, so that the upstream on the
-/// generator's core isn't delayed.
+/// Time before a publication of the server at which the clocks are read. Waits are coarse then, so that the upstream on
+/// the generator's core isn't delayed.
 const READ_EARLY: Duration = Duration::from_millis(5);
-/// Above this time the driver waits; below, it polls.
+/// Above this time, the driver waits. Below, it polls.
 const COARSE: Duration = Duration::from_micros(2_300);
-/// How long to wait for a publisher in another process to start.
+/// Maximum time to wait for a publisher in another process to start.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The plan of [`super::LoadSpec::Fanout`].
@@ -49,9 +49,10 @@ struct Receiving {
     plan: Plan,
     /// The latencies of the receivers of each measured publication, in nanoseconds.
     each_ns: Vec<Vec<u64>>,
-    /// Deliveries of the last publication.
+    /// Number of deliveries of the last publication.
     of_final: usize,
-    /// When publication 0 was due, in nanoseconds of CLOCK_MONOTONIC, by the first publication received.
+    /// Time at which publication 0 was due, in nanoseconds of CLOCK_MONOTONIC, according to the first publication
+    /// received.
     begin_ns: Option<u64>,
 }
 
@@ -79,19 +80,19 @@ impl Load for Receiving {
     }
 }
 
-/// The schedule of publications. It sends each one when it is due, if this process publishes, and reads the clocks.
+/// The schedule of publications. If this process publishes, it sends each one when it is due. It also reads the clocks.
 #[derive(Default)]
 struct Publishing {
-    /// The connection that publishes; `None`: the server does.
+    /// The connection that publishes. `None` if the server publishes.
     publisher: Option<usize>,
     payload: Vec<u8>,
-    /// When the first one is due; `None` while unknown.
+    /// Due time of the first publication. `None` while it is unknown.
     begin: Option<Instant>,
-    /// Publications due so far.
+    /// Number of publications due so far.
     sent: u64,
     /// The clocks before the first measured publication.
     first: Option<Reading>,
-    /// Whether the publication after the last measured one is due.
+    /// `true` once the publication after the last measured one is due.
     is_over: bool,
     /// Number of slice ends so far, including the start of the first slice, and the clocks at the last of them.
     cuts: u64,
@@ -100,7 +101,7 @@ struct Publishing {
 
 pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error> {
     let payload = match pool.spec.deflate {
-        // Padding would compress to almost nothing.
+        // Padding would be compressed to almost nothing.
         true => document::excerpt(plan.bytes),
         false => payload::blank(plan.bytes),
     };
@@ -167,7 +168,7 @@ pub(super) fn run(pool: &mut ConnectionPool, mut plan: Plan) -> Result<(), Error
 }
 
 impl Publishing {
-    /// When the next slice begins, or the last one ends.
+    /// Time at which the next slice begins, or the last one ends.
     fn next_cut(&self, plan: &Plan, slices: u32) -> Option<Instant> {
         let slices = u64::from(slices);
         if slices == 0 || self.cuts > slices * plan.count {
@@ -190,7 +191,7 @@ impl Publishing {
         None
     }
 
-    /// Publishes what is due; returns the time of the next action.
+    /// Publishes if a publication is due. Returns the time of the next action.
     fn step(&mut self, pool: &mut ConnectionPool, load: &Receiving, now: Instant) -> Option<Instant> {
         let plan = load.plan;
         if self.begin.is_none() {

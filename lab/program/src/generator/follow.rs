@@ -1,6 +1,6 @@
-//! Clients of a document that changes as often as another process says, and more often than it can be delivered. Samples show the
-//! age of each client's version, also while nothing arrives. A skipped version isn't a fault. A version that isn't newer than the
-//! last one, or differs from the document, is.
+//! Clients of a document that changes at the rate that another process sets, which is more often than it can be
+//! delivered. Samples show the age of each client's version, also while nothing arrives. A skipped version isn't a
+//! fault. A version is a fault if it isn't newer than the last one, or differs from the document.
 
 use std::time::{Duration, Instant};
 
@@ -20,9 +20,9 @@ pub struct Following {
     pub at_ns: u64,
     /// Age of the clients' documents in nanoseconds: median, 99th percentile.
     pub age_ns: [u64; 2],
-    /// Documents delivered.
+    /// Number of documents delivered.
     pub delivered: u64,
-    /// Versions that clients skipped.
+    /// Number of versions that clients skipped.
     pub skipped: u64,
 }
 

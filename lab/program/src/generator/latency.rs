@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest distinct time; longer ones count as this.
+/// The longest recorded time. Longer times count as this one.
 const LONGEST_NS: u64 = 600_000_000_000;
 
 /// Times in nanoseconds, kept to three digits.
@@ -49,12 +49,12 @@ impl Latencies {
         self.0.len()
     }
 
-    /// Whether it is empty.
+    /// Returns `true` if the histogram is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The time that `percent` of the times don't exceed; zero if there are none.
+    /// The time that `percent` of the times don't exceed. Zero for an empty histogram.
     pub fn percentile(&self, percent: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;

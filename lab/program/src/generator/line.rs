@@ -1,6 +1,7 @@
 //! Bytes waiting for one of the driver's connections, and the way in which they are sent.
 //!
-//! Invariant: the outbox holds bytes only while the connection isn't up or a send is in flight, or if they leave in pieces.
+//! Invariant: the outbox holds bytes only while the connection isn't up or a send is in flight, or if they are sent in
+//! pieces.
 
 use std::io;
 
@@ -14,10 +15,10 @@ const PIECE_BYTES_MAX: usize = 3;
 /// A connection of the driver.
 pub(super) struct Line {
     pub(super) conn: ConnId,
-    /// Whether the kernel has connected it.
+    /// `true` if the kernel has connected it.
     pub(super) up: bool,
     pub(super) in_flight: bool,
-    /// Whether output is sent piece by piece.
+    /// `true` if output is sent piece by piece.
     in_pieces: bool,
     outbox: Vec<u8>,
     tls: Option<Tls>,
@@ -72,7 +73,7 @@ impl Line {
         }
     }
 
-    /// Sends the next piece of one to three bytes; TCP_NODELAY makes a segment of it.
+    /// Sends the next piece of one to three bytes. Because of TCP_NODELAY, it is a segment.
     pub(super) fn drip(&mut self, driver: &mut EpollDriver) {
         if self.up && !self.in_flight && !self.outbox.is_empty() {
             let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());

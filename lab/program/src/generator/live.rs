@@ -56,7 +56,7 @@ impl fmt::Display for Live {
 /// Reports progress to the parent process.
 pub(super) struct ProgressReporter {
     out: File,
-    /// Factor for this generator's messages, so that the others' are included.
+    /// Factor from this generator's messages to those of all generators.
     scale: f64,
     next: Instant,
     since: Option<Reading>,

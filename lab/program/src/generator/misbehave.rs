@@ -1,7 +1,8 @@
 //! Misbehaving clients, which run beside others in a generator of their own, limited in number and time.
 //!
-//! Clients with valid connections (those that come and go, reconnect all at once, or send in pieces) are audited like others: a lost
-//! connection is the server's fault. The server may disconnect the others by policy; `cut_off` counts these.
+//! Clients with valid connections (those that come and go, reconnect all at once, or send in pieces) are audited like
+//! others: a lost connection is the server's fault. The server may disconnect other misbehaving clients by policy.
+//! `cut_off` counts these.
 //!
 //! Deliberately absent: clients whose kernel stops acknowledging, which needs packet filters on loopback.
 
@@ -14,8 +15,8 @@ use crate::Error;
 use crate::payload;
 use serde::{Deserialize, Serialize};
 
-/// Time at the end for clients that didn't read to check whether they are still connected, and the time without data that ends the
-/// check.
+/// Maximum time at the end for clients that didn't read to check whether they are still connected, and the time without
+/// data that ends the check.
 const LOOK: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_millis(200);
 /// Time for the server to accept clients that send nothing.
@@ -24,7 +25,7 @@ const ACCEPTED_WITHIN: Duration = Duration::from_millis(300);
 const BACK_WITHIN: Duration = Duration::from_secs(30);
 /// Payload size of piecewise sending.
 const PIECES_OF_BYTES: usize = 64;
-/// Connections started between two polls.
+/// Number of connections started between two polls.
 const BURST: usize = 64;
 
 /// Kind of misbehaviour of a client.
@@ -43,7 +44,8 @@ pub enum Misbehaviour {
     Silent,
     /// Connects and never sends anything.
     Mute,
-    /// Connects, completes the handshake and disconnects, repeatedly; as many at once as there are connections.
+    /// Connects, completes the handshake and disconnects, repeatedly. At most as many do so at once as there are
+    /// connections.
     Churns {
         /// Interval between the starts of visits.
         #[serde(with = "crate::seconds")]
@@ -60,7 +62,7 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    /// Whether the server has no reason to end these connections.
+    /// Returns `true` if the server has no reason to end these connections.
     pub fn is_audited(self) -> bool {
         matches!(self, Self::Churns { .. } | Self::Storms { .. } | Self::Fragments)
     }
@@ -68,9 +70,9 @@ impl Misbehaviour {
 
 struct Misbehaving {
     how: Misbehaviour,
-    /// Connections that were opened.
+    /// Number of connections that were opened.
     visits: u64,
-    /// Connections that were left or cut and may be reopened.
+    /// Connections that the generator has cut and may reopen.
     gone: Vec<usize>,
     payload: Vec<u8>,
     stopped: bool,
@@ -187,7 +189,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Connections are opened and closed until `end`.
+/// Opens and closes connections until `end`.
 fn churn(
     pool: &mut ConnectionPool,
     load: &mut Misbehaving,

@@ -9,15 +9,15 @@ use super::pool::{ConnectionPool, Load};
 use super::{Outcome, Progress};
 use crate::Error;
 
-/// Extra time for connecting beyond what the rate needs.
+/// Maximum time for connecting, in addition to the time that the rate needs.
 const CONNECT_SLACK: Duration = Duration::from_secs(30);
-/// Maximum connections in progress at once.
+/// Maximum number of connections in progress at once.
 const CONNECTING_MAX: usize = 256;
-/// Samples of the server's CPU and memory while connections are opened.
+/// Number of samples of the server's CPU and memory while connections are opened.
 const OPENING_POINTS: usize = 20;
 
-/// Waits until `connected` returns, while clients keep answering: opening half a million connections takes longer than a server's
-/// timeout.
+/// Waits until `connected` returns, while clients keep answering: opening half a million connections takes longer than
+/// a server's timeout.
 pub(super) fn meet(
     pool: &mut ConnectionPool,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
@@ -27,7 +27,7 @@ pub(super) fn meet(
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let result = catch_unwind(AssertUnwindSafe(|| connected(&outcome)));
-            // This also happens if a test panics.
+            // This is also done if a test panics.
             is_back.store(true, Ordering::Release);
             waker.wake();
             result
@@ -74,7 +74,7 @@ pub(super) fn open_all(pool: &mut ConnectionPool, load: &mut impl Load) -> Resul
             next += every;
             burst += 1;
         }
-        // A slow server delays the schedule; no burst catches up.
+        // If a slow server delays the schedule, no burst makes up for it.
         next = next.max(now - Duration::from_millis(5));
         let due = if pool.begun() < total { next } else { deadline };
         // Coarse waits are precise enough here and leave the core to the server's half of TCP.

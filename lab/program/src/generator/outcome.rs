@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{ChatStep, Following, Latencies};
 use crate::measure::{CpuClock, MachineTime};
 
-/// Above this share of its core the generator's results are invalid.
+/// Above this share of its core, the generator's results are invalid.
 pub(crate) const OWN_CPU_MAX: f64 = 0.8;
 /// Maximum lag behind the schedule as a share of the reported p99.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
@@ -24,11 +24,11 @@ pub struct Span {
     pub wall: Duration,
     /// CPU time of the server, if its clock was readable.
     pub server_cpu: Duration,
-    /// The part of it that was used by processes started by the server.
+    /// The part of `server_cpu` used by processes that the server has started.
     pub started_cpu: Duration,
     /// CPU time of the generator without active waiting.
     pub own_cpu: Duration,
-    /// The share of the requested CPU time that a hypervisor kept from this machine, 0 to 1.
+    /// The share (0 to 1) of the requested CPU time that a hypervisor kept from this machine.
     #[serde(default)]
     pub steal_share: f64,
 }
@@ -52,44 +52,44 @@ fn share(part: Duration, of: Duration) -> f64 {
 /// The progress of a load at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Open connections.
+    /// Number of open connections.
     pub connections: u64,
-    /// Answered messages.
+    /// Number of answered messages.
     pub messages: u64,
     /// CPU time of the server.
     pub server_cpu: Duration,
-    /// Resident memory of the server's processes; 0 if unknown.
+    /// Resident memory of the server's processes. 0 if unknown.
     pub server_bytes: u64,
-    /// Kernel memory of the whole machine: only differences are meaningful.
+    /// Kernel memory of the whole machine. Only differences are meaningful.
     pub kernel_bytes: u64,
 }
 
 /// The audit of every message received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
-    /// Messages expected from the measured part.
+    /// Number of messages expected from the measured part.
     pub expected: u64,
-    /// Messages received from the measured part.
+    /// Number of messages received from the measured part.
     pub delivered: u64,
-    /// Sequence numbers skipped.
+    /// Number of sequence numbers skipped.
     pub gaps: u64,
-    /// Messages whose number had already arrived.
+    /// Number of messages whose number had already arrived.
     pub repeated: u64,
-    /// Messages that arrived after a later one.
+    /// Number of messages that arrived after a later one.
     pub reordered: u64,
-    /// Messages with a different length than sent.
+    /// Number of messages with a different length than sent.
     pub wrong_length: u64,
-    /// Messages without the expected layout, or with a changed byte (in a payload too short for a checksum: a changed byte outside
-    /// its number).
+    /// Number of messages without the expected layout, or with a changed byte (in a payload too short for a checksum: a
+    /// changed byte outside its number).
     pub corrupt: u64,
-    /// Connections that ended or never opened.
+    /// Number of connections that ended or never opened.
     pub lost_connections: u64,
     /// The first reason for a lost connection.
     pub first_loss: Option<String>,
 }
 
 impl Audit {
-    /// Messages whose fate is known for sure: a corrupt one may be the one with the missing number.
+    /// Number of messages whose fate is certain: a corrupt one may be the one with the missing number.
     pub(super) fn accounted(&self) -> u64 {
         self.delivered + self.gaps.max(self.wrong_length + self.corrupt)
     }
@@ -112,15 +112,15 @@ impl Audit {
 /// The result of one run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Opened connections.
+    /// Number of opened connections.
     pub connections: u64,
     /// The span in which connections were opened.
     pub connect: Span,
-    /// The span in which they were idle.
+    /// The span in which the connections were idle.
     pub idle: Span,
     /// The measured part of the load.
     pub load: Span,
-    /// Messages handled by the server in the measured span: echoes or deliveries that arrived within it.
+    /// Number of messages handled by the server in the measured span: echoes or deliveries that arrived within it.
     pub messages: u64,
     /// The audit of the measured part.
     pub audit: Audit,
@@ -135,22 +135,22 @@ pub struct Outcome {
     /// The time since a publication was due, in slices as in the spec, publication by publication. Measured by the process that
     /// publishes.
     pub slices: Vec<Span>,
-    /// Publications whose deliveries weren't complete when the next one was due.
+    /// Number of publications whose deliveries weren't complete when the next one was due.
     pub overlapping: u64,
-    /// Whether each message was sent after the return of the last one. A busy generator then makes a server wait, which only times
-    /// show.
+    /// `true` if each message was sent after the return of the last one. A busy generator then makes a server wait,
+    /// which only times show.
     pub closed_loop: bool,
-    /// Bytes received in the measured span by the process that publishes.
+    /// Number of bytes received in the measured span by the process that publishes.
     pub received_bytes: u64,
-    /// For clients that ask, or reconnect, at once: the time until all had asked.
+    /// For clients that ask, or reconnect, at once: the time until all had sent their request.
     pub asking: Duration,
     /// For clients that reconnect at once: the time until all were connected.
     pub back_in: Duration,
-    /// For each of them: the time from the start of its connection until it was open.
+    /// For clients that reconnect at once: the time from the start of each connection until it was open.
     pub back: Latencies,
-    /// For misbehaving clients: connections that the server ended.
+    /// For misbehaving clients: the number of connections that the server ended.
     pub cut_off: u64,
-    /// Document versions that clients reconstructed and compared with the expected ones.
+    /// Number of document versions that clients reconstructed and compared with the expected ones.
     pub verified: u64,
     /// For clients that follow a document: samples of their versions.
     #[serde(default)]
@@ -200,7 +200,7 @@ impl Outcome {
         self.progress.extend_from_slice(&other.progress);
     }
 
-    /// The connections of `other` were opened before those of this one.
+    /// Merges the samples: the connections of `other` were opened before those of this outcome.
     fn merge_opening(&mut self, other: &Self) {
         if let Some(before) = other.opening.last() {
             for point in &mut self.opening {
@@ -234,7 +234,7 @@ impl Outcome {
         Some(self.connect.server_cpu.saturating_sub(idle).div_f64(self.connections as f64))
     }
 
-    /// Reasons why this result is invalid; empty if it is valid.
+    /// The reasons why this result is invalid. Empty if it is valid.
     pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         let own = self.load.own_share();
@@ -283,9 +283,10 @@ fn take_larger(ours_ns: &mut [u64], theirs_ns: &[u64]) {
     }
 }
 
-/// Whether a generator that was late by `lag` invalidates a latency of `measured`, both at the same percentile. Latency counts from
-/// the intended time, so a lag makes it longer by at most the lag, and never shorter. That is why a lag within the schedule's
-/// resolution is accepted; the bench then claims no difference smaller than the lag.
+/// Returns `true` if a generator that was late by `lag` invalidates a latency of `measured`, both at the same
+/// percentile. Latency counts from the intended time, so a lag makes it longer by at most the lag, and never shorter.
+/// That is why a lag within the schedule's resolution is accepted. The bench then claims no difference smaller than the
+/// lag.
 pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
     let share = lag.as_secs_f64() / measured.as_secs_f64().max(1e-9);
     let allowed = if lag <= LAG_RESOLUTION { LAG_SHARE_OF_RESOLUTION } else { LAG_SHARE_MAX };
@@ -338,7 +339,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause in words for a verdict. `None`: use the doubt's own text.
+    /// The cause in words for a verdict. `None` if the doubt's own text is used.
     pub(crate) fn phrase(self) -> Option<&'static str> {
         match self {
             Self::Other => None,
@@ -363,12 +364,12 @@ pub(super) struct Probe {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     at_ns: u64,
-    /// Including the processes that it has started.
+    /// CPU of the server, including the processes that it has started.
     server: Duration,
     started: Duration,
     own: Duration,
     machine: MachineTime,
-    /// Messages and bytes received so far.
+    /// Numbers of messages and bytes received so far.
     arrived: u64,
     received_bytes: u64,
 }
@@ -383,7 +384,7 @@ impl Probe {
         })
     }
 
-    /// Reads them now; `spun` is the time spent on active waiting so far.
+    /// Reads the clocks now. `spun` is the time spent on active waiting so far.
     pub(super) fn read(&self, spun: Duration, arrived: u64, received_bytes: u64) -> Reading {
         let used =
             |clocks: &[CpuClock]| clocks.iter().filter_map(|clock| clock.read().ok()).sum::<Duration>();
@@ -391,7 +392,7 @@ impl Probe {
         let started = used(&self.started);
         Reading {
             at_ns,
-            // The audit shows a server that has ended.
+            // A server that has ended isn't counted. The audit shows its end.
             server: used(&self.servers) + started,
             started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),

@@ -3,9 +3,9 @@
 //! [`super::protocol`] decides what a connection sends and how it reads. Here a client has a *number*, and one or two sockets, its
 //! lanes.
 //!
-//! Invariants: `slots[conn.index()]` is the number of the connection that uses that connection of the driver, as long as the ids
-//! agree. A lane's `outbox` holds bytes only while it connects or a send is in flight, or if they leave in pieces. A lost connection
-//! stays in the table, so that numbers never move, and may be reopened under its number.
+//! Invariants: `slots[conn.index()]` is the number of the connection that uses that connection of the driver, as long
+//! as the ids agree. A lane's `outbox` holds bytes only while it connects or a send is in flight, or if they are sent
+//! in pieces. A lost connection stays in the table, so numbers never change, and may be reopened under its number.
 
 mod audit;
 mod leaving;
@@ -27,14 +27,14 @@ use crate::clock::Clock;
 use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
 
-/// Maximum events of one turn, small so that a load's schedule is checked often.
+/// Maximum number of events of one turn, small so that a load's schedule is checked often.
 const EVENTS_PER_TURN: usize = 128;
 
-/// Below this time the driver's wait is too coarse (a millisecond on epoll), and the loop polls.
+/// Below this time, the driver's wait is too coarse (a millisecond on epoll), and the loop polls.
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// Waits end this much earlier, to be in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
-/// `PAUSE` instructions after a poll without events, which leave the core's units to a sibling hyperthread.
+/// Number of `PAUSE` instructions after a poll without events, which leave the core's units to a sibling hyperthread.
 const PAUSES: usize = 64;
 
 /// Interval between the pieces of a connection that sends piecewise.
@@ -45,18 +45,18 @@ const PIECE_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Message {
     /// Number of the connection.
     pub number: usize,
-    /// Its head; `None` if it doesn't have that layout.
+    /// The message's head. `None` if it doesn't have that layout.
     pub head: Option<Head>,
-    /// Its length.
+    /// The length of the payload.
     pub payload_bytes: u64,
-    /// Whether checksum, padding and envelope are intact.
+    /// `true` if checksum, padding and envelope are intact.
     pub clean: bool,
-    /// When the read returned, in nanoseconds of CLOCK_MONOTONIC.
+    /// Time at which the read returned, in nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
 }
 
 impl Message {
-    /// Whether it answers a request of `stentor.v1`.
+    /// Returns `true` if the message answers a request of `stentor.v1`.
     pub(super) fn is_answer(&self) -> bool {
         self.head.is_none() && self.payload_bytes == 0 && self.clean
     }
@@ -64,9 +64,9 @@ impl Message {
 
 /// Reactions of a load to events of the pool.
 pub(super) trait Load {
-    /// A connection is open.
+    /// Handles a connection that has been opened.
     fn opened(&mut self, _pool: &mut ConnectionPool, _number: usize) {}
-    /// A message arrived.
+    /// Handles a message.
     fn message(&mut self, _pool: &mut ConnectionPool, _message: Message) {}
 }
 
@@ -84,9 +84,9 @@ struct Connection {
     stage: Stage,
     main: Line,
     side: Option<Box<Line>>,
-    /// Messages sent on it.
+    /// Number of messages sent on the connection.
     sent: u64,
-    /// The expected number of its next message; `None` before the first, which may have any.
+    /// The expected number of the connection's next message. `None` before the first one, which may have any number.
     expected: Option<u64>,
 }
 
@@ -108,19 +108,19 @@ pub(super) struct ConnectionPool {
     pub(super) audit: Audit,
     /// Results so far, without the audit.
     pub(super) outcome: Outcome,
-    /// Connections and the numbers skipped on them: empty unless the server is at fault.
+    /// Connections with numbers skipped on them. Empty unless the server is at fault.
     skipped: HashSet<(usize, u64)>,
     clock: Clock,
     probe: Probe,
-    /// Bytes and messages received so far.
+    /// Number of bytes and messages received so far.
     pub(super) received_bytes: u64,
     arrived: u64,
     /// CPU time spent on polls without events.
     spun: Duration,
-    /// The CPU clock after the last turn, if that was a poll without events.
+    /// The CPU clock after the last turn. `None` if that turn had events.
     idle_since: Option<Duration>,
     open: usize,
-    /// When clients have to send heartbeats, in order of time.
+    /// Times at which clients must send heartbeats, in order.
     heartbeats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
     /// The configuration of clients that use TLS.
@@ -128,17 +128,17 @@ pub(super) struct ConnectionPool {
     /// Decrypted bytes.
     plain: Vec<u8>,
     out: Out,
-    /// How the clients misbehave. `None`: they follow the protocol.
+    /// The clients' misbehaviour. `None` if they follow the protocol.
     pub(super) misbehaviour: Option<Misbehaviour>,
-    /// When the next pieces are due.
+    /// Time at which the next pieces are due.
     next_pieces: Instant,
-    /// How often clients have reconnected.
+    /// Number of times that clients have reconnected.
     round: u8,
     /// Seed of the handshake keys.
     keys: u64,
-    /// An error of the kernel that couldn't be returned at once.
+    /// A kernel error that couldn't be returned at once.
     refused: Option<Error>,
-    /// Progress reports, if somebody watches.
+    /// Receiver of progress reports, if there is one.
     reporter: Option<ProgressReporter>,
 }
 
@@ -191,7 +191,7 @@ impl ConnectionPool {
         self.connections.len()
     }
 
-    /// A description of what unfinished connections wait for.
+    /// Describes what unfinished connections wait for.
     pub(super) fn awaited(&self) -> &'static str {
         match self.connections.iter().any(|connection| connection.stage == Stage::Opening) {
             true => "the server hasn't finished the handshake of the others",
@@ -220,7 +220,7 @@ impl ConnectionPool {
             connections: self.open as u64,
             messages,
             server_cpu: used.server_cpu,
-            // The audit shows a server that has ended.
+            // A server that has ended isn't counted. The audit shows its end.
             server_bytes: pids.filter_map(|pid| resident_bytes(*pid).ok()).sum(),
             kernel_bytes: kernel_bytes().unwrap_or(0),
         }
@@ -264,7 +264,7 @@ impl ConnectionPool {
         Ok(Line::new(conn, in_pieces, self.tls.as_ref().map(Tls::new).transpose()?))
     }
 
-    /// Whether clients send piece by piece.
+    /// Returns `true` if clients send piece by piece.
     fn is_in_pieces(&self) -> bool {
         matches!(self.misbehaviour, Some(Misbehaviour::Fragments))
     }
@@ -274,7 +274,8 @@ impl ConnectionPool {
         self.driver.waker()
     }
 
-    /// Suspends progress reports while `quiet` runs: it isn't part of the load, and another thread may be writing.
+    /// Suspends progress reports while `quiet` runs, because it isn't part of the load, and another thread may be
+    /// writing.
     pub(super) fn untold<T>(&mut self, quiet: impl FnOnce(&mut Self) -> T) -> T {
         let reporter = self.reporter.take();
         let result = quiet(self);
@@ -282,7 +283,7 @@ impl ConnectionPool {
         result
     }
 
-    /// Waits until `due` (`None`: until an event) and passes the events to `load`. Returns whether there were any.
+    /// Waits until `due` (`None`: until an event) and passes the events to `load`. Returns `true` if there were any.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load) -> Result<bool, Error> {
         let beat = self.heartbeats.front().map(|(at, ..)| *at);
         let pieces = self.is_in_pieces().then_some(self.next_pieces);
@@ -319,8 +320,8 @@ impl ConnectionPool {
             for _ in 0..PAUSES {
                 std::hint::spin_loop();
             }
-            // Counted only from the second one in a row, because reading the clock is a system call, too expensive for turns with
-            // events. The reported CPU of the generator is therefore slightly too high.
+            // CPU is counted only from the second empty poll in a row. Reading the clock is a system call, too
+            // expensive for turns with events. The reported CPU of the generator is therefore slightly too high.
             let now = CpuClock::own().read().unwrap_or_default();
             if let Some(since) = self.idle_since.replace(now) {
                 self.spun += now.saturating_sub(since);
@@ -331,7 +332,8 @@ impl ConnectionPool {
         Ok(happened)
     }
 
-    /// Sends the heartbeats that are due. The interval is the same for all clients of a server, so the queue stays ordered.
+    /// Sends the heartbeats that are due. The interval is the same for all clients of a server, so the queue stays
+    /// ordered.
     fn heartbeat(&mut self) {
         let now = Instant::now();
         while self.heartbeats.front().is_some_and(|(at, ..)| *at <= now)
@@ -350,7 +352,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Turns for `span`.
+    /// Runs turns for `span`.
     pub(super) fn turn_for(&mut self, span: Duration, load: &mut impl Load) -> Result<(), Error> {
         let end = Instant::now() + span;
         while Instant::now() < end {
@@ -359,7 +361,7 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// Turns while `goes_on` returns true, but no longer than this.
+    /// Runs turns while `goes_on` returns `true`, but for at most `within`.
     pub(super) fn turn_while<L: Load>(
         &mut self,
         within: Duration,
@@ -437,12 +439,12 @@ impl ConnectionPool {
         }
     }
 
-    /// A connection of the driver has ended.
+    /// Handles the end of a connection of the driver.
     fn on_ended(&mut self, conn: ConnId, why: &str) {
         let Some((number, lane)) = self.find(conn) else { return };
         let connection = &mut self.connections[number];
         if lane == Lane::Side && connection.client.side_is_idle() {
-            // Servers close unused side connections; a new one is opened when needed.
+            // Servers close unused side connections. A new one is opened when needed.
             connection.side = None;
             self.driver.close(conn);
         } else {
@@ -467,7 +469,7 @@ impl ConnectionPool {
             _ => data,
         };
         let received = match data {
-            // Part of a TLS handshake.
+            // The data was a part of a TLS handshake.
             [] => Ok(()),
             data => connection.client.receive(&self.dialect, lane, data, &mut self.out),
         };
@@ -519,12 +521,12 @@ impl ConnectionPool {
         self.send_numbered(number, payload, sequence, intended_ns);
     }
 
-    /// The same, with the current time as the intended time.
+    /// Sends a message with the current time as the intended time.
     pub(super) fn send_now(&mut self, number: usize, payload: &mut [u8]) {
         self.send_message(number, payload, self.ns(Instant::now()));
     }
 
-    /// The same with a number chosen by the load.
+    /// Sends a message with a number chosen by the load.
     pub(super) fn send_numbered(
         &mut self,
         number: usize,
@@ -542,7 +544,8 @@ impl ConnectionPool {
         self.write_out(number);
     }
 
-    /// Compares the documents that clients reconstructed with the expected ones; returns their number and counts the wrong ones.
+    /// Compares the documents that clients reconstructed with the expected ones. Returns their number and counts the
+    /// wrong ones.
     pub(super) fn verify(&mut self) -> u64 {
         let Self { connections, dialect, audit, .. } = self;
         let found = connections.iter().filter_map(|connection| connection.client.verify(dialect));

@@ -8,13 +8,13 @@ use crate::Error;
 
 /// After this time without notices, all members are known to have joined.
 const QUIET: Duration = Duration::from_millis(300);
-/// Maximum number of checks for that.
+/// Maximum number of checks for such a time.
 const LOOKS: usize = 100;
 
 struct Watching {
     /// Clients that stay.
     watchers: usize,
-    /// Joins and leaves that they received.
+    /// Number of joins and leaves that the watchers have received.
     changes: u64,
 }
 

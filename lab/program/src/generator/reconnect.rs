@@ -1,8 +1,9 @@
-//! All connections are cut at once and all clients reconnect at once, as after the restart of a proxy. No client waits before its
-//! attempt, so it is the worst case. Then one publishes to all, which shows that all have joined the room again.
+//! All connections are cut at once and all clients reconnect at once, as after the restart of a proxy. No client waits
+//! before its attempt, so it is the worst case. Then one client publishes to all, which shows that all have joined the
+//! room again.
 //!
-//! Each connection is timed from its own start until it is open (and joined, if the protocol has that); the whole from the
-//! disconnection. A connection that fails isn't tried again and counts as lost.
+//! Each connection is timed from its own start until it is open (and joined, if the protocol has that). The whole time
+//! counts from the disconnection. A connection that fails isn't tried again and counts as lost.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,11 @@ use super::{Cut, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
 
-/// Maximum time for all to reconnect.
+/// Maximum time for all clients to reconnect.
 const WITHIN: Duration = Duration::from_secs(60);
 /// Maximum time for a message to reach all kernels, before the connections are closed with the message unread.
 const UNREAD_WITHIN: Duration = Duration::from_secs(1);
-/// The publications afterwards: their rate, their number, and the number before the measurement.
+/// The publications afterwards: their rate, the number of measured ones, and the number before the measurement.
 const RATE_HZ: f64 = 2.0;
 const COUNT: u64 = 3;
 const WARM_UP: u64 = 1;
@@ -32,8 +33,8 @@ impl Load for ComingBack {
     }
 }
 
-/// The costs of reconnecting are in `connect`, `back_in` and `back`; the publication fills the fields of a fan-out. `connected`
-/// returns when all generators' clients have reconnected; until then, clients answer.
+/// Runs the load. The costs of reconnecting are in `connect`, `back_in` and `back`. The publications fill the fields of
+/// a fan-out. `connected` returns when all generators' clients have reconnected. Until then, clients answer pings.
 pub(super) fn run(
     pool: &mut ConnectionPool,
     cut: Cut,
@@ -57,7 +58,7 @@ pub(super) fn run(
     pool.outcome.connect = before.until(&pool.read_clocks());
     pool.outcome.connections = pool.open() as u64;
     meet(pool, connected)?;
-    // The server's work after the storm isn't part of the publication.
+    // The server's work after the storm isn't part of the publications.
     pool.turn_for(pool.spec.idle, &mut load)?;
     let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
     fanout::run(pool, plan)

@@ -11,9 +11,9 @@ use super::{
 use crate::Error;
 use crate::measure::pin_current;
 
-/// Runs `spec` on the calling thread. `connected` is called on a separate thread when all connections are open, and the load begins
-/// when it returns; heartbeats continue until then. It is called again whenever all generators must reach the same point before any
-/// continues.
+/// Runs `spec` on the calling thread. `connected` is called on a separate thread when all connections are open, and the
+/// load begins when it returns. Heartbeats continue until then. It is called again whenever all generators must reach
+/// the same point before any continues.
 pub fn run(
     spec: &Spec,
     connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
@@ -26,7 +26,7 @@ pub fn run(
     outcome.ok_or_else(|| Error::Generator("it came to no end".into()))
 }
 
-/// As [`run`]; holds the connections until `done` returns.
+/// Does the same as [`run`], and holds the connections until `done` returns.
 pub(super) fn run_and_hold(
     spec: &Spec,
     mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
@@ -80,7 +80,7 @@ fn run_on_open(
 
     // Messages that arrived while waiting for other generators aren't counted.
     pool.turn_for(Duration::from_millis(20), &mut Ignore)?;
-    // A share of no time is meaningless.
+    // Without a time, there is no idle share to measure.
     if !pool.spec.idle.is_zero() {
         let begin = pool.read_clocks();
         pool.turn_for(pool.spec.idle, &mut Ignore)?;

@@ -7,7 +7,7 @@ use super::outcome::Reading;
 use super::pool::{ConnectionPool, Load};
 use crate::Error;
 
-/// Messages sent between two polls.
+/// Number of messages sent between two polls.
 const BURST: usize = 32;
 /// Maximum wait of a loop if nothing is due.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -30,7 +30,7 @@ impl Window {
         Self { begin, from, until, ns: pool.ns(from)..pool.ns(until), first: None, is_over: false }
     }
 
-    /// Reads the clocks when due; returns whether the measurement is over.
+    /// Reads the clocks when due. Returns `true` if the measurement is over.
     pub(super) fn look(&mut self, pool: &mut ConnectionPool, now: Instant) -> bool {
         match &self.first {
             None if now >= self.from => self.first = Some(pool.read_clocks()),
@@ -44,13 +44,14 @@ impl Window {
         self.is_over
     }
 
-    /// The end of waiting for missing messages.
+    /// The time at which waiting for missing messages ends.
     pub(super) fn deadline(&self, pool: &ConnectionPool) -> Instant {
         self.until + pool.spec.late
     }
 }
 
-/// Calls `send` with the number and the intended time of each message when it is due. Each measured one is expected `copies` times.
+/// Calls `send` with the number and the intended time of each message when it is due. Each measured message is expected
+/// `copies` times.
 pub(super) fn run_open<L: Load>(
     pool: &mut ConnectionPool,
     load: &mut L,

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::{BudgetPlan, ChatPlan, Misbehaviour, Protocol, Tokens, TopicsPlan};
 use crate::document::Shape;
 
-/// Maximum connections from one source address to one destination: above this the kernel's search for a free port becomes slow.
+/// Maximum number of connections from one source address to one destination. Above this, the kernel's search for a free
+/// port becomes slow.
 pub(super) const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
 
-/// The default for how late echoes and deliveries may be.
+/// Default time to wait for late echoes and deliveries.
 const LATE: Duration = Duration::from_secs(5);
 
-/// Connections of one generator process with a limit of 20,000 descriptors.
+/// Maximum number of connections of one generator process, with a limit of 20,000 descriptors.
 pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 
 /// A generator's task.
@@ -27,19 +28,20 @@ pub struct Spec {
     pub entry: Option<SocketAddr>,
     /// Protocol of the clients.
     pub protocol: Protocol,
-    /// Path and query of the WebSocket. For Engine.IO and protocols over it, without `transport`, and without `EIO` unless it
-    /// differs from the usual one; for SockJS and older Socket.IO, the prefix of the service. `{}` in the path of a WebSocket is
-    /// replaced by the number of the connection.
+    /// Path and query of the WebSocket. For Engine.IO and protocols over it, it has no `transport`, and no `EIO` unless
+    /// that differs from the usual one. For SockJS and older Socket.IO, it is the prefix of the service. `{}` in the
+    /// path of a WebSocket is replaced by the number of the connection.
     pub path: String,
     /// The server's certificate, if it uses TLS.
     pub certificate: Option<PathBuf>,
     /// The tokens of clients, if they need them.
     pub tokens: Option<Tokens>,
-    /// Whether clients of a WebSocket require permessage-deflate, without context takeover. Payloads of a fan-out are JSON then.
+    /// `true` if clients of a WebSocket require permessage-deflate, without context takeover. Payloads of a fan-out are
+    /// JSON then.
     pub deflate: bool,
     /// Number of connections, including the publisher's.
     pub connections: usize,
-    /// Offset of the source addresses, so that several processes don't share one.
+    /// Offset of the source addresses, so that several processes have different ones.
     pub first_source: u8,
     /// Connections started per second.
     pub connect_rate_hz: f64,
@@ -47,9 +49,9 @@ pub struct Spec {
     pub first_message: Option<String>,
     /// Duration of the idle measurement before the load.
     pub idle: Duration,
-    /// How long to wait after an echo or a fan-out for missing messages; later ones count as missing.
+    /// Time to wait for missing messages after an echo or a fan-out. Later ones count as missing.
     pub late: Duration,
-    /// Slices between two publications of a fan-out, for [`super::Outcome::slices`]; 0: none.
+    /// Number of slices between two publications of a fan-out, for [`super::Outcome::slices`]. 0 for none.
     pub slices: u32,
     /// The document that clients of `websocket` and `stentor-v1` are subscribed to. Without one, payloads are those of
     /// `crate::payload`.
@@ -60,13 +62,14 @@ pub struct Spec {
     pub server_pids: Vec<u32>,
     /// Processes that the servers have started. Their CPU counts as the server's, and is also reported separately.
     pub started_pids: Vec<u32>,
-    /// The core to be pinned to.
+    /// The core to which the generator is pinned.
     pub core: Option<usize>,
-    /// Whether others on that core have priority (nice(1)).
+    /// `true` if other processes on that core have priority (nice(1)).
     pub stands_back: bool,
-    /// Uses the minimal client instead, to measure the kernel's cost.
+    /// `true` to use the minimal client instead, to measure the kernel's cost.
     pub bare: bool,
-    /// `Some` if the process reports its progress: the factor for its messages, so that all processes are included.
+    /// The factor for the process's messages in its progress reports, so that all processes are included. `None`
+    /// without reports.
     pub live: Option<f64>,
 }
 
@@ -85,22 +88,22 @@ impl Spec {
         }
     }
 
-    /// The address of its first process.
+    /// The address of the server's first process.
     pub(crate) fn target(&self) -> SocketAddr {
         self.targets[0]
     }
 
-    /// The source address of connection `number`: spread over 127.0.0.0/8 if the target is there, and different in each `round`, so
-    /// that a reconnection doesn't meet the remains of its predecessor.
+    /// The source address of connection `number`. If the target is in 127.0.0.0/8, sources are spread over it, and
+    /// differ in each `round`, so that a reconnection doesn't meet the remains of its predecessor.
     pub(crate) fn source(&self, number: usize, round: u8) -> Option<IpAddr> {
         let loopback = matches!(self.target().ip(), IpAddr::V4(address) if address.is_loopback());
         let nth = number / CONNECTIONS_PER_SOURCE_MAX;
-        // Few connections also get a chosen address: with it the kernel searches the port per pair of addresses.
+        // Few connections also get a chosen address: with it, the kernel searches the port per pair of addresses.
         let last = (2 + usize::from(self.first_source) + nth) % 250;
         loopback.then(|| IpAddr::V4(Ipv4Addr::new(127, 0, round, last as u8)))
     }
 
-    /// Number of source addresses for its connections.
+    /// Number of source addresses for the connections.
     pub(crate) fn sources(&self) -> usize {
         self.connections.div_ceil(CONNECTIONS_PER_SOURCE_MAX)
     }
@@ -124,7 +127,7 @@ pub enum LoadSpec {
         #[serde(with = "crate::seconds")]
         measure: Duration,
     },
-    /// On each connection the next message is sent after the echo of the last.
+    /// On each connection, the next message is sent after the echo of the last.
     EchoClosed {
         /// Payload size.
         bytes: usize,
@@ -141,9 +144,9 @@ pub enum LoadSpec {
         bytes: usize,
         /// Publications per second.
         rate_hz: f64,
-        /// Publications before the measurement.
+        /// Number of publications before the measurement.
         warm_up: u64,
-        /// Publications measured.
+        /// Number of measured publications.
         count: u64,
         /// The publisher.
         #[serde(default)]
@@ -153,7 +156,7 @@ pub enum LoadSpec {
     Topics(TopicsPlan),
     /// Members of a room are notified of others that join and leave.
     Presence {
-        /// Clients that leave and join, one after the other; the others stay.
+        /// Number of clients that leave and join, one after the other. The others stay.
         moving: usize,
         /// Changes per second.
         rate_hz: f64,
@@ -169,7 +172,7 @@ pub enum LoadSpec {
     },
     /// The clients of a room take turns in sending, faster in each step.
     Chat(ChatPlan),
-    /// All clients subscribe at once, and each gets one answer.
+    /// All clients subscribe at once, and each receives one response.
     #[default]
     Ask,
     /// Connections stay idle.
@@ -180,9 +183,9 @@ pub enum LoadSpec {
     },
     /// As many connections as a CPU budget of the server is enough for.
     Budget(BudgetPlan),
-    /// All connections are cut at once and all clients reconnect at once; then one publishes to all.
+    /// All connections are cut at once and all clients reconnect at once. Then one client publishes to all.
     Reconnect {
-        /// How the connections are cut.
+        /// The way in which the connections are cut.
         cut: Cut,
         /// Payload size of the publications.
         bytes: usize,
@@ -196,9 +199,9 @@ pub enum LoadSpec {
         #[serde(with = "crate::seconds")]
         lasts: Duration,
     },
-    /// Misbehaving clients, beside others that the server has to serve.
+    /// Misbehaving clients, beside others that the server must serve.
     Misbehave {
-        /// Their misbehaviour.
+        /// The misbehaviour.
         how: Misbehaviour,
         /// Duration.
         #[serde(with = "crate::seconds")]
@@ -207,7 +210,7 @@ pub enum LoadSpec {
 }
 
 impl LoadSpec {
-    /// Its minimum duration; zero if unknown.
+    /// The load's minimum duration. Zero if unknown.
     pub(crate) fn lasts(&self) -> Duration {
         match self {
             Self::EchoOpen { warm_up, measure, .. }
@@ -223,19 +226,19 @@ impl LoadSpec {
         }
     }
 
-    /// How often all generators wait for each other during the load.
+    /// Number of times that all generators wait for each other during the load.
     pub(super) fn meetings(&self) -> usize {
         usize::from(matches!(self, Self::Reconnect { .. }))
     }
 }
 
-/// How connections are cut before a reconnection.
+/// The way in which connections are cut before a reconnection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
     /// By FIN, without a closing message.
     Finish,
-    /// By RST: data is sent to them, and they are closed without reading it.
+    /// By RST: the generator closes them without reading data that was sent to them.
     Reset,
 }
 

@@ -45,16 +45,16 @@ impl Tls {
         Ok(Self(Box::new(connection)))
     }
 
-    /// Encrypts the client's bytes and returns those to send now. Bytes before the end of the handshake are kept.
+    /// Encrypts the client's bytes. Returns the bytes to send now. Bytes before the end of the handshake are kept.
     pub(super) fn seal(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
-        // Both write to memory without a limit, so they can't fail.
+        // Both writes are to memory without a limit, so they can't fail.
         let _ = self.0.writer().write_all(bytes);
         while self.0.wants_write() && self.0.write_tls(&mut sealed).is_ok_and(|written| written > 0) {}
         sealed
     }
 
-    /// Consumes received data; appends the decrypted data to `plain`.
+    /// Consumes received data. Appends the decrypted data to `plain`.
     pub(super) fn open(&mut self, mut sealed: &[u8], plain: &mut Vec<u8>) -> io::Result<()> {
         while !sealed.is_empty() {
             self.0.read_tls(&mut sealed)?;

@@ -20,7 +20,7 @@ const LIFETIME_S: u64 = 3600;
 pub struct Tokens {
     /// The signing key.
     pub key: TokenKey,
-    /// Whether each client has its own token, which a server can't have cached.
+    /// `true` if each client has its own token, which a server can't have cached.
     pub differ: bool,
 }
 
@@ -34,7 +34,7 @@ pub enum TokenKey {
 }
 
 impl Tokens {
-    /// Makes a token for each client, or one for all.
+    /// Makes a token for each client, or one token for all.
     pub(super) fn make(&self, clients: usize) -> Result<Vec<String>, Error> {
         self.signed(clients).map_err(|error| Error::Usage(format!("the key of tokens: {error}")))
     }

@@ -13,19 +13,19 @@ use crate::document::mixed;
 use crate::payload::{self, Head};
 use serde::{Deserialize, Serialize};
 
-/// Publications, or subscribing connections, between two polls.
+/// Number of publications, or subscribing connections, between two polls.
 const BURST: usize = 16;
 /// Maximum time for all subscriptions.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The last connection publishes to topics in random order; the others subscribe to the same number of topics each.
+/// The last connection publishes to topics in random order. The others subscribe to the same number of topics each.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TopicsPlan {
     /// Payload size.
     pub bytes: usize,
     /// Number of topics.
     pub topics: usize,
-    /// Subscribers per topic.
+    /// Number of subscribers per topic.
     pub subscribers: usize,
     /// Publications per second.
     pub rate_hz: f64,
@@ -40,11 +40,11 @@ pub struct TopicsPlan {
 struct Receiving {
     bytes: usize,
     topics: usize,
-    /// Topics per connection.
+    /// Number of topics per connection.
     each: usize,
     /// Intended times within the measurement.
     measured_ns: Range<u64>,
-    /// The last number that each connection received.
+    /// The last number that each connection has received.
     last: Vec<Option<u64>>,
     answered: usize,
 }

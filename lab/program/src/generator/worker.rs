@@ -1,8 +1,8 @@
 //! Generators in separate processes.
 //!
-//! A worker reads its [`Spec`] as one line of JSON, connects, reports that, waits for a line, runs the load (which may wait for the
-//! other workers again), and reports its outcome. It holds its connections until its standard input ends, so that the server can be
-//! sampled until then. It also ends if its standard input ends earlier.
+//! A worker reads its [`Spec`] as one line of JSON, connects, reports that, waits for a line, runs the load (which may
+//! wait for the other workers again), and reports its outcome. It holds its connections until its standard input ends,
+//! so that the server can be sampled until then. It also ends if its standard input ends earlier.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::measure::ChildGuard;
 /// The line on a worker's standard input that means "begin" and "continue".
 const BEGIN: &str = "begin";
 
-/// Niceness of a generator that lets all other processes go first.
+/// Niceness of a generator that gives priority to all other processes.
 const LAST_IN_LINE: i32 = 19;
 
-/// How to start this program as a worker.
+/// The command that starts this program as a worker.
 #[derive(Clone, Debug, Default)]
 pub struct Invocation {
     /// The lab's program.
@@ -36,7 +36,7 @@ impl Invocation {
     }
 }
 
-/// The worker's side, on its standard input and output.
+/// Runs the worker's side, on its standard input and output.
 pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + Send)) -> Result<(), Error> {
     let output = Mutex::new(output);
     let say = |report: &Report| -> Result<(), Error> {
@@ -55,7 +55,7 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
     let spec: Spec =
         serde_json::from_str(&task).map_err(|error| Error::Usage(format!("the task: {error}")))?;
     if spec.stands_back {
-        // If that is forbidden, it has the usual priority.
+        // Without this permission, the worker has the usual priority.
         let _ = rustix::process::nice(LAST_IN_LINE);
     }
     let connected = |_: &Outcome| {
@@ -80,7 +80,7 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
 /// One generator in as many processes as its connections need. Dropping it ends them.
 pub struct Workers {
     workers: Vec<Worker>,
-    /// How often the workers wait for each other during the load.
+    /// Number of times that the workers wait for each other during the load.
     meetings: usize,
     /// Receiver of progress reports.
     watch: Watch,
@@ -97,12 +97,12 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts the workers one after the other; returns when all connections are open.
+    /// Starts the workers one after the other. Returns when all connections are open.
     pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
         Self::connect_watched(invocation, spec, None)
     }
 
-    /// The same; `watch` receives the progress once a second.
+    /// Does the same. `watch` receives the progress once per second.
     pub(crate) fn connect_watched(invocation: &Invocation, spec: &Spec, watch: Watch) -> Result<Self, Error> {
         let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings(), watch };
         let mut spec = spec.clone();
@@ -128,7 +128,7 @@ impl Workers {
 
     /// Begins the load.
     pub fn begin(&mut self) -> Result<(), Error> {
-        // The last one publishes, and the others must be receiving by then.
+        // The last worker publishes, and the others must be receiving by then.
         for worker in &mut self.workers {
             writeln!(worker.input, "{BEGIN}").map_err(Error::io("beginning"))?;
         }
@@ -191,7 +191,7 @@ impl Worker {
         }
     }
 
-    /// The next report other than progress, which goes to `watch`.
+    /// Returns the next report other than progress, which goes to `watch`.
     fn receive(&mut self, watch: &Watch) -> Result<Report, Error> {
         loop {
             let mut line = String::new();
@@ -221,7 +221,8 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             part.first_source = first_source;
             first_source = first_source.wrapping_add(part.sources() as u8);
             let share = part.connections as f64 / spec.connections.max(1) as f64;
-            // Only the last process reports: its output is read first in the end, and another one's would wait until then.
+            // Only the last process reports. Its output is read first in the end, while another one's would wait until
+            // then.
             part.live = spec.live.filter(|_| nth + 1 == count).map(|_| 1.0 / share.max(1e-9));
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,

@@ -30,8 +30,8 @@ pub struct Calls {
 }
 
 impl CallCounter {
-    /// Starts counting in all of `pids`. An error if strace isn't installed or may not trace one of them. All but the first may have
-    /// ended.
+    /// Starts counting in all of `pids`. Returns an error if strace isn't installed or may not trace one of them. All
+    /// processes but the first may have ended.
     pub fn attach(pids: &[u32]) -> io::Result<Self> {
         let first = *pids.first().ok_or(io::ErrorKind::InvalidInput)?;
         let summary = std::env::temp_dir().join(format!("stentor-lab-calls-{}-{first}", std::process::id()));
@@ -60,12 +60,12 @@ impl CallCounter {
                 return Err(io::Error::other(line.trim().to_owned()));
             }
         }
-        // Read to the end, so that strace never blocks on a full pipe.
+        // The output is read to its end, so that strace never blocks on a full pipe.
         thread::spawn(move || lines.read_to_end(&mut Vec::new()));
         Ok(counter)
     }
 
-    /// The calls so far, by name.
+    /// Ends counting. Returns the calls by name.
     pub fn stop(mut self) -> io::Result<Calls> {
         self.end(Signal::INT)?;
         Ok(Calls { by_name: parse(&fs::read_to_string(&self.summary)?), processes: self.processes })

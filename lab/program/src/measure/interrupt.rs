@@ -1,11 +1,11 @@
 //! Ends the children on Ctrl-C, SIGTERM and SIGHUP.
 //!
-//! A thread receives the signal, ends the children and then the process. (Blocking signals and waiting for them wouldn't do:
-//! children inherit blocked signals, and servers have to be ended by SIGTERM.) Children are in process groups of their own. So a
-//! terminal's Ctrl-C reaches the lab alone, which doesn't mistake their end for a failure, and processes that they started end with
-//! them.
+//! A thread receives the signal, ends the children and then the process. (Blocking signals and waiting for them isn't
+//! possible: children inherit blocked signals, and servers are ended by SIGTERM.) Children are in process groups of
+//! their own. So a terminal's Ctrl-C reaches the lab alone, which doesn't mistake their end for a failure, and
+//! processes that they started end with them.
 //!
-//! Invariant: from the signal to the end of the process no results are written: [`is_over`] is true.
+//! Invariant: from the signal to the end of the process, no results are written: [`is_over`] returns `true`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -28,7 +28,7 @@ static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// From now on a signal ends the children and the process, after a message with `last_words`. A second call replaces these.
+/// Makes a signal end the children and the process, after it calls `last_words`. A second call replaces `last_words`.
 pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
     static SET_UP: AtomicBool = AtomicBool::new(false);
     *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last_words));
@@ -49,19 +49,19 @@ pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// Whether the process is about to end.
+/// Returns `true` if the process is about to end.
 pub fn is_over() -> bool {
     OVER.load(Ordering::SeqCst)
 }
 
-/// A child that ends with the process, as long as this isn't dropped. It leads its own process group.
+/// A child that ends with the process, as long as the guard isn't dropped. It leads its own process group.
 #[derive(Debug)]
 pub struct ChildGuard(u32);
 
 impl ChildGuard {
     /// Starts `command` in its own process group.
     pub fn spawn(command: &mut Command) -> io::Result<(Child, Self)> {
-        // Locked before the child starts: a signal in between would end all children except this one.
+        // The lock is taken before the child starts. A signal in between would end all children except this one.
         let mut children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.process_group(0).spawn()?;
         children.insert(child.id());
@@ -80,7 +80,7 @@ fn end_children() {
     let children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
     let pid = |id: &u32| i32::try_from(*id).ok().and_then(Pid::from_raw);
     let groups: Vec<Pid> = children.iter().filter_map(pid).collect();
-    // No other child starts meanwhile: the lock is held to the end.
+    // No other child starts in the meantime, because the lock is held to the end.
     for group in &groups {
         let _ = kill_process_group(*group, Signal::TERM);
     }

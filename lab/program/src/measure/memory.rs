@@ -30,19 +30,20 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
 }
 
-/// Kernel memory in bytes: its structures (slab) and the buffers of TCP sockets. It covers the whole machine, so only a difference
-/// over many connections is meaningful; on loopback, both ends count.
+/// Kernel memory in bytes: its structures (slab) and the buffers of TCP sockets. It covers the whole machine, so only a
+/// difference over many connections is meaningful. On loopback, both ends count.
 pub fn kernel_bytes() -> io::Result<u64> {
     let slab = kib(&fs::read_to_string("/proc/meminfo")?, "Slab:");
     Ok(slab + socket_bytes()?)
 }
 
-/// Bytes in memfds of process `pid`, which its resident set doesn't include. It reads every descriptor, about a microsecond each.
+/// Bytes in memfds of process `pid`, which its resident set doesn't include. Reads every descriptor, about a
+/// microsecond each.
 pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
         let path = entry?.path();
-        // A descriptor may have been closed meanwhile.
+        // A descriptor may have been closed in the meantime.
         if fs::read_link(&path)
             .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:"))
             && let Ok(file) = fs::metadata(&path)
@@ -53,7 +54,7 @@ pub fn memfd_bytes(pid: u32) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// The buffers of all TCP sockets of the machine, in bytes; both ends of a loopback connection count.
+/// The buffers of all TCP sockets of the machine, in bytes. Both ends of a loopback connection count.
 pub fn socket_bytes() -> io::Result<u64> {
     Ok(socket_pages(&fs::read_to_string("/proc/net/sockstat")?) * rustix::param::page_size() as u64)
 }

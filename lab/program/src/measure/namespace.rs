@@ -9,17 +9,17 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// Set in the environment of the process inside.
+/// Environment variable that is set for the process inside the namespace: the congestion control.
 const INSIDE: &str = "STENTOR_LAB_CONGESTION";
-/// Also set there: the servers left out, separated by commas.
+/// Environment variable with the servers left out, separated by commas.
 const LEFT_OUT: &str = "STENTOR_LAB_LEFT_OUT";
 
-/// Whether this process is in such a namespace, without access to other networks.
+/// Returns `true` if this process is in such a namespace, without access to other networks.
 pub fn is_in_namespace() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
-/// In such a namespace, the value given to [`enter_namespace`]: servers that couldn't be installed.
+/// Inside a namespace, returns the value given to [`enter_namespace`]: servers that couldn't be installed.
 pub fn left_out() -> Option<Vec<String>> {
     let names = env::var(LEFT_OUT).ok().filter(|_| is_in_namespace())?;
     Some(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
@@ -42,7 +42,7 @@ pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, 
          ip route change local 127.0.0.0/8 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion} && \
          ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
     );
-    // Tried first in another process, so that a refusal doesn't affect this one.
+    // Another process tries this first, so that a refusal doesn't affect this one.
     try_namespace(&unshare, &routes)?;
     let error = Command::new("unshare")
         .args(&unshare)
@@ -60,7 +60,7 @@ fn unshare_arguments() -> Vec<&'static str> {
     if is_root { vec!["--net"] } else { vec!["--net", "--map-root-user"] }
 }
 
-/// Runs these shell lines in a temporary network namespace; the error is the reason why that isn't possible.
+/// Runs these shell lines in a temporary network namespace. The error is the reason why that isn't possible.
 fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
     match Command::new("unshare").args(unshare).args(["sh", "-c", script]).output() {
         Err(error) => Err(format!("unshare can't be run: {error}")),
@@ -72,7 +72,7 @@ fn try_namespace(unshare: &[&str], script: &str) -> Result<(), String> {
     }
 }
 
-/// Whether [`enter_namespace`] would be allowed; the error is the reason against it.
+/// Checks that [`enter_namespace`] would be allowed. The error is the reason against it.
 pub fn is_fit_for_namespaces() -> Result<(), String> {
     try_namespace(&unshare_arguments(), "ip link set lo up")
 }

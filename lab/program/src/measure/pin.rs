@@ -1,10 +1,10 @@
-//! Which cores a thread may use (sched_setaffinity(2)), and its priority (sched(7)).
+//! The cores that a thread may use (sched_setaffinity(2)), and its priority (sched(7)).
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Number of cores this process may use.
+/// Number of cores that this process may use.
 pub fn cores() -> usize {
     sched_getaffinity(None).map_or(1, |set| set.count() as usize)
 }

@@ -1,4 +1,4 @@
-//! A server under test: started pinned, watched until it is ready, ended by SIGTERM.
+//! A server under test: started pinned, watched until it is ready, and ended by SIGTERM.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -21,11 +21,11 @@ const READY_WITHIN: Duration = Duration::from_secs(120);
 const END_WITHIN: Duration = Duration::from_secs(15);
 /// Time to read the last lines of an ended server. It takes less unless a child still holds standard error.
 const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
-/// Time to find out whether a running server is ending: its connections may end before the process does.
+/// Time to detect that a running server is ending: its connections may end before the process does.
 const ENDING_WITHIN: Duration = Duration::from_millis(250);
-/// Interval between checks whether something has ended.
+/// Interval between checks for the end of a process or its output.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Lines of standard error kept for the error message.
+/// Number of lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
 /// Command line of a server.
@@ -35,7 +35,7 @@ pub struct ServerCommand {
     pub name: String,
     /// The program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The program's arguments.
     pub args: Vec<String>,
     /// The core for all its threads.
     pub core: Option<usize>,
@@ -67,7 +67,7 @@ impl Server {
         let (tell, told) = channel();
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
-                // Read to the end, so that the server never blocks on a full pipe.
+                // The output is read to its end, so that the server never blocks on a full pipe.
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let _ = tell.send(line);
                 }
@@ -93,7 +93,7 @@ impl Server {
                     return Err(server.error(&format!("it isn't ready after {} s", READY_WITHIN.as_secs())));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    // Its last output may have the reason.
+                    // The server's last output may contain the reason.
                     server.said.is_all_within(LAST_WORDS_WITHIN);
                     return Err(server.error("it ended before it was ready"));
                 }
@@ -101,25 +101,26 @@ impl Server {
         }
     }
 
-    /// Its address.
+    /// The server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ids of the processes that it started and that are in its group, such as a store. Some may end before this returns.
+    /// Ids of the processes that the server started and that are in its group, such as a store. Some may end before
+    /// this returns.
     pub fn started(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         pids.filter(|pid| *pid != self.pid() && group_of(*pid) == Some(self.pid())).collect()
     }
 
-    /// An error with `what`, the server's name and its last lines on standard error. Waits a moment for these; up to 5 s if the
-    /// server has ended.
+    /// An error with `what`, the server's name and its last lines on standard error. Waits a moment for these lines, or
+    /// up to 5 s if the server has ended.
     pub fn error(&self, what: &str) -> Error {
         if !self.said.is_all_within(ENDING_WITHIN) && group_of(self.pid()).is_none() {
             self.said.is_all_within(LAST_WORDS_WITHIN);
@@ -130,7 +131,8 @@ impl Server {
         Error::Server { name: self.name.clone(), what }
     }
 
-    /// Ends it by SIGTERM, or SIGKILL if that doesn't help. An error if it had ended by itself.
+    /// Ends the server by SIGTERM, or by SIGKILL if SIGTERM has no effect. Returns an error if the server had ended by
+    /// itself.
     pub fn stop(mut self) -> Result<(), Error> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(self.error(&format!("it ended by itself ({status})")));
@@ -165,8 +167,8 @@ impl Drop for Server {
     }
 }
 
-/// The process group of `pid`, the fifth field of proc_pid_stat(5); `None` if there is no such process or it has ended. Its name may
-/// contain blanks and parentheses.
+/// The process group of `pid`, the fifth field of proc_pid_stat(5). `None` if there is no such process or it has ended.
+/// The process's name may contain blanks and parentheses.
 pub(super) fn group_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -174,8 +176,8 @@ pub(super) fn group_of(pid: u32) -> Option<u32> {
     fields.next().filter(|_| state != "Z")?.parse().ok()
 }
 
-/// The command, wrapped so that the kernel ends it if this process ends abnormally (setpriv(1) of util-linux; without this
-/// precaution if that isn't installed). It keeps the process id.
+/// The command, wrapped so that the kernel ends the server if this process ends abnormally (setpriv(1) of util-linux;
+/// not wrapped if that isn't installed). The server keeps the process id.
 fn dying_with_us(command: &ServerCommand) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let there = *SETPRIV.get_or_init(|| {
@@ -215,7 +217,7 @@ impl Said {
         Self { lines, reader }
     }
 
-    /// Waits until the output has ended, at most for `within`; returns whether it has.
+    /// Waits until the output has ended, at most for `within`. Returns `true` if it has ended.
     fn is_all_within(&self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while !self.reader.is_finished() && Instant::now() < deadline {

@@ -9,7 +9,7 @@ use std::{fs, io};
 pub struct MachineTime {
     /// Ticks in which cores ran: user and kernel, including interrupts.
     ran: u64,
-    /// Ticks in which cores would have run.
+    /// Ticks in which cores wanted to run, but didn't.
     steal: u64,
 }
 
@@ -30,7 +30,7 @@ impl MachineTime {
         Some(Self { ran: user + nice + system + irq + softirq, steal })
     }
 
-    /// How long cores ran since `before`, all cores together.
+    /// The time that all cores together ran since `before`.
     pub fn ran_since(&self, before: &Self) -> Duration {
         let ticks = self.ran.saturating_sub(before.ran) as f64;
         Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)

@@ -1,6 +1,6 @@
-//! A bar chart of one figure of all servers of a case, for the top of a page of results. Rows are in ascending order of the figure,
-//! in the colours of the page's lines; the names of the baseline, over every protocol, are bold. The A/A row is left out. It is
-//! narrow enough for a phone.
+//! A bar chart of one figure of all servers of a case, for the top of a page of results. Rows are in ascending order of
+//! the figure, in the colours of the page's lines. The names of the baseline, over every protocol, are bold. The A/A
+//! row is left out. The chart is narrow enough for a phone.
 
 use std::fmt::Write;
 

@@ -4,25 +4,26 @@ use std::ops::Range;
 
 use crate::bench::grouped;
 
-/// Maximum labels of an axis.
+/// Maximum number of labels of an axis.
 const TICKS_MAX: usize = 7;
 /// A published figure is drawn if it is at most this multiple of the largest measured one.
 const BEYOND: f64 = 4.0;
 
-/// How values are spread along an axis.
+/// The distribution of values along an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Linearly from 0.
     Linear,
-    /// By their logarithms; values that aren't above 0 aren't drawn.
+    /// By their logarithms. Values that aren't above 0 aren't drawn.
     Log,
-    /// Percentiles by the share beyond them, so that 99 and 99.9 are as far apart as 90 and 99; 100 is one step further.
+    /// Percentiles by the share beyond them, so that 99 and 99.9 are as far apart as 90 and 99. 100 is one step
+    /// further.
     Percentile,
-    /// These names, at 0, 1, 2 …
+    /// These names, at 0, 1, 2 and so on.
     Named(Vec<String>),
 }
 
-/// An axis: its range and its labels, in positions; and the pixels of its ends.
+/// An axis: its range and its labels as positions, and the pixels of its ends.
 pub(super) struct Ruler {
     range: Range<f64>,
     ticks: Vec<(f64, String)>,
@@ -95,7 +96,7 @@ impl Ruler {
         self.pixels.start + share.clamp(0.0, 1.0) * (self.pixels.end - self.pixels.start)
     }
 
-    /// The pixel of a value; values beyond the end get that of the end. `None` if it can't be drawn.
+    /// The pixel of a value. Values beyond the end get that of the end. `None` if the value can't be drawn.
     pub(super) fn at(&self, value: f64) -> Option<f64> {
         (self.scale != Scale::Log || value > 0.0).then(|| self.pixel(self.place(value)))
     }

@@ -22,7 +22,7 @@ pub(super) const SIGNS: [&str; 8] = [
     "M-.5-1.6H.5V1.6H-.5z",
     "M0-1.6L.41-.57 1.52-.49.67.22.94 1.29 0 .7-.94 1.29-.67.22-1.52-.49-.41-.57z",
 ];
-/// Number of lines that can be distinguished; further ones repeat.
+/// Number of lines that can be distinguished. Further ones repeat.
 #[cfg(test)]
 const STYLES: usize = 1 + COLOURS.len() * DASHES.len();
 

@@ -1,8 +1,8 @@
 //! Compares two results of one scenario: the old and the new figure of each case, server and metric.
 //!
-//! Two results weren't measured under the same conditions, and their runs didn't alternate. So a difference is marked only if the
-//! ratio is beyond the scatter of the runs, **and** beyond the change of every server that has the same versions in both: such a
-//! change is the machine's. If there is no such server, a warning says so.
+//! Two results weren't measured under the same conditions, and their runs didn't alternate. So a difference is marked
+//! only if the ratio is beyond the scatter of the runs, **and** beyond the change of every server that has the same
+//! versions in both. Such a change is caused by the machine. Without such a server, a warning says so.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(crate) struct ComparedResults {
 pub(crate) struct Row {
     pub case: String,
     pub server: String,
-    /// Whether it is the case's decisive figure.
+    /// `true` if this is the case's decisive figure.
     pub is_decisive: bool,
     pub metric: Metric,
     /// Medians of the valid runs.
@@ -41,7 +41,7 @@ pub(crate) enum Change {
     Better,
     /// Worse than before, by more than noise.
     Worse,
-    /// No difference shown: a ratio below this one, or above its inverse, can't be distinguished from noise.
+    /// No difference shown: a ratio below this one, and above its inverse, can't be distinguished from noise.
     NotShown(f64),
     /// Only one run on either side, so no verdict.
     TooFew,
@@ -141,7 +141,7 @@ fn change(old: &ServerReport, new: &ServerReport, metric: Metric, drift: f64) ->
     let (before, after) = (old.valid(metric), new.valid(metric));
     let (Some(was), Some(is)) = (median(&before), median(&after)) else { return Change::Invalid };
     if was <= 0.0 || is <= 0.0 {
-        // There is no multiple of nothing. A change from nothing to something isn't noise.
+        // A ratio to zero has no value. A change from zero to another value isn't noise.
         return match is.total_cmp(&was) {
             std::cmp::Ordering::Equal => Change::NotShown(1.0),
             order => direction(metric, order.is_gt()),

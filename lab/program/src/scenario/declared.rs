@@ -1,5 +1,5 @@
-//! The scenarios. Each is a TOML file in `lab/program/scenarios`, compiled in: its question, load model, figures, published figures
-//! and cases.
+//! The scenarios. Each is a TOML file in `lab/program/scenarios`, compiled in: its question, load model, figures,
+//! published figures and cases.
 //!
 //! A value that depends on the effort is a table, `{ full = 10_000, quick = 6000, smoke = 500 }`. Without `quick`, a quick run has the
 //! value of a full one; without `smoke`, a smoke run has that of a quick one. `efforts` lists the efforts that run a case (all, if it is
@@ -33,7 +33,7 @@ const MEMORY_KEPT_BYTES: usize = 4 << 30;
 /// Memory of a connection at both ends, with a margin.
 const CONNECTION_BYTES: usize = 16 << 10;
 
-/// A question and how it is answered. Results include these texts.
+/// A question and the way in which it is answered. Results include these texts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Scenario {
@@ -48,7 +48,7 @@ pub struct Scenario {
     /// Publisher and date.
     pub(crate) source: String,
     pub(crate) published: Vec<Published>,
-    /// Differences from the original, and why.
+    /// Differences from the original, with the reasons.
     pub(crate) repaired: String,
     /// Servers that take part unless others are named. If empty, each case has its own.
     pub(crate) peers: Vec<String>,
@@ -70,7 +70,7 @@ pub(crate) struct Published {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct PublishedMark {
     pub over: Over,
-    /// Cases with this word in their name; if empty, all.
+    /// A word that the names of the cases contain. If empty, all cases.
     #[serde(default)]
     cases: String,
     /// A label instead of that of the figure. If empty, only the server is named.
@@ -80,7 +80,7 @@ pub(crate) struct PublishedMark {
 }
 
 impl PublishedMark {
-    /// Whether the mark belongs in plots of a case.
+    /// Returns `true` if the mark belongs in plots of a case.
     pub(crate) fn is_of(&self, case: &str) -> bool {
         self.cases.is_empty() || case.split('-').any(|word| word == self.cases)
     }
@@ -94,7 +94,7 @@ pub(crate) enum Over {
     Connections(Metric),
 }
 
-/// Parses an embedded text. A mistake in one is a mistake of this program.
+/// Parses an embedded text. A mistake in one is a bug of this program.
 fn read<T: for<'de> Deserialize<'de>>(name: &str, text: &str) -> T {
     toml::from_str(text).unwrap_or_else(|error| panic!("scenario {name}: {error}"))
 }
@@ -137,13 +137,13 @@ impl Scenario {
     }
 }
 
-/// Connections for which this machine has memory, at least 10,000.
+/// Maximum number of connections for which this machine has memory, at least 10,000.
 fn connections_max() -> usize {
     let free = (memory_bytes("MemAvailable") as usize).saturating_sub(MEMORY_KEPT_BYTES);
     (free / CONNECTION_BYTES).max(10_000)
 }
 
-/// The same with the values for one effort.
+/// Returns the value for one effort.
 fn of_effort(value: &Value, effort: Effort) -> Value {
     let names = match effort {
         Effort::Smoke => &["smoke", "quick", "full"][..],

@@ -14,8 +14,8 @@ use crate::Error;
 pub(crate) enum Gate {
     Held,
     Slower,
-    /// The first server has no valid run of a decisive figure, in the baseline or now, or too few runs to tell a difference: no
-    /// verdict.
+    /// The first server has no valid run of a decisive figure, in the baseline or now, or too few runs to show a
+    /// difference: no verdict.
     Invalid,
     /// A server that should have taken part has no result.
     Failed,
@@ -90,7 +90,7 @@ fn is_within(row: &Row, tolerance: f64) -> bool {
     row.ratio().is_some_and(|ratio| ratio.ln().abs() <= (1.0 + tolerance).ln())
 }
 
-/// The first doubt about the new runs, if they are the invalid ones.
+/// The first doubt about the new runs, if the new runs are invalid.
 fn why_invalid(new: &Record, row: &Row) -> String {
     match new.case(&row.case).and_then(|case| case.runs(&row.server)) {
         Some(runs) if row.new.is_none() => {

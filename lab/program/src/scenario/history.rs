@@ -1,8 +1,8 @@
 //! One server over its versions: the results that have it, and its figures.
 //!
-//! The results of a folder by time. A figure is the median of the valid runs of that result. With another server (`--against`) it is
-//! the ratio to the figure of that server in the same result, which removes the influence of the machine at that time. Differences
-//! are judged by [`super::compare`], so none is claimed here.
+//! The results of a folder by time. A figure is the median of the valid runs of that result. With another server
+//! (`--against`), it is the ratio to the figure of that server in the same result, which removes the influence of the
+//! machine at that time. [`super::compare`] judges differences, so none is claimed here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,7 +38,7 @@ pub(crate) struct Question {
 pub(crate) struct History {
     server: String,
     against: Option<String>,
-    /// By scenario, case and figure.
+    /// The series by scenario, case and figure.
     series: BTreeMap<(String, String, Metric), Series>,
     pub unread: Vec<String>,
 }
@@ -57,7 +57,7 @@ struct Point {
 }
 
 impl History {
-    /// Reads the results in `folder`. Other files are skipped; those that look like results are listed in `unread`.
+    /// Reads the results in `folder`. Other files are skipped. Those that look like results are listed in `unread`.
     pub(crate) fn read(folder: &Path, question: &Question) -> Result<Self, Error> {
         let (kept, unread) =
             Record::read_folder(folder).map_err(|error| Error::Usage(format!("{error} (--results)")))?;
@@ -82,7 +82,7 @@ impl History {
         Ok(history)
     }
 
-    /// An explanation if no result matches: what the folder has instead.
+    /// An explanation if no result matches: the results that the folder has instead.
     fn nothing(&self, folder: &Path, kept: &[(String, Record)], question: &Question) -> String {
         let what = question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
         let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();

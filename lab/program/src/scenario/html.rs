@@ -1,6 +1,6 @@
-//! A result as one page without scripts or external files: first the warnings and the answer, then for each case a chart, a table
-//! and curves, then the published figures, and, folded, how it was measured. It depends only on the result's file, so a page written
-//! again is the same.
+//! A result as one page without scripts or external files: first the warnings and the answer, then for each case a
+//! chart, a table and curves, then the published figures, and, folded, the method. It depends only on the result's
+//! file, so a page written again is the same.
 //!
 //! The templates in `pages` have the words and their order; this module has the values.
 
@@ -31,7 +31,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     environment
 });
 
-/// Fills in a template. A mistake in one is a mistake of this program.
+/// Renders a template. A mistake in one is a bug of this program.
 pub(super) fn render(name: &str, values: &Value) -> String {
     let text = TEMPLATES.get_template(name).and_then(|template| template.render(values));
     text.unwrap_or_else(|error| panic!("template {name}: {error:#}"))
@@ -114,7 +114,7 @@ fn disturbances(record: &Record) -> Vec<String> {
     warnings
 }
 
-/// The bar chart of a case; empty if there is nothing to draw.
+/// The bar chart of a case. Empty if there is nothing to draw.
 fn chart(case: &CaseReport) -> String {
     plot::bars(case, None).unwrap_or_default()
 }

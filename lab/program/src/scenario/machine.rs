@@ -14,7 +14,7 @@ pub(crate) struct Machine {
     pub cores: usize,
     pub memory_bytes: u64,
     pub kernel: String,
-    /// Whether it is virtual, so that others may use its cores.
+    /// `true` if the machine is virtual, so that others may use its cores.
     pub is_virtual: bool,
     /// The kernel's source of time.
     pub clock_source: String,
@@ -42,7 +42,7 @@ impl Machine {
         format!("{kind} with {} cores ({})", self.cores, self.cpu)
     }
 
-    /// Differences between two machines, in words. Properties that one of them lacks don't count.
+    /// Differences between two machines, in words. Properties that one of them lacks are ignored.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let pairs = [
@@ -64,7 +64,7 @@ fn after<'a>(text: &'a str, name: &str) -> &'a str {
     line.unwrap_or_default().trim_start_matches([' ', '\t', ':']).trim()
 }
 
-/// A value of the kernel's memory statistics; 0 if there is none.
+/// A value of the kernel's memory statistics. 0 if there is none.
 pub(super) fn memory_bytes(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     after(&text, name).trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024

@@ -11,7 +11,7 @@ use super::{Machine, Scenario};
 use crate::Error;
 use crate::bench::{CaseReport, Effort, Report, separated};
 
-/// The number of the schema. It is increased when something is removed or changes its meaning.
+/// The number of the schema. It is increased when a field is removed or changes its meaning.
 pub(super) const SCHEMA: u32 = 1;
 
 /// One run of a scenario.
@@ -21,7 +21,7 @@ pub struct Record {
     /// The texts and published figures.
     pub(crate) scenario: Scenario,
     pub(crate) effort: Effort,
-    /// Its start in ISO 8601.
+    /// The start time of the run in ISO 8601.
     pub(crate) began: String,
     #[serde(default)]
     pub(crate) took_s: f64,
@@ -74,7 +74,7 @@ impl Record {
         Ok((found, unread))
     }
 
-    /// The same from a text; the error is the reason why it can't be read.
+    /// Does the same for a text. The error is the reason why it can't be read.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Version {
@@ -98,7 +98,7 @@ impl Record {
         }
     }
 
-    /// Whether all servers have a result in each of their cases.
+    /// Returns `true` if all servers have a result in each of their cases.
     pub(crate) fn is_complete(&self) -> bool {
         let servers = self.report.cases.iter().flat_map(|case| &case.servers);
         self.report.missing.is_empty()

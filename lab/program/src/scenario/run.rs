@@ -18,9 +18,9 @@ use crate::bench::{Contestant, Options, Report, install_for, run_cases, servers_
 use crate::catalogue::{Catalogue, TARGET};
 use crate::measure::end_children_on_signal;
 
-/// Runs `scenario` with `options.servers` or its usual servers, and writes the record to `results` after each run, so that an
-/// interruption loses nothing; a signal ends the servers and generators with this process. Returns the record and the path of the
-/// page. `resume`: continue an interrupted run from this file, or from the newest one of the scenario.
+/// Runs `scenario` with `options.servers` or its usual servers. Writes the record to `results` after each run, so that
+/// an interruption loses nothing. A signal ends the servers and generators with this process. Returns the record and
+/// the path of the page. `resume` continues an interrupted run from this file, or from the newest one of the scenario.
 pub fn run(
     scenario: &Scenario,
     options: &Options,
@@ -34,7 +34,7 @@ pub fn run(
     let mut servers = Vec::new();
     for name in servers_of(&cases, &options)? {
         let contestant = match Contestant::find(&name, &catalogue, &options) {
-            // The server can't take part, which is reported below.
+            // The server can't take part. A later step reports it.
             Err(Error::Server { .. }) => continue,
             Err(_) if options.servers.is_empty() => continue,
             found => found?,
@@ -106,7 +106,7 @@ fn newest(folder: &Path, scenario: &str) -> Result<PathBuf, Error> {
     })
 }
 
-/// Whether `now`, without measurements yet, can continue `was`; the error lists the differences.
+/// Checks that `now`, without measurements yet, can continue `was`. The error lists the differences.
 fn check_resumable(was: &Record, now: &Record, cases: &[String]) -> Result<(), String> {
     let mut differing = was.machine.differences(&now.machine);
     let names = |record: &Record| record.server_names().join(",");
@@ -149,7 +149,7 @@ fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// The path is no longer used.
+/// Releases a path that is no longer used.
 fn unreserve(path: &Path) {
     let _ = fs::remove_file(path.with_extension("draft"));
 }
@@ -173,8 +173,8 @@ fn now() -> String {
     UtcDateTime::now().truncate_to_second().format(&Rfc3339).unwrap_or_default()
 }
 
-/// Installs the servers that [`run`] takes with these options: in a network namespace, scripts can't download. Returns the servers
-/// that couldn't be installed, for [`Options::left_out`]; their errors are reported.
+/// Installs the servers that [`run`] takes with these options, because scripts can't download in a network namespace.
+/// Reports errors. Returns the servers that couldn't be installed, for [`Options::left_out`].
 pub(crate) fn install(
     scenario: &Scenario,
     options: &Options,

@@ -3,14 +3,14 @@
 use super::{ConnectionPool, Message};
 use crate::payload::Head;
 
-/// The maximum number of messages that a connection may skip at once; a higher number counts as corrupt.
+/// Maximum number of messages that a connection may skip at once. A higher number counts as corrupt.
 const AHEAD_MAX: u64 = 1 << 20;
-/// The maximum number of remembered gaps, which tell a late message from a repeated one.
+/// Maximum number of remembered gaps, which distinguish a late message from a repeated one.
 const SKIPPED_MAX: usize = 1 << 16;
 
 impl ConnectionPool {
-    /// Audits one message by the sent length and the order on its connection. Returns the head of a valid one. Errors are counted if
-    /// `counts`: the message belongs to the measured part.
+    /// Audits one message by the sent length and the order on its connection. Returns the head of a valid message.
+    /// Errors are counted only with `counts`: the message belongs to the measured part.
     pub(in crate::generator) fn check(
         &mut self,
         message: &Message,
@@ -20,8 +20,8 @@ impl ConnectionPool {
         let valid = self.check_alone(message, bytes);
         let sequence = message.head?.sequence;
         let expected = &mut self.connections[message.number].expected;
-        // A corrupt message with the expected number has arrived, so it isn't missing as well. Any other number may be the corrupt
-        // part.
+        // A corrupt message with the expected number has arrived, so it isn't missing as well. Any other number may
+        // itself be the corrupt part.
         if valid.is_none() && *expected != Some(sequence) {
             return None;
         }

@@ -7,7 +7,7 @@ use stentor_driver::Driver;
 use super::{ConnectionPool, Load, Stage};
 use crate::Error;
 
-/// Connections reopened between two polls.
+/// Number of connections reopened between two polls.
 const BACK_AT_ONCE: usize = 32;
 
 impl ConnectionPool {
@@ -16,17 +16,17 @@ impl ConnectionPool {
         self.driver.pause(self.connections[number].main.conn);
     }
 
-    /// Resumes reading from it.
+    /// Resumes reading from a connection.
     pub(in super::super) fn resume(&mut self, number: usize) {
         self.driver.resume(self.connections[number].main.conn);
     }
 
-    /// Disconnects without a closing message; it doesn't count against the server.
+    /// Disconnects without a closing message. The connection doesn't count as lost.
     pub(in super::super) fn cut(&mut self, number: usize) {
         self.close(number);
     }
 
-    /// Closes a connection; returns its state, if it existed.
+    /// Closes a connection. Returns its state, if it existed.
     fn close(&mut self, number: usize) -> Option<Stage> {
         let connection = &mut self.connections[number];
         let was = std::mem::replace(&mut connection.stage, Stage::Lost);
@@ -48,14 +48,14 @@ impl ConnectionPool {
         Ok(())
     }
 
-    /// Reconnects these connections in bursts. `begun` is called before each.
+    /// Reconnects these connections in bursts. Calls `begun` before each connection.
     pub(in super::super) fn bring_back<L: Load>(
         &mut self,
         numbers: &[usize],
         load: &mut L,
         mut begun: impl FnMut(&mut L, usize),
     ) -> Result<(), Error> {
-        // From other addresses, so that no connection meets the remains of its predecessor.
+        // Connections come from other addresses, so that none meets the remains of its predecessor.
         self.round = self.round.wrapping_add(1);
         for some in numbers.chunks(BACK_AT_ONCE) {
             for number in some {

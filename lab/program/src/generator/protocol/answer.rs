@@ -4,7 +4,7 @@ use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, Response, parse_resp
 
 use super::{Dialect, Fault};
 
-/// Maximum bytes of an answer's body.
+/// Maximum size of an answer's body in bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// Collects the head of an answer.
@@ -36,7 +36,7 @@ impl AnswerHead {
 pub(super) struct Answer {
     head: AnswerHead,
     status: u16,
-    /// Present while a body arrives.
+    /// The decoder while a body arrives.
     decoder: Option<BodyDecoder>,
     body: Vec<u8>,
 }
@@ -49,7 +49,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Whether the next request may be sent. If so, it counts as sent.
+    /// Returns `true` if the next request may be sent, which then counts as sent.
     pub(super) fn begin(&mut self, is_needed: bool) -> bool {
         let begins = is_needed && !self.under_way;
         self.under_way |= begins;
@@ -60,7 +60,7 @@ impl Requests {
         !self.under_way
     }
 
-    /// Consumes received data; returns true once the request has a successful answer.
+    /// Consumes received data. Returns `true` once the request has a successful answer.
     pub(super) fn feed(&mut self, data: &[u8]) -> Result<bool, Fault> {
         if !self.under_way {
             return Err(Fault::Answer("an answer to no request"));
@@ -75,7 +75,7 @@ impl Requests {
 }
 
 impl Answer {
-    /// Consumes received data; returns true once an answer is complete. More data is an error.
+    /// Consumes received data. Returns `true` once an answer is complete. More data is an error.
     pub(super) fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {
         let Some(decoder) = &mut self.decoder else {
             let begun =
@@ -115,7 +115,7 @@ impl Answer {
         std::mem::take(&mut self.body)
     }
 
-    /// Takes back a body, to reuse its memory for the next.
+    /// Takes a body back, to reuse its memory for the next answer.
     pub(super) fn give_back(&mut self, body: Vec<u8>) {
         self.body = body;
     }

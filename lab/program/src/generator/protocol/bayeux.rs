@@ -1,9 +1,10 @@
 //! Bayeux 1.0 (the specification of CometD), as faye 1.4 serves it over WebSocket: all messages except those of the load.
 //!
-//! A message is a JSON array of objects. A client sends `/meta/handshake` and receives its id, subscribes to [`CHANNEL`], and sends
-//! `/meta/connect`, the first time for an immediate answer. From then on it receives publications. Later the server answers when it
-//! likes, and the client repeats `/meta/connect`. Each is a message of its own, since a server answers several when it can answer
-//! all. A client's publication is acknowledged, and delivered to the client as to all others. Ids of messages are left out, so
+//! A message is a JSON array of objects. A client sends `/meta/handshake` and receives its id, subscribes to
+//! [`CHANNEL`], and sends `/meta/connect`, the first time for an immediate answer. From then on it receives
+//! publications. Later, the server chooses when to answer, and the client repeats `/meta/connect`. Each request is a
+//! message of its own, because a server answers several in one message only when it can answer all. A client's
+//! publication is acknowledged, and delivered to all clients including its sender. Ids of messages are left out, so
 //! deliveries differ only in their data.
 //!
 //! Deliberately absent: advice, other transports, extensions.
@@ -51,7 +52,7 @@ pub(super) fn react(message: &[u8], client_id: &mut String) -> Result<Reaction, 
                 reaction.opened = true;
                 reaction.answer = Some(connect(client_id, ""));
             }
-            // Publications of others, and acknowledgements.
+            // Publications of other clients, and acknowledgements.
             _ => {}
         }
     }
@@ -62,7 +63,7 @@ fn connect(client_id: &str, more: &str) -> String {
     format!(r#"[{{"channel":"/meta/connect","clientId":"{client_id}","connectionType":"websocket"{more}}}]"#)
 }
 
-/// Appends a publication with this text, which needs no escaping.
+/// Appends a publication of this text, which needs no escaping.
 pub(super) fn write_publication(out: &mut Vec<u8>, client_id: &str, text: &[u8]) {
     let begin = format!(r#"[{{"channel":"{CHANNEL}","clientId":"{client_id}","data":""#);
     for part in [begin.as_bytes(), text, b"\"}]"] {

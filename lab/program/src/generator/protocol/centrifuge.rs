@@ -1,9 +1,9 @@
 //! Centrifuge's client protocol as JSON over WebSocket (`client.proto` of github.com/centrifugal/protocol): all messages except
 //! those of the load.
 //!
-//! A message has one or more replies or pushes, one per line. A client sends `connect`; the server subscribes it to the channel
-//! `room`, and delivers to it from then on. `{}` is the server's ping, and also the answer to it. The ids of commands may all be the
-//! same, so that the text around a payload never changes.
+//! A message has one or more replies or pushes, one per line. A client sends `connect`. The server subscribes it to the
+//! channel `room`, and delivers publications from then on. `{}` is the server's ping, and also the client's answer. All
+//! commands may have the same id, so the text around a payload never changes.
 //!
 //! Deliberately absent: subscribing by command, history, recovery, and presence except notices that a member joined or left.
 
@@ -15,7 +15,7 @@ use super::{Fault, Reaction};
 /// The first message of a client.
 pub(super) const CONNECT: &str = r#"{"id":1,"connect":{}}"#;
 const PING: &str = "{}";
-/// A call whose answer is its data.
+/// A call whose answer is its own data.
 pub(super) const CALL: &str = r#"{"id":2,"rpc":{"data":"*"}}"#;
 
 #[derive(Deserialize)]

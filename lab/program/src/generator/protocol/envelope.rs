@@ -14,13 +14,13 @@ use memchr::memmem;
 use super::ClientEvent;
 use crate::payload::{self, HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES, is_padding};
 
-/// Maximum bytes of a message without a payload: handshakes, heartbeats, other events.
+/// Maximum size of a message without a payload (handshakes, heartbeats, other events) in bytes.
 pub(super) const OTHER_BYTES_MAX: usize = 64 * 1024;
 
-/// Maximum bytes of a message with one or more payloads in pieces.
+/// Maximum size of a message with one or more payloads in pieces, in bytes.
 const GATHERED_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum bytes after a payload.
+/// Maximum number of bytes after a payload.
 const TAIL_BYTES_MAX: usize = 7;
 
 /// The text around payloads. See the module's documentation.
@@ -29,17 +29,18 @@ const TAIL_BYTES_MAX: usize = 7;
 #[derive(Debug)]
 pub(super) struct Envelope {
     open: Box<[u8]>,
-    /// The text between two payloads of one message; empty if there is only one.
+    /// The text between two payloads of one message. Empty if there is only one payload.
     between: Box<[u8]>,
     close: Box<[u8]>,
-    /// Whether it also surrounds other messages, which don't begin with a digit.
+    /// `true` if the protocol sends non-payload messages in the same envelope. Their content doesn't begin with a
+    /// digit.
     pub(super) around_others: bool,
-    /// Whether payloads are long enough for a time and a checksum besides their number.
+    /// `true` if payloads are long enough for a time and a checksum besides their number.
     pub(super) has_checksums: bool,
 }
 
 impl Envelope {
-    /// `template` has `*` in place of the payload; two of them if a message may have several payloads.
+    /// Parses a template with `*` in place of the payload, or two of them if a message may have several payloads.
     pub(super) fn around(template: &str) -> Self {
         let (open, rest) = template.split_once('*').unwrap_or((template, ""));
         let (between, close) = rest.split_once('*').unwrap_or(("", rest));
@@ -55,12 +56,13 @@ impl Envelope {
         }
     }
 
-    /// Whether payloads are processed before they are complete.
+    /// Returns `true` if payloads are processed before they are complete.
     fn is_streamed(&self) -> bool {
         self.has_checksums && self.between.is_empty()
     }
 
-    /// Reads a whole message; returns one without a payload. If a payload came in pieces, the message may lack the `streamed` bytes.
+    /// Reads a whole message. Returns it if it has no payload. If a payload came in pieces, the message may lack the
+    /// `streamed` bytes.
     fn read<'a>(
         &self,
         message: Cow<'a, [u8]>,
@@ -94,7 +96,7 @@ impl Envelope {
         (!is_other).then_some(payload)
     }
 
-    /// The number of bytes of a quote before a payload's head.
+    /// Number of bytes of a quote before a payload's head.
     fn quote_of(&self, payload: &[u8]) -> usize {
         usize::from(self.close.is_empty() && payload.first() == Some(&b'"'))
     }
@@ -122,7 +124,7 @@ impl Envelope {
     }
 }
 
-/// A message without the envelope was longer than [`OTHER_BYTES_MAX`].
+/// A message without the envelope is longer than [`OTHER_BYTES_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message of over {OTHER_BYTES_MAX} bytes that isn't the load's")]
 pub(in super::super) struct TooLong;
@@ -146,8 +148,8 @@ pub(super) struct MessageReader {
 }
 
 impl MessageReader {
-    /// Consumes the next bytes of a message; they are the last ones if `ends`. Appends its payloads to `happened`; returns a message
-    /// without payload.
+    /// Consumes the next bytes of a message, which are the last ones if `ends`. Appends its payloads to `happened`.
+    /// Returns a message without a payload.
     pub(super) fn take<'a>(
         &mut self,
         envelope: &Envelope,
@@ -158,7 +160,7 @@ impl MessageReader {
         if ends && self.gathered.is_empty() {
             return envelope.read(Cow::Borrowed(bytes), None, happened);
         }
-        // Including a quote.
+        // The envelope, a possible quote, and the head.
         let start_bytes = envelope.open.len() + 1 + HEAD_BYTES;
         let (start, rest) = bytes.split_at(start_bytes.saturating_sub(self.gathered.len()).min(bytes.len()));
         self.gathered.extend_from_slice(start);
@@ -176,7 +178,8 @@ impl MessageReader {
         envelope.read(Cow::Owned(std::mem::take(&mut self.gathered)), self.streamed.take(), happened)
     }
 
-    /// Adds bytes after a payload's header to its checksum, if the payload is alone in its message. Returns false if it may not be.
+    /// Adds bytes after a payload's head to its checksum, if the payload is alone in its message. Returns `false` if it
+    /// may not be alone.
     fn stream(&mut self, envelope: &Envelope, bytes: &[u8]) -> bool {
         let payload =
             envelope.payload_of(&self.gathered).filter(|_| envelope.is_streamed() && !bytes.is_empty());

@@ -1,5 +1,5 @@
-//! Reads one feed over WebSocket whose document is known ([`crate::document`]): whole documents, or `stentor.v1` with snapshots and
-//! deltas.
+//! Reads one feed over WebSocket whose document is known ([`crate::document`]): whole documents, or `stentor.v1` with
+//! snapshots and deltas.
 //!
 //! | `protocol` | path | messages |
 //! |---|---|---|
@@ -32,11 +32,12 @@ pub(super) const VERIFYING: usize = 40;
 const KEY: &str = "bench";
 /// The message that subscribes to the feed.
 pub(super) const SUBSCRIBE: &[u8] = br#"{"type":"subscribe","feed":"bench"}"#;
-/// Number of known messages kept. Clients that are further behind are parsed again.
+/// Maximum number of messages kept. Messages of clients that are further behind are parsed again.
 const KEPT: usize = 32;
-/// Number of versions kept for comparison: for an overload, those of some seconds.
+/// Maximum number of versions kept for comparison: for an overload, those of some seconds.
 const VERSIONS_KEPT: usize = 256;
-/// How far a version may be ahead of the newest known one; a higher number counts as corrupt.
+/// Maximum number of versions by which a message may be ahead of the newest known one. A higher number counts as
+/// corrupt.
 const AHEAD_MAX: u64 = 1000;
 
 /// State of the feed that all clients of a generator share.
@@ -83,7 +84,7 @@ impl Feed {
         }
     }
 
-    /// Version `number` of the document (0: before its first change); `None` if it is no longer kept.
+    /// Version `number` of the document (0: before its first change). `None` if the version is no longer kept.
     fn version(&self, number: u64) -> Option<Rc<[u8]>> {
         let mut newest = self.newest.borrow_mut();
         let mut versions = self.versions.borrow_mut();
@@ -123,7 +124,7 @@ impl Feed {
             _ => None,
         };
         let parsed = Rc::new(Seen { text: text.to_vec(), message, head });
-        // The welcome of each client has a different session.
+        // The welcome message of each client has a different session.
         if !matches!(parsed.message, Message::Welcome {}) {
             if seen.len() == KEPT {
                 seen.pop_front();
@@ -137,7 +138,8 @@ impl Feed {
 /// The received part of a message.
 #[derive(Debug)]
 enum Reading {
-    /// Whole documents: the first bytes, then the expected version, the number of bytes received, and whether they agree.
+    /// Whole documents: the first bytes, then the expected version, the number of received bytes, and whether they
+    /// agree.
     Document {
         start: Vec<u8>,
         version: Option<Rc<[u8]>>,
@@ -152,13 +154,13 @@ enum Reading {
 pub(super) struct FeedReader {
     reading: Reading,
     opened: bool,
-    /// Whether the client is subscribed by its path.
+    /// `true` if the client's path subscribes it.
     is_subscribed: bool,
     /// The name of its feed, once received.
     name: Option<String>,
     /// Epoch and offset of the client's version.
     position: Option<(u64, u64)>,
-    /// All messages, of a client that is verified.
+    /// All messages, if the client is verified.
     log: Option<Vec<Rc<Seen>>>,
 }
 
@@ -181,7 +183,7 @@ impl FeedReader {
         }
     }
 
-    /// Consumes the next bytes of a message; they are the last ones if `ends`.
+    /// Consumes the next bytes of a message, which are the last ones if `ends`.
     pub(super) fn take(
         &mut self,
         feed: &Feed,
@@ -224,7 +226,7 @@ impl FeedReader {
                 }
                 Ok(())
             }
-            // The buffer is freed afterwards: the one snapshot is much longer than later messages.
+            // The buffer is freed afterwards, because the one snapshot is much longer than later messages.
             Reading::Message(gathered) => match gathered.take(bytes, ends)? {
                 Some(message) => self.react(feed, &message, happened),
                 None => Ok(()),
@@ -260,7 +262,7 @@ impl FeedReader {
         if let Some(log) = &mut self.log {
             log.push(Rc::clone(&seen));
         }
-        // The load counts the length of the resulting document; its content is verified at the end.
+        // The load counts the length of the resulting document. Its content is verified at the end.
         happened.push(ClientEvent::Payload {
             head: seen.head,
             payload_bytes: feed.bytes as u64,
@@ -276,7 +278,7 @@ impl FeedReader {
         }
     }
 
-    /// The number of wrong documents and the number of all documents of this client; `None` if it doesn't verify.
+    /// The number of wrong documents and of all documents of this client. `None` if it doesn't verify.
     pub(super) fn verify(&self, feed: &Feed) -> Option<(u64, u64)> {
         let log = self.log.as_ref()?;
         let mut expected = Document::new(feed.shape);

@@ -6,13 +6,13 @@
 //! negotiated compression), a fragment or a control frame over 125 bytes is a [`Violation`], because no server here has a reason to
 //! send them.
 //!
-//! Invariants: while a header is collected, `header_len` is below its full length; `left` is the number of missing payload bytes of
-//! the current frame.
+//! Invariants: while a header is collected, `header_len` is below its full length. `left` is the number of missing
+//! payload bytes of the current frame.
 
-/// Bytes of a control frame kept for the answer (RFC 6455 section 5.5: none is longer).
+/// Maximum size of a control frame in bytes, all of which are kept for the answer (RFC 6455 section 5.5).
 const CONTROL_BYTES_MAX: usize = 125;
 
-/// Bytes of the longest header without a mask.
+/// Size of the longest header without a mask, in bytes.
 const HEADER_BYTES_MAX: usize = 10;
 
 /// The bit of a compressed message.
@@ -21,13 +21,13 @@ const COMPRESSED: u8 = 0x40;
 /// A part of the server's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// The next bytes of a text or binary message; may be empty.
+    /// The next bytes of a text or binary message, possibly none.
     Data {
         /// The bytes.
         bytes: &'a [u8],
-        /// Whether they are the last of this message.
+        /// `true` if the bytes are the last ones of this message.
         ends: bool,
-        /// Whether the message is compressed (RFC 7692 section 6).
+        /// `true` if the message is compressed (RFC 7692 section 6).
         compressed: bool,
     },
     /// A complete control frame.
@@ -66,7 +66,7 @@ pub(super) struct FrameReader {
     header: [u8; HEADER_BYTES_MAX],
     header_len: u8,
     in_payload: bool,
-    /// Whether compression was negotiated.
+    /// `true` if compression was negotiated.
     pub(super) deflate: bool,
     control_len: u8,
     /// Allocated for a control frame that arrives in pieces, which is rare.
@@ -105,7 +105,7 @@ impl FrameReader {
         Ok(())
     }
 
-    /// The payload of a control frame, once it is complete.
+    /// Returns the payload of a control frame, once it is complete.
     fn take_control<'a>(&'a mut self, bytes: &'a [u8], ends: bool) -> Option<&'a [u8]> {
         let had = usize::from(self.control_len);
         if ends && had == 0 {
@@ -118,7 +118,8 @@ impl FrameReader {
         ends.then_some(&control[..len])
     }
 
-    /// Consumes the header's bytes of `data`; returns true once the header is complete. The caller reports a frame without payload.
+    /// Consumes the header's bytes of `data`. Returns `true` once the header is complete. The caller reports a frame
+    /// without payload.
     fn take_header(&mut self, data: &mut &[u8]) -> Result<bool, Violation> {
         loop {
             let have = usize::from(self.header_len);

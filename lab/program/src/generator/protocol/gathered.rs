@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Fault;
 
-/// Maximum bytes of such a message.
+/// Maximum size of such a message in bytes.
 const WHOLE_BYTES_MAX: usize = 16 << 20;
 
 /// Collects such messages.
@@ -12,7 +12,7 @@ const WHOLE_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Gathered(Vec<u8>);
 
 impl Gathered {
-    /// Consumes the next bytes of a message; returns the whole message once it `ends`.
+    /// Consumes the next bytes of a message. Returns the whole message once it `ends`.
     pub(super) fn take<'a>(&mut self, bytes: &'a [u8], ends: bool) -> Result<Option<Cow<'a, [u8]>>, Fault> {
         if self.0.len() + bytes.len() > WHOLE_BYTES_MAX {
             return Err(Fault::Answer("a message that is too long"));

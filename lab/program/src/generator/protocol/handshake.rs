@@ -13,7 +13,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    /// Requests `path`. `key` differs for every connection.
+    /// Requests `path`. `key` is different for each connection.
     pub(super) fn begin(dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) -> Self {
         // Different keys are enough here (RFC 6455 section 4.1 asks for random ones because of proxies).
         let client = ClientHandshake::new(key.to_le_bytes(), dialect.deflate);
@@ -23,7 +23,7 @@ impl Handshake {
         Self { client, deflate: dialect.deflate, answer: AnswerHead::default() }
     }
 
-    /// Consumes received data; once the server has accepted, returns the data after its answer.
+    /// Consumes received data. Once the server has accepted, returns the data after its answer.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let agreed = self.answer.take(data, |answer| match self.client.check_response(answer)? {
             None if self.deflate => Err(Fault::Answer("it agrees to no compression")),

@@ -5,7 +5,8 @@
 //!   clients have the challenge that the draft has as an example: it costs a server what any other does.
 //! * Frames (section 5.3): `00`, UTF-8, `FF`. `FF 00` closes. Text has no byte `FF`, so it is cut there, however it comes.
 //!
-//! Deliberately strict: frames with a length, which the draft lets clients skip, are a [`Fault`], because no server sends one.
+//! Deliberately strict: frames with a length, which the draft lets clients skip, are a [`Fault`], because no server
+//! sends them.
 
 use memchr::memchr;
 use stentor_wire::http1::write_request_head;
@@ -14,9 +15,9 @@ use super::answer::AnswerHead;
 use super::frames::Piece;
 use super::{Dialect, Fault};
 
-/// The byte before a text, and second in a closing frame.
+/// The byte before a text, and the second byte of a closing frame.
 const BEGIN: u8 = 0;
-/// The byte after a text, and first in a closing frame.
+/// The byte after a text, and the first byte of a closing frame.
 const END: u8 = 0xff;
 /// The challenge of section 1.2 and its answer.
 const KEYS: [&str; 2] = ["4 @1  46546xW%0l 1 5", "12998 5 Y3 1  .P00"];
@@ -47,7 +48,7 @@ impl HixieHandshake {
         Self::default()
     }
 
-    /// Consumes received data; once the server's proof has arrived, returns the data after it.
+    /// Consumes received data. Once the server's proof has arrived, returns the data after it.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<Vec<u8>>, Fault> {
         let rest = match &mut self.rest {
             Some(rest) => {
@@ -83,7 +84,7 @@ enum Stage {
     #[default]
     Between,
     Text,
-    /// After the first byte of a closing frame.
+    /// The first byte of a closing frame has arrived.
     Closing,
 }
 
@@ -94,8 +95,8 @@ pub(super) struct HixieReader {
 }
 
 impl HixieReader {
-    /// Consumes `data` and calls `each` for every piece; a closing frame counts as one of RFC 6455. Stops at the first error of
-    /// `each`.
+    /// Consumes `data` and calls `each` for every piece. A closing frame is passed on as one of RFC 6455. Stops at the
+    /// first error of `each`.
     pub(super) fn feed(
         &mut self,
         mut data: &[u8],

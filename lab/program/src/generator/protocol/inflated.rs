@@ -4,7 +4,7 @@
 use stentor_wire::ws::Error;
 use stentor_wire::ws::deflate::Inflater;
 
-/// Maximum bytes of a message.
+/// Maximum size of an inflated message in bytes.
 const INFLATED_BYTES_MAX: usize = 1 << 24;
 
 /// The last message, compressed and inflated.

@@ -37,7 +37,7 @@ impl ProtocolClient for LineClient {
     }
 
     fn receive(&mut self, dialect: &Dialect, _lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault> {
-        // Without an envelope every line is a payload.
+        // Without an envelope, every line is a payload.
         take_lines(&mut self.messages, &dialect.inbound, data, &mut out.happened, |_, _| Ok(()))
     }
 

@@ -57,13 +57,13 @@ use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
 use crate::payload::Head;
 
-/// Bytes of a refusal's body that an error message quotes.
+/// Maximum number of bytes of a refusal's body that an error message quotes.
 const TOLD_BYTES: usize = 100;
 
-/// Maximum bytes of the id of a client or a session.
+/// Maximum size of the id of a client or a session, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
-/// Why a connection can't continue. The server is always at fault.
+/// The reason why a connection can't continue. The server is always at fault.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("{0}")]
@@ -82,10 +82,10 @@ pub(super) enum Fault {
     SocketIo(#[from] socketio::Error),
     #[error("{0}")]
     SockJs(#[from] sockjs::Error),
-    /// An answer with another status than 200, and the start of its body.
+    /// The answer has another status than 200. The text is the start of its body.
     #[error("the server answers with status {0}: {1}")]
     Status(u16, String),
-    /// An answer without a request, or a too long one.
+    /// The answer belongs to no request, or is too long.
     #[error("{0}")]
     Answer(&'static str),
     /// The server ended the session by the protocol.
@@ -112,13 +112,13 @@ pub(super) struct Dialect {
     path: String,
     /// One token for all clients, or one for each.
     pub(super) tokens: Vec<String>,
-    /// Whether clients of a WebSocket require permessage-deflate.
+    /// `true` if clients of a WebSocket require permessage-deflate.
     deflate: bool,
     /// The feed that clients are subscribed to, if its document is known.
     feed: Option<Feed>,
 }
 
-/// Which of a client's connections.
+/// One of a client's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     /// The first connection, which receives the messages.
@@ -145,11 +145,11 @@ pub(super) enum ClientEvent {
     Opened,
     /// A message of the load.
     Payload {
-        /// Its head; `None` if it doesn't have that layout.
+        /// The message's head. `None` if it doesn't have that layout.
         head: Option<Head>,
-        /// Its length. For a notice of presence: the number of members that joined and left.
+        /// The length of the payload. For a presence notice: the number of members that joined and left.
         payload_bytes: u64,
-        /// Whether padding and envelope are intact.
+        /// `true` if padding and envelope are intact.
         clean: bool,
     },
 }
@@ -180,16 +180,17 @@ pub(super) type Client = Box<dyn ProtocolClient>;
 
 /// The client's side of a protocol, independent of the connections.
 pub(super) trait ProtocolClient {
-    /// The main connection is open. `key` differs for every client.
+    /// Handles that the main connection is open. `key` is different for each client.
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out);
 
-    /// Takes received bytes. Events are appended to `out`, also those before a fault.
+    /// Handles received bytes. Appends events to `out`, also those before a fault.
     fn receive(&mut self, dialect: &Dialect, lane: Lane, data: &[u8], out: &mut Out) -> Result<(), Fault>;
 
     /// Sends a payload as the next message of the load.
     fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out);
 
-    /// How often [`Self::heartbeat`] must be called once the load may begin; `None` if clients send no heartbeats.
+    /// Interval at which [`Self::heartbeat`] must be called once the load may begin. `None` if clients send no
+    /// heartbeats.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
@@ -197,12 +198,12 @@ pub(super) trait ProtocolClient {
     /// Sends a heartbeat.
     fn heartbeat(&mut self, _dialect: &Dialect, _out: &mut Out) {}
 
-    /// Whether the side connection may end without loss.
+    /// Returns `true` if the side connection may end without loss.
     fn side_is_idle(&self) -> bool {
         true
     }
 
-    /// The number of wrong documents and of all documents of this client; `None` if it doesn't verify.
+    /// The number of wrong documents and of all documents of this client. `None` if it doesn't verify.
     fn verify(&self, _dialect: &Dialect) -> Option<(u64, u64)> {
         None
     }
@@ -216,7 +217,7 @@ impl Dialect {
             false => format!("{path}?{query}"),
         };
         let engine_path = |transport| {
-            // A path may ask for another version, such as 2, which works like one of these.
+            // A path may request another version, such as 2, which works like one of these.
             let eio = match spec.protocol.engine() {
                 _ if path.contains("EIO=") => "",
                 Some(Version::V3) => "EIO=3&",
@@ -259,7 +260,7 @@ impl Dialect {
         }
     }
 
-    /// A client without a main connection yet.
+    /// Creates a client, whose main connection isn't open yet.
     pub(super) fn client(&self) -> Client {
         match self.protocol {
             Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
@@ -272,7 +273,7 @@ impl Dialect {
         }
     }
 
-    /// The path for the client with this key, with its token.
+    /// The path for the client with this key, including its token.
     fn path_of(&self, key: u128) -> Cow<'_, str> {
         // The lower half is the client's number.
         let number = key as u64 as usize;
@@ -292,7 +293,7 @@ impl Dialect {
     }
 }
 
-/// Whether a server's id needs no escaping in JSON and in requests.
+/// Returns `true` if a server's id needs no escaping in JSON and in requests.
 fn is_plain(id: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     (1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)

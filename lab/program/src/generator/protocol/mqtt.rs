@@ -1,7 +1,8 @@
 //! MQTT 3.1.1 over WebSocket (OASIS standard, section 6): all packets except those of the load, and splitting frames into packets.
 //!
-//! Packets form a stream, which may be split into binary frames anywhere. A client connects, subscribes to [`TOPIC`] at QoS 0, and
-//! receives messages once the server grants that. It sends a PINGREQ well before the server's time limit.
+//! Packets form a stream, which may be split into binary frames anywhere. A client connects, subscribes to [`TOPIC`] at
+//! QoS 0, and receives messages once the server grants the subscription. It sends a PINGREQ well before the server's
+//! time limit.
 //!
 //! Deliberately absent: QoS 1 and 2, retained messages, authentication.
 
@@ -26,14 +27,14 @@ const PUBLISH: u8 = 0x30;
 const SUBACK: u8 = 0x90;
 /// The refusal of a subscription.
 const FAILURE: u8 = 0x80;
-/// Maximum bytes of a length (section 2.2.3).
+/// Maximum size of a length in bytes (section 2.2.3).
 const LENGTH_BYTES_MAX: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
     #[default]
     Type,
-    /// In the length, after this many bytes.
+    /// The reader is in the length, after this many bytes.
     Length(u32),
     Body,
 }
@@ -48,8 +49,8 @@ pub(super) struct PacketReader {
 }
 
 impl PacketReader {
-    /// Consumes the next bytes, and calls `each` with the data after the length, and whether it is the last of the packet. For
-    /// packets other than PUBLISH the data starts with the type.
+    /// Consumes the next bytes. Calls `each` with the data after the length, and with `true` for the last data of the
+    /// packet. For packets other than PUBLISH, the data starts with the type.
     pub(super) fn take(
         &mut self,
         mut bytes: &[u8],
@@ -93,7 +94,7 @@ impl PacketReader {
     }
 }
 
-/// Handles a packet that doesn't belong to the load; `packet` has no length.
+/// Handles a packet that doesn't belong to the load. `packet` has no length.
 pub(super) fn react(packet: &[u8]) -> Result<Reaction, Fault> {
     match *packet {
         [CONNACK, _, code] if code != 0 => Err(Fault::Ended(format!("CONNACK with code {code}"))),

@@ -1,8 +1,8 @@
 //! The client protocol of NATS (docs.nats.io, "Client Protocol") over WebSocket: all lines except those of the load.
 //!
-//! The protocol is a stream, which may be split into binary frames anywhere. It is read line by line. A payload of the load is a
-//! line as well, after one with `MSG` and its length, and the audit knows the expected length. A client subscribes to [`SUBJECT`]
-//! and sends a ping, whose answer confirms the subscription.
+//! The protocol is a stream, which may be split into binary frames anywhere. It is read line by line. A payload of the
+//! load is a line as well, after a line with `MSG` and its length, and the audit knows the expected length. A client
+//! subscribes to [`SUBJECT`] and sends a ping, whose answer confirms the subscription.
 //!
 //! Deliberately absent: headers, replies, authentication.
 
@@ -11,7 +11,7 @@ use super::{Fault, Reaction};
 /// The subject of the load's messages.
 const SUBJECT: &str = "room";
 
-/// Handles a line that doesn't belong to the load; `is_open`: the session is open already.
+/// Handles a line that doesn't belong to the load. `is_open`: the session is already open.
 pub(super) fn react(line: &[u8], is_open: bool) -> Result<Reaction, Fault> {
     let line = str::from_utf8(line).map_err(|_| Fault::Answer("a line that isn't text"))?.trim_end();
     Ok(match line.split(' ').next() {

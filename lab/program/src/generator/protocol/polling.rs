@@ -5,9 +5,10 @@
 //! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
 //! ```
 //!
-//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace without a request, so the state Entering isn't
-//! used. Packets are preceded by their length there, and servers may answer in binary form. In Socket.IO 0.7 to 0.9 the answer to
-//! the first GET has only an id, and that to the second has the packet that opens the session.
+//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace without a request, so the state
+//! Entering isn't used. There, packets are preceded by their length, and servers may answer in binary form. In
+//! Socket.IO 0.7 to 0.9, the answer to the first GET has only an id, and the answer to the second has the packet that
+//! opens the session.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use super::{
     ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient, Reaction, is_plain, socketio09,
 };
 
-/// Maximum packets of an answer's body.
+/// Maximum number of packets in an answer's body.
 const PACKETS_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub(in super::super) struct PollingClient {
     stage: Stage,
     bodies: Bodies,
     session: Session,
-    /// Path and query with the session's id.
+    /// Path and query with the session id.
     target: String,
     main: Answer,
     /// POSTs on the side connection.
@@ -90,8 +91,8 @@ impl PollingClient {
                 Ok(())
             });
         };
-        // Engine.IO 1.8 always answers in binary form, and others with lengths in text. The binary form begins with a byte below any
-        // digit.
+        // Engine.IO 1.8 always answers in binary form, and other versions with lengths in text. The binary form begins
+        // with a byte below any digit.
         let octets = format == PayloadFormat::Counted && matches!(body.first(), Some(0 | 1));
         let format = if octets { PayloadFormat::Octets } else { format };
         let mut decoder = PayloadDecoder::new(format, body, PACKETS_MAX)?;
@@ -110,7 +111,7 @@ impl PollingClient {
         Ok(())
     }
 
-    /// Consumes a packet if it belongs to the load; returns whether it does.
+    /// Consumes a packet if it belongs to the load. Returns `true` in this case.
     fn take_payload(&mut self, dialect: &Dialect, packet: &str, out: &mut Out) -> Result<bool, Fault> {
         let other = self.messages.take(&dialect.inbound, packet.as_bytes(), true, &mut out.happened)?;
         Ok(other.is_none())
@@ -121,7 +122,7 @@ impl PollingClient {
         self.queue.extend(reaction.answer);
     }
 
-    /// Reads the session's id from its first packet.
+    /// Reads the session id from its first packet.
     fn take_sid(&mut self, dialect: &Dialect, packet: &Packet<'_>) -> Result<(), Fault> {
         let (PacketKind::Open, Data::Text(text)) = (packet.kind, packet.data) else {
             return Err(Fault::Answer("a session that doesn't begin with an open packet"));

@@ -11,7 +11,7 @@ use crate::payload::{HEAD_BYTES, Head};
 #[derive(Debug, Default)]
 pub(in super::super) struct PublishingClient {
     requests: Requests,
-    /// Payloads; the first one is in progress.
+    /// Payloads to publish. The first one is in progress.
     queue: VecDeque<Vec<u8>>,
 }
 

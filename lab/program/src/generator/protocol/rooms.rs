@@ -11,7 +11,7 @@ use crate::payload::{HEAD_BYTES, Head, is_intact};
 /// Subscribes to a room with presence.
 pub(crate) const WATCH: &str = r#"{"type":"subscribe","room":"room","presence":true}"#;
 
-/// Members that joined and left; a replaced member is another session of the same user.
+/// Members that joined and left. A replaced member is another session of the same user.
 #[derive(Deserialize)]
 struct Presence {
     joined: Vec<IgnoredAny>,
@@ -23,7 +23,7 @@ struct Presence {
     more: u64,
 }
 
-/// Reads a message of the server; an answer is a payload of no bytes.
+/// Reads a message of the server. An answer becomes a payload of no bytes.
 pub(super) fn react(message: &[u8]) -> Result<ClientEvent, Fault> {
     if let Some(message) = message.strip_prefix(br#"{"type":"message","room":""#) {
         let data = memmem::find(message, br#"","data":""#).map(|at| &message[at + 10..]);

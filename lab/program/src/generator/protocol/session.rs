@@ -1,7 +1,8 @@
 //! Messages of a connection besides the load: openings and heartbeats.
 //!
-//! Engine.IO opens with the server's open packet; in version 3 the client pings from then on. Socket.IO joins the namespace `/` by
-//! CONNECT and its answer; over Engine.IO 3 the server sends its CONNECT without a request. SockJS opens with `o`.
+//! Engine.IO opens with the server's open packet. In version 3, the client pings from then on. Socket.IO joins the
+//! namespace `/` by CONNECT and its answer. Over Engine.IO 3, the server sends its CONNECT without a request. SockJS
+//! opens with `o`.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use stentor_wire::ws;
 
 use super::{Fault, Protocol, Reaction, bayeux, centrifuge, mqtt, nats, socketio06, socketio09};
 
-/// Minimum interval of heartbeats, whatever a server asks for.
+/// Minimum interval of heartbeats, even if a server requests a shorter one.
 const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
@@ -21,11 +22,12 @@ const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, Default)]
 pub(super) struct Session {
     protocol: Protocol,
-    /// How often the client sends heartbeats, if it must.
+    /// Interval of the client's heartbeats. `None` if it sends none.
     heartbeat_interval: Option<Duration>,
-    /// Whether a message has opened the session. Used by Socket.IO 0.6, whose first message has no other mark, and by NATS.
+    /// `true` once a message has opened the session. Used by Socket.IO 0.6, whose first message has no other mark, and
+    /// by NATS.
     is_open: bool,
-    /// For Bayeux.
+    /// The client's id for Bayeux.
     client_id: String,
 }
 
@@ -39,7 +41,7 @@ impl Session {
         Self { protocol, heartbeat_interval, ..Self::default() }
     }
 
-    /// Whether the load may begin as soon as the WebSocket is open.
+    /// Returns `true` if the load may begin as soon as the WebSocket is open.
     pub(super) fn opens_at_once(&self) -> bool {
         matches!(self.protocol, Protocol::WebSocket | Protocol::Primus | Protocol::Primus6)
     }
@@ -54,7 +56,7 @@ impl Session {
         }
     }
 
-    /// Whether the load has begun; only for Socket.IO 0.6 and NATS.
+    /// Returns `true` if the load has begun. Only for Socket.IO 0.6 and NATS.
     pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -64,7 +66,7 @@ impl Session {
         &self.client_id
     }
 
-    /// How often [`Self::heartbeat`] must be sent, once the session is open.
+    /// Interval of [`Self::heartbeat`], once the session is open.
     pub(super) fn heartbeat_interval(&self) -> Option<Duration> {
         self.heartbeat_interval
     }
@@ -81,7 +83,7 @@ impl Session {
     /// Handles a message, or a line of a stream, that doesn't belong to the load.
     pub(super) fn react_to_message(&mut self, message: &[u8]) -> Result<Reaction, Fault> {
         let reaction = match self.protocol {
-            // Without an envelope all messages are payloads; lines of events may be comments and other fields.
+            // Without an envelope, all messages are payloads. Lines of events may also be comments and other fields.
             Protocol::WebSocket
             | Protocol::Tcp
             | Protocol::Sse
@@ -149,7 +151,7 @@ const PING: &str = "2";
 /// The ping of Primus up to 6. It contains a time, which the server repeats and doesn't read.
 const PRIMUS_PING: &str = "\"primus::ping::1388534400000\"";
 
-/// How often clients of Primus up to 6 ping by default.
+/// Default interval of pings for clients of Primus up to 6.
 const PRIMUS_HEARTBEAT_INTERVAL: Duration = Duration::from_secs(25);
 
 /// Output of `write_connect` for the main namespace, in an Engine.IO message; a test checks it.

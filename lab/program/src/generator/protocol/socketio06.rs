@@ -17,7 +17,7 @@ pub(super) fn messages(frame: &[u8], each: impl FnMut(&str) -> Result<(), Fault>
     counted(frame, MARK, each)
 }
 
-/// Handles a message that doesn't belong to the load; `is_open`: the session is open already.
+/// Handles a message that doesn't belong to the load. `is_open`: the session is already open.
 pub(super) fn react(message: &[u8], is_open: bool) -> Reaction {
     match str::from_utf8(message) {
         _ if !is_open => Reaction::OPENED,

@@ -1,9 +1,9 @@
 //! Socket.IO 0.7 to 0.9, protocol 1 of the document in LearnBoost/socket.io-spec: all packets except those of the load.
 //!
-//! A client requests a session by GET `/socket.io/1/`, whose answer is `ID:HEARTBEAT:CLOSE:TRANSPORTS` (seconds), and opens a
-//! transport at `/socket.io/1/TRANSPORT/ID`. A packet is text, `KIND:ID:ENDPOINT[:DATA]`. Over WebSocket each packet is a message.
-//! In the body of a poll, a single packet stands alone, and each of several is preceded by U+FFFD, its length in UTF-16 units and
-//! U+FFFD.
+//! A client requests a session by GET `/socket.io/1/`, whose answer is `ID:HEARTBEAT:CLOSE:TRANSPORTS` (seconds), and
+//! opens a transport at `/socket.io/1/TRANSPORT/ID`. A packet is text, `KIND:ID:ENDPOINT[:DATA]`. Over WebSocket, each
+//! packet is a message. In the body of a poll, a single packet has no prefix, and each of several is preceded by
+//! U+FFFD, its length in UTF-16 units and U+FFFD.
 //!
 //! | kind | | |
 //! |---|---|---|

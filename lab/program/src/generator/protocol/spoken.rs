@@ -1,5 +1,6 @@
-//! The protocols: name on the command line and in `peer.toml`, usual path, and the text around a payload (`*`) of a client and of a
-//! server. A template `*` alone may also mean that the text varies: lengths and names are written with each message.
+//! The protocols: name on the command line and in `peer.toml`, usual path, and the text around a payload (`*`) of a
+//! client and of a server. A template `*` alone may also mean that the text varies: lengths and names are written with
+//! each message.
 
 use serde::{Deserialize, Serialize};
 use stentor_wire::engineio;
@@ -93,17 +94,17 @@ protocols! {
 }
 
 impl Protocol {
-    /// Whether its clients can send the messages of a load.
+    /// Returns `true` if the protocol's clients can send the messages of a load.
     pub fn sends(self) -> bool {
         !matches!(self, Self::Sse | Self::StentorV1)
     }
 
-    /// Whether its messages are binary.
+    /// Returns `true` if the protocol's messages are binary.
     pub(super) fn is_binary(self) -> bool {
         matches!(self, Self::Nats | Self::Mqtt)
     }
 
-    /// The version of Engine.IO under it.
+    /// The version of Engine.IO that carries the protocol.
     pub(super) fn engine(self) -> Option<engineio::Version> {
         match self {
             Self::EngineIo | Self::SocketIo | Self::SocketIoPolling => Some(engineio::Version::V4),
@@ -112,7 +113,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it is Engine.IO alone.
+    /// Returns `true` for Engine.IO alone.
     pub(super) fn is_bare_engine(self) -> bool {
         matches!(self, Self::EngineIo | Self::EngineIo3)
     }

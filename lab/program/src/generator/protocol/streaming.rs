@@ -23,10 +23,10 @@ use super::{ClientEvent, Dialect, Fault, Lane, Out, Protocol, ProtocolClient};
 #[derive(Default)]
 pub(in super::super) struct StreamingClient {
     session: Session,
-    /// Path of the session, if there is one.
+    /// Path of the session. Empty without one.
     target: String,
     head: AnswerHead,
-    /// Present while a body arrives.
+    /// The decoder while a body arrives.
     body: Option<BodyDecoder>,
     messages: MessageReader,
     /// POSTs on the side connection.

@@ -1,5 +1,5 @@
-//! Protocols over WebSocket: one connection, and messages on it. Clients of Socket.IO 0.7 to 0.9 request their session before, on
-//! the side connection.
+//! Protocols over WebSocket: one connection, and messages on it. Clients of Socket.IO 0.7 to 0.9 first request their
+//! session on the side connection.
 //!
 //! ```text
 //! connected (-GET-> Asking -id->) -request-> Upgrading -101-> messages …
@@ -25,12 +25,12 @@ use super::{
     socketio09,
 };
 
-/// The key of all masks (RFC 6455 section 5.3). Zero costs both sides least.
+/// The key of all masks (RFC 6455 section 5.3). Zero costs both sides the least.
 const MASK: Option<[u8; 4]> = Some([0; 4]);
 
 /// A client over WebSocket; see the module's documentation.
 pub(in super::super) struct WebSocketClient {
-    /// Present until the server has accepted the WebSocket.
+    /// The handshake, until the server has accepted the WebSocket.
     opening: Option<Box<Opening>>,
     frames: Frames,
     cutter: Cutter,
@@ -41,7 +41,7 @@ pub(in super::super) struct WebSocketClient {
 }
 
 enum Opening {
-    /// A GET on the side connection requests a session. The key is for the handshake.
+    /// A GET on the side connection requests a session. The key is for the later handshake.
     Asking(Answer, u128),
     Upgrading(Handshake),
     UpgradingHixie(HixieHandshake),
@@ -53,11 +53,11 @@ enum Frames {
     Hixie(HixieReader),
 }
 
-/// How messages of the load are contained in those of WebSocket.
+/// The way in which messages of the load are contained in those of WebSocket.
 enum Cutter {
-    /// One in each.
+    /// One message of the load in each.
     Whole,
-    /// One per line. The last line of a frame ends with it, or continues in the next.
+    /// One message of the load per line. The last line of a frame ends with it, or continues in the next.
     Lines {
         end_with_frames: bool,
     },
@@ -172,7 +172,8 @@ impl ProtocolClient for WebSocketClient {
     fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
         match dialect.protocol {
             Protocol::SocketIo07 | Protocol::SocketIo09 => {
-                // Browsers don't upgrade the connection of that request, and it isn't needed any more.
+                // Browsers don't upgrade the connection of that request, and the client doesn't need the connection any
+                // more.
                 let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
                 write_request_head(&mut out.side, "GET", &dialect.path, &headers);
                 self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
