@@ -55,7 +55,7 @@ pub(crate) fn headers_json(request: &Request<'_>) -> String {
     serde_json::Value::from(headers).to_string()
 }
 
-/// Now, as HTTP writes it (RFC 9110, 5.6.7).
+/// The current time as an HTTP date (RFC 9110, 5.6.7).
 fn httpdate() -> String {
     let seconds =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());

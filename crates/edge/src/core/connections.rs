@@ -127,7 +127,7 @@ impl<D: Driver> Connections<D> {
         }
     }
 
-    /// Notes sent bytes for the access log.
+    /// Records sent bytes for the access log.
     pub(super) fn log_sent(&self, ex: &mut Executor, index: usize, sent: &[u8]) {
         let Some(Machine::Http(connection)) = self.table.get(index).map(|conn| &conn.machine) else { return };
         let is_whole = connection.http.waiting.as_ref().is_none_or(Waiting::is_answered);

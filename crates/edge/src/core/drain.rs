@@ -6,13 +6,13 @@
 //!             that it isn't ready)       a slot of its own)          get their response)       connections are cut)
 //! ```
 //!
-//! At the start of the window, the sessions of a core are put into a random order, and each gets a slot of the same length. It
-//! ends at a random time in its slot; if no session is left, the core finishes early. So closes are evenly distributed for any
-//! number of sessions, which independent random times don't achieve for a small number. A session with pending deliveries ends
-//! when they have been sent, at the latest with the window.
+//! At the start of the window, the sessions of a core are put into a random order. Each gets a slot of the same length,
+//! and ends at a random time in it. If no session is left, the core finishes early. So closes are evenly distributed
+//! for any number of sessions, which independent random times don't achieve for a small number. A session with pending
+//! deliveries ends when they have been sent, at the latest with the window.
 //!
-//! A connection that this node relays to another node over TLS has a slot as well. It ends because its TLS ends here, and its
-//! client reaches the other node directly.
+//! A TLS connection that this node relays to another node has a slot as well. It ends because its TLS ends here, and
+//! its client can reconnect to the other node directly.
 //!
 //! SSE streams end in the last second of the window. Their `retry` makes each browser's `EventSource` reconnect when the next
 //! process listens.

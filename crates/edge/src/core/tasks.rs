@@ -65,7 +65,7 @@ pub(super) fn handle_prepared(
     finish_joined(conns, protocols, mail, work);
 }
 
-/// Answers the callers of tasks whose rooms all have positions, and of tasks whose time is over.
+/// Answers the callers of tasks whose rooms all have positions, and of tasks whose deadline has passed.
 pub(super) fn finish_joined(
     conns: &mut Connections<impl Driver>,
     protocols: &mut Protocols,

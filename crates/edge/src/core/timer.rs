@@ -85,7 +85,7 @@ impl<T> Default for Earliest<T> {
 }
 
 impl<T: Ord + Copy> Earliest<T> {
-    /// Moves the time to `at`. Returns whether a timer must be set: not if one is set to that time or an earlier one.
+    /// Moves the time to `at` if that is earlier. Returns `true` in this case, in which the caller must set a timer.
     #[must_use]
     pub(super) fn set(&mut self, at: T) -> bool {
         let is_earlier = self.0.is_none_or(|due| at < due);

@@ -32,7 +32,7 @@ pub(super) struct Connection {
     pub(super) is_paused: bool,
     /// `true` if the handshake waits for a later turn. The connection isn't read from.
     pub(super) is_waiting: bool,
-    /// `true` if the connection has received the expensive answer of its handshake: the first one, unless that requests another
+    /// `true` if the server has sent the expensive answer of the handshake: the first one, unless that requests another
     /// ClientHello.
     pub(super) is_answered: bool,
     /// `true` if another ClientHello was requested.

@@ -42,8 +42,9 @@ impl Canary {
     }
 }
 
-/// Runs an attack in steps. Between them, the budget must hold and the canary must be served. At the end, `class` must have held
-/// memory, inputs must have been refused or sessions ended, and after the attackers have left, all memory must be freed.
+/// Runs an attack in steps. After each step, the budget must hold and the canary must be served. At the end, each of
+/// `classes` must have held memory, and inputs, connections or sessions must have been refused or ended. After the
+/// attackers have left, their memory must be freed (except for 64 KiB per class).
 fn check<A>(server: &Server, classes: &[&str], attack: impl FnOnce(&mut dyn FnMut()) -> Vec<A>) {
     let mut canary = Canary::new(server);
     let mut most = 0;

@@ -67,7 +67,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects one client of each protocol, in the main namespace.
+    /// Connects one client of each protocol and transport, in the main namespace.
     pub(crate) fn all(server: &Server) -> Vec<Self> {
         let mut clients = vec![Self::ws(server), Self::sockjs(server)];
         for (version, way) in [

@@ -207,7 +207,7 @@ impl Application for Panics {
     fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
 }
 
-/// The library doesn't end the process.
+/// The panic doesn't end the process.
 #[test]
 fn a_core_that_panics_is_reported_while_the_others_go_on() {
     let server = Server::on_driver(DriverChoice::Epoll, 2, Some(Arc::new(|_| Box::new(Panics))), |_| {});

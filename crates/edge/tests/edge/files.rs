@@ -20,7 +20,7 @@ fn start() -> Server {
     })
 }
 
-/// Checks the headers that all pages need.
+/// Checks the headers that let pages of all origins load the file.
 fn check_public(answer: &Response) {
     let expect = [
         ("access-control-allow-origin", "*"),

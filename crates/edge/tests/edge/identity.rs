@@ -47,7 +47,7 @@ struct Rules {
     /// Topics that no client may subscribe or publish to any more.
     forbidden: Mutex<HashSet<String>>,
     questions: AtomicU64,
-    /// The state of the authorizer's backend: 1 if it reports an error, 2 if it doesn't answer.
+    /// The state of the authorizer's backend: 0 if it works, 1 if it reports an error, 2 if it doesn't answer.
     down: AtomicU64,
     /// Questions about topics that begin with `public-later`, which are answered later.
     later: Mutex<Vec<PermissionReply>>,

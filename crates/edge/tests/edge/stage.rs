@@ -343,7 +343,7 @@ fn start(world: &World, seed: u64, options: Options) -> Simulated {
     simulated(world, options, [seed, !seed], Arc::new(Control::default()), None).unwrap()
 }
 
-/// Runs the seeds from 0 to `seeds`, or those that the environment selects. Returns the results if there are more than
+/// Runs the seeds below `seeds`, or those that the environment selects. Returns the results if there are more than
 /// 10 seeds, so that all situations must have occurred.
 pub(crate) fn run_seeds<T>(seeds: u64, run: impl Fn(u64) -> T) -> Option<Vec<T>> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());

@@ -1,4 +1,4 @@
-//! WebSocket: RFC 6455 and 7692, heartbeats, limits, and the two routes.
+//! WebSocket: RFC 6455 and 7692, heartbeats, limits, and the routes `/ws` and `/ws/KEY`.
 
 use crate::harness::ws::frame;
 use crate::harness::{
@@ -345,7 +345,8 @@ fn offers_of_compression() {
     }
 }
 
-/// Netty's clients, and so those of Spring, Vert.x and async-http-client, look like a browser's, but for the user agent.
+/// Headers of Netty's clients, and so of Spring's, Vert.x's and async-http-client's. They look like a browser's, except
+/// that the user agent is missing.
 const NETTY: &str =
     "Origin: http://a.test\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
 
@@ -365,7 +366,7 @@ fn engine_io_and_sockjs_decline_compression() {
     }
 }
 
-/// RFC 7692, 7.2.3.2: "Hello", and the same again, which refers to it.
+/// RFC 7692, 7.2.3.2: "Hello", and a second "Hello" that refers to the first one.
 const HELLO: &[u8] = &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
 const HELLO_AGAIN: &[u8] = &[0xf2, 0x00, 0x11, 0x00, 0x00];
 

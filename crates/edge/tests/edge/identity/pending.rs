@@ -83,7 +83,7 @@ fn questions_of_clients_that_have_gone_are_cancelled() {
     });
 }
 
-/// The authenticator accepts an identity after its user has been revoked.
+/// The server refuses an identity whose user has been revoked since the question, although the authenticator accepts it.
 #[test]
 fn a_user_may_be_revoked_while_the_answer_is_awaited() {
     on_one_and_three(|cores| {
