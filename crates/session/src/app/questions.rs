@@ -1,17 +1,17 @@
 //! Permissions: questions to the authorizer, and the connections that wait for answers.
 //!
-//! A connection whose client caused a question waits, and further input isn't read. If one of several connections of a client
-//! waits, the others wait as well. A message keeps the state with which it continues ([`kept`]), so its handler runs once. A
-//! request, and the CONNECT of a Socket.IO client, are handled again when all answers have arrived. The answers are kept until
-//! then, so the authorizer isn't asked twice.
+//! A connection whose client caused a question waits, and its further input isn't read. If one of several connections of a
+//! client waits, the others wait as well. A message keeps the state with which it continues ([`kept`]), so its handler runs
+//! once. A request, and the CONNECT of a Socket.IO client, are handled again when all answers have arrived. The answers are
+//! kept until then, so that the authorizer isn't asked twice.
 //!
 //! ```text
 //!  handled ── Pending ──► waits ── decided, or the deadline ──► continues ──► answers forgotten
 //!                           └──── the connection ends ──► cancelled and forgotten
 //! ```
 //!
-//! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. When exceeded, the last
-//! question of the address with the most is answered with [`Denial::UNAVAILABLE`].
+//! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. When too many are
+//! open, the newest question of the address with the most open questions is answered with [`Denial::UNAVAILABLE`].
 
 mod cancel;
 mod identify;
@@ -45,13 +45,13 @@ use std::time::{Duration, Instant};
 use stentor_frame::ConnId;
 use stentor_hub::{Key, Room, SessionId, SubscribeOptions, Topic};
 
-/// The engine didn't report in time whether it has stored a message.
+/// The denial if the engine didn't report in time whether it has stored a message.
 const OUTCOME_UNKNOWN: Denial = Denial {
     code: Cow::Borrowed("unavailable"),
     message: Cow::Borrowed("it isn't known whether this was published; try again later"),
     retry: true,
 };
-/// Approximate size of an open question.
+/// Approximate size of an open question, in bytes.
 const QUESTION_BYTES: usize = 512;
 
 /// Feeds that a client requests in its first request.
@@ -63,13 +63,13 @@ pub(crate) struct Feeds {
 /// The reason why a client's action isn't carried out now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is refused.
+    /// The action is refused.
     Denied(Denial),
     /// The decision is pending. The client's message or request waits.
     Pending,
 }
 
-/// The subject of a question, which outlives the call.
+/// The subject of a question, for the time after the call.
 #[derive(PartialEq, Eq)]
 enum Asked {
     Connect(Box<str>),
@@ -79,13 +79,13 @@ enum Asked {
     History(Topic),
     /// Whether the engine stores a message to a room that it orders.
     Submit,
-    /// Whether the end of a room's history is known.
+    /// Whether this node knows the end of a room's history.
     Position(Room),
-    /// A socket that another node has.
+    /// A socket that another node may have.
     Socket(Box<SocketName>),
     /// The reply of the application behind the server to an event.
     Event,
-    /// The identity of the client that presented the token with this digest.
+    /// The identity of a client, which presented the token with this digest.
     Identity(u64),
 }
 
@@ -117,15 +117,15 @@ struct Deferred {
     asked: Asked,
     /// The number of the question's ticket.
     number: u64,
-    /// The generation of the rules for the decision.
+    /// The generation of the rules when the question was asked.
     generation: u64,
     answer: Option<Result<(), Denial>>,
     /// The reply to an event, if the application handled it.
     reply: Option<Box<EventReply>>,
     identity: Option<Arc<Identity>>,
-    /// The message that continues after the answer. `None` if the message or request is handled again.
+    /// The rest of the message, which continues after the answer. `None` if the message or request is handled again.
     kept: Option<Kept>,
-    /// The authorizer that decides. `None` if another port does.
+    /// The authorizer that decides. `None` if another port answers.
     authorizer: Option<Arc<dyn Authorizer>>,
 }
 
@@ -135,9 +135,9 @@ struct Waiting {
     questions: Vec<Deferred>,
     /// Feeds to which a session is subscribed when all decisions have arrived.
     feeds: Option<(SessionId, Feeds)>,
-    /// The client whose messages wait.
+    /// The client whose messages wait on this connection.
     client: Option<ClientId>,
-    /// Other connections with messages of this client, which wait for this one.
+    /// Other connections with messages of this client. They wait for this connection.
     others: Vec<ConnId>,
     /// `true` if this connection waits for another one of its client.
     follows: bool,
@@ -149,11 +149,11 @@ impl Waiting {
     }
 }
 
-/// One core's questions.
+/// The questions of one core.
 pub(crate) struct Questions {
-    /// `None` if all actions are allowed, except to clients with identities.
+    /// Decides about the actions of clients without identities. `None` if all actions are allowed.
     authorizer: Option<Arc<dyn Authorizer>>,
-    /// `None` if there is no application behind the server.
+    /// Takes events for the application behind the server. `None` if there is none.
     events: Option<Arc<dyn EventSink>>,
     /// The identities of sessions.
     pub identities: Identities,
@@ -167,7 +167,7 @@ pub(crate) struct Questions {
     /// Deadlines of questions, answered or not, earliest first.
     deadlines: VecDeque<(Instant, u64)>,
     waiting: BTreeMap<ConnId, Waiting>,
-    /// The connections on which messages of clients wait.
+    /// The connection on which the messages of each client wait.
     clients: BTreeMap<ClientId, ConnId>,
     /// Connections whose questions have all been answered.
     decided: VecDeque<ConnId>,
@@ -178,7 +178,7 @@ pub(crate) struct Questions {
     preparations: Preparations,
     open_max: usize,
     timeout: Duration,
-    /// Number of questions that were not answered in time or were refused because too many were open.
+    /// Number of questions that weren't answered in time, or were refused because too many were open.
     pub unanswered: u64,
     charge: Charge,
 }
@@ -228,7 +228,7 @@ impl Questions {
     }
 
     /// Decides whether a session's client may perform an action. All permissions of clients are decided here, or in
-    /// [`Self::authorize_connect`]. `waits`: the client's message or request can wait for the answer.
+    /// [`Self::authorize_connect`]. `waits` is `true` if the client's message or request can wait for the answer.
     #[inline]
     pub(crate) fn authorize(
         &mut self,
@@ -298,7 +298,7 @@ impl Questions {
         authorizer.map_or(Decision::Allow, |authorizer| authorizer.authorize(question))
     }
 
-    /// Makes a connection wait for an answer, if it can.
+    /// Makes a connection wait for an answer. Refuses the question if nothing can wait, or too many questions are open.
     fn wait<T>(
         &mut self,
         now: Instant,
@@ -327,10 +327,10 @@ impl Questions {
         self.events.as_ref()
     }
 
-    /// Passes the current event to the application behind the server, by `hand_over`. The reply comes later.
+    /// Passes the current event to the application behind the server, by calling `hand_over`. The reply arrives later.
     ///
     /// # Errors
-    /// No reply will come.
+    /// The event isn't passed on, so no reply will arrive.
     pub(crate) fn ask_application(
         &mut self,
         now: Instant,
@@ -349,7 +349,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Handles the application's reply to an event. Returns the reply if no client waits for it.
+    /// Handles the application's reply to an event. If no client waits for it, returns the reply.
     pub(crate) fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) -> Option<EventReply> {
         let reply = match reply {
             Err(denial) => {
@@ -415,7 +415,7 @@ impl Questions {
         !self.waiting.is_empty() && self.waiting.get(&conn).is_some_and(Waiting::is_open)
     }
 
-    /// Ends the handling of a request or CONNECT. If its answers had arrived, they are removed.
+    /// Ends the handling of a request or CONNECT. Removes its answers if all had arrived.
     #[inline]
     pub(crate) fn finish_handling(&mut self) {
         if !self.waiting.is_empty()
@@ -426,8 +426,8 @@ impl Questions {
         }
     }
 
-    /// Keeps the feeds to which a session is subscribed when all answers have arrived. Other connections of `client` wait until
-    /// then.
+    /// Keeps feeds, to which a session is subscribed when all answers have arrived. Until then, other connections of
+    /// `client` wait.
     pub(crate) fn keep_feeds(&mut self, session: SessionId, feeds: Feeds, client: Option<ClientId>) {
         if let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) {
             waiting.feeds = Some((session, feeds));
@@ -440,7 +440,7 @@ impl Questions {
         self.waiting.get_mut(&conn)?.feeds.take()
     }
 
-    /// Notes that messages of a client wait on the current connection.
+    /// Records that messages of a client wait on the current connection.
     pub(crate) fn hold_client(&mut self, client: ClientId) {
         let Some(conn) = self.asker else { return };
         if let Some(waiting) = self.waiting.get_mut(&conn) {
@@ -449,7 +449,7 @@ impl Questions {
         }
     }
 
-    /// Whether earlier messages of a client wait on another connection. If so, the current connection waits for them.
+    /// Whether earlier messages of a client wait on another connection. If so, the current connection waits for that one.
     #[inline]
     pub(crate) fn waits_for_earlier(&mut self, client: ClientId) -> bool {
         !self.clients.is_empty() && self.follow(client)
@@ -471,7 +471,7 @@ impl Questions {
         true
     }
 
-    /// Handles the answer to a question. Answers without a question, and second answers, have no effect.
+    /// Handles the answer to a question. No effect if the question isn't open.
     pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
         if self.reviewed(number, &answer) {
             return;
@@ -489,7 +489,7 @@ impl Questions {
         }
     }
 
-    /// The time at which [`Self::expire`] is due. The question may already be answered.
+    /// The time at which [`Self::expire`] is due. The question with this deadline may already be answered.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.front().map(|(at, _)| *at)
     }

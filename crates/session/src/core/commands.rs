@@ -1,4 +1,4 @@
-//! Messages of other nodes, and new versions of feeds and rooms.
+//! Handles messages of other nodes, and updates of feeds and rooms.
 
 use super::Protocols;
 use crate::app::ENVELOPE_BYTES;
@@ -22,7 +22,7 @@ impl Protocols {
         sessions.fold(how, |how, (core, session)| how.except_session(core, session))
     }
 
-    /// Handles news of a room from the engine.
+    /// Handles an update of a room from the engine.
     pub fn update_room(&mut self, room: &Room, update: RoomUpdate) {
         self.ex.budget.count_published(update.bytes() + ENVELOPE_BYTES);
         let now = self.ex.context.now;
@@ -38,7 +38,7 @@ impl Protocols {
         }
     }
 
-    /// Handles news of a feed.
+    /// Handles an update of a feed.
     pub fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
         match update {
             FeedUpdate::Document(document) => {

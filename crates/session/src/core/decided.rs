@@ -15,8 +15,8 @@ impl Protocols {
     }
 }
 
-/// Continues after the decisions on a connection: messages that have been handled up to their questions, and the feeds of a first
-/// request. Returns `false` if the connection waits for a further decision.
+/// Continues after the decisions on a connection: with messages that have been handled up to their questions, and with the
+/// feeds of a first request. Returns `false` if the connection waits for a further decision.
 pub(crate) fn resume(ex: &mut Executor, clients: &Clients, conn: ConnId) -> bool {
     let all = ex.questions.take_kept(conn);
     if !all.is_empty() {

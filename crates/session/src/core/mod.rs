@@ -1,6 +1,7 @@
 //! State of the protocols on a core: the executor with the hub, client sessions, and the state that all WebSockets share.
 //!
-//! **Invariant.** The functions of [`Protocols`] see no connection. They act on one by an effect or a delivery.
+//! **Invariant.** The functions of [`Protocols`] have no access to connections. They act on a connection by an effect or a
+//! delivery.
 
 mod commands;
 pub(crate) mod decided;
@@ -27,7 +28,7 @@ use std::time::Instant;
 use stentor_hub::{CoreId, Topic};
 use stentor_wire::ws;
 
-/// Maximum number of subscriptions that are authorized again in a turn with answers, or with a tick.
+/// Number of reviewed subscriptions above which a call of [`Protocols::review_sessions`] stops.
 const REVIEWS_PER_TURN: usize = 512;
 
 /// State of the protocols on a core.
@@ -36,7 +37,7 @@ pub struct Protocols {
     pub ex: Executor,
     /// Client sessions that outlive their connections.
     pub clients: Clients,
-    /// Cores of the clients that began here and were moved.
+    /// The current cores of clients that began on this core and were moved.
     pub departed: Departed,
     /// State that all WebSockets share.
     pub ws: Box<ws::Shared>,
@@ -46,7 +47,7 @@ pub struct Protocols {
 }
 
 impl Protocols {
-    /// State of core number `core`, which begins at `now`.
+    /// Makes the state of core number `core`, which begins at `now`.
     pub fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps, system: System) -> Self {
         Self {
             clients: Clients::default(),
@@ -64,7 +65,7 @@ impl Protocols {
         self.ex.set_settings(settings);
     }
 
-    /// The state of a client that hasn't been removed.
+    /// The state of a client. `None` if the client has been removed.
     #[inline]
     pub fn client_state(&self, id: ClientId) -> Option<&ClientState> {
         self.clients.get(id).map(|client| client.state())
@@ -77,14 +78,14 @@ impl Protocols {
         }
     }
 
-    /// Keeps the client on this core. It can't receive its missed messages.
+    /// Keeps a client on this core, because it can't be moved. It won't receive its missed messages.
     pub fn stay(&mut self, id: ClientId) {
         if let Some(io) = self.clients.engineio.get_mut(id).and_then(engineio::Client::socketio_mut) {
             io.stays = true;
         }
     }
 
-    /// Continues with sessions whose subscriptions must be authorized again.
+    /// Continues to review sessions whose subscriptions must be authorized again.
     pub fn review_sessions(&mut self) {
         let mut reviews = 0;
         while reviews < REVIEWS_PER_TURN
@@ -112,7 +113,7 @@ impl Protocols {
         if wanted.is_none() && requester.is_none() {
             return;
         }
-        // Under one lock, so that a key always arrives with its requesters.
+        // Holds the lock for all reports, so that the control plane always receives a key with its requesters.
         let mut demands = self.ex.shared.demands();
         while let Some((topic, level)) = wanted {
             if let Some(broker) = self.ex.outlet.broker() {
@@ -156,7 +157,7 @@ impl Departed {
         self.0.get(&sid).copied()
     }
 
-    /// Removes a client that has ended there.
+    /// Removes a client that has ended on its current core.
     pub fn forget(&mut self, sid: Sid) {
         self.0.remove(&sid);
     }

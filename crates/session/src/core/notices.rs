@@ -1,4 +1,4 @@
-//! Calls of applications that no input of a client causes: alarms and notices.
+//! Calls of applications without a client's input: alarms and notices.
 
 use super::Protocols;
 use crate::app::{Alarm, Application, Context, Effect, HandlerScope, Sent, ToSession, Waiter};
@@ -35,7 +35,7 @@ impl Protocols {
         }
     }
 
-    /// Calls the application about a session outside of a message of its client.
+    /// Calls the application about a session outside the handling of its client's messages.
     pub fn notify_app_about(
         &mut self,
         session: SessionId,
@@ -52,8 +52,8 @@ impl Protocols {
         self.ex.notify_app(HandlerScope { encoding, service, ..HandlerScope::default() }, call);
     }
 
-    /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive
-    /// documents as strings expect no other message.
+    /// Notifies a Socket.IO client, by its feed event, that a subscription has ended. Clients that receive documents as strings
+    /// aren't notified, because they expect no other argument.
     pub fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
         let options = &self.ex.options().engine;
         if options.feed_as_string {

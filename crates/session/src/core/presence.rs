@@ -1,4 +1,5 @@
-//! Presence on one core: exchanges members of rooms between its sessions, the hub, other nodes and the clients that list members.
+//! Presence on one core: passes information about members between sessions, the hub, other nodes, and clients that list
+//! members.
 
 use super::Protocols;
 use crate::app::{PresenceReply, Sent, error_reply, members_reply, write_notice};
@@ -15,12 +16,12 @@ use stentor_hub::{MemberId, PresenceChange, RoomMember, SessionId, User};
 /// Maximum number of unanswered requests of clients for members, per core.
 const QUERIES_MAX: usize = 1_024;
 
-/// A core's part in presence.
+/// A core's state for presence.
 pub(crate) struct PresenceState {
     charge: Charge,
-    /// Ids of sessions that came from other nodes, kept until their leaving has been reported.
+    /// Public ids of sessions that moved here from other nodes. They are kept until the leave of the session has been reported.
     moved: BTreeMap<SessionId, PublicId>,
-    /// `true` if ids of ended sessions should be removed.
+    /// `true` if it is time to remove the ids of ended sessions.
     is_old: bool,
     queries: Arc<AtomicUsize>,
 }
@@ -31,7 +32,7 @@ impl PresenceState {
         Self { charge, moved: BTreeMap::new(), is_old: false, queries: Arc::default() }
     }
 
-    /// Removes the ids of ended sessions, if it is time and no waiting change may concern one of them.
+    /// Removes the ids of ended sessions, if it is time and no change waits that may need them.
     fn forget_ended(&mut self, changes_wait: bool, is_open: impl Fn(SessionId) -> bool) {
         if self.is_old && !changes_wait {
             self.is_old = false;
@@ -40,12 +41,12 @@ impl PresenceState {
     }
 
     fn moved_bytes(&self) -> usize {
-        // A node of the tree is at least half full.
+        // Nodes of the tree are at least half full, so it takes at most twice its entries.
         self.moved.len() * 2 * size_of::<(SessionId, PublicId)>()
     }
 }
 
-/// Counts a request until it is dropped.
+/// Counts a request until the permit is dropped.
 struct Permit(Arc<AtomicUsize>);
 
 impl Permit {
@@ -63,7 +64,8 @@ impl Drop for Permit {
 }
 
 impl Protocols {
-    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns whether there were any.
+    /// Sends joins and leaves to other cores and nodes, and notices to subscribers. Returns `false` if there were no joins,
+    /// leaves or notices.
     pub fn pump_presence(&mut self) -> bool {
         if !self.ex.shared.has_presence() {
             return false;
@@ -96,7 +98,7 @@ impl Protocols {
         has_changed
     }
 
-    /// The public description of a session.
+    /// Describes a session as a member of a room, for other clients.
     fn member(&mut self, session: SessionId) -> RoomMember {
         let id = self.ex.public_id(session);
         if id != PublicId::of(self.ex.shared.seed, self.ex.context.core, session) {
@@ -123,7 +125,7 @@ impl Protocols {
         self.presence.charge.set(bytes);
     }
 
-    /// Updates the values that other threads read.
+    /// Updates the metrics, which other threads read.
     pub fn report_presence(&mut self) {
         if !self.ex.shared.has_presence() {
             return;
@@ -138,7 +140,8 @@ impl Protocols {
         metrics.presence_truncated.set(stats.truncated);
     }
 
-    /// Lists members of a room whose home is this core, or counts those on this core. Also returns the number of visited members.
+    /// Lists members of a room with presence if this core is the room's home. For a room without presence, counts the
+    /// members on this core. Also returns the number of visited members.
     pub fn list_own_members(&mut self, task: &MembersTask) -> (MemberList, usize) {
         let MembersTask { query, for_watcher, .. } = task;
         let (now, core) = (self.ex.context.now, self.ex.context.core);
@@ -162,7 +165,8 @@ impl Protocols {
         (list, page.visited)
     }
 
-    /// Lists members of a room for a client. The answer follows, unless the function returns one: too many requests are open.
+    /// Lists members of a room for a client. The answer is sent later. If too many requests are open, returns an error as
+    /// the answer.
     pub fn list_members(
         &mut self,
         session: SessionId,
@@ -180,7 +184,7 @@ impl Protocols {
                 Err(_) => error_reply(&reply),
             };
             drop(permit);
-            // If the inbox is full, the client receives no answer.
+            // If the inbox is full, the answer is dropped, and the client receives none.
             let _ = shared.inboxes[core].put(ControlCommand::Answer(session, Box::new(what)));
         };
         self.ex.shared.list_members_for_client(query, for_watcher, answer);

@@ -36,7 +36,7 @@ impl Protocols {
         own.unwrap_or_else(|| self.ex.public_id(session).to_string())
     }
 
-    /// A session's entry in a list, with at most about `bytes_max` bytes of names.
+    /// A session's entry in a list, with at most about `bytes_max` bytes of names of rooms.
     pub fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
         let mut bytes = 0;
         let rooms = self.ex.hub.rooms_of(session).filter(|room| !room.is_all_members());
@@ -69,13 +69,13 @@ impl Protocols {
         self.ex.report_attendance();
     }
 
-    /// The envelope of a session whose client is connected.
+    /// The envelope of a session. `None` while its client is disconnected.
     pub fn envelope_of(&self, session: SessionId) -> Option<Envelope> {
         self.ex.owner_of(session)?;
         Some(self.ex.encoding_of(session)?.envelope())
     }
 
-    /// Looks up the ids that name clients of this core by their `sid`.
+    /// Looks up the ids in a target that are the `sid`s of clients of this core.
     pub fn look_up(&self, target: &mut Target) {
         for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
             let Named::Id(id) = *named else { continue };

@@ -1,18 +1,18 @@
-//! The parts of tasks of the control plane that concern rooms.
+//! The parts of the control plane's tasks that concern rooms.
 
 use super::Protocols;
 use crate::ports::Concerned;
 use crate::shared::tasks::{RoomsTask, SessionWork, SessionsTask, Task};
 use stentor_hub::{Room, Topic};
 
-/// Steps of work for a session that joins or leaves a room, or for a room in a list.
+/// Number of steps for a session that joins or leaves a room, or for a room in a list.
 pub const ROOM_STEPS: usize = 8;
 
-/// Maximum number of members visited at once.
+/// Maximum number of members that are visited at once.
 pub const VISITS_MAX: usize = 512;
 
 impl Protocols {
-    /// Rooms that the task's sessions join and that aren't prepared on this core yet.
+    /// Returns the rooms that the task's sessions join and that aren't prepared on this core yet.
     pub fn unprepared_rooms(&mut self, task: &Task) -> Vec<Room> {
         let Task::Sessions(SessionsTask { work: SessionWork::Join { topics, concerned, .. }, .. }) = task
         else {
@@ -23,7 +23,7 @@ impl Protocols {
         rooms.filter(|room| !self.ex.hub.handle_prepare(room)).cloned().collect()
     }
 
-    /// Continues to list rooms. Returns whether it is finished.
+    /// Continues to list rooms. Returns `true` if the task is finished.
     pub fn work_on_rooms(&mut self, task: &mut RoomsTask, steps: &mut usize) -> bool {
         let RoomsTask { query, next, found, .. } = task;
         while *steps > 0 {

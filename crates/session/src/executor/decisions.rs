@@ -1,4 +1,4 @@
-//! Answers to questions, and the work that follows from them.
+//! Decisions: answers to questions, and the work that follows from the answers.
 
 use super::Executor;
 use crate::app::{ENVELOPE_BYTES, Identities};
@@ -9,30 +9,30 @@ use stentor_frame::ConnId;
 use stentor_hub::{Emit, Room};
 
 impl Executor {
-    /// Handles the decision about a client's action. Decisions without a question, and second ones, have no effect.
+    /// Handles the decision about a client's action. No effect if the question isn't open.
     pub fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
         self.questions.decide(number, answer);
     }
 
-    /// Handles the decision about a client's token. Decisions without a question, and second ones, have no effect.
+    /// Handles the decision about a client's token. No effect if the question isn't open.
     pub fn decide_identity(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
         self.questions.identified(number, answer);
     }
 
-    /// Notes that sessions can join a room now.
+    /// Answers the questions about a room, because sessions can join it now.
     pub fn prepared(&mut self, room: &Room) {
         self.questions.prepared(room);
     }
 
-    /// Handles a reply of the application behind the server. If the event's client has disconnected, others still receive their
-    /// messages.
+    /// Handles a reply of the application behind the server. If the event's client has disconnected, messages to rooms are
+    /// still sent.
     pub fn reply(&mut self, number: u64, reply: Result<EventReply, Denial>) {
         if let Some(reply) = self.questions.reply(number, reply) {
             self.emit_reply(reply);
         }
     }
 
-    /// Sends the messages of a reply to an event whose client has disconnected.
+    /// Sends the messages to rooms of a reply to an event whose client has disconnected.
     pub(crate) fn emit_reply(&mut self, reply: EventReply) {
         for EventEmit { rooms, event, data, .. } in reply.emit {
             let Some(rooms) = rooms else { continue };
@@ -42,7 +42,7 @@ impl Executor {
         }
     }
 
-    /// Refuses questions whose time is over, and removes those that have been answered.
+    /// Refuses questions whose time is over, and removes the deadlines of answered questions.
     pub fn expire_questions(&mut self) {
         self.questions.expire(self.context.now);
     }
@@ -53,7 +53,7 @@ impl Executor {
         self.questions.retry_reviews(self.context.now);
     }
 
-    /// The time at which [`Self::expire_questions`] is due. The question may already be answered.
+    /// The time at which [`Self::expire_questions`] is due. The question with this deadline may already be answered.
     pub fn question_due(&self) -> Option<Instant> {
         self.questions.poll_timeout()
     }
@@ -64,14 +64,14 @@ impl Executor {
         self.questions.is_waiting(conn)
     }
 
-    /// Whether decisions have caused nothing that waits to be carried out.
+    /// Whether no work waits that decisions have caused.
     #[inline]
     pub fn has_no_decisions(&self) -> bool {
         self.questions.is_quiet()
     }
 
-    /// Carries out what a decision has caused, if it concerns no connection: releases a room, or ends a subscription. Returns
-    /// whether there was something.
+    /// Carries out one action that decisions have caused and that concerns no connection: releases a room, or ends a
+    /// subscription. Returns `false` if there was none.
     pub fn carry_out_decision(&mut self) -> bool {
         if let Some(room) = self.questions.poll_released() {
             self.hub.handle_release(&room);
@@ -93,18 +93,19 @@ impl Executor {
         self.questions.has_unverified()
     }
 
-    /// Gives the next token its turn, if this turn has time left for it. Returns whether there was one.
+    /// Continues with the next waiting token if this turn of the core has time left. Returns `false` if it hasn't, or no
+    /// token waits.
     pub fn poll_unverified(&mut self) -> bool {
         self.questions.poll_unverified(&self.budget.signatures)
     }
 
-    /// Removes the questions of a connection, which has ended.
+    /// Removes the questions of a connection that has ended.
     pub fn forget_questions(&mut self, conn: ConnId) {
         self.questions.forget(conn);
     }
 
-    /// Drops the open questions about subscriptions of a connection whose client has disconnected. `may_refuse`: a message that
-    /// subscribes has no other effect, and its session continues if it is refused.
+    /// Drops the open questions about subscriptions of a connection whose client has disconnected. `may_refuse` is `true`
+    /// if refusing such a subscription has no other effect and the session continues.
     pub fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
         self.questions.drop_subscriptions(conn, may_refuse);
     }
@@ -114,7 +115,7 @@ impl Executor {
         &self.questions.identities
     }
 
-    /// The identities of the sessions of this core, to be changed.
+    /// The identities of the sessions of this core, mutable.
     pub fn identities_mut(&mut self) -> &mut Identities {
         &mut self.questions.identities
     }

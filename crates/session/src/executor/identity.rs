@@ -20,7 +20,7 @@ impl Executor {
         self.clock.date(self.context.now)
     }
 
-    /// Verifies the identity of a client. `None` if clients have no identities.
+    /// Verifies the identity of a client. Returns `None` if clients have no identities.
     ///
     /// # Errors
     /// The token is refused, or the decision is pending.
@@ -31,7 +31,7 @@ impl Executor {
         self.questions.identify(self.context.now, credentials, &mut self.budget)
     }
 
-    /// Sets the identity of a session, or replaces it by a newer one.
+    /// Sets the identity of a session, or replaces it by a newer identity.
     pub(crate) fn set_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) {
         let Some(identity) = identity else { return };
         let (now, lead) = (self.unix_millis(), self.options().tokens.renewal_lead);
@@ -41,7 +41,7 @@ impl Executor {
         self.questions.identities.set(session, identity, now, lead);
     }
 
-    /// The user of a session, and the public information about it.
+    /// The user of a session, and the public information about the client.
     pub(crate) fn who_is(&self, session: SessionId) -> (Option<Principal>, Option<Arc<str>>) {
         match self.questions.identities.get(session) {
             Some(identity) => (identity.principal.clone(), identity.info.clone()),
@@ -49,7 +49,7 @@ impl Executor {
         }
     }
 
-    /// Checks whether one more session of a user may begin.
+    /// Checks whether one more session of an identity's user may begin.
     ///
     /// # Errors
     /// A limit is reached.
@@ -59,7 +59,7 @@ impl Executor {
         self.count_limited(users.check_count(key_of(user)))
     }
 
-    /// Checks whether a client may connect to one more namespace, with a session that no request counts.
+    /// Checks whether a client may connect to one more namespace. This opens a session without a request that would be counted.
     ///
     /// # Errors
     /// The client's address or user has the maximum number of sessions.
@@ -85,8 +85,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Whether a client with this identity may recover a session: it must be the same user. The session's subscriptions are
-    /// authorized again before the client receives missed messages.
+    /// Gives a recovered session the identity of its client, and authorizes the subscriptions again before the client
+    /// receives missed messages. Returns `false` if the client isn't the session's user.
     pub(crate) fn take_over_identity(&mut self, session: SessionId, identity: Option<Arc<Identity>>) -> bool {
         let Some(identity) = identity else { return true };
         let current = self.questions.identities.get(session);
@@ -111,7 +111,7 @@ impl Executor {
 
     /// Replaces a session's identity after its client has renewed the token.
     pub fn renew(&mut self, session: SessionId, identity: Arc<Identity>) {
-        // The session may have closed since.
+        // The session may have closed in the meantime.
         if self.hub.tag(session).is_none() {
             return;
         }
@@ -127,13 +127,13 @@ impl Executor {
             if self.hub.has_joined(session, room) {
                 continue;
             }
-            // At its limits, the session joins as many rooms as it may.
+            // If a limit is reached, the session doesn't join the remaining rooms.
             let _ = self.hub.handle_subscribe(session, &Topic::Room(room.clone()), Policy::Queue, None);
         }
     }
 
-    /// Authorizes each subscription of a session again, and ends those that aren't allowed any more. Returns the number of
-    /// subscriptions.
+    /// Authorizes the subscriptions again that a session's client requested, and ends those that aren't allowed any more.
+    /// Returns the number of all subscriptions.
     pub fn reauthorize(&mut self, session: SessionId) -> usize {
         if self.questions.identities.get(session).is_none() {
             return 0;
@@ -143,7 +143,7 @@ impl Executor {
         let subscriptions = self.hub.subscriptions_of(session);
         let count = subscriptions.len();
         for (topic, _) in subscriptions {
-            // Only clients themselves subscribe to presence.
+            // Grants for presence aren't recorded, because only clients themselves subscribe to it.
             let is_presence = matches!(topic, Topic::Presence(_));
             if !is_presence && !self.questions.identities.is_granted(session, &topic) {
                 continue;
@@ -156,8 +156,9 @@ impl Executor {
         count
     }
 
-    /// Sets the identity of a session from another node, and authorizes the subscriptions again that its client requested there.
-    /// Returns whether all of them are still allowed. The missed messages don't name their rooms, so they can't be filtered.
+    /// Sets the identity of a session from another node, and authorizes the subscriptions again that its client requested
+    /// there. Returns `false` if one of them isn't allowed any more: missed messages don't name their rooms, so they can't
+    /// be filtered.
     pub(crate) fn identify_moved(
         &mut self,
         session: SessionId,
@@ -177,19 +178,19 @@ impl Executor {
         )
     }
 
-    /// Ends a subscription. Returns whether there was one.
+    /// Ends a subscription. Returns `false` if there was none.
     pub(crate) fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_unsubscribe(session, topic)
     }
 
-    /// Removes a session from a room. The session still receives earlier messages.
+    /// Removes a session from a room. The session still receives earlier messages of the room.
     pub fn leave(&mut self, session: SessionId, topic: &Topic) -> bool {
         self.questions.identities.revoke_grant(session, topic);
         self.hub.handle_leave(session, topic)
     }
 
-    /// The next notice of the hub. If a subscription has ended, the client's grant for it ends, too.
+    /// The next notice of the hub. If it reports the end of a subscription, the client's grant for the topic ends, too.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.hub.poll_notice()?;
         let ended = match &notice {

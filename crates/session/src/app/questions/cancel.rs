@@ -1,6 +1,6 @@
 //! Cancels questions whose clients have disconnected before the answer.
 //!
-//! Events aren't cancelled: the client has sent them, and the application behind the server receives them.
+//! Events aren't cancelled: the application behind the server has already received them.
 
 use super::{Asked, Deferred, QUESTION_BYTES, Questions};
 use crate::ports::{Authorizer, Denial};
@@ -9,7 +9,7 @@ use stentor_frame::ConnId;
 use stentor_hub::SessionId;
 
 impl Deferred {
-    /// The number of an open question whether a session may subscribe.
+    /// The number of the question. `None` if it is answered, or isn't about a subscription.
     fn open_subscription(&self) -> Option<u64> {
         let is_subscription = matches!(self.asked, Asked::Subscribe(_) | Asked::Presence(_));
         (is_subscription && self.answer.is_none()).then_some(self.number)
@@ -17,7 +17,7 @@ impl Deferred {
 }
 
 impl Questions {
-    /// Notifies the port that decides a question that its client doesn't wait any more.
+    /// Notifies the port that decides a question that the client no longer waits.
     pub(super) fn cancel(&self, number: u64, asked: &Asked, authorizer: Option<&Arc<dyn Authorizer>>) {
         let ticket = self.tickets.of(number);
         if let Some(authorizer) = authorizer {
@@ -27,7 +27,7 @@ impl Questions {
         }
     }
 
-    /// Refuses an open question without its answer.
+    /// Cancels an open question and refuses it with [`Denial::UNAVAILABLE`].
     pub(super) fn refuse_open(&mut self, number: u64) {
         let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
         let mut questions = waiting.into_iter().flat_map(|waiting| &waiting.questions);
@@ -37,13 +37,13 @@ impl Questions {
         self.decide(number, Err(Denial::UNAVAILABLE));
     }
 
-    /// Handles that the client of a connection has disconnected. Drops its open questions about subscriptions, so that its
-    /// further input is handled. `may_refuse`: a message that subscribes has no other effect, and its session continues if it is
-    /// refused.
+    /// Drops the open questions about subscriptions of a connection whose client has disconnected, so that the client's
+    /// further input is handled. `may_refuse` is `true` if refusing such a subscription has no other effect and the session
+    /// continues.
     pub(crate) fn drop_subscriptions(&mut self, conn: ConnId, may_refuse: bool) {
         let Some(waiting) = self.waiting.get(&conn) else { return };
         if waiting.feeds.is_some() {
-            // A refusal would end the session. Without a refusal, the session just isn't subscribed.
+            // A refusal would end the session. Without an answer, the session continues without the subscription.
             self.forget(conn);
             self.decided.push_back(conn);
         } else if may_refuse {

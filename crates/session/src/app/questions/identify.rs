@@ -1,4 +1,4 @@
-//! Questions about the identities of clients, and late answers.
+//! Questions about the identities of clients, and answers that arrive later.
 
 use super::{Asked, Decided, Deferred, Identities, Questions, Refused};
 use crate::budget::Budget;
@@ -13,8 +13,8 @@ fn digest_of(identities: &Identities, credentials: &Credentials<'_>) -> Asked {
 }
 
 impl Questions {
-    /// The state of a question that a connection has asked before. If the rules have changed since, the question must be asked
-    /// again.
+    /// The state of a question that a connection has asked before. `None` if the question must be asked, perhaps again
+    /// because the rules have changed.
     pub(super) fn answer_of(
         &mut self,
         asker: Option<ConnId>,
@@ -32,8 +32,8 @@ impl Questions {
         Some(answer.clone().map(|()| identity.clone()).map_err(Refused::Denied))
     }
 
-    /// Verifies the identity of a client. `None` if there is no authenticator. A refused token counts as work of the current
-    /// connection; signatures count as work of the core's turn.
+    /// Verifies the identity of a client. Returns `None` if there is no authenticator. A refused token counts as work of
+    /// the current connection; signatures count as work of the core's turn.
     pub(crate) fn identify(
         &mut self,
         now: Instant,
@@ -41,7 +41,7 @@ impl Questions {
         budget: &mut Budget,
     ) -> Result<Option<Arc<Identity>>, Refused> {
         let Some(authenticator) = self.identities.authenticator().cloned() else { return Ok(None) };
-        // Most tokens are verified at once, so their digests aren't needed.
+        // A digest is needed only while connections wait: most tokens are verified at once.
         let mut is_its_turn = self.unverified.is_empty();
         if !self.waiting.is_empty() {
             let asked = digest_of(&self.identities, credentials);
@@ -54,8 +54,8 @@ impl Questions {
         self.verify(now, &authenticator, credentials, is_its_turn, budget)
     }
 
-    /// The identity of a client after the late decision about its token. If the token was postponed and its turn has come, it is
-    /// verified from the start.
+    /// The identity of a client after the late decision about its token. A token that was postponed is verified from the
+    /// start when its turn has come.
     pub(in crate::app) fn identify_late(
         &mut self,
         now: Instant,
@@ -75,7 +75,8 @@ impl Questions {
         }
     }
 
-    /// Checks an identity whose verification took time. It may have been revoked in the meantime, when it had no session to end.
+    /// Checks an identity whose verification took time. If the identity was revoked in the meantime, there was no session
+    /// to end.
     fn check_late(
         &mut self,
         answer: Result<Option<Arc<Identity>>, Refused>,
@@ -90,7 +91,7 @@ impl Questions {
         answer
     }
 
-    /// Verifies a client's token now, or later if it isn't its turn.
+    /// Verifies a client's token. If it isn't the token's turn, a token that needs a signature is verified later.
     fn verify(
         &mut self,
         now: Instant,
@@ -131,7 +132,8 @@ impl Questions {
         }
     }
 
-    /// Whether the current connection's token was postponed and its turn has come. If so, it is verified from the start.
+    /// Whether the current connection's token was postponed and its turn has come. If so, forgets the question, so that the
+    /// token is verified from the start.
     fn take_turn(&mut self, asked: &Asked) -> bool {
         let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) else { return false };
         let is_due = |question: &Deferred| {
@@ -141,7 +143,7 @@ impl Questions {
         at.map(|at| waiting.questions.remove(at)).is_some()
     }
 
-    /// Handles a late answer of [`Self::identify`]. Answers without a question, and second answers, have no effect.
+    /// Handles a late answer to a question of [`Self::identify`]. No effect if the question isn't open.
     pub(crate) fn identified(&mut self, number: u64, answer: Result<Arc<Identity>, Denial>) {
         let waiting = self.open.get(&number).and_then(|conn| self.waiting.get_mut(conn));
         let mut questions = waiting.into_iter().flat_map(|waiting| &mut waiting.questions);

@@ -1,8 +1,8 @@
-//! Messages that continue after a decision. The message has been handled up to its question, and what is left to do is kept with
-//! the question. So a handler runs once.
+//! Messages that continue after a decision. A message is handled up to its question, and the rest of the work is kept with the
+//! question. So a handler runs once.
 //!
-//! A request of a client that may need several decisions is a type that implements [`Steps`]: its fields are the state that is
-//! kept, and each decision continues at the step that needed it.
+//! A client's request that may need several decisions is a type that implements [`Steps`]: its fields are the kept state, and
+//! after each decision, the request continues at the step that needed it.
 
 use super::{Asked, OUTCOME_UNKNOWN, Questions, Refused};
 use crate::app::Context;
@@ -23,7 +23,7 @@ type Resume = Box<dyn FnOnce(&mut Context<'_>, Decided)>;
 pub(crate) struct Kept {
     pub(crate) session: SessionId,
     pub(crate) resume: Resume,
-    /// Approximate size of the state.
+    /// Approximate size of the state, in bytes.
     pub(super) bytes: usize,
 }
 
@@ -34,17 +34,17 @@ pub(crate) struct Decided {
     pub(super) identity: Option<Arc<Identity>>,
     /// The reply to an event, if the application handled it.
     pub(crate) reply: Option<Box<EventReply>>,
-    /// `false` if the rules have changed since the question.
+    /// `false` if the rules have changed since the question was asked.
     pub(super) is_current: bool,
 }
 
-/// A request of a client that is carried out in steps, which may need decisions.
+/// A client's request that is carried out in steps, which may need decisions.
 pub(crate) trait Steps: Sized + 'static {
-    /// Approximate size of the state.
+    /// Approximate size of the state, in bytes.
     fn bytes(&self) -> usize;
 
-    /// Carries out the steps up to the next decision that isn't known at once. `decided` is the decision that the request waited
-    /// for; the first step uses it. Returns `false` if the client is answered in another way.
+    /// Carries out the steps up to the next decision that isn't known at once. `decided` is the decision for which the request
+    /// waited; the first step takes it. Returns `false` if the request answers the client in another way, or not at all.
     ///
     /// # Errors
     /// The request is refused, or waits for a decision.
@@ -57,8 +57,8 @@ pub(crate) trait Steps: Sized + 'static {
 }
 
 impl Context<'_> {
-    /// Carries out a client's request. Returns `false` if the client isn't answered now: a decision is pending, and `answer`
-    /// gives the answer to make then.
+    /// Carries out a client's request. Returns `false` if a decision is pending, or if the request answers the client in
+    /// another way or not at all. If a decision is pending, `answer` makes the callback that answers the client later.
     ///
     /// # Errors
     /// The request is refused.
@@ -91,7 +91,7 @@ impl Context<'_> {
     }
 
     /// Keeps the rest of the current message until its last question is answered. Other connections of its client wait as well.
-    /// `resume` returns `false` if the client isn't answered by `answer` then.
+    /// Then calls `resume`, which returns `false` if `answer` must not answer the client.
     pub(in crate::app) fn wait(
         &mut self,
         session: SessionId,
@@ -113,7 +113,8 @@ impl Context<'_> {
         owner.and_then(Owner::client).into_iter().for_each(|client| self.questions.hold_client(client));
     }
 
-    /// Decides whether a session's client may perform an action. `decided` is the decision, if it has arrived.
+    /// Decides whether a session's client may perform an action. `decided` is the decision for which the message waited, if
+    /// any.
     pub(in crate::app) fn authorize(
         &mut self,
         session: SessionId,
@@ -139,7 +140,7 @@ impl Questions {
         }
     }
 
-    /// Takes the messages of a connection whose questions have been answered, with the decisions.
+    /// Takes the kept messages of a connection whose questions have been answered, each with its decision.
     pub(crate) fn take_kept(&mut self, conn: ConnId) -> Vec<(Kept, Decided)> {
         let generation = self.identities.generation();
         let questions = self.waiting.get_mut(&conn).map(|waiting| &mut waiting.questions);
@@ -173,8 +174,8 @@ impl Questions {
         Ok(())
     }
 
-    /// Expects the engine's answer about a message of a session. Returns the ticket of the question, if the current connection
-    /// can wait for it. The caller keeps the rest of the message.
+    /// Adds a question for the engine's answer about a message. Returns the question's ticket, or `None` if no connection
+    /// can wait for the answer. The caller keeps the rest of the message.
     ///
     /// # Errors
     /// Too many questions are open.

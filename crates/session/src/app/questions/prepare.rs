@@ -1,7 +1,7 @@
-//! Clients that join a room with history that another node may order. They wait until this node knows the end of the history
+//! Clients that join a room whose positions the engine assigns. They wait until this node knows the end of the room's history
 //! ([`Hub::handle_prepare`]). So the answer to the client has a position, and the client receives all messages after it.
 //!
-//! A client waits at most as long as for a permission (`limits.decision_timeout`), and not at all if too many clients wait.
+//! A client waits at most `limits.decision_timeout`, as for a permission, and not at all if too many clients wait.
 
 use super::{Asked, Questions, Refused};
 use crate::app::Context;
@@ -13,7 +13,7 @@ use stentor_hub::{Hub, Policy, Position, Room, SessionId, SubscribeError, Topic}
 /// The rooms of one core that clients wait for.
 #[derive(Default)]
 pub(super) struct Preparations {
-    /// The questions about each room that exist.
+    /// The numbers of the open questions about each room.
     waiting: BTreeMap<Room, Vec<u64>>,
     /// Rooms that the hub no longer needs to keep for a question.
     released: Vec<Room>,
@@ -24,7 +24,7 @@ impl Preparations {
         self.released.is_empty()
     }
 
-    /// Notes that a client doesn't wait for a room any more, or has joined it.
+    /// Records that a client no longer waits for a room, or has joined it.
     pub(super) fn forget(&mut self, room: Room, number: u64) {
         if let Some(numbers) = self.waiting.get_mut(&room) {
             numbers.retain(|waiting| *waiting != number);
@@ -37,8 +37,8 @@ impl Preparations {
 }
 
 impl Questions {
-    /// Prepares a room that a client of the current connection joins. Returns whether the client will receive all messages after
-    /// its answer. `false` if the engine hasn't answered in time, or too many clients wait.
+    /// Prepares a room that a client of the current connection joins. Returns `true` if the client will receive all
+    /// messages after its answer, `false` if the engine hasn't answered in time or too many clients wait.
     ///
     /// # Errors
     /// The client must wait.
@@ -69,7 +69,7 @@ impl Questions {
         Err(Refused::Pending)
     }
 
-    /// Prepares a room without waiting. Returns whether a client that joins it will receive all messages from now on.
+    /// Prepares a room without waiting. Returns `true` if a client that joins it will receive all messages from now on.
     fn prepare_now(&mut self, hub: &mut Hub<Encodings>, room: &Room) -> bool {
         let is_prepared = hub.handle_prepare(room);
         if !is_prepared {
@@ -78,7 +78,7 @@ impl Questions {
         is_prepared
     }
 
-    /// Notes that sessions can join a room now.
+    /// Answers the questions about a room, because sessions can join it now.
     pub(crate) fn prepared(&mut self, room: &Room) {
         for number in self.preparations.waiting.remove(room).unwrap_or_default() {
             self.decide(number, Ok(()));
@@ -92,13 +92,13 @@ impl Questions {
 }
 
 impl Context<'_> {
-    /// As [`Questions::prepare`], but a message that can't wait isn't delayed.
+    /// Like [`Questions::prepare`], but a message that can't wait isn't delayed.
     pub(in crate::app) fn prepare(&mut self, room: &Room) -> Result<bool, Refused> {
         if self.scope.waits { self.questions.prepare(self.core.now, self.hub, room) } else { Ok(true) }
     }
 
-    /// Makes a session a member of a room that [`Self::prepare`] has prepared, unless the engine didn't answer in time. The client
-    /// then receives a notice that messages may be missing.
+    /// Makes a session a member of a room after [`Self::prepare`]. If the room isn't prepared, because the engine didn't
+    /// answer in time, the client receives a notice that messages may be missing.
     pub(in crate::app) fn join_prepared(
         &mut self,
         session: SessionId,

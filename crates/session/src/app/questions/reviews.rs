@@ -1,8 +1,9 @@
-//! Questions whether existing subscriptions of clients are still allowed.
+//! Reviews: questions whether existing subscriptions of clients are still allowed.
 //!
-//! A subscription ends when the answer is no. Without an answer, it stays, and the question is asked again later, so that a
-//! backend that is down doesn't end subscriptions that it allowed before. **Bounds.** A session is reviewed only while at most
-//! [`OPEN_MAX`] questions are open, so that questions of clients have room. One entry per session waits.
+//! A subscription ends if the answer is no. Without an answer, the subscription stays, and the question is asked again
+//! later, so that a backend that is down doesn't end subscriptions that it allowed before. **Bounds.** A session is
+//! reviewed only while fewer than [`OPEN_MAX`] such questions are open, so that questions of clients have room. At most one
+//! entry per session waits.
 
 use super::{Identities, QUESTION_BYTES, Questions};
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
@@ -11,23 +12,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{SessionId, Topic};
 
-/// Number of open questions above which no further session is reviewed.
+/// Number of open questions from which on no further session is reviewed.
 const OPEN_MAX: usize = 256;
 /// Interval after which a question without an answer is asked again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Approximate size of a waiting session's entry.
 const WAITING_BYTES: usize = 64;
 
-/// Subscriptions that are authorized again.
+/// The subscriptions that are being authorized again.
 #[derive(Default)]
 pub(super) struct Reviews {
     /// Subscriptions by the number of the question, with the authorizer that decides.
     pub(super) open: BTreeMap<u64, (SessionId, Topic, Arc<dyn Authorizer>)>,
-    /// Open questions by session.
+    /// Open questions by session: the bits of the session's id, and the question's number.
     by_session: BTreeSet<(u64, u64)>,
-    /// Subscriptions that aren't allowed any more.
+    /// Subscriptions that are no longer allowed and must be ended.
     pub(super) withdrawn: VecDeque<(SessionId, Topic, Denial)>,
-    /// Sessions to review when there is room.
+    /// Sessions to review as soon as there is room.
     due: VecDeque<SessionId>,
     /// Sessions to review again at `retry_at`.
     failed: VecDeque<SessionId>,
@@ -59,8 +60,9 @@ impl Questions {
         self.reviews.open.len() < OPEN_MAX && self.has_room()
     }
 
-    /// Authorizes a subscription again. If a later answer is no, [`Self::poll_withdrawn`] returns the subscription. If there is
-    /// no answer, or it isn't known at once and `may_wait` is false, [`Self::poll_review`] returns the session later.
+    /// Authorizes a subscription again. If the answer arrives later and is no, [`Self::poll_withdrawn`] returns the
+    /// subscription. If no answer arrives, or the answer isn't known at once and `may_wait` is `false`,
+    /// [`Self::poll_review`] returns the session later.
     pub(crate) fn review(
         &mut self,
         now: Instant,
@@ -108,7 +110,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Handles the answer to a question of [`Self::review`]. Returns whether there was such a question.
+    /// Handles the answer to a question of [`Self::review`]. Returns `false` if there is no such question.
     pub(super) fn reviewed(&mut self, number: u64, answer: &Result<(), Denial>) -> bool {
         let Some((session, topic, _)) = self.reviews.open.remove(&number) else { return false };
         self.reviews.by_session.remove(&(session.to_bits(), number));
@@ -127,7 +129,7 @@ impl Questions {
             self.charge.add(WAITING_BYTES);
             if has_failed { reviews.failed.push_back(session) } else { reviews.due.push_back(session) }
         }
-        // Closed sessions have left entries behind.
+        // Closed sessions leave entries behind, so the queue is cleaned from time to time.
         let before = reviews.waiting.len();
         if before > 2 * identities.count() + 64 {
             reviews.forget_closed(identities);
@@ -135,7 +137,7 @@ impl Questions {
         }
     }
 
-    /// Makes sessions without answers due again, now and then.
+    /// Makes sessions without answers due again, once per [`RETRY_INTERVAL`].
     pub(crate) fn retry_reviews(&mut self, now: Instant) {
         let reviews = &mut self.reviews;
         if reviews.retry_at.is_none_or(|at| at <= now) {

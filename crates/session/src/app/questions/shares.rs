@@ -1,4 +1,4 @@
-//! Open questions by address. When too many are open, the address with the most open questions gives one up.
+//! Open questions by address. When too many are open, a question of the address with the most open questions is refused.
 
 use super::Questions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ impl Shares {
         self.numbers.get(&source).map_or(0, BTreeSet::len)
     }
 
-    /// Updates `by_len` after the questions of an address have changed.
+    /// Updates `by_len` after the questions of an address have changed. `before` is the previous number of questions.
     fn changed(&mut self, source: u64, before: usize) {
         self.by_len.remove(&(before, source));
         match self.len_of(source) {
@@ -50,8 +50,9 @@ impl Shares {
 }
 
 impl Questions {
-    /// Whether there is room for a question of this address, or of an unknown one. If not, the newest question of the address with
-    /// the most open questions is refused, unless the address of the new question would have as many.
+    /// Makes room for a question of an address (`None` if it is unknown). If too many questions are open, refuses the
+    /// newest question of the address with the most open questions. Returns `false` if the new question's address would
+    /// have as many.
     pub(super) fn make_room(&mut self, source: Option<u64>) -> bool {
         if self.has_room() {
             return true;

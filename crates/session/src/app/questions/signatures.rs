@@ -1,19 +1,19 @@
-//! Connections whose tokens wait for a turn with time for their signatures.
+//! Connections whose tokens wait for a turn of the core with time for their signatures.
 //!
-//! Addresses take turns: the nth waiting tokens of all addresses are verified before any n+1th one.
+//! Addresses alternate: the nth waiting tokens of all addresses are verified before any (n+1)th token.
 
 use super::Questions;
 use crate::ports::SignatureWork;
 use std::collections::BTreeMap;
 
-/// Tokens that wait, by address.
+/// The waiting tokens, by address.
 #[derive(Default)]
 pub(super) struct SignatureQueue {
     /// The address of each waiting question, by round and number.
     order: BTreeMap<(u64, u64), u64>,
     /// The round of each waiting question.
     rounds: BTreeMap<u64, u64>,
-    /// The last round and the number of waiting questions of each address that has some.
+    /// The last round, and the number of waiting questions, of each address with waiting questions.
     sources: BTreeMap<u64, (u64, usize)>,
     /// The round of the last question that had its turn.
     round: u64,
@@ -44,7 +44,7 @@ impl SignatureQueue {
         }
     }
 
-    /// The question whose turn it is. It keeps waiting until it is removed.
+    /// Returns the question whose turn it is. The question stays in the queue until it is removed.
     fn next(&mut self) -> Option<u64> {
         let (&(round, number), _) = self.order.first_key_value()?;
         self.round = round;
@@ -53,7 +53,8 @@ impl SignatureQueue {
 }
 
 impl Questions {
-    /// Gives the next token its turn, if this turn has time left for it. Returns whether there was one.
+    /// Continues with the next waiting token if this turn of the core has time left. Returns `false` if it hasn't, or no
+    /// token waits.
     pub(crate) fn poll_unverified(&mut self, work: &SignatureWork) -> bool {
         let Some(number) = work.is_left().then(|| self.unverified.next()).flatten() else { return false };
         self.decide(number, Ok(()));

@@ -5,7 +5,8 @@ use crate::ports::{SocketName, SocketQuestion};
 use std::time::Instant;
 
 impl Questions {
-    /// Looks for a socket on other nodes, by `find`. Returns the number under which it has arrived. `None` if no node has it.
+    /// Looks for a socket on other nodes, by calling `find`. Returns the number of the question if the socket has arrived,
+    /// `None` if no node has the socket.
     ///
     /// # Errors
     /// The answer is pending.

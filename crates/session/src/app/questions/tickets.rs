@@ -1,20 +1,20 @@
-//! Names of a core's questions.
+//! The tickets that identify a core's questions.
 
 use crate::ports::{Answers, Asking, Ticket};
 use std::sync::Arc;
 use stentor_hub::CoreId;
 
-/// Draws the numbers of questions, and gives out the means to answer them.
+/// Draws the numbers of questions, and makes the tickets and replies by which they are answered.
 pub(crate) struct Tickets {
     core: CoreId,
-    /// Takes answers that come later, from any thread.
+    /// Receives answers that arrive later, from any thread.
     answers: Arc<dyn Answers>,
     /// The last number. No number is drawn twice.
     last: u64,
 }
 
 impl Tickets {
-    /// Tickets of a core, whose late answers `answers` takes.
+    /// Makes tickets of a core. `answers` receives the late answers.
     pub(crate) fn new(core: CoreId, answers: Arc<dyn Answers>) -> Self {
         Self { core, answers, last: 0 }
     }
@@ -30,7 +30,7 @@ impl Tickets {
         Ticket { core: self.core, number }
     }
 
-    /// A question that somebody outside of the core is asked.
+    /// The question with this number, for a port outside of the core.
     pub(super) fn asking(&self, number: u64) -> Asking<'_> {
         Asking::new(self.of(number), &self.answers)
     }
