@@ -1,8 +1,8 @@
-//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; with a topic, the
-//! permissions of a client. `stentor keys` prints the reference.
+//! `stentor check FILE` prints the mistakes in a configuration file, or its changes. With a topic, it prints
+//! the permissions of a client. `stentor keys` prints the reference.
 //!
-//! It only reads the file, not the environment: the result is the same on every machine. With `--fetch`, it
-//! also reads the environment, and fetches a key from its upstream.
+//! `check` doesn't read the environment, so the result is the same on every machine. With `--fetch`, it reads
+//! the environment too, and fetches a key from its upstream.
 
 mod cluster;
 mod permissions;
@@ -41,8 +41,8 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the file's changes, feeds, rules, prefixes of SockJS, their effects with several nodes, and
-/// warnings. Contains no secrets.
+/// Returns a summary of the file: changes, feeds, rules, SockJS prefixes, effects of `[cluster]`, and
+/// warnings. It contains no secrets.
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
@@ -69,7 +69,7 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
             (prefix, "") => format!("{prefix}…"),
             (_, key) => key.into(),
         };
-        // A query may contain a secret.
+        // The query isn't shown, because it may contain a secret.
         let url = feed.url.split_once('?').map_or(feed.url.clone(), |(url, _)| format!("{url}?…"));
         _ = match feed.push {
             true => writeln!(text, "  {}: {keys}, pushed", feed.name),
@@ -97,8 +97,8 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     text
 }
 
-/// Writes the tables of a list, each below its name, which is the value of the key `named`. Writes no heading
-/// if there are none.
+/// Writes the tables of a list, each below its name (the value of the key `named`). Writes nothing for an
+/// empty list.
 fn tables<T: Section + Default>(
     text: &mut String,
     title: &str,
@@ -115,7 +115,7 @@ fn tables<T: Section + Default>(
     }
 }
 
-/// Writes the values of a table that aren't defaults, except the keys in `shown`.
+/// Writes the values of a table that differ from their defaults, except those of the keys in `shown`.
 fn rows<T: Section + Default>(text: &mut String, table: &T, shown: &[&str]) {
     let defaults = T::default().show();
     for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !shown.contains(&row.0)) {

@@ -1,8 +1,8 @@
 //! The command line.
 //!
-//! Only settings that are changed often have a flag; all others are in the configuration. A flag of the
-//! configuration has no default of its own, so that an omitted flag overrides no other source. Its help shows
-//! the key's default.
+//! Only settings that are changed often have a flag. All others are in the configuration. A flag of a
+//! configuration key has no default of its own, so that an omitted flag overrides no other source. The flag's
+//! help shows the key's default.
 
 use crate::config::Flags;
 use crate::config::schema::{App, Driver, LogFormat, Server};
@@ -89,7 +89,7 @@ pub(crate) struct LabArgs {
     pub(crate) args: Vec<std::ffi::OsString>,
 }
 
-/// Parses the command line of this process. Ends the process if it is invalid, or requests help.
+/// Parses the command line of this process. Ends the process if the command line is invalid or requests help.
 pub(crate) fn parse() -> Cli {
     Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
 }
@@ -105,7 +105,8 @@ fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| command.mut_args(show_default))
 }
 
-/// Returns the default of an argument: its own, or that of the key of `[server]` with its name.
+/// Returns the default of an argument: its own default, or that of the key of `[server]` with the argument's
+/// name.
 pub(crate) fn default_of(arg: &Arg) -> Option<String> {
     let own: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     if !own.is_empty() {
@@ -191,7 +192,7 @@ pub(crate) struct AdminArgs {
 impl AdminArgs {
     pub(crate) fn client(&self) -> AdminClient {
         let Self { url, token, ca_file } = self.clone();
-        // The log shows addresses without a scheme.
+        // An address without a scheme, as the log shows it, means `http://`.
         let url = if url.contains("://") { url } else { format!("http://{url}") };
         AdminClient { url, token, ca_file }
     }
@@ -300,7 +301,8 @@ pub(crate) struct HealthArgs {
     pub(crate) listen: SocketAddr,
 }
 
-/// Parses an address. Names aren't accepted: a name may have several addresses, and a server listens on one.
+/// Parses an address. Host names aren't accepted, because a name may have several addresses, and a server
+/// listens on one.
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     let expected =
         "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't resolved";
@@ -330,7 +332,7 @@ pub(crate) struct DemoArgs {
     pub(crate) speed: f64,
 }
 
-/// Fastest replay, versions a second.
+/// Maximum speed of a replay, in versions per second.
 pub(crate) const SPEED_MAX: f64 = 100.0;
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -1,4 +1,4 @@
-//! A node's membership in a cluster: from the configuration to a running member, and its departure.
+//! A node's membership in a cluster: connecting, starting and leaving.
 
 mod thread;
 
@@ -21,10 +21,10 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Time for notifying the other nodes that this one leaves.
+/// Maximum time for notifying the other nodes that this node leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Adds the metrics of a cluster and of bridges to the data plane `local`, for the reference.
+/// Adds the metrics of a cluster and of bridges to a data plane, for the generated reference.
 pub(crate) fn add_all_metrics(data_plane: &mut DataPlane) -> anyhow::Result<()> {
     data_plane.metrics.push(Cluster::alone());
     data_plane.metrics.push(Bridges::alone()?);
@@ -55,8 +55,8 @@ pub(crate) struct Member {
     _thread: ClusterThread,
 }
 
-/// Connects a node with these planes to its engine and to Socket.IO's servers, if it has any. Its memory is
-/// charged to `ledger`.
+/// Connects a node to its engine and its Socket.IO bridges. Returns `None` if neither is configured. Their
+/// memory is charged to `ledger`.
 pub(crate) async fn connect(
     mut options: ClusterOptions,
     edge: &stentor_edge::Options,
@@ -101,7 +101,7 @@ fn bridges(options: &mut ClusterOptions, limits: Limits) -> Vec<bridge::Options>
     bridges
         .filter_map(|BridgeOptions { url, prefix, namespaces, adapter, mode, parser }| {
             Some(bridge::Options {
-                // The configuration has one of the two.
+                // The configuration has a URL for the bridge or an engine.
                 address: url.or_else(|| engine.clone())?,
                 ca_file: ca_file.clone(),
                 identity: identity.clone(),
@@ -187,7 +187,8 @@ async fn connect_cluster(
     Ok(Some(JoinedCluster { cluster, events, relays, internal }))
 }
 
-/// Opens the internal listener. Without a secret, any peer that reaches it can impersonate a node.
+/// Opens the internal listener. Refuses an address beyond loopback without a secret, because any peer that
+/// reaches the listener could impersonate a node.
 async fn listen_internally(addr: SocketAddr, has_secret: bool) -> anyhow::Result<TcpListener> {
     if !addr.ip().is_loopback() && !has_secret {
         anyhow::bail!(
@@ -198,7 +199,7 @@ async fn listen_internally(addr: SocketAddr, has_secret: bool) -> anyhow::Result
     TcpListener::bind(addr).await.with_context(|| format!("can't listen at {addr} ([cluster] listen)"))
 }
 
-/// The address at which other nodes reach the internal listener.
+/// Returns the address at which other nodes reach the internal listener.
 fn advertised(internal: &TcpListener) -> anyhow::Result<String> {
     let addr = internal.local_addr().context("the internal listener has no address")?;
     if addr.ip().is_unspecified() {
@@ -227,7 +228,8 @@ impl Joining {
         self.bridges.is_some()
     }
 
-    /// Returns the observer of sessions, which would otherwise be `inner` alone.
+    /// Returns the observer of sessions: the bridges, if there are any, which also notify `inner`, or else
+    /// `inner`.
     pub(crate) fn observe_sessions(&self, inner: Option<Arc<dyn NoticeSink>>) -> Option<Arc<dyn NoticeSink>> {
         match &self.bridges {
             Some((bridges, _)) => bridges.observe_sessions(inner),
@@ -235,12 +237,12 @@ impl Joining {
         }
     }
 
-    /// Returns the tag of this node in the ids of its clients.
+    /// Returns the tag of this node that the ids of its clients contain.
     pub(crate) fn node_tag(&self) -> NodeTag {
         self.cluster.as_ref().map_or_else(|| NodeId::draw().tag(), |joined| joined.cluster.node().tag())
     }
 
-    /// Returns the node's id, as other nodes know it.
+    /// Returns the id by which other nodes know this node. `None` outside a cluster.
     pub(crate) fn node_id(&self) -> Option<String> {
         self.cluster.as_ref().map(|joined| joined.cluster.node().to_string())
     }
@@ -250,7 +252,8 @@ impl Joining {
         self.cluster.as_ref().map(|joined| joined.relays.clone() as _)
     }
 
-    /// Returns the observer of the data plane, which would otherwise be `control` alone.
+    /// Returns the observer that the data plane notifies: the cluster and the bridges, which also notify
+    /// `control`, or else `control`.
     pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
         let control = match &self.cluster {
             Some(joined) => joined.cluster.observe(control),
@@ -262,7 +265,7 @@ impl Joining {
         }
     }
 
-    /// Connects the data plane with the cluster. Returns the data plane as the control plane must see it.
+    /// Connects the data plane with the cluster. Returns the data plane that the control plane must use.
     pub(crate) fn start(self, local: Arc<dyn LocalNode>) -> (DataPlane, Member) {
         let (stop, stopped) = watch::channel(false);
         let (mut plane, mut tasks, mut own) = (DataPlane::new(local.clone()), Vec::new(), None);
@@ -286,7 +289,7 @@ impl Joining {
 }
 
 impl Member {
-    /// Notifies the other nodes that this one leaves.
+    /// Notifies the other nodes that this node leaves.
     pub(crate) async fn leave(self) {
         self.internal.iter().for_each(JoinHandle::abort);
         let _ = self.stop.send(true);

@@ -1,7 +1,8 @@
-//! `stentor demo`: the server with simulated live matches and a room, and a page that shows both.
+//! `stentor demo`: a server with simulated live matches, a room, and a page that shows both.
 //!
-//! The matches come from the HTTP API of `stentor-demo` on loopback. The server polls it as any other upstream. Its backend publishes
-//! each goal to the room, with a request to the admin API. No other module knows that this is a demo.
+//! The matches come from the HTTP API of `stentor-demo` on loopback. The server polls it as any other
+//! upstream. The demo's backend publishes each goal to the room, with a request to the admin API. No other
+//! module contains code for the demo.
 
 use crate::cli::DemoArgs;
 use crate::config::schema::Feed;
@@ -23,13 +24,13 @@ use stentor_edge::StaticRoute;
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Matches at the same time.
+/// Number of matches that are played at the same time.
 const MATCHES: u32 = 5;
 
 /// The room to which goals are published.
 const LOBBY: Target<'_> =
     Target { room: Some("lobby"), namespace: None, event: Some("chat"), idempotency_key: None };
-/// A match changes once per second.
+/// Interval at which goals are published. A match changes once per second.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
@@ -40,7 +41,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     block_on(async {
-        // Bound before the configuration is read, because that names the port.
+        // The listener is bound before the configuration is made, because the configuration contains its
+        // port.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's HTTP API")?;
         let config = config(listener.local_addr()?, replay.as_ref());
         let sources = Sources::from_config(config).text("room.toml", ROOM);
@@ -93,7 +95,8 @@ async fn announce(upstream: Arc<DemoUpstream>, admin: AdminClient) {
         ticks.tick().await;
         for (id, goal) in upstream.new_goals(&mut announced) {
             let data = serde_json::json!({ "from": "Scoreboard", "text": goal }).to_string();
-            // Several nodes play the same matches, and each announces all goals.
+            // Several nodes may play the same matches and publish all goals. The idempotency key makes sure
+            // that each goal is published once.
             let target = Target { idempotency_key: Some(&id), ..LOBBY };
             if let Err(error) = admin.publish(target, &data).await {
                 tracing::warn!(%error, "the demo could not publish a goal");
@@ -102,8 +105,8 @@ async fn announce(upstream: Arc<DemoUpstream>, admin: AdminClient) {
     }
 }
 
-/// The page shows the admin port and is built before that port is opened, so port 0 is resolved here. Another
-/// process can take the port in between; the server then reports that the address is in use.
+/// Replaces port 0 by a free port, because the page shows the admin port and is built before this port is
+/// opened. If another process takes the port in between, the server reports that the address is in use.
 fn known_port(addr: SocketAddr) -> std::io::Result<SocketAddr> {
     if addr.port() != 0 {
         return Ok(addr);
@@ -111,7 +114,7 @@ fn known_port(addr: SocketAddr) -> std::io::Result<SocketAddr> {
     std::net::TcpListener::bind(addr)?.local_addr()
 }
 
-/// An address to connect to, for one to listen on.
+/// Returns the address to which to connect, for an address to listen on.
 fn reachable(mut addr: SocketAddr) -> SocketAddr {
     if addr.ip().is_unspecified() {
         addr.set_ip(match addr {
@@ -122,12 +125,12 @@ fn reachable(mut addr: SocketAddr) -> SocketAddr {
     addr
 }
 
-/// Time since 1970, as in documents.
+/// Returns the time since 1970, which documents contain.
 fn wall_clock() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The configuration that serves the upstream's documents.
+/// Makes the configuration with feeds for the upstream's documents.
 fn config(upstream: SocketAddr, replay: Option<&Replay>) -> Config {
     let feed = |name: &str, prefix: &str, interval| Feed {
         name: name.into(),

@@ -1,7 +1,7 @@
 //! `stentor health`: checks that a running server answers. For health checks of containers without another
 //! HTTP client.
 //!
-//! It uses the port for clients, so that a hanging data plane is detected. A server that drains is not
+//! The check uses the port for clients, so that it detects a hanging data plane. A server that drains is not
 //! healthy.
 
 use crate::cli::HealthArgs;
@@ -11,9 +11,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Timeout for connecting, and maximum silence afterwards.
+/// Timeout for connecting, and maximum time without data after that.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// Number of bytes read of a response: more than its first line.
+/// Maximum number of bytes of a response that are read. Its first line is shorter.
 const LINE_BYTES_MAX: u64 = 256;
 
 #[allow(clippy::print_stdout, reason = "the answer is the requested output")]

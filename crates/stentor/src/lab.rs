@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 /// The lab's program.
 const PROGRAM: &str = "stentor-lab";
 
-/// Replaces this process with the lab. Only returns on failure.
+/// Replaces this process with the lab. Returns only on failure.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let program =
         std::env::current_exe().context("the path of this program is unknown")?.with_file_name(PROGRAM);

@@ -1,7 +1,7 @@
 //! `/stentor.js`: the JavaScript client for pages that load it with a script tag, compiled in.
 //!
-//! All of its files are generated from `clients/js` (see its build.mjs) and checked in, so that building the server needs no
-//! Node. A test in `tests/clients` checks that they equal a fresh build.
+//! The library's files are generated from `clients/js` (see build.mjs there) and checked in, so that building
+//! the server needs no Node. A test in `tests/clients` checks that the files equal a fresh build.
 
 use crate::cli::ScriptTagArgs;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use stentor_edge::PublicFile;
 const LIBRARY: &[u8] = include_bytes!("../../../clients/js/dist/stentor.js");
 const BROTLI: &[u8] = include_bytes!("../../../clients/js/dist/stentor.js.br");
 const GZIP: &[u8] = include_bytes!("../../../clients/js/dist/stentor.js.gz");
-/// The hash of the library as pages name it: `sha384-` and Base64 (Subresource Integrity, section 3.2).
+/// The library's hash in the form that pages use: `sha384-` and Base64 (Subresource Integrity, section 3.2).
 const INTEGRITY: &str = include_str!("../../../clients/js/dist/stentor.js.integrity").trim_ascii_end();
-/// Characters of the hash in an address.
+/// Number of characters of the hash in an address.
 const ADDRESS_HASH_CHARS: usize = 16;
 
-/// The beginning of the library's hash, for entity tags and addresses.
+/// Returns the beginning of the library's hash, for entity tags and addresses.
 fn hash() -> String {
     let hash = INTEGRITY.strip_prefix("sha384-").unwrap_or(INTEGRITY);
     let to_address = |char| match char {
@@ -26,12 +26,13 @@ fn hash() -> String {
     hash.chars().take(ADDRESS_HASH_CHARS).map(to_address).collect()
 }
 
-/// The path of exactly this library.
+/// Returns the path that only this build of the library has.
 fn versioned_path() -> String {
     format!("/stentor-{}.js", hash())
 }
 
-/// Returns the files that every server has. A page of an older build may have the first one for five minutes.
+/// Returns the library's files that every server has. Browsers may keep the first one, without a hash in its
+/// path, for five minutes, also after an update.
 pub(crate) fn files() -> [PublicFile; 2] {
     let file = |path: String, cache_control: &str| PublicFile {
         path,

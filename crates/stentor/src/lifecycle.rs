@@ -1,4 +1,4 @@
-//! From `ready` to the end: waits for a signal, drains, exits.
+//! The life of a server after `ready`: it waits for a signal, drains, and exits.
 //!
 //! ```text
 //!            signal              all connections ended, or the time is over
@@ -10,13 +10,13 @@
 //!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
 //!
-//! A takeover isn't counted as a signal: scripts that start the new process and then end the old one send
-//! SIGTERM to a process that is already draining, and its clients shouldn't be disconnected.
+//! A takeover doesn't count as the first signal. A script that starts the new process and then ends the old
+//! one sends SIGTERM to a process that already drains, whose clients shouldn't be disconnected at once.
 //!
 //! SIGHUP reloads the configuration ([`crate::reload`]).
 //!
-//! Signals come through a channel and the data plane is a trait object, so that this is tested without
-//! either.
+//! Signals come through a channel, and the data plane is a trait object, so that tests need neither signals
+//! nor a data plane.
 
 use crate::reload::Reloader;
 use crate::service_manager::{Notice, notify};
@@ -29,13 +29,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Time beyond its own timeout after which a drain is no longer waited for.
+/// Time that the process waits for a drain beyond the drain's own timeout.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 
-/// Name of the signal that another process has taken over the listening sockets.
+/// Name of the signal for a takeover: another process has the listening sockets now.
 pub(crate) const TAKEOVER: &str = "takeover";
 
-/// Time after a takeover in which connections that were accepted just before are served.
+/// Delay of the drain after a takeover, in which connections that were accepted just before are still served.
 const TAKEOVER_DELAY: Duration = Duration::from_secs(1);
 
 /// The outcome of a run.
@@ -47,8 +47,8 @@ pub(crate) enum Outcome {
     TimedOut,
     /// A second signal arrived.
     Forced,
-    /// A plane ended unexpectedly. The process exits, so that a supervisor can restart it; otherwise clients
-    /// would hang without an error.
+    /// A plane has ended unexpectedly. The process exits, so that a supervisor can restart it. Otherwise
+    /// clients would hang without an error.
     Failed,
 }
 
@@ -61,9 +61,9 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// Receives SIGINT and SIGTERM, by name, from now on. SIGHUP reloads.
+/// Starts receiving signals. The returned receiver gets the names of SIGINT and SIGTERM. SIGHUP reloads.
 ///
-/// The sender is for [`TAKEOVER`].
+/// The returned sender is for [`TAKEOVER`].
 pub(crate) fn signals(
     reloader: &Arc<Reloader>,
 ) -> std::io::Result<(mpsc::Sender<&'static str>, mpsc::Receiver<&'static str>)> {
@@ -73,7 +73,7 @@ pub(crate) fn signals(
     tokio::spawn(async move {
         while hangups.recv().await.is_some() {
             notify(Notice::Reloading);
-            // The result is already logged.
+            // The reload has logged its result.
             let _ = reloader.run().await;
             notify(Notice::Ready);
         }
@@ -92,8 +92,8 @@ pub(crate) fn signals(
     Ok((sender, receiver))
 }
 
-/// Waits for a signal, then drains as configured; after SIGINT, without a delay and a window. `ended`
-/// completes when the data plane has ended, `failed` when a part of the control plane has died.
+/// Waits for a signal, then drains as configured, or after SIGINT without a delay and a window. `ended`
+/// completes when the data plane has ended, and `failed` when a part of the control plane has failed.
 pub(crate) async fn run(
     plane: Arc<dyn Lifecycle>,
     ended: impl Future<Output = Result<(), CoreFailed>>,
@@ -136,7 +136,8 @@ pub(crate) async fn run(
             },
             Some(signal) = signals.recv() => {
                 if signal == TAKEOVER {
-                    // The other process accepts new connections. The drain continues with the remaining time.
+                    // A takeover during the drain: the other process accepts new connections now, and the
+                    // drain continues with the remaining time.
                     let left = deadline.saturating_duration_since(Instant::now());
                     let window = left.saturating_sub(DRAIN_GRACE.saturating_add(timeout));
                     plane.drain(Drain { delay: Duration::ZERO, window, timeout, listens: false });

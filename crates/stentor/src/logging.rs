@@ -1,7 +1,7 @@
 //! Log lines, to standard error. Standard output is for results: the `ready` line, a summary.
 //!
-//! A separate thread writes them, so that a core never waits for the reader of the log. If the log isn't read, up to
-//! [`BYTES_MAX`] bytes are queued; further lines are dropped and counted.
+//! A separate thread writes the lines, so that a core never waits for the reader of the log. If the log isn't
+//! read, up to [`BYTES_MAX`] bytes are queued. Further lines are dropped and counted.
 
 mod queue;
 
@@ -22,9 +22,10 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, registry, reload};
 
-/// Maximum size of the queued log lines.
+/// Maximum size of the queued log lines in bytes.
 const BYTES_MAX: usize = 256 << 10;
-/// Maximum size of the access log's separate queue, so that it never displaces a warning.
+/// Maximum size of the access log's queue in bytes. The queue is separate, so that the access log never
+/// displaces a warning.
 const ACCESS_BYTES_MAX: usize = 4 << 20;
 
 /// The log. Dropping it writes the queued lines, unless that takes longer than a second.
@@ -56,7 +57,7 @@ pub(crate) struct LevelHandle(reload::Handle<LevelFilter, Registry>);
 
 impl LevelHandle {
     pub(crate) fn set(&self, level: LogLevel) {
-        // Reloading only fails if the log was dropped.
+        // Changing the level fails only if the log was dropped.
         let _ = self.0.reload(filter(level));
     }
 
@@ -103,7 +104,8 @@ fn lines<S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync>(
 ) -> Box<dyn Layer<S> + Send + Sync> {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
-        // The log's reader may have closed it, and `eprintln!` would then panic.
+        // If the log's reader has closed it, internal errors would be printed with `eprintln!`, which would
+        // panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false);
@@ -122,7 +124,7 @@ fn names_hosts(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("hyper_util::client")
 }
 
-/// Starts writing log lines, including panics, and those of the access log if it is enabled. Called once.
+/// Starts writing log lines, including panics, and the access log if it is enabled. Must be called only once.
 pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> anyhow::Result<Log> {
     let writer =
         |name, bytes_max| queue::start(name, bytes_max, std::io::stderr()).context("can't start logging");
@@ -132,7 +134,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> any
     let access_dropped = access.as_ref().map(|(_, dropped, _)| dropped.clone());
     let level = LevelHandle(handle);
     let others = filter_fn(|metadata| !is_access(metadata) && !names_hosts(metadata));
-    // Lines of requests have no configurable level.
+    // The access log doesn't depend on the configured level.
     let requests = filter_fn(is_access).with_max_level_hint(LevelFilter::INFO);
     let (access, access_guard) = access.map(|(access, _, guard)| (access, guard)).unzip();
     let access = access.map(|access| lines(access, format).with_filter(requests));
@@ -146,15 +148,15 @@ pub(crate) fn start(format: LogFormat, level: LogLevel, access_log: bool) -> any
     Ok(Log { dropped, access_dropped, level, _writers })
 }
 
-/// Logs a panic like any other event, so that it isn't lost between lines of JSON. The caller of the failed
-/// part decides whether the process ends: a panic of the main thread, a core or a permanent task of the
-/// control plane ends it, a panic of a fetch or a request doesn't.
+/// Logs a panic as an event, so that it is a valid line in a JSON log. The caller of the part that panics
+/// decides whether the process ends: a panic of the main thread, a core or a permanent task of the control
+/// plane ends the process, and a panic of a fetch or a request doesn't.
 fn panicked(info: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("without a name");
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let panic = info.payload_as_str().unwrap_or("no text");
-    // Captured if RUST_BACKTRACE requests one.
+    // A backtrace is captured only if RUST_BACKTRACE asks for it.
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
         tracing::error!(thread, location, panic, %backtrace, "panic: this is a bug in Stentor");

@@ -6,13 +6,12 @@
 //!                                 at once          may fail     can't fail
 //! ```
 //!
-//! All or nothing: [`Reloader::prepare`] does everything that can fail, for all parts, before
-//! [`Reloader::commit`] changes the first one. Each reloadable part has a field in [`Prepared`], which
-//! `prepare` makes and `commit` applies. Keys that need a restart keep their values ([`Config::apply`]), and
-//! each reload reports them until then.
+//! A reload changes all parts or none: [`Reloader::prepare`] does everything that can fail, for all parts,
+//! before [`Reloader::commit`] changes the first part. Each reloadable part has a field in [`Prepared`],
+//! which `prepare` makes and `commit` applies. Keys that need a restart keep their values
+//! ([`Config::apply`]), and each reload reports them until the restart.
 //!
-//! **Invariants.** Reloads run one after another. The configuration of [`Reloader::running`] is the applied
-//! one.
+//! **Invariants.** Reloads run one after another. [`Reloader::running`] returns the applied configuration.
 
 use crate::config::options::Options;
 use crate::config::{Changes, Config, Problems};
@@ -26,23 +25,24 @@ use stentor_edge::{NodeHandle, PreparedTls, TlsHandle};
 use stentor_ports::{Commands, Done, IdentityFilter, Recheck, RecheckAction};
 use tokio::sync::oneshot;
 
-/// Reads the configuration again, with its warnings.
+/// Reads the configuration again. Returns it with its warnings.
 pub(crate) type Load = Box<dyn Fn() -> Result<(Config, Vec<String>), Problems> + Send + Sync>;
 
-/// Reloads the configuration; see the module's documentation.
+/// Reloads the configuration (see the module's documentation).
 pub(crate) struct Reloader {
     load: Load,
     log: LevelHandle,
     running: Mutex<Config>,
-    /// Held by the running reload.
+    /// Locked during a reload, so that reloads run one after another.
     turn: tokio::sync::Mutex<()>,
-    /// The parts of the server. They start after the admin port has received its reference to this.
+    /// The parts of the server. Empty until they have started, because the admin port needs a reference to
+    /// this reloader to start.
     parts: OnceLock<Parts>,
 }
 
 /// The parts that accept new options while they run.
 pub(crate) struct Parts {
-    /// The data plane, without the wrappers of clusters.
+    /// The data plane itself, without the wrappers of a cluster.
     pub(crate) plane: Arc<NodeHandle>,
     pub(crate) control: ControlHandle,
     pub(crate) admin_addr: SocketAddr,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub(crate) admin_tls: Option<TlsHandle>,
 }
 
-/// New options of all parts, checked.
+/// The checked new options of all parts.
 struct Prepared {
     edge: stentor_edge::Options,
     control: stentor_control::Prepared,
@@ -87,7 +87,7 @@ impl Reloader {
 
     /// Records that the server has started.
     pub(crate) fn started(&self, parts: Parts) {
-        // The server starts once.
+        // This can't fail, because the server starts only once.
         let _ = self.parts.set(parts);
     }
 
@@ -96,7 +96,8 @@ impl Reloader {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reloads, and logs the result. Returns a report in JSON, or the reason why nothing has changed.
+    /// Reloads the configuration and logs the result. Returns a report in JSON, or the reason why nothing has
+    /// changed.
     pub(crate) async fn run(&self) -> Result<String, String> {
         let _turn = self.turn.lock().await;
         let outcome = self.reload().await;
@@ -131,14 +132,15 @@ impl Reloader {
         let admin_tls = options.admin_tls().map(|tls| TlsHandle::prepare(&tls)).transpose()?;
         let Options { edge, mut control, tls, .. } = options;
         machine::leave_idle_feeds_to_cluster(&config, &mut control);
-        // A service manager may have opened it at another address, which may require a token.
+        // The admin port keeps its actual address. A service manager may have opened it at another address
+        // than the configured one, which may require a token.
         control.admin.listen = parts.admin_addr;
-        // Warnings about TLS are part of the configuration's.
+        // The warnings are ignored, because those of the configuration include them.
         let tls = parts.tls.as_ref().map(|_| TlsHandle::prepare(&tls)).transpose()?;
         Ok(Prepared { edge, control: control.prepare()?, tls, admin_tls, config })
     }
 
-    /// Applies options to all parts. Only the first step can fail: if a file has changed since it was
+    /// Applies the options to all parts. Only the first step can fail, if a file has changed since it was
     /// checked.
     async fn commit(&self, parts: &Parts, prepared: Prepared, changes: &Changes) -> anyhow::Result<()> {
         let Prepared { edge, control, tls, admin_tls, config } = prepared;
@@ -154,10 +156,10 @@ impl Reloader {
         let (applied, all_cores) = oneshot::channel();
         parts.plane.configure(edge.session, Done::new(move |_| _ = applied.send(())));
         parts.control.configure(control).await;
-        // If a core has failed, the process ends anyway.
+        // An error means that a core has failed, so the process ends.
         let _ = all_cores.await;
         if parts.auth.is_some() && changes.concern_permissions() {
-            // Permissions may have been removed.
+            // Checks all sessions again, because permissions may have been removed.
             let everybody = Recheck { filter: IdentityFilter::default(), action: RecheckAction::Authorize };
             let (looked_at, all_sessions) = oneshot::channel();
             parts.plane.recheck(everybody, Done::new(move |_| _ = looked_at.send(())));
@@ -170,7 +172,7 @@ impl Reloader {
 
 impl Reload for Reloader {
     fn reload(self: Arc<Self>) -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> {
-        // A separate task, so that the end of the request doesn't stop it halfway.
+        // The reload runs in a separate task, so that the end of the request doesn't stop it halfway.
         let task = tokio::spawn(async move { self.run().await });
         Box::pin(async move { task.await.unwrap_or_else(|error| Err(error.to_string())) })
     }

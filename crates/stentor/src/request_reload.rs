@@ -15,7 +15,7 @@ pub(crate) fn run(admin: &AdminArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns one line per key.
+/// Returns the report as text, with one line per key.
 fn text(report: &ReloadReport) -> String {
     let ReloadReport { applied, restart_needed, .. } = report;
     if applied.is_empty() && restart_needed.is_empty() {

@@ -25,16 +25,16 @@ use stentor_edge::StaticRoute;
 use stentor_ports::{Done, Drain, Lifecycle};
 use tokio::sync::mpsc;
 
-/// Time that a takeover waits for the cores to stop accepting. The new process waits 5 s.
+/// Maximum time that a takeover waits until all cores have stopped accepting. The new process waits for 5 s.
 const STOP_ACCEPTING_WITHIN: Duration = Duration::from_secs(4);
-/// A lower number of file descriptors causes a warning. The default of many shells and service managers is
-/// 1,024.
+/// A lower limit of file descriptors than this causes a warning. The default of many shells and service
+/// managers is 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
 
-/// Number of threads of the control plane's runtime. Its load is small compared with the data plane's;
-/// blocking work has a separate pool.
+/// Number of threads of the control plane's runtime. The control plane has little work compared with the data
+/// plane, and blocking work has a separate pool.
 const CONTROL_THREADS: usize = 2;
-/// Minimum time between two searches of one of these threads for memory that it can return to the system.
+/// Minimum time between two calls of [`release_unused_memory`] that release memory, for each thread.
 const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
@@ -65,7 +65,7 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Runs `work` on the control plane's runtime. Doesn't wait for tasks that are still running afterwards.
+/// Runs `work` on the control plane's runtime. When `work` has ended, doesn't wait for other tasks.
 pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
@@ -75,13 +75,14 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
         .build()
         .context("can't start the threads of the control plane")?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
-    // Also done after a panic: the runtime's own drop would wait for the thread that joins the data plane.
+    // This is needed after a panic, too: dropping the runtime would wait for the thread that joins the data
+    // plane.
     runtime.shutdown_background();
     outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Returns unused memory of the calling thread to the system, at most once per [`RELEASE_INTERVAL`]. Often one thread reads a body and another
-/// thread drops it; the allocator then keeps the memory for the first thread.
+/// Returns unused memory of the calling thread to the system, at most once per [`RELEASE_INTERVAL`]. If one
+/// thread reads a body and another thread drops it, the allocator keeps the memory for the first thread.
 fn release_unused_memory() {
     thread_local! {
         static RELEASED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -93,7 +94,7 @@ fn release_unused_memory() {
     }
 }
 
-/// Starts the server, reports that it is ready, and returns when it has ended.
+/// Starts the server, reports that it is ready, and runs it until it ends.
 pub(crate) async fn serve(
     reloader: &Arc<Reloader>,
     routes: Vec<StaticRoute>,
@@ -101,7 +102,7 @@ pub(crate) async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let config = &reloader.running();
     let file_descriptors_max = raise_descriptor_limit();
-    // Done before listening, so that a signal never has its default effect.
+    // The signal handlers are installed before listening, so that a signal never has its default effect.
     let (sender, signals) = lifecycle::signals(reloader).context("can't install signal handlers")?;
     let Launched { started, plane, mut control, sockets, is_activated, inheritance, member, ended } =
         wiring::launch(reloader, routes, log.dropped_lines()).await?;
@@ -141,7 +142,7 @@ pub(crate) async fn serve(
             "there is no [auth]: every client is anonymous, and may subscribe to every room and feed"
         );
     }
-    // The control plane logs the configured ones.
+    // Configured feeds are logged by the control plane.
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }
@@ -155,7 +156,8 @@ pub(crate) async fn serve(
         std::thread::Builder::new().name("takeover".into()).spawn(serve)?;
         published = Some(unpublished);
     }
-    // Done before it is ready, because a script that waits for that may then end the other process.
+    // The takeover is confirmed before this process is ready, because a script that waits for `ready` may
+    // then end the other process.
     let confirmed = match inheritance {
         None => None,
         Some(inheritance) => {
@@ -164,13 +166,13 @@ pub(crate) async fn serve(
         }
     };
     if let Some(Err(error)) = published.map(Unpublished::publish) {
-        // This process serves clients already.
+        // This is only logged, because the process already serves clients.
         tracing::error!(error = format!("{error:#}"), "no new process can take over");
     }
     if let Err(error) = print_ready(&mut std::io::stdout().lock(), scheme, started.addr) {
         tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
-    // The last line on a terminal that shows both the log and standard output.
+    // Logged last, so that it is the last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at {scheme}://{}", started.addr);
     notify(Notice::Ready);
     if let Some(confirmed) = confirmed {
@@ -190,10 +192,10 @@ pub(crate) async fn serve(
     Ok(outcome.into())
 }
 
-/// This process, as seen by one that takes over.
+/// This process, for the takeover by another process.
 struct RunningServer {
     lifecycle: Arc<dyn Lifecycle>,
-    /// The listening sockets, which are closed in the last phase of a drain.
+    /// The listening sockets for clients. They are closed in the last phase of a drain.
     sockets: Vec<Weak<OwnedFd>>,
     admin: AdminListener,
     signals: mpsc::Sender<&'static str>,
@@ -204,13 +206,13 @@ impl Running for RunningServer {
         (self.sockets.iter().filter_map(Weak::upgrade).collect(), self.admin.socket())
     }
 
-    /// Pauses accepting, because a draining process refuses the connections that it still accepts, and
-    /// clients of the new process must not meet that.
+    /// Pauses or resumes accepting. A draining process refuses the connections that it still accepts, so it
+    /// must not accept connections that are meant for the new process.
     fn pause_accepting(&self, is_paused: bool) {
         self.admin.pause(is_paused);
         let (done, answer) = std::sync::mpsc::channel();
         self.lifecycle.pause_accepting(is_paused, Done::new(move |_| _ = done.send(())));
-        // An error: it took too long, or the cores have ended.
+        // An error means that it took too long, or that the cores have ended.
         let _ = answer.recv_timeout(STOP_ACCEPTING_WITHIN);
     }
 
@@ -221,13 +223,13 @@ impl Running for RunningServer {
     }
 }
 
-/// Returns the drain's times after SIGTERM.
+/// Returns the configured times of a drain after SIGTERM.
 fn drain(config: &Config, listens: bool) -> Drain {
     let Server { drain_delay, drain_window, shutdown_timeout, .. } = config.server;
     Drain { delay: drain_delay, window: drain_window, timeout: shutdown_timeout, listens }
 }
 
-/// Prints the single line for which scripts wait.
+/// Prints the ready line, for which scripts wait.
 fn print_ready(out: &mut impl Write, scheme: &str, addr: SocketAddr) -> std::io::Result<()> {
     writeln!(out, "ready {scheme}://{addr}")?;
     out.flush()
@@ -239,7 +241,7 @@ fn origins(config: &Config) -> String {
     all.join(", ")
 }
 
-/// Raises the limit on file descriptors as far as possible, and returns it.
+/// Raises the limit of file descriptors as far as possible. Returns the limit.
 fn raise_descriptor_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
@@ -255,8 +257,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A thread that never ends, such as the one that joins the data plane, doesn't keep the process from
-    /// exiting.
+    /// A thread that never ends, such as the thread that joins the data plane, doesn't prevent the process
+    /// from exiting.
     #[test]
     fn a_panic_does_not_wait_for_other_threads() {
         let (_running, until) = mpsc::channel::<()>();
@@ -269,7 +271,8 @@ mod tests {
                         let _ = begun.send(());
                         until.recv()
                     });
-                    // A thread that hasn't begun isn't waited for.
+                    // Waits until the thread has begun, because the runtime doesn't wait for a thread that
+                    // hasn't.
                     begins.recv()?;
                     panic!("on purpose")
                 })

@@ -21,8 +21,8 @@ pub(crate) enum Notice {
     Stopping,
 }
 
-/// Notifies systemd, if it started the process as `Type=notify`. A process that shuts down is no longer
-/// ready, even after a reload.
+/// Notifies systemd, if systemd has started the process as `Type=notify`. When the process has begun to shut
+/// down, later reloads aren't reported.
 pub(crate) fn notify(notice: Notice) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty()) else { return };
     static IS_STOPPING: AtomicBool = AtomicBool::new(false);
@@ -48,7 +48,7 @@ fn send(socket: &OsStr, notice: Notice) -> io::Result<()> {
         }
     };
     let datagram = UnixDatagram::unbound()?;
-    // A manager that doesn't read must not block the server.
+    // A service manager that doesn't read its socket must not block the server.
     datagram.set_nonblocking(true)?;
     datagram.send_to_addr(text.as_bytes(), &address).map(|_| ())
 }

@@ -1,5 +1,5 @@
-//! Takeover: a new process takes the listening sockets over from the running one, so that no connection is
-//! refused.
+//! Takeover: a new process takes the listening sockets over from the running process, so that no connection
+//! is refused.
 //!
 //! ```text
 //!  new process                                 running process
@@ -14,9 +14,9 @@
 //!     │ ── READY ────────────────────────────────▶ │ closes them, drains, and exits
 //! ```
 //!
-//! Until it is ready, the new process may fail in any way: the running one continues. If it has stopped
-//! accepting, it accepts again, and listens at server.takeover_socket again. The sockets are shared, so that
-//! the remaining process accepts the connections in their queues.
+//! If the new process fails before it is ready, the running process continues. If the running process has
+//! already stopped accepting, it accepts again, and listens at server.takeover_socket again. Both processes
+//! share the sockets, so the remaining process accepts the connections in their queues.
 
 use anyhow::{Context, bail, ensure};
 use rustix::net::sockopt::socket_peercred;
@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The request. It contains the version: another version is refused.
+/// The request. It contains the protocol's version. Another version is refused.
 const REQUEST: &[u8] = b"stentor takeover 2\n";
 const CLIENTS: u8 = b'c';
 const ADMIN: u8 = b'a';
@@ -44,21 +44,22 @@ const END: u8 = b'.';
 const CONFIRMED: u8 = b'!';
 const READY: u8 = b'r';
 
-/// Timeout for each message, except the new process's last two.
+/// Timeout for each message, except the last two of the new process.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for the start of the new process.
+/// Timeout for each of the last two messages of the new process, which starts before it sends the first of
+/// them.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum number of sockets: 256 cores with 64 listeners, and the admin port.
+/// Maximum number of sockets: those of 256 cores with 64 listeners each, and the admin port.
 const SOCKETS_MAX: usize = 256 * 64 + 1;
 
-/// The sockets of the running process.
+/// The sockets that this process has received from the running process.
 pub(crate) struct Inheritance {
     stream: UnixStream,
     clients: Vec<OwnedFd>,
     admin: Option<OwnedFd>,
 }
 
-/// Requests the sockets of the process that listens at `path`. `None` if there is none.
+/// Requests the sockets of the process that listens at `path`. Returns `None` if no process listens there.
 pub(crate) fn request_sockets(path: &Path) -> anyhow::Result<Option<Inheritance>> {
     let mut stream = match UnixStream::connect(path) {
         Ok(stream) => stream,
@@ -84,7 +85,7 @@ pub(crate) fn request_sockets(path: &Path) -> anyhow::Result<Option<Inheritance>
 }
 
 impl Inheritance {
-    /// Uses the sockets whose addresses are configured. Closes the others.
+    /// Installs the sockets whose addresses are configured in the options. Closes the other sockets.
     pub(crate) fn install(
         &mut self,
         edge: &mut stentor_edge::Options,
@@ -108,11 +109,11 @@ impl Inheritance {
         Ok(())
     }
 
-    /// Confirms that this process accepts clients: the other one, which listened at `path`, stops accepting.
-    /// Announce next that this process is ready.
+    /// Confirms that this process accepts clients. The other process, which listened at `path`, then stops
+    /// accepting. The caller must announce next that this process is ready.
     ///
     /// # Errors
-    /// The other process continues, because this one took too long.
+    /// The other process hasn't answered in time, so it continues to serve.
     pub(crate) fn confirm(mut self, path: &Path) -> anyhow::Result<Confirmed> {
         let mut confirmed = || {
             self.stream.write_all(&[CONFIRMED])?;
@@ -120,7 +121,7 @@ impl Inheritance {
         };
         match confirmed() {
             Ok(()) => Ok(Confirmed(self.stream)),
-            // The other process has ended meanwhile.
+            // The other process has ended in between.
             Err(_) if UnixStream::connect(path).is_err() => Ok(Confirmed(self.stream)),
             Err(error) => Err(error)
                 .context("the running server has not confirmed the takeover, so it still serves; try again"),
@@ -128,11 +129,12 @@ impl Inheritance {
     }
 }
 
-/// A takeover that the other process has confirmed.
+/// A takeover that the other process has confirmed, too.
 pub(crate) struct Confirmed(UnixStream);
 
 impl Confirmed {
-    /// Announces that this process is ready: the other one drains. An error means that it has ended.
+    /// Announces that this process is ready, so that the other process drains. Ignores errors, which mean
+    /// that the other process has ended.
     pub(crate) fn announce_ready(mut self) {
         let _ = self.0.write_all(&[READY]);
     }
@@ -140,7 +142,7 @@ impl Confirmed {
 
 /// A process that hands over its sockets.
 pub(crate) trait Running {
-    /// Returns the open listening sockets, for clients and for the admin port.
+    /// Returns the open listening sockets for clients, and that of the admin port.
     fn sockets(&self) -> (Vec<Arc<OwnedFd>>, Option<OwnedFd>);
 
     /// Pauses or resumes accepting connections. Returns when all cores have done so.
@@ -150,21 +152,21 @@ pub(crate) trait Running {
     fn leave(&self);
 }
 
-/// The listener at which a new process requests the sockets.
+/// The listener at `server.takeover_socket`, where a new process requests the sockets.
 pub(crate) struct TakeoverListener {
     listener: UnixListener,
     path: PathBuf,
 }
 
-/// A socket that isn't at its path yet. It is removed if the process ends before.
+/// A takeover socket that isn't at its path yet. Dropping this value removes its temporary file.
 pub(crate) struct Unpublished {
     temporary: PathBuf,
     path: PathBuf,
 }
 
 impl Unpublished {
-    /// Publishes the socket, so that new processes find it. A socket at its path belongs to a process that
-    /// has ended or confirmed.
+    /// Moves the socket to its path, so that new processes find it. Replaces an existing socket there, which
+    /// belongs to a process that has ended or has confirmed the takeover.
     pub(crate) fn publish(self) -> anyhow::Result<()> {
         fs::rename(&self.temporary, &self.path)
             .with_context(|| format!("server.takeover_socket {}", self.path.display()))?;
@@ -175,7 +177,7 @@ impl Unpublished {
 
 impl Drop for Unpublished {
     fn drop(&mut self) {
-        // The temporary file doesn't exist after its publication.
+        // The temporary file doesn't exist if the socket has been published.
         let _ = fs::remove_file(&self.temporary);
     }
 }
@@ -201,7 +203,7 @@ impl TakeoverListener {
         Ok((Self { listener, path: path.to_owned() }, unpublished))
     }
 
-    /// Hands the sockets of this process over to the first new process that becomes ready.
+    /// Hands the sockets of this process over to new processes, until one of them becomes ready.
     pub(crate) fn serve(mut self, running: &impl Running) {
         loop {
             let handed_over = self.listener.accept().map_err(anyhow::Error::from).and_then(|(stream, _)| {
@@ -223,14 +225,16 @@ impl TakeoverListener {
                         error = format!("{error:#}"),
                         "the takeover has failed; this process goes on"
                     );
-                    // Like failures of accept, these persist.
+                    // Pauses after a failure, because the next attempt may fail at once too (for example
+                    // `accept`).
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
     }
 
-    /// Listens again, because the other process may have put its own socket at the path before it failed.
+    /// Opens and publishes a new takeover socket, because the other process may have put its own socket at
+    /// the path before it failed.
     fn publish_again(&mut self) {
         let opened = Self::open(&self.path).and_then(|(listener, unpublished)| {
             self.listener = listener.listener;
@@ -265,7 +269,8 @@ fn hand_over(mut stream: UnixStream, running: &impl Running) -> anyhow::Result<U
     Ok(stream)
 }
 
-/// Confirms to the other process that this one no longer accepts clients, and waits until it is ready.
+/// Confirms to the other process that this process no longer accepts clients. Waits until the other process
+/// is ready.
 fn wait_until_ready(mut stream: UnixStream) -> anyhow::Result<()> {
     let mut ready = [0];
     stream.write_all(&[CONFIRMED]).and_then(|()| stream.read_exact(&mut ready)).context("it has ended")?;
@@ -273,8 +278,8 @@ fn wait_until_ready(mut stream: UnixStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that the other process has the same user. The mode of the socket isn't enough, because it is set
-/// after the socket listens.
+/// Checks that the other process has the same user. The socket's mode isn't enough, because it is set after
+/// the socket has begun to listen.
 fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     let peer = socket_peercred(stream)?;
     ensure!(peer.uid == geteuid(), "the process {} at server.takeover_socket has another user", peer.pid);
@@ -297,7 +302,7 @@ fn send(stream: &UnixStream, kind: u8, socket: Option<BorrowedFd<'_>>) -> io::Re
     Ok(())
 }
 
-/// Receives a byte, and the socket that came with it. The kernel closes sockets that don't fit.
+/// Receives a byte, and the socket that was sent with it, if any. The kernel closes further sockets.
 fn receive(stream: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

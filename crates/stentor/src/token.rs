@@ -1,4 +1,4 @@
-//! `stentor token`: makes a token for development. Real users get theirs from an issuer.
+//! `stentor token`: makes a token for development. In production, users get their tokens from an issuer.
 
 use crate::cli::TokenArgs;
 use crate::config::Sources;

@@ -27,7 +27,8 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
         out.flush()?;
         drop(out);
         std::thread::sleep(INTERVAL);
-        // After a restart of the server, its status is shown again.
+        // After a failure, the loop continues, so that the status is shown again when the server has
+        // restarted.
         text = match read() {
             Ok(status) => {
                 let text = page(&status, Some((&before.0, before.1.elapsed())));
@@ -39,7 +40,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Returns the status as text. Rates are computed from an earlier status; without one, counters are shown.
+/// Returns the status as text. Rates are computed from an earlier status. Without one, counters are shown.
 fn page(status: &Value, before: Option<(&Value, Duration)>) -> String {
     let mut text = String::new();
     let number = |value: &Value| value.as_f64().unwrap_or_default();
@@ -100,7 +101,7 @@ fn page(status: &Value, before: Option<(&Value, Duration)>) -> String {
     text
 }
 
-/// Escapes external text, which may contain escape sequences of the terminal.
+/// Replaces control characters in external text, which may contain escape sequences of the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
 }

@@ -30,18 +30,19 @@ pub(crate) struct Launched {
     pub(crate) control: Control,
     /// The listening sockets of the data plane.
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
-    /// `true` if a service manager has the sockets as well: connections wait in their queues while no process
-    /// accepts them.
+    /// `true` if a service manager also has the sockets, so that connections wait in their queues while no
+    /// process accepts them.
     pub(crate) is_activated: bool,
-    /// The process from which it takes over. That process continues until it is notified.
+    /// The process from which this server takes over the sockets. That process continues until it is
+    /// notified.
     pub(crate) inheritance: Option<Inheritance>,
-    /// Membership in a cluster, if the process is one of several nodes.
+    /// Membership in a cluster. `None` for a single node.
     pub(crate) member: Option<Member>,
-    /// Completes when the data plane has ended, or one of its cores has failed.
+    /// Completes when the data plane has ended or one of its cores has failed.
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<(), CoreFailed>> + Send>>,
 }
 
-/// Reports that a server can't listen, with the flag to change.
+/// Makes the error for an address at which the server can't listen. It names the flag to change.
 fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
     let why = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -81,8 +82,8 @@ fn random_id() -> String {
     format!("{:016x}", fastrand::u64(..))
 }
 
-/// Listens on sockets that a service manager has opened: one named `admin`, and those of the clients'
-/// listeners in order.
+/// Installs the sockets that a service manager has opened: the socket named `admin`, and the sockets of the
+/// clients' listeners in order.
 fn activate(
     sockets: Vec<(String, OwnedFd)>,
     edge: &mut stentor_edge::Options,
@@ -94,7 +95,8 @@ fn activate(
             listener.local_addr().with_context(|| format!("LISTEN_FDS: {name:?} is no TCP socket"))?;
         let socket = Arc::new(listener.into());
         if name == "admin" {
-            // The address determines whether the admin port needs a token.
+            // The options get the socket's address, because it determines whether the admin port needs a
+            // token.
             control.admin.listen = address;
             control.admin_socket = Some(socket);
         } else {
@@ -110,8 +112,8 @@ fn activate(
     Ok(())
 }
 
-/// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Call it within the
-/// control plane's runtime.
+/// Starts both planes. Returns when they listen. `counters` are shown in `/metrics`. Must be called within
+/// the control plane's runtime.
 pub(crate) async fn launch(
     reloader: &Arc<Reloader>,
     routes: Vec<StaticRoute>,
@@ -126,7 +128,7 @@ pub(crate) async fn launch(
         .clone()
         .map(|tls| AdminTls { config: tls.config(), expiries: Arc::new(move || tls.expiries()) });
     if !tls.certificates.is_empty() {
-        // Warnings about TLS have been logged with the configuration's.
+        // The warnings are ignored, because they have been logged with those of the configuration.
         edge.tls = Some(TlsHandle::load(&tls)?.0);
     }
     let tls_handle = edge.tls.clone();

@@ -4,10 +4,11 @@ use crate::config::Config;
 use crate::config::options::{BridgeOptions, ClusterOptions, Options};
 use stentor_cluster_settings::{Adapter, Address, CONTENT_BYTES_MAX, Kind};
 
-/// Maximum number of a room's messages over which a client resumes on NATS (docs/cluster.md, "NATS").
+/// Maximum number of missed messages of a room with which a client can resume on NATS (docs/cluster.md,
+/// "NATS").
 const NATS_HISTORY_MAX: usize = 4_096;
 
-/// Returns the sentences; empty for a single node.
+/// Returns sentences about the effects. Empty for a single node.
 pub(super) fn guarantees(config: &Config) -> Vec<String> {
     let Options { edge, cluster, .. } = config.options();
     let mut sentences =
@@ -117,12 +118,12 @@ fn is_local(host: &str) -> bool {
     name == "localhost" || name == "[::1]" || name.starts_with("127.")
 }
 
-/// Returns `true` if the engine is on another machine, so that other nodes may be too.
+/// Returns `true` if the engine is on another machine, so that other nodes may be on other machines too.
 fn is_remote(engine: &Address) -> bool {
     engine.hosts().any(|host| !is_local(host))
 }
 
-/// Returns the hosts on other machines that are connected without TLS.
+/// Returns the engine's hosts on other machines to which the connection has no TLS.
 fn unencrypted(engine: &Address) -> Option<String> {
     let is_encrypted = engine.scheme().starts_with("rediss") || engine.scheme() == "tls";
     let hosts: Vec<_> = engine.hosts().filter(|host| !is_local(host) && !is_encrypted).collect();

@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use std::fmt::Write;
 use stentor_auth::{Action, Attributes, Permissions, Topic};
 
-/// Explains the permissions of a client with these claims. Without claims, it has no token.
+/// Explains the permissions of a client with these claims. `None` means a client without a token.
 pub(super) fn explain(
     config: &Config,
     claims: Option<&str>,

@@ -1,5 +1,5 @@
-//! Cluster membership in a build without engines: always absent. The configuration has refused all settings
-//! that need an engine.
+//! Replacement for cluster membership in a build without engines. No node is a member, because the
+//! configuration refuses all settings that need an engine.
 
 use crate::config::options::ClusterOptions;
 use std::convert::Infallible;

@@ -1,8 +1,8 @@
 //! The thread that communicates with the engine.
 //!
-//! On the control plane's threads, each message would wake two of them when it enters or arrives, because a
-//! worker of tokio that finds work wakes another one to look for more. It would also wait behind computations
-//! of the admin port and feeds.
+//! The control plane's threads aren't used for this: each sent or received message would wake two of them,
+//! because a worker of tokio that finds work wakes another one to look for more. A message would also wait
+//! behind computations of the admin port and feeds.
 
 use anyhow::Context;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Runs tasks until it is dropped.
+/// Runs tasks on a thread until this value is dropped.
 pub(super) struct ClusterThread {
     runtime: Handle,
     _end: oneshot::Sender<()>,
@@ -24,7 +24,7 @@ impl ClusterThread {
         let (end, ended) = oneshot::channel();
         let run = move || {
             let _ = runtime.block_on(ended);
-            // Resolving a host's name may take long.
+            // Ends without waiting for blocking tasks, because resolving a host name may take long.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("cluster".into()).spawn(run).context(failed)?;

@@ -6,13 +6,13 @@ use stentor_auth::{Action, Actions, Algorithm, Recipients, Rule, ambiguous_patte
 use stentor_control::{AuthOptions, check_jwks_url};
 
 impl Config {
-    /// Returns `true` if clients must authenticate, or permissions apply to anonymous ones.
+    /// Returns `true` if clients must authenticate, or if permissions apply to anonymous clients.
     pub(crate) fn has_auth(&self) -> bool {
         !self.issuers.is_empty() || self.auth.anonymous == Anonymous::Allow
     }
 
-    /// Returns the options of the sections, after the configuration was loaded. `None`: all clients are
-    /// anonymous and have all permissions.
+    /// Returns the options of the sections, after the configuration has been loaded. `None` means that all
+    /// clients are anonymous and have all permissions.
     pub(crate) fn auth_options(&self) -> Option<AuthOptions> {
         if !self.has_auth() {
             return None;
@@ -24,7 +24,8 @@ impl Config {
         Some(options)
     }
 
-    /// Returns the rules of `[[permissions]]` in order, and that of the older key `rooms.publish`.
+    /// Returns the rules of `[[permissions]]` in order, and the rule that the older key `rooms.publish`
+    /// means.
     pub(crate) fn permission_rules(&self) -> Vec<Rule> {
         let mut rules: Vec<_> =
             self.permissions.iter().filter_map(|permission| permission.rule().ok()).collect();
@@ -52,7 +53,7 @@ impl Permission {
 
 /// Records the mistakes.
 pub(super) fn check(sources: &mut Sources) {
-    // Keys in the environment count too.
+    // A section may be set only by keys in the environment, so their location is used too.
     let head = sources.location("auth", "");
     let mentioned = sources.locations.iter().find(|((section, _), _)| section == "auth");
     let mentioned =
@@ -81,7 +82,8 @@ fn issuers(sources: &mut Sources) {
         let unset = issuers[n].keys.fill(&secrets);
         let mut wrong: Vec<_> = unset.into_iter().map(|text| ("keys", text)).collect();
         wrong.extend(issuer_mistakes(&issuers[n], &issuers[..n]));
-        // Missing required keys have been reported already; others are reported at the line of the name.
+        // Missing required keys have already been reported. Mistakes of other missing keys are reported at
+        // the line of `issuer`.
         let is_required = |key: &&str| ["issuer", "algorithms"].contains(key);
         let place = |key| location(key).or_else(|| location("issuer").filter(|_| !is_required(&key)));
         let wrong: Vec<_> =
@@ -93,7 +95,7 @@ fn issuers(sources: &mut Sources) {
     sources.config.issuers = issuers;
 }
 
-/// Returns the mistakes of an issuer, by key. `before` are the preceding issuers.
+/// Returns the mistakes of an issuer, each with its key. `before` are the preceding issuers.
 fn issuer_mistakes(issuer: &Issuer, before: &[Issuer]) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     let name = &issuer.issuer;
@@ -154,7 +156,7 @@ fn permissions(sources: &mut Sources) {
     let rules: Vec<_> = sources.config.permissions.iter().map(Permission::rule).collect();
     for (n, rule) in rules.iter().enumerate() {
         let location = sources.location(&format!("permissions[{n}]"), "allow");
-        // A missing required key has been reported already.
+        // A missing required key has already been reported.
         if let (Err(text), true) = (rule, location != SourceLocation::Default) {
             sources.problem(location, format!("[[permissions]] number {}: {text}", n + 1));
         }
@@ -171,7 +173,7 @@ fn permissions(sources: &mut Sources) {
     }
 }
 
-/// Handles the older key, which has another meaning with `[auth]`.
+/// Checks the older key `rooms.publish`, which has another meaning with `[auth]`.
 fn rooms_publish(sources: &mut Sources) {
     if !sources.config.rooms.publish || !sources.config.has_auth() {
         return;

@@ -1,19 +1,19 @@
 //! The environment: `STENTOR_SECTION_KEY`, e.g. `STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB`.
 //!
-//! Repeated sections such as feeds can't be set here: there are many of them, and the name of a variable
-//! can't identify one. An unknown variable only causes a warning, because orchestrators set variables with
-//! this prefix (a Kubernetes service called `stentor` causes `STENTOR_PORT` and others).
+//! Repeated sections such as feeds can't be set here, because the name of a variable can't identify one of
+//! them. An unknown variable causes only a warning, because orchestrators set variables with this prefix (for
+//! a service `stentor`, Kubernetes sets `STENTOR_PORT` and others).
 
 use super::nearest::nearest;
 use super::setting::Raw;
 use super::{SourceLocation, Sources, sections};
 
-/// Prefix of our variables.
+/// Prefix of the variables that configure Stentor.
 pub(crate) const PREFIX: &str = "STENTOR_";
-/// Names the configuration file if `--config` doesn't.
+/// Variable with the path of the configuration file. `--config` takes precedence.
 pub(crate) const CONFIG_FILE: &str = "STENTOR_CONFIG";
 
-/// Returns the variable of a key.
+/// Returns the name of a key's variable.
 pub(crate) fn variable(section: &str, key: &str) -> String {
     format!("{PREFIX}{}_{}", section.to_uppercase(), key.to_uppercase())
 }

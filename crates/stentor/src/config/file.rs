@@ -1,7 +1,7 @@
 //! The configuration file: TOML, read along the table of keys.
 //!
-//! Bounds: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; the parser bounds
-//! nesting.
+//! Limits: [`FILE_BYTES_MAX`] bytes, and [`super::schema::REPEATED_MAX`] sections of a name. The parser
+//! limits nesting.
 
 use super::nearest::nearest;
 use super::schema::{REPEATED_MAX, required};
@@ -40,7 +40,7 @@ impl Walk<'_> {
     }
 }
 
-/// Applies `text`, and records its mistakes.
+/// Applies the file `text` to `sources`, and records its mistakes.
 pub(super) fn apply(sources: &mut Sources, name: &str, text: &str) {
     let walk = Walk { name, text };
     let (root, errors) = DeTable::parse_recoverable(text);
@@ -91,9 +91,9 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
     }
 }
 
-/// Reads one section; `id` distinguishes those of the same name.
+/// Reads one section. `id` distinguishes sections of the same name.
 fn section(sources: &mut Sources, walk: &Walk<'_>, info: &SectionInfo, id: &str, table: &DeTable<'_>) {
-    // A section within this one, such as `[[cluster.socketio]]`.
+    // Returns the name of a section within this one, such as `[[cluster.socketio]]`.
     let nested = |key: &str| {
         let name = format!("{}.{key}", info.name);
         sections().iter().any(|info| info.name == name).then_some(name)
@@ -147,8 +147,8 @@ fn unknown_section(name: &str) -> String {
     format!("unknown section [{name}]{hint}")
 }
 
-/// Describes an unknown key, with the one that was likely meant: the nearest of the section, otherwise the
-/// nearest elsewhere.
+/// Describes an unknown key, and suggests the key that was likely meant: the nearest key of the section, or
+/// else the nearest key of another section.
 pub(super) fn unknown_key(key: &str, section: Option<&str>) -> String {
     let all = sections();
     let names = |info: &SectionInfo| info.keys.iter().map(|key| key.name).collect::<Vec<_>>();

@@ -12,7 +12,7 @@ const KEYS_MAX: usize = 16;
 const KID_BYTES_MAX: usize = 256;
 
 fields! {
-    // Checked when the configuration was loaded.
+    // Invalid keys are skipped without an error, because keys were checked when the configuration was loaded.
     IssuerKeys => Vec<Key>: keys -> keys.0.iter().filter_map(|key| key.key().ok()).collect(),
         _keys -> IssuerKeys::default();
     Vec<AlgorithmName> => Vec<Algorithm>: names -> names.iter().map(|name| name.0).collect(),
@@ -23,7 +23,7 @@ fields! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlgorithmName(pub(crate) Algorithm);
 
-// Only settings with a range are compared.
+// The trait requires an order, but only settings with a range are compared.
 impl PartialOrd for AlgorithmName {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         (self == other).then_some(std::cmp::Ordering::Equal)
@@ -45,8 +45,8 @@ impl Setting for AlgorithmName {
     }
 }
 
-/// Keys in the configuration. Secrets may refer to variables and files, until [`IssuerKeys::fill`] has
-/// replaced the references.
+/// Keys in the configuration. Secrets may contain references to variables and files, until
+/// [`IssuerKeys::fill`] has replaced them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct IssuerKeys(pub(crate) Vec<KeySetting>);
 
@@ -60,7 +60,7 @@ pub(crate) struct KeySetting {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 enum KeySource {
     Secret(Secret),
-    /// A secret that is unknown, because neither the environment nor files are read.
+    /// A secret with references whose values are unknown, because neither the environment nor files are read.
     Unknown(Secret),
     Public(String),
     File(String),
@@ -72,7 +72,7 @@ impl KeySetting {
         let public = |pem: &str| Key::public(self.kid.as_deref(), pem);
         let key = match &self.source {
             KeySource::Secret(secret) => Key::secret(self.kid.as_deref(), secret.reveal().as_bytes()),
-            // Long enough for every algorithm. It verifies no token.
+            // A sample secret that is long enough for every algorithm. It verifies no token.
             KeySource::Unknown(_) => Key::secret(self.kid.as_deref(), &[0; 64]),
             KeySource::Public(pem) => public(pem),
             KeySource::File(path) => match std::fs::read_to_string(path) {
@@ -116,8 +116,8 @@ impl KeySetting {
 }
 
 impl IssuerKeys {
-    /// Replaces references to variables and files, and returns their mistakes. With sample values, secrets
-    /// stay unknown.
+    /// Replaces references to variables and files. Returns the mistakes. With sample values, secrets stay
+    /// unknown.
     pub(crate) fn fill(&mut self, secrets: &Secrets) -> Vec<String> {
         let mut wrong = Vec::new();
         for key in &mut self.0 {

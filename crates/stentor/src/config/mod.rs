@@ -1,14 +1,14 @@
-//! The configuration: TOML file, environment, command line.
+//! The configuration: a TOML file, the environment, and the command line.
 //!
-//! Precedence: a flag, the environment, the file, the default. The keys are declared once, in [`schema`];
-//! [`mod@file`] and [`environment`] read them, [`rules`] checks combinations of keys, [`options`] holds the
-//! options that they set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
+//! Order of precedence: flag, environment, file, default. [`schema`] declares the keys, [`mod@file`] and
+//! [`environment`] read them, [`rules`] checks combinations of keys, [`options`] holds the options that they
+//! set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
 //!
 //! All mistakes are reported at once, each with its location. If a file isn't TOML, only that is reported.
-//! This module deliberately doesn't use serde, which stops at the first mistake and can't tell where a value
-//! came from.
+//! This module deliberately doesn't use serde, which stops at the first mistake and can't report the location
+//! of a value.
 //!
-//! Invariant: a [`Config`] that [`Sources::load`] returned has every value within its range.
+//! Invariant: in a [`Config`] from [`Sources::load`], every value is within its range.
 
 mod auth;
 mod environment;
@@ -46,18 +46,19 @@ use std::time::Duration;
 use stentor_control::{PushedKeys, Secrets};
 use stentor_edge::TlsHandle;
 
-/// Time for requests to the admin port that are in progress when the data plane has ended.
+/// Maximum time for admin requests that are in progress when the data plane has ended.
 const ADMIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A section of the configuration, or the list of the sections of one name.
+/// A part of the configuration: a section, or the list of all sections of a name.
 pub(crate) trait Part {
-    /// Returns the section if it exists once; `None` if it may be repeated.
+    /// Returns the section. `None` for a list of sections.
     fn once(&self) -> Option<&dyn Section>;
-    /// Returns the section that the next table sets: the only one, or a new one at the end of the list.
+    /// Returns the section that the next table of the file sets: the single section, or a new one at the end
+    /// of the list.
     fn next(&mut self) -> &mut dyn Section;
-    /// Returns the section with its defaults.
+    /// Returns a section with all defaults.
     fn defaults(&self) -> Box<dyn Section>;
-    /// Compares the part with that of a running server, and keeps the running values that can't change
+    /// Compares the part with that of a running server, and takes over the running values that can't change
     /// without a restart.
     fn apply(&mut self, running: &Self, changes: &mut Changes)
     where
@@ -126,8 +127,9 @@ macro_rules! config {
                 vec![$(&self.$section),+]
             }
 
-            /// Compares the configuration with that of a running server, and keeps the running values that
-            /// can't change without a restart: the result is the configuration of the server after a reload.
+            /// Compares the configuration with that of a running server, and takes over the running values
+            /// that can't change without a restart. The result is the configuration of the server after a
+            /// reload.
             pub(crate) fn apply(&mut self, running: &Self) -> Changes {
                 let mut changes = Changes::of(running, self);
                 $(self.$section.apply(&running.$section, &mut changes);)+
@@ -174,12 +176,13 @@ config! {
     feeds_limits: FeedsLimits,
 }
 
-/// The changes of a reload: keys as `section.key`, or the name of a repeated section.
+/// The changes of a reload. A change is named by `section.key`, or by the name of a repeated section.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) applied: Vec<String>,
     pub(crate) restart_needed: Vec<String>,
-    /// Keys that need a restart although their declaration doesn't say so, or complete sections.
+    /// Further keys and complete sections that need a restart with these configurations, although their
+    /// declarations don't say so.
     fixed: Vec<&'static str>,
 }
 
@@ -189,7 +192,7 @@ impl Changes {
         let history = ["rooms.history_length", "rooms.history_bytes_max", "rooms.history_ttl"];
         let mut fixed = Vec::new();
         if running.cluster.engine != EngineUrl::default() {
-            // All nodes must agree on the rooms that the engine orders, and on the fetched keys.
+            // In a cluster, all nodes must have the same histories and the same feeds.
             fixed.extend(history);
             fixed.extend(["feeds", "feeds_limits.idle_ttl"]);
         } else if (running.rooms.history_length == 0) != (next.rooms.history_length == 0) {
@@ -209,7 +212,7 @@ impl Changes {
         Self { fixed, ..Self::default() }
     }
 
-    /// Returns limits whose tables are allocated at the start or not at all.
+    /// Returns limits that need a restart, because their tables are allocated only at the start.
     fn fixed_limits(running: &Config, next: &Config) -> Vec<&'static str> {
         let [was, is] = [running, next].map(|config| config.options().edge);
         let mut fixed = Vec::new();
@@ -240,7 +243,7 @@ impl Changes {
                 || modes.any(|mode| mode == ProxyProtocol::Required)
         };
         if has_headers(running) && next.proxies.trusted.is_empty() {
-            // Clients couldn't connect until the listeners change.
+            // The listeners change only with a restart. Until then, clients couldn't connect.
             fixed.push("proxies.trusted");
         }
         fixed
@@ -262,17 +265,17 @@ impl Changes {
     }
 }
 
-/// A section in the reference.
+/// Description of a section, for the reference.
 pub(crate) struct SectionInfo {
     pub(crate) name: &'static str,
     pub(crate) doc: String,
     pub(crate) keys: Vec<KeyInfo>,
-    /// `true` if it may be repeated.
+    /// `true` if the section may be repeated.
     pub(crate) repeated: bool,
 }
 
 impl SectionInfo {
-    /// Returns `[name]`, or `[[name]]` if it may be repeated.
+    /// Returns `[name]`, or `[[name]]` if the section may be repeated.
     pub(crate) fn bracketed(&self) -> String {
         let name = self.name;
         if self.repeated { format!("[[{name}]]") } else { format!("[{name}]") }
@@ -290,23 +293,22 @@ pub(crate) fn sections() -> Vec<SectionInfo> {
 }
 
 impl Config {
-    /// Iterates over the sections that exist once.
+    /// Iterates over the sections that can't be repeated.
     pub(crate) fn once(&self) -> impl Iterator<Item = &dyn Section> {
         self.parts().into_iter().filter_map(|part| part.once())
     }
 
-    /// Returns the options that the loaded configuration sets. Options that depend on several keys are set
-    /// here.
+    /// Returns the options of the loaded configuration. Options that depend on several keys are set here.
     pub(crate) fn options(&self) -> Options {
         let mut options = Options::default();
         self.once().for_each(|section| section.store(&mut options));
         let Options { edge, control, history, recovery, tls, .. } = &mut options;
         if history.publications_max > 0 {
-            // The empty prefix matches every room.
+            // An empty prefix matches every room.
             edge.rooms.history = vec![(String::new(), *history)];
         }
         edge.engine.recovery = (!recovery.age_max.is_zero()).then_some(*recovery);
-        // Clients of Primus disconnect 45 s after a ping, so the default is the longest interval.
+        // Primus clients disconnect 45 s after a ping, so the interval must not exceed the default.
         edge.primus.ping_interval = edge.primus.ping_interval.min(edge.heartbeat.interval);
         edge.listeners = self.listeners.iter().map(|listener| options_of(listener).listener).collect();
         tls.certificates = self.tls.iter().map(|files| options_of(files).certificate).collect();
@@ -330,12 +332,13 @@ impl Config {
         options
     }
 
-    /// Sets a key of a section that exists once. `None` if there is no such key.
+    /// Sets a key of a section that can't be repeated. Returns `None` if there is no such key.
     fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>> {
         self.part(section)?.next().set(key, raw)
     }
 
-    /// Returns the values of the sections that exist once: section, key, value as in the file.
+    /// Returns the values of the sections that can't be repeated, each as section, key, and value as in the
+    /// file.
     fn show(&self) -> Vec<(&'static str, &'static str, String)> {
         let rows = |section: &dyn Section| {
             let name = section.name();
@@ -344,14 +347,15 @@ impl Config {
         self.once().flat_map(rows).collect()
     }
 
-    /// Returns the values that differ from the defaults, without repeated sections: section, key, value.
+    /// Returns the values that differ from their defaults, without repeated sections, each as section, key
+    /// and value.
     pub(crate) fn changed(&self) -> Vec<(&'static str, &'static str, String)> {
         let defaults = Self::default().show();
         self.show().into_iter().filter(|row| !defaults.contains(row)).collect()
     }
 }
 
-/// Returns the defaults with the values of this section.
+/// Returns the default options with the values of this section.
 fn options_of(section: &dyn Section) -> Options {
     let mut options = Options::default();
     section.store(&mut options);
@@ -366,7 +370,7 @@ fn rule_options(rule: &Rule) -> stentor_edge::Rule {
 /// The location of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceLocation {
-    /// A line of the file (from 1).
+    /// A line of the file, counted from 1.
     Line(String, usize),
     /// The file, at any line.
     File(String),
@@ -405,7 +409,7 @@ impl Problem {
     }
 }
 
-/// All mistakes, never empty.
+/// All mistakes in a configuration. The list is never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problems(pub(crate) Vec<Problem>);
 
@@ -423,15 +427,16 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Flags that override keys of `[server]`: the name of the key, which is also that of the flag, and its value
-/// if it was given.
+/// Flags that override keys of `[server]`. Each has the name of the key, which is also that of the flag, and
+/// the flag's value if it was given.
 pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
 
 /// A configuration that is being assembled.
 #[derive(Default)]
 pub(crate) struct Sources {
     config: Config,
-    /// Locations of the keys that were set; a repeated section is `feeds[N]`, with the line of its header.
+    /// Locations of the keys that were set. A repeated section has the name `feeds[N]`, and an entry without
+    /// a key for its header.
     locations: HashMap<(String, &'static str), SourceLocation>,
     problems: Vec<Problem>,
     /// `true` if the values of secrets are known. Otherwise sample values are checked.
@@ -441,7 +446,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Starts with a configuration that the program has assembled.
+    /// Starts with a configuration that the program itself has made.
     pub(crate) fn from_config(config: Config) -> Self {
         Self { config, ..Self::default() }
     }
@@ -456,19 +461,20 @@ impl Sources {
         self
     }
 
-    /// Reads a file that is compiled in.
+    /// Applies a file that is compiled into the program.
     pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
         file::apply(&mut self, name, text);
         self
     }
 
-    /// Applies the variables that begin with [`environment::PREFIX`]. Other settings may refer to all of
-    /// them.
+    /// Applies the variables that begin with [`environment::PREFIX`]. Secrets in other settings may refer to
+    /// all variables.
     pub(crate) fn environment(self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         self.environment_after(variables, &Secrets::default())
     }
 
-    /// Does the same for a running server. Files that can't be read keep their values in `running`.
+    /// Like [`Self::environment`], for a running server. Files that can't be read keep their values in
+    /// `running`.
     pub(crate) fn environment_after(
         mut self,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -507,7 +513,7 @@ impl Sources {
                 .check()
                 .and_then(|()| self.config.auth_options().map_or(Ok(()), |auth| auth.check()))
         {
-            // Mistakes that only the planes detect, for example that a file can't be read.
+            // Some mistakes are detected only by the planes, for example that a file can't be read.
             self.problem(SourceLocation::Default, error.to_string());
         }
         if self.problems.is_empty() {

@@ -1,8 +1,10 @@
 //! Finds the known word that is nearest to a mistyped one.
 
-/// Returns the word of `known` that `word` was likely meant to be: at most a third of its letters differ.
+/// Returns the word of `known` for which `word` is likely a typing mistake: the nearest one, if at most a
+/// third of the letters differ.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Long input is no typing mistake, and the distance costs the product of both lengths.
+    // Long input isn't compared: it is no typing mistake, and the comparison takes time proportional to the
+    // product of both lengths.
     if word.len() > 64 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The options that the keys set. A key's default is that of its field.
+//! The options that the configuration's keys set. A key's default is the default of its field.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use stentor_hub::HistoryLimits;
 /// The options of `[cluster]`.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct ClusterOptions {
-    /// The engine; `None` for a single node.
+    /// The engine. `None` for a single node.
     pub(crate) engine: Option<Address>,
     pub(crate) node: Option<String>,
     pub(crate) secret: Option<String>,
@@ -23,7 +23,7 @@ pub(crate) struct ClusterOptions {
     pub(crate) credentials_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
-    /// Zero disables it.
+    /// Time after which a node without its engine isn't ready. Zero disables this.
     pub(crate) unready_after: Duration,
     pub(crate) vacant_rooms_max: usize,
     /// The options of all `[[cluster.socketio]]`.
@@ -33,7 +33,7 @@ pub(crate) struct ClusterOptions {
 /// The options of one `[[cluster.socketio]]`.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct BridgeOptions {
-    /// The Redis URL; `None` uses the cluster's engine.
+    /// The Redis URL. `None` means the cluster's engine.
     pub(crate) url: Option<Address>,
     pub(crate) prefix: Option<String>,
     pub(crate) namespaces: Vec<String>,
@@ -42,7 +42,7 @@ pub(crate) struct BridgeOptions {
     pub(crate) parser: ClassicParser,
 }
 
-/// All options that keys set. Only tests print it, because it contains secrets.
+/// All options that keys set. Only tests have a `Debug` implementation, because the options contain secrets.
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Options {
     pub(crate) edge: stentor_edge::Options,
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     pub(crate) tls: TlsOptions,
     /// The options of one `[[tls]]`.
     pub(crate) certificate: CertificateFiles,
-    /// The options of `[admin_tls]`; empty without it.
+    /// The options of `[admin_tls]`. Empty without this section.
     pub(crate) admin_certificate: CertificateFiles,
     /// The options of one `[[listeners]]`.
     pub(crate) listener: ListenerOptions,
@@ -65,7 +65,7 @@ pub(crate) struct Options {
     pub(crate) issuer: IssuerOptions,
     /// The history of every room.
     pub(crate) history: HistoryLimits,
-    /// Applies if `age_max` isn't zero.
+    /// The options of Socket.IO's connection state recovery. It is enabled if `age_max` isn't zero.
     pub(crate) recovery: Recovery,
     /// The options of one `[[rules]]`.
     pub(crate) rule: stentor_edge::Rule,

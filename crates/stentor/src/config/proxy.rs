@@ -6,7 +6,8 @@ use stentor_control::Proxy;
 
 const ENVIRONMENT: &str = "environment";
 
-/// Fills in the variables' values. A lower-case name counts if the upper-case one isn't set.
+/// Fills in the values of the variables. A variable with a lower-case name is used if the upper-case one
+/// isn't set.
 pub(super) fn fill(proxy: &mut Proxy, variables: &HashMap<String, String>) {
     let value = |name: &str| {
         let value = variables.get(name).filter(|value| !value.is_empty());

@@ -1,5 +1,5 @@
-//! Checks combinations of keys, and rules that need more than a type. Runs last, when all sources have been
-//! applied.
+//! Checks combinations of keys, and values that need more than a type and a range. Runs when all sources have
+//! been applied.
 
 use super::schema::{
     Adapter, AdminTls, App, ClassicParser, CookieSameSite, Feed, ProxyProtocol, Rule, SubscriptionMode,
@@ -15,10 +15,11 @@ use stentor_control::schedule::share;
 use stentor_control::{Route, RouteError, TOKEN_BYTES_MIN};
 use stentor_edge::LISTENERS_MAX;
 
-/// Maximum length of the channels' prefix of Socket.IO's servers in bytes.
+/// Maximum length in bytes of the prefix of the channels that Socket.IO servers use.
 const BRIDGE_PREFIX_BYTES_MAX: usize = 256;
 
-/// A section with fewer fetches of its own than this is slow while the APIs of others hang.
+/// Share of fetches below which a section causes a warning: the section is slow while the APIs of others
+/// hang.
 const SHARE_LOW: usize = 4;
 
 /// Records the mistakes.
@@ -70,14 +71,14 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     same && one.port() == other.port() && one.port() != 0
 }
 
-/// Checks that clients and the admin API use different addresses. Done here, because "address in use" would
+/// Checks that clients and the admin API use different addresses. The later error "address in use" would
 /// suggest another process.
 fn two_ports(sources: &mut Sources) {
     let (clients, admin) = (sources.config.server.listen, sources.config.server.admin);
     if !overlap(clients, admin) {
         return;
     }
-    // Usually one of them has its default, so the written one must be changed.
+    // Usually one of the addresses is the default, so the mistake is reported for the other one.
     let written =
         |key| Some(sources.location("server", key)).filter(|location| *location != SourceLocation::Default);
     let location = written("admin").or_else(|| written("listen")).unwrap_or(SourceLocation::Default);
@@ -85,7 +86,7 @@ fn two_ports(sources: &mut Sources) {
     sources.problem(location, text);
 }
 
-/// Checks that each address is used by one listener only.
+/// Checks that each address is used by only one listener.
 fn listeners(sources: &mut Sources) {
     let Config { server, listeners, .. } = &sources.config;
     let mut wrong = Vec::new();
@@ -146,7 +147,7 @@ fn feeds(sources: &mut Sources) {
     for (n, feed) in feeds.iter_mut().enumerate() {
         let location = |sources: &Sources, key| sources.location(&format!("feeds[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
-            // A missing required key has been reported already.
+            // A missing required key has already been reported.
             if let (Some(text), true) = (text, location(sources, key) != SourceLocation::Default) {
                 sources.problem(location(sources, key), format!("{key} in [[feeds]]: {text}"));
             }
@@ -205,7 +206,7 @@ fn feeds(sources: &mut Sources) {
     fetch_limits(sources);
 }
 
-/// Warns of limits on fetches of which one makes another unreachable.
+/// Warns about a limit on fetches that can't be reached because of another limit.
 fn fetch_limits(sources: &mut Sources) {
     let feeds = sources.config.feeds.iter().enumerate().filter(|(_, feed)| !feed.push);
     let feeds: Vec<_> = feeds.map(|(n, feed)| (n, feed.concurrency_max)).collect();
@@ -243,7 +244,7 @@ fn hooks(sources: &mut Sources) {
     for (n, hook) in hooks.iter_mut().enumerate() {
         let location = |sources: &Sources, key| sources.location(&format!("hooks[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
-            // A missing required key has been reported already.
+            // A missing required key has already been reported.
             if let (Some(text), true) = (text, location(sources, key) != SourceLocation::Default) {
                 sources.problem(location(sources, key), format!("{key} in [[hooks]]: {text}"));
             }
@@ -278,8 +279,8 @@ fn hooks(sources: &mut Sources) {
     sources.config.hooks = hooks;
 }
 
-/// Checks histories: a client that resumes is sent all missed messages at once, and if they exceed its send
-/// buffer, its session ends.
+/// Checks the size of histories. A client that resumes is sent all missed messages at once. If they exceed
+/// its send buffer, its session ends.
 fn history(sources: &mut Sources) {
     let Config { rooms, limits, .. } = &sources.config;
     if rooms.history_length > 0 && rooms.history_bytes_max > limits.send_buffer_bytes_max {
@@ -307,7 +308,7 @@ fn cluster(sources: &mut Sources) {
     }
 }
 
-/// Returns the mistake if this build lacks this engine.
+/// Returns the mistake if this build doesn't have this engine.
 fn missing_engine(kind: Kind) -> Option<String> {
     let command = "cargo build --release --package stentor";
     (!cfg!(feature = "engines"))
@@ -351,8 +352,8 @@ fn rules(sources: &mut Sources) {
     sources.config.rules = rules;
 }
 
-/// Returns why a rule has no effect after the rules in `before`. Such a rule is valid: it disables the
-/// event's default action.
+/// Returns the reason why a rule has no effect after the rules in `before`. Such a rule is valid, because it
+/// still disables the event's default action.
 fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
     let covers = |first: &Rule| {
         first.event == rule.event && (first.namespace.is_empty() || first.namespace == rule.namespace)
@@ -370,7 +371,7 @@ fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
         .then(|| "except_sender and broadcast_as have no effect without broadcast".to_owned())
 }
 
-/// Checks namespaces that are shared with Socket.IO's servers.
+/// Checks the namespaces that are shared with Socket.IO servers.
 fn bridges(sources: &mut Sources) {
     let bridges = std::mem::take(&mut sources.config.bridges);
     let mut shared = HashSet::new();
@@ -450,7 +451,7 @@ fn namespace(name: &str) -> Option<String> {
     }
 }
 
-/// Returns the setting of a feed that leaves no valid value for `max-age`, and why.
+/// Returns the setting of a feed because of which no value of `max-age` is valid, with the reason.
 fn max_age(feed: &Feed, all: Duration) -> (&'static str, Option<String>) {
     let (least, most) = (feed.max_age_min, feed.max_age_max);
     if most.is_zero() {

@@ -1,10 +1,10 @@
-//! Files with secrets, for checking a configuration without them.
+//! Warnings about files with secrets, when a configuration is checked without its secrets.
 
 use super::{Config, Sources};
 use stentor_control::Secrets;
 
-/// Warns of files that prevent a server from starting. Only if no secrets are read; otherwise they are
-/// mistakes.
+/// Warns about files that would prevent a server from starting. Does nothing if secrets are read, because
+/// such files are then reported as mistakes.
 pub(super) fn unusable_files(sources: &mut Sources) {
     if !sources.config.secrets.is_sample() {
         return;
@@ -21,7 +21,7 @@ pub(super) fn unusable_files(sources: &mut Sources) {
     sources.warnings.extend(warnings);
 }
 
-/// Iterates over the texts that may refer to files: section, key, text.
+/// Iterates over the texts that may refer to files, each with its section and key.
 fn texts(config: &Config) -> impl Iterator<Item = (String, &'static str, &str)> {
     let feeds = config.feeds.iter().enumerate().flat_map(|(n, feed)| {
         let headers = feed.headers.0.iter().map(|(_, value)| ("headers", value.reveal()));

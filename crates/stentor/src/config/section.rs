@@ -1,15 +1,15 @@
-//! A section of the configuration: a struct, its defaults, its reference and its options, declared by one
-//! table.
+//! A section of the configuration. One table declares its struct, its defaults, its reference and its
+//! options.
 
 use super::options::Options;
 use super::setting::Raw;
 
-/// A key in the reference.
+/// Description of a key, for the reference.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyInfo {
     /// Name of the key, unique within the section.
     pub(crate) name: &'static str,
-    /// Unit of the value, or its possible values.
+    /// Unit of the value, or the possible values.
     pub(crate) unit: String,
     /// Default of the key, as in the file.
     pub(crate) default: String,
@@ -33,16 +33,16 @@ pub(crate) trait Section {
     fn set(&mut self, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>>;
     /// Returns the values of all keys as in the file, in the order of [`Section::keys`].
     fn show(&self) -> Vec<(&'static str, String)>;
-    /// Returns the keys whose values differ from those of a running server, and whether a change needs a
+    /// Returns the keys whose values differ from those of a running server. `true` if the change needs a
     /// restart.
     fn changed_from(&self, running: &Self) -> Vec<(&'static str, bool)>
     where
         Self: Sized;
-    /// Keeps the value of a key from a running server.
+    /// Takes over the value of a key from a running server.
     fn keep(&mut self, key: &str, running: &Self)
     where
         Self: Sized;
-    /// Sets the fields of the options.
+    /// Sets the fields of `options` to the section's values.
     fn store(&self, options: &mut Options);
 }
 
@@ -55,10 +55,12 @@ pub(crate) fn paragraph(lines: &[&str]) -> String {
 /// where a key is declared. Each key has a doc comment, its name and its type, and `in min..=max` if it has a
 /// range:
 ///
-/// - `key: Type` sets the field of the same name in the section's part. The field's default is the key's.
-/// - `key: Type => a.b => c.d` sets these fields of [`Options`]. The first one's default is the key's.
-/// - `key: Type = value => a.b` has its own default. Without a field, the binary reads the key itself.
-/// - `[restart]` at the end: a reload doesn't apply a change of the key.
+/// - `key: Type` sets the field of the same name in the section's part of [`Options`]. The field's default is
+///   the key's default.
+/// - `key: Type => a.b => c.d` sets these fields of [`Options`]. The first field's default is the key's
+///   default.
+/// - `key: Type = value => a.b` has `value` as its default. Without a field, the binary reads the key itself.
+/// - `[restart]` at the end means that a reload doesn't apply a change of the key.
 macro_rules! section {
     (
         $(#[doc = $section_doc:literal])+

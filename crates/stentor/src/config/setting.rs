@@ -1,15 +1,16 @@
-//! The values of keys: how a setting is read, shown, and stored in a field of the options.
+//! The values of keys (settings): reading them, showing them, and storing them in fields of the options.
 //!
 //! A setting comes as a TOML value from the file, or as text from the environment. Both go through
-//! [`Setting::read`], so that they have the same meaning. Text is the part between the quotes in the file.
-//! This module knows neither names nor locations of keys: errors state the expected and the found value.
+//! [`Setting::read`], so that they have the same meaning. A text from the environment is the part between the
+//! quotes in the file. This module knows neither names nor locations of keys, so its errors have only the
+//! expected and the found value.
 
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use toml::de::DeValue;
 
-/// A setting as it was written.
+/// A setting as it is written.
 #[derive(Clone, Copy)]
 pub(crate) enum Raw<'a> {
     /// A value of the file.
@@ -19,7 +20,7 @@ pub(crate) enum Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    /// Returns the text, if it is one.
+    /// Returns the text. `None` for another type.
     pub(super) fn text(self) -> Option<&'a str> {
         match self {
             Self::Toml(value) => value.as_str(),
@@ -27,7 +28,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Returns the whole number that it is or, in the environment, spells.
+    /// Returns the whole number. In the environment, the text must be its digits. `None` for anything else.
     pub(super) fn integer(self) -> Option<i128> {
         match self {
             Self::Toml(DeValue::Integer(n)) => {
@@ -38,7 +39,7 @@ impl<'a> Raw<'a> {
         }
     }
 
-    /// Describes it for an error.
+    /// Describes the value for an error.
     fn found(self) -> String {
         match self {
             Self::Toml(DeValue::String(text)) => quoted(text),
@@ -75,10 +76,10 @@ pub(crate) trait Setting: Sized + Debug {
         Self::UNIT.trim_end_matches(" | ").to_owned()
     }
 
-    /// Reads it. The error states what was expected.
+    /// Reads a value. The error describes the expected value.
     fn read(raw: Raw<'_>) -> Result<Self, String>;
 
-    /// Returns it as it would be written in the file. Secrets are not shown.
+    /// Returns the value as it would be written in the file. Secrets are not shown.
     fn show(&self) -> String {
         format!("{self:?}")
     }
@@ -123,8 +124,8 @@ impl<S: Setting + Clone> Source<S> for S {
     }
 }
 
-/// Declares the type of a setting, the type of its field, the conversion to the field, and the one back for
-/// the default.
+/// Declares the type of a setting, the type of its field, and the conversions to the field and, for the
+/// default, from the field.
 macro_rules! fields {
     ($($setting:ty => $field:ty: $value:ident -> $store:expr $(, $default:ident -> $load:expr)?;)+) => {$(
         impl $crate::config::setting::Field<$setting> for $field {
@@ -209,8 +210,8 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// Declares an enum of words, spelled alike in the file, the environment and the command line. After `=>`:
-/// the enum of the options with the same variants.
+/// Declares an enum of words, which are the same in the file, the environment and the command line. After
+/// `=>` comes the enum of the options that has the same variants.
 macro_rules! choice {
     ($(#[$meta:meta])* $name:ident $(=> $field:ty)? { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
         $(#[$meta])*
@@ -266,7 +267,7 @@ macro_rules! choice {
 }
 pub(crate) use choice;
 
-/// Reads one of `words`. Returns the one of `values` at the same position.
+/// Reads one of `words`. Returns the element of `values` at the same position.
 pub(crate) fn word<T: Copy>(raw: Raw<'_>, words: &[&str], values: &[T]) -> Result<T, String> {
     let expected = || words.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(" or ");
     let found = raw.text().and_then(|text| words.iter().position(|word| *word == text));

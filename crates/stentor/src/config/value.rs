@@ -1,4 +1,4 @@
-//! Setting types beyond TOML's own: sizes, durations, secrets, origins, headers.
+//! Types of settings beyond those of TOML: sizes, durations, secrets, origins, headers.
 
 use super::setting::{Raw, Setting, fields};
 use std::fmt;
@@ -12,7 +12,7 @@ use stentor_edge::{Hosts, Origins, Template};
 use stentor_ports::Networks;
 use toml::de::DeValue;
 
-// The validity of texts and the ranges of numbers were checked when the configuration was loaded.
+// These conversions can't fail, because texts and ranges were checked when the configuration was loaded.
 fields! {
     Bytes => usize: bytes -> bytes.0, n -> Bytes(*n);
     usize => u32: n -> u32::try_from(*n).unwrap_or(u32::MAX), n -> *n as usize;
@@ -37,7 +37,7 @@ fields! {
     Vec<String> => Vec<Template>: texts -> texts.iter().filter_map(|text| Template::parse(text).ok()).collect();
 }
 
-/// Returns a text; `None` if it is empty.
+/// Returns the text, or `None` if it is empty.
 fn some(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -47,7 +47,7 @@ fn some(text: &str) -> Option<String> {
 pub(crate) struct Bytes(pub(crate) usize);
 
 impl Bytes {
-    /// Units from large to small: the first divisor is shown.
+    /// Units from large to small. A size is shown in the first unit that divides it.
     const UNITS: [(&'static str, usize); 7] = [
         ("GiB", 1 << 30),
         ("GB", 1_000_000_000),
@@ -135,12 +135,12 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
     Some((text[..end].parse().ok()?, text[end..].trim_start()))
 }
 
-/// A secret: read and passed on, but never shown.
+/// A secret, which is never shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// The text that is shown instead.
+    /// The text that is shown instead of a secret.
     pub(super) const SHOWN: &'static str = "(secret)";
 
     pub(crate) fn new(text: String) -> Self {
@@ -158,7 +158,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The token of the admin port, if it has one.
+/// The token of the admin port. `None` if it has no token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Token(pub(crate) Option<Secret>);
 
@@ -180,11 +180,11 @@ impl Setting for Token {
     }
 }
 
-/// The URL of a cluster's engine, if there is one. Its password is not shown.
+/// The URL of a cluster's engine. `None` without an engine. The password in the URL is not shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineUrl(pub(crate) Option<Address>);
 
-// Only settings with a range are compared.
+// The trait requires an order, but only settings with a range are compared.
 impl PartialOrd for EngineUrl {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         (self == other).then_some(std::cmp::Ordering::Equal)
@@ -204,13 +204,13 @@ impl Setting for EngineUrl {
     }
 }
 
-/// A secret in a repeated section, whose keys have no environment variables: it may refer to variables and
-/// files.
+/// A secret in a repeated section. Since its key has no environment variable, the text may refer to variables
+/// and files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct SecretText(pub(crate) Secret);
 
 impl SecretText {
-    /// Replaces references to variables and files. Returns their mistakes.
+    /// Replaces references to variables and files. Returns the mistake, if there is one.
     pub(crate) fn fill(&mut self, secrets: &Secrets) -> Option<String> {
         if secrets.is_sample() {
             return None;
@@ -222,7 +222,8 @@ impl SecretText {
         None
     }
 
-    /// Returns `true` if it is shorter than the minimum. A reference has no length yet.
+    /// Returns `true` if the secret is shorter than the minimum. Returns `false` for references, whose values
+    /// aren't known yet.
     pub(crate) fn is_short(&self) -> bool {
         let text = self.0.reveal();
         let is_named = references(text).is_ok_and(|references| !references.is_empty());
@@ -256,7 +257,7 @@ impl Origin {
         &self.0
     }
 
-    /// Returns `true` if the data plane accepts it.
+    /// Returns `true` if the data plane accepts the origin.
     fn is_valid(text: &str) -> bool {
         stentor_edge::Origins::parse(&[text]).is_ok()
     }

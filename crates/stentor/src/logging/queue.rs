@@ -1,7 +1,7 @@
 //! A bounded queue of log lines, and the thread that writes them.
 //!
-//! Each line is one `write` of the formatter. The queue has two buffers: lines are appended to one while the
-//! thread writes the other, so it holds at most twice `bytes_max`.
+//! The formatter makes one `write` per line. The queue has two buffers: lines are appended to one while the
+//! thread writes the other, so the queue holds at most twice `bytes_max`.
 //!
 //! `tracing-appender` isn't used: it bounds lines instead of bytes, doesn't count the lines of a write that
 //! fails, and needs the crate `time` to name files, which Stentor doesn't write.
@@ -13,10 +13,10 @@ use std::thread;
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Time that a closing queue waits until its lines are written.
+/// Maximum time that a closing queue waits until its lines are written.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The queue to which log lines are appended. Never waits.
+/// The queue to which log lines are appended. Appending never waits.
 #[derive(Clone)]
 pub(super) struct LineQueue(Arc<Shared>);
 
@@ -64,7 +64,7 @@ impl Shared {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line, or drops it if the queue is full. A line longer than the whole queue is accepted by an empty one.
+    /// Appends a line, or drops it if the queue is full. An empty queue accepts a line of any length.
     fn push(&self, line: &[u8]) {
         let mut queued = self.lock();
         if !queued.bytes.is_empty() && queued.bytes.len() + line.len() > self.bytes_max {
@@ -99,8 +99,8 @@ impl Shared {
     }
 }
 
-/// Starts a thread with this `name` that writes lines to `output`. At most `bytes_max` bytes wait while
-/// others are written.
+/// Starts a thread with this `name` that writes lines to `output`. At most `bytes_max` bytes wait while other
+/// lines are written.
 ///
 /// # Errors
 /// The thread can't be started.
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// An output whose reader accepts one write at a time, or fails it.
+    /// An output. For each write, the test decides whether it succeeds or fails.
     struct Output {
         writes: Sender<String>,
         answers: Receiver<io::Result<()>>,

@@ -118,7 +118,7 @@ fn write(page: &mut String) -> std::fmt::Result {
     }
     page.push_str(OTHER_PROTOCOLS);
     for (code, meaning) in [(1002, "protocol error"), (1007, "invalid data"), (1009, "message too large")] {
-        // A server doesn't receive frames from servers.
+        // A server receives no frames from servers, so this error can't occur.
         let errors = ws::Error::ALL.iter().filter(|error| **error != ws::Error::Masked);
         let errors = errors.filter(|error| error.close_code() == code);
         let mut causes: Vec<_> = errors.map(ToString::to_string).collect();

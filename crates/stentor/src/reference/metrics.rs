@@ -21,7 +21,7 @@ Prometheus.
 - A histogram has the series `…_bucket`, `…_sum` and `…_count`.
 ";
 
-/// Metrics to alert on, each with its condition.
+/// Metrics on which to alert, each with the condition.
 const ALERTS: [(&str, &str); 26] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
@@ -51,7 +51,8 @@ const ALERTS: [(&str, &str); 26] = [
     ("stentor_log_lines_dropped_total", "any increase"),
 ];
 
-/// The tables, with the prefixes of their metrics. A metric is in the first table that matches.
+/// The page's tables, with the prefixes of their metrics. A metric is in the first table with a matching
+/// prefix.
 const SECTIONS: [(&str, &[&str]); 7] = [
     ("Process", &["process_", "stentor_log_", "stentor_access_log_"]),
     ("Memory", &["stentor_memory_"]),
@@ -96,7 +97,7 @@ fn shown(label: &str, values: &BTreeSet<&str>) -> String {
 
 #[derive(Default)]
 struct Metric<'a> {
-    /// The name in `# TYPE`.
+    /// The metric's name in the `# TYPE` line.
     family: &'a str,
     kind: &'a str,
     help: &'a str,
@@ -104,7 +105,7 @@ struct Metric<'a> {
 }
 
 impl Metric<'_> {
-    /// Returns the name to query.
+    /// Returns the name that queries use.
     fn name(&self) -> String {
         let suffix = if self.kind == "counter" { "_total" } else { "" };
         format!("{}{suffix}", self.family)
@@ -147,7 +148,7 @@ mod tests {
     fn alerts_name_metrics_that_exist() {
         let page = markdown().unwrap();
         for (name, _) in ALERTS {
-            // Once in the alerts, and once in a table of metrics.
+            // The metric is once in the table of alerts, and once in a table of metrics.
             assert_eq!(page.matches(&format!("\n| `{name}` | ")).count(), 2, "{name}");
         }
     }

@@ -25,7 +25,7 @@ fn text(page: ReferencePage) -> anyhow::Result<String> {
     }
 }
 
-/// Makes the text of a table's cell: one sentence, with its full stop.
+/// Returns a text as a table cell: one sentence with its full stop.
 fn sentence(text: &str) -> String {
     let text = text.trim().trim_end_matches('.').replace('|', "\\|");
     format!("{text}.")
