@@ -1,4 +1,4 @@
-//! Answers that come later than their questions.
+//! Answers that arrive later than their questions.
 
 use crate::{Busy, Denial, EventReply, Identity, Ticket};
 use std::fmt;

@@ -1,11 +1,11 @@
-//! Commands: how the rest of the process acts on sessions and rooms, from any thread.
+//! Commands, by which the rest of the process acts on sessions and rooms, from any thread.
 //!
 //! Commands wait in an inbox per core, bounded in messages and bytes, and charged to the ledger. A call never blocks. A
 //! command that doesn't fit into each inbox that it concerns has no effect, and is answered [`Busy`] or
 //! [`CommandError::Busy`]: wait for [`ControlPlane::space`](crate::ControlPlane::space), then try again.
 //!
 //! **Work is budgeted.** A core works on commands for sessions and rooms in slices, a bounded number of sessions per turn,
-//! in the order in which they arrived. A command concerns the sessions that are there when a core visits them.
+//! in the order in which they arrived. A command acts on the sessions that exist when a core visits them.
 //! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
 //! waits for its answer.
 
@@ -200,7 +200,7 @@ pub enum Command {
     Leave {
         /// Rooms of the target's namespace.
         rooms: Rooms,
-        /// Receives the number of sessions, members before or not.
+        /// Receives the number of sessions, including those that weren't members.
         done: Done<Concerned>,
     },
     /// Ends the sessions, for the reason `closed_by_application`.

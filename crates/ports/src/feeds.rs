@@ -46,8 +46,8 @@ pub enum FeedUpdate {
     },
     /// The control plane has dropped the feed, so the data plane may drop its state too. No effect while the feed has
     /// subscribers. Sent when a key without subscribers has been idle for long enough, and after a `NotFound` that the control
-    /// plane doesn't keep. It differs from the state `NotFound`, which ends subscriptions: with one message for both, either a
-    /// document was never freed or a new subscriber received an old one.
+    /// plane doesn't keep. The state `NotFound` is another update, because it ends subscriptions: when both were one message,
+    /// documents were never freed, or new subscribers received old ones.
     Forget,
     /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
     /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the

@@ -4,8 +4,8 @@
 //!  a request or CONNECT ── Credentials ──► Authenticator::authenticate ── Accepted(Identity) ──► the session keeps it
 //!                                              │                     └── Refused(Denial) ────► HTTP 401, CONNECT_ERROR, …
 //!                                              └── Pending ── IdentityReply ─► handled again
-//!  what the session asks for ── Question ──► Identity::authorizer
-//!  revoked, new permissions ── Commands::recheck ──► the sessions that it is about
+//!  an action of the session ── Question ──► Identity::authorizer
+//!  revoked, new permissions ── Commands::recheck ──► the sessions of its filter
 //! ```
 
 use super::{Asking, Authorizer, Denial, Principal, PublicId, Ticket};

@@ -35,8 +35,8 @@ impl MemberList {
     /// Adds the part of another core or node to a list of at most `limit` members.
     pub fn merge(&mut self, other: Self, limit: usize) {
         let limit = limit.min(MEMBERS_LISTED_MAX);
-        // A part with `has_more` has further members after its last one. The merged list must end there, because members of the
-        // other part that are greater may follow those.
+        // A part with `has_more` has further members after its last one. The merged list must end there, because greater
+        // members of the other part come after these.
         let end = |part: &Self| part.members.last().filter(|_| part.has_more).map(|member| member.id);
         let end = [end(self), end(&other)].into_iter().flatten().min();
         if self.members.is_empty() {

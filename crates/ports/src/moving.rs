@@ -3,11 +3,11 @@
 //! ```text
 //!   node that the client has reached           broker                     node that has the socket
 //!   CONNECT with a pid of another node ─ find_socket ─► ...... describe ─► SocketRequest::Describe
-//!     the CONNECT waits                                                      ends the connection that it still has
+//!     the CONNECT waits                                                      ends the connection, if there is one
 //!   NodeInbox::expect_socket ◄─────────────────── ....... its rooms ◄──────
-//!     joins the rooms, for nobody yet
+//!     joins the rooms, without a client yet
 //!     the interest is established ───────────────► ........... take ──────► SocketRequest::Take
-//!   NodeInbox::deliver_socket ◄────────────────── ... what it missed ◄──── forgets it
+//!   NodeInbox::deliver_socket ◄────────────────── .. missed messages ◄──── removes the socket
 //!     the CONNECT is handled
 //! ```
 

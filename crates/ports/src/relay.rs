@@ -31,7 +31,7 @@ pub struct ClientConnection {
     pub is_tls: bool,
 }
 
-/// The reason why a core is given a connection.
+/// The reason why a core receives a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handover {
     /// Another node passed the connection through. This node answers one request and then closes the connection.

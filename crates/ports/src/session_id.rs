@@ -27,7 +27,7 @@ const PAYLOAD_BYTES: usize = ID_BYTES - TAG_BYTES;
 pub struct PublicId([u8; ID_BYTES]);
 
 impl PublicId {
-    /// Parses an id. A namespace before it, as in the socket ids of protocol 4 (`/chat#ID`), is ignored.
+    /// Parses an id. A namespace before it, as in the socket ids of Socket.IO protocol 4 (`/chat#ID`), is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let id = text.rsplit_once('#').map_or(text, |(_namespace, id)| id);
         // The decoder needs space for a whole number of groups.

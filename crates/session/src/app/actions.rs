@@ -90,8 +90,8 @@ impl Acks {
         Some(number)
     }
 
-    /// Removes the acknowledgement with this number, because it has arrived `from` a session or won't arrive. Returns the session
-    /// and the receiver.
+    /// Stops waiting for the acknowledgement with this number, which has arrived `from` a session, or won't arrive
+    /// (`None`). Returns the session and the receiver. `None` if the acknowledgement isn't awaited from this session.
     pub fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, Waiter)> {
         let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
         let awaited = self.awaited.get(place)?;

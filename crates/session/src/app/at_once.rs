@@ -15,7 +15,7 @@ pub(crate) fn take_at_once(hub: &mut Hub<Encodings>, session: SessionId, out: &m
         Wire::Own(wire) => take_messages(hub, session, (encoding, wire), out),
         _ => hub.take_all(session, |_, frame| out.extend_from_slice(&frame.bytes())),
     }
-    // The event for the bytes that are already in flight covers these deliveries, too.
+    // If bytes are in flight, the driver's event for them marks these deliveries as sent, too.
     if !is_in_flight {
         hub.handle_sent(session);
     }

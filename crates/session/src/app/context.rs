@@ -200,7 +200,7 @@ impl<'a> Context<'a> {
     /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive the
     /// event `message`, like that of [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
-        // A plain session on a WebSocket can't be recovered.
+        // A plain session on a WebSocket can't be recovered, so its message is written directly.
         if self.scope.session == Some(session) && self.scope.encoding.is_websocket() {
             return self.scope.encoding.message(self.scope.namespace.unwrap_or("/"), self.out, message);
         }
@@ -239,7 +239,7 @@ impl<'a> Context<'a> {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
         };
-        // The event must follow answers to this session that wait until the handler has returned.
+        // Earlier effects send to this session after the handler has returned, and the event must follow them.
         if self.scope.session != Some(session) && self.effects.sends_to(session) {
             return self.emit_numbered(session, name, arguments, None);
         }

@@ -33,7 +33,7 @@ impl Steps for CarryOut {
         _: Option<Decided>,
     ) -> Result<bool, Refused> {
         if !std::mem::replace(&mut self.is_prepared, true) {
-            // All rooms are prepared at the same time.
+            // Prepares all rooms at the same time, not one after the other.
             let prepared = self.reply.join.iter().map(|room| ctx.prepare(room).map(|_| ()));
             prepared.fold(Ok(()), Result::and)?;
         }

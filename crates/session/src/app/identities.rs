@@ -53,7 +53,7 @@ struct Entry {
 /// The identity of a client that outlives its connections.
 #[derive(Clone)]
 pub struct ClientIdentity {
-    /// The identity in its handshake. A Socket.IO client may present another one later, for each namespace.
+    /// The identity in its handshake. A Socket.IO client may present another token later, for each namespace.
     pub identity: Option<Arc<Identity>>,
     /// The token of its handshake, which counts for each namespace of a Socket.IO client.
     pub token: Option<Box<str>>,

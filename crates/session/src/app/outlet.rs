@@ -161,7 +161,7 @@ impl Outlet {
         self.waiting.len()
     }
 
-    /// The number of messages for the broker since the start. It shows whether handling an input produced any.
+    /// The number of messages for the broker since the start. Callers compare it to see whether an input produced any.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         self.count

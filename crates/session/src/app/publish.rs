@@ -56,7 +56,7 @@ impl Steps for Publish {
         decided: Option<Decided>,
     ) -> Result<bool, Refused> {
         if self.content.is_none() {
-            // The engine has answered.
+            // The message was submitted to the engine before, and this is the engine's answer.
             let stored = decided.map_or(Ok(()), |decided| decided.answer);
             return stored.map(|()| true).map_err(Refused::Denied);
         }

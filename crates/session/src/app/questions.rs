@@ -139,7 +139,7 @@ struct Waiting {
     client: Option<ClientId>,
     /// Other connections with messages of this client. They wait for this connection.
     others: Vec<ConnId>,
-    /// `true` if this connection waits for another one of its client.
+    /// `true` if this connection waits for another connection of its client.
     follows: bool,
 }
 

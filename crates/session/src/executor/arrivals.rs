@@ -117,7 +117,7 @@ impl Executor {
             return;
         }
         let arrival = self.arrivals.by_question.get_mut(&number);
-        let has_come = match (arrival, socket) {
+        let has_arrived = match (arrival, socket) {
             (Some(arrival), Some(socket)) => {
                 self.arrivals.charge.add(socket.bytes());
                 arrival.socket = Some(socket);
@@ -125,7 +125,7 @@ impl Executor {
             }
             _ => false,
         };
-        self.questions.decide(number, if has_come { Ok(()) } else { Err(Denial::UNAVAILABLE) });
+        self.questions.decide(number, if has_arrived { Ok(()) } else { Err(Denial::UNAVAILABLE) });
     }
 
     /// Gives a client the socket that has arrived, and schedules the messages that the client missed after `offset`, in

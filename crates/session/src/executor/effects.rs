@@ -20,13 +20,13 @@ impl Executor {
         !self.effects.is_empty()
     }
 
-    /// The next effect on a connection or client, and answers.
+    /// Takes the next effect on a connection or client, or the next answer to a session.
     #[inline]
     pub fn pop_effect(&mut self) -> Option<Effect> {
         self.effects.pop()
     }
 
-    /// All other effects, which are carried out after those.
+    /// Takes all other effects. They are carried out after the effects of [`Self::pop_effect`].
     pub fn take_other_effects(&mut self) -> Vec<Effect> {
         self.effects.take_others()
     }
@@ -61,7 +61,8 @@ impl Executor {
         self.outlet.waiting()
     }
 
-    /// Draws a number by which the client of a session acknowledges an event, for `waiter`. `None` if too many are awaited.
+    /// Draws a number by which the client of a session acknowledges an event, for `waiter`. `None` if too many
+    /// acknowledgements are awaited.
     pub fn expect_ack(&mut self, session: SessionId, waiter: Waiter) -> Option<u64> {
         self.acks.expect(session, waiter)
     }

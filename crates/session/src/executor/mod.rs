@@ -65,7 +65,7 @@ pub const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of frames that one vectored send takes from an outbox.
 pub const SEND_FRAMES_MAX: usize = 512;
 /// Time over which the clients of SSE streams reconnect after a restart.
-const RETURN_SPREAD: Duration = Duration::from_secs(1);
+const RECONNECT_WINDOW: Duration = Duration::from_secs(1);
 
 /// The applications of a core.
 pub struct Apps {
@@ -206,7 +206,7 @@ impl Executor {
         self.context.now = now;
         self.context.millis = self.clock.at(now);
         self.budget.begin_turn();
-        // In most turns, no deadline of the hub has passed.
+        // Records a change only if a deadline of the hub has passed, which is rare.
         if self.hub.untracked().handle_time(now) {
             self.hub.note_change();
         }
@@ -236,10 +236,10 @@ impl Executor {
     }
 
     /// The reconnect delay of an SSE client that a drain disconnects: the time until another process replaces this one, and
-    /// up to `RETURN_SPREAD`. The same number gives the same delay.
+    /// up to `RECONNECT_WINDOW`. The same number gives the same delay.
     pub fn return_delay(&self, number: u64) -> Duration {
         let now = self.context.now;
-        self.drain.until_replaced(now) + part_of(RETURN_SPREAD, number)
+        self.drain.until_replaced(now) + part_of(RECONNECT_WINDOW, number)
     }
 
     /// Counts a session or client that the server ends.
@@ -358,7 +358,7 @@ impl Executor {
         let rooms = identity.into_iter().flat_map(|identity| identity.join.iter());
         let prepared = rooms.filter(|room| room.namespace() == namespace);
         let prepared = prepared.map(|room| self.questions.prepare(now, &mut self.hub, room).map(|_| ()));
-        // All rooms are prepared at the same time.
+        // Prepares all rooms at the same time, not one after the other.
         prepared.fold(Ok(()), Result::and)
     }
 
@@ -400,7 +400,8 @@ impl Executor {
         self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
     }
 
-    /// The number of messages to other cores and nodes since the start. It shows whether handling an input produced any.
+    /// The number of messages to other cores and nodes since the start. Callers compare it to see whether an input produced
+    /// any.
     #[inline]
     pub fn dispatches(&self) -> u64 {
         self.hub.dispatches() + self.outlet.count()

@@ -34,12 +34,12 @@ impl Executor {
         self.recovery.client_of(slot).is_none().then_some(slot)
     }
 
-    /// Removes what is known about a client that has ended or moves: its identity and its handshake.
+    /// Removes the identity and the handshake of a client that has ended or moves.
     pub fn take_client(&mut self, id: ClientId) -> (Option<ClientIdentity>, Option<Box<str>>) {
         (self.questions.identities.take_client(id), self.handshakes.take(id))
     }
 
-    /// Stores what is known about a client that has moved here: its identity and its handshake.
+    /// Stores the identity and the handshake of a client that has moved here.
     pub fn set_client(
         &mut self,
         id: ClientId,

@@ -113,7 +113,7 @@ impl Counts {
 
     /// Adds `more` to the key's count, and returns the index of its entry. `None` if the key has no entry and none is free.
     fn enter(&self, (first, tag): (usize, u64), more: u64, now: u64) -> Option<usize> {
-        // Each failure means that another core has changed the entry.
+        // An attempt fails only if another core has changed the entry.
         for _ in 0..WAYS * 4 {
             let found = self.find(first, tag);
             let is_free = |at: &usize| {

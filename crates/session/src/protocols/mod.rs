@@ -9,10 +9,10 @@
 //! socket. Modules use only those above them in this list:
 //!
 //! ```text
-//!  client, clients, query, response, request, message    what several protocols have in common
+//!  client, clients, query, response, request, message    common parts of several protocols
 //!  token                                                 the token and identity of a request's client
 //!  dialect                                               messages and heartbeats of WebSockets with a session of their own
-//!  upgrade                                               requests for such a WebSocket
+//!  upgrade                                               requests for these WebSockets
 //!  document, file, ndjson, page, primus, sse,            one protocol each
 //!  socketio, sockjs
 //!  engineio                                              carries Socket.IO

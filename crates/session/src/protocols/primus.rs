@@ -82,7 +82,7 @@ fn handle_spec_request(cx: &mut RequestContext<'_>) -> RequestOutcome {
     cx.answer(200, "application/json", &cors(cx.allow_origin()), &body)
 }
 
-/// Appends a message of the protocol's own.
+/// Appends a control message of Primus.
 fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     frame(out, Opcode::Text, 48, write);
 }
@@ -90,9 +90,9 @@ fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// The party that pings. The dialect of a connection has no other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pinging {
-    /// The server, and its last ping has been answered.
+    /// The server sends pings, and the last one has been answered.
     Idle,
-    /// The server, and its last ping hasn't been answered.
+    /// The server sends pings, and the last one hasn't been answered.
     Awaited,
     /// The client sends pings.
     Theirs,

@@ -472,7 +472,7 @@ pub(crate) fn cors_of_error<'r>(
     }
 }
 
-/// Adds those headers of `cors` that `extra` doesn't have.
+/// Returns `extra` with the headers of `cors` whose names `extra` doesn't have.
 fn with_cors<'h>(cors: Vec<(&'h str, &'h str)>, extra: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
     let has = |name: &str| extra.iter().any(|(other, _)| *other == name);
     let missing = cors.into_iter().filter(|(name, _)| !has(name)).collect();

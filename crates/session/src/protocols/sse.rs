@@ -19,8 +19,8 @@
 //! reconnect after a clean end (r3labs/sse). Browsers always reconnect, but proxies in front of them (http-proxy, Vite)
 //! forward only a clean end, so a browser's stream ends with the last chunk.
 //!
-//! While the node drains, a browser's `EventSource` receives a stream that only sets the reconnect delay. After any status but
-//! 200, it would never reconnect (WHATWG HTML, 9.2.3).
+//! While the node drains, a browser's `EventSource` receives a stream that only sets the reconnect delay, because it never
+//! reconnects after a status other than 200 (WHATWG HTML, 9.2.3).
 //!
 //! A browser waits for exactly the time of `retry`, so all browsers would reconnect at the same time after a restart. Therefore
 //! each stream receives a different time ([`jitter`]).
@@ -261,7 +261,7 @@ pub(crate) fn handle_body(
         Err(error) => cx.refuse(400, &extra, &error),
     };
     match outcome {
-        // The body waits for the decision.
+        // The request and its body are kept until the decision arrives.
         RequestOutcome::Admission(_) | RequestOutcome::StreamAdmission => RequestOutcome::Rest,
         outcome => {
             cx.ex.questions.finish_handling();
@@ -399,14 +399,14 @@ mod tests {
 
     #[test]
     fn reconnect_delays_are_evenly_distributed() {
-        let mut told: Vec<u64> =
+        let mut delays: Vec<u64> =
             (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
-        told.sort_unstable();
-        assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
+        delays.sort_unstable();
+        assert!(delays[0] >= 1500 && delays[9_999] < 4500, "{delays:?}");
         // Each tenth of the range contains about a tenth of the delays.
         for tenth in 0..10 {
             let from = 1500 + 300 * tenth;
-            let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();
+            let count = delays.iter().filter(|ms| (from..from + 300).contains(*ms)).count();
             assert!((850..1150).contains(&count), "{count} from {from} ms");
         }
     }

@@ -58,7 +58,8 @@ pub(crate) fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'
     handshake::subprotocols(request).filter(|protocol| !protocol.starts_with(BEARER_PROTOCOL))
 }
 
-/// The subprotocol for the answer to a handshake: an offered one that carries no token.
+/// The subprotocol for the response to a handshake. If an offered subprotocol carries a token, this is the first one without a
+/// token; otherwise `stentor.v1`, if it is offered.
 pub(crate) fn subprotocol<'b>(request: &Request<'b>) -> Option<&'b str> {
     // Most clients offer no subprotocol.
     request.header("sec-websocket-protocol")?;

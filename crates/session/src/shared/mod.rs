@@ -186,7 +186,7 @@ impl Demands<'_> {
 
 /// State that the cores of a node share.
 pub struct Shared {
-    /// The settings at the start. Only options that can't change are read from it; the others are in
+    /// The settings at the start, for options that can't change. The current values of other options are in
     /// [`Executor::options`](crate::executor::Executor::options).
     pub initial: Arc<Settings>,
     /// Number of cores.

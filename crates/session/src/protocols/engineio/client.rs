@@ -1,6 +1,6 @@
 //! The interface of an Engine.IO client to the core.
 
-use super::heartbeat::HELD_UP;
+use super::heartbeat::SERVER_DELAY_MIN;
 use super::packets::RELEASE_INTERVAL;
 use super::{ApplicationProtocol, Client, Probe};
 use crate::app::{HandlerScope, Message, Sent};
@@ -188,7 +188,7 @@ impl client::Client for Client {
                 // The interval starts at the due time, so that clients can rely on the sum of interval and timeout. If the
                 // server itself was delayed, the interval starts now.
                 let due_at = self.state.due_at;
-                let from = if now.from(due_at) > HELD_UP { now } else { due_at };
+                let from = if now.from(due_at) > SERVER_DELAY_MIN { now } else { due_at };
                 self.state.due_at = from.after(heartbeat.timeout);
                 self.write(ex, |framing, out| framing.text(out, "2"));
             }

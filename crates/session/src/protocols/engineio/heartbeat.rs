@@ -10,7 +10,7 @@ use std::time::Duration;
 use stentor_wire::engineio::Version;
 
 /// Delay of a timer above which the server itself counts as delayed.
-pub(super) const HELD_UP: Duration = Duration::from_millis(20);
+pub(super) const SERVER_DELAY_MIN: Duration = Duration::from_millis(20);
 
 impl Client {
     /// Whether the client is overdue, although its timer hasn't fired yet.

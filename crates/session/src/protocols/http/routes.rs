@@ -308,8 +308,8 @@ fn count(
     is_counted: bool,
 ) -> Result<(), LimitReached> {
     // While the server drains, an SSE request opens no session.
-    let is_told_to_return = matches!(target, Route::Events(_)) && cx.ex.drain.is_draining();
-    if !target.connects() || is_told_to_return {
+    let opens_no_session = matches!(target, Route::Events(_)) && cx.ex.drain.is_draining();
+    if !target.connects() || opens_no_session {
         return Ok(());
     }
     if cx.client.is_forwarded {

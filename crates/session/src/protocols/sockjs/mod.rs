@@ -384,14 +384,14 @@ fn receive(
     }
     if client.state.ended {
         client.state.due_at = now.after(delay);
-        receiver.last_words(client, ex, out);
+        receiver.write_end(client, ex, out);
         return cx.answered();
     }
     if let Some(session) = client.session {
         ex.set_encoding(session, client.encoding(receiver.wrapping));
     }
     if is_new {
-        receiver.say(out, &Frame::Open);
+        receiver.write_frame(out, &Frame::Open);
     } else if is_poll {
         receiver.messages(client, ex, out);
     }

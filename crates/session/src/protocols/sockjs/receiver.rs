@@ -65,10 +65,10 @@ impl Response for Receiver {
         match answer {
             PollAnswer::Pending if has_ended => {
                 self.state.keep_alive &= !cx.ex.drain.is_draining();
-                self.last_words(client, cx.ex, out);
+                self.write_end(client, cx.ex, out);
             }
             PollAnswer::Pending => self.messages(client, cx.ex, out),
-            PollAnswer::Heartbeat => self.say(out, &sockjs::Frame::Heartbeat),
+            PollAnswer::Heartbeat => self.write_frame(out, &sockjs::Frame::Heartbeat),
             PollAnswer::Records(_) | PollAnswer::Unavailable => {}
         }
         if self.state.is_whole {
@@ -104,7 +104,7 @@ impl Receiver {
     }
 
     /// Appends a frame without messages.
-    pub(super) fn say(&mut self, out: &mut Vec<u8>, what: &sockjs::Frame<'_>) {
+    pub(super) fn write_frame(&mut self, out: &mut Vec<u8>, what: &sockjs::Frame<'_>) {
         let mut frame = Vec::with_capacity(64);
         self.wrapping.write(&mut frame, what);
         self.write(out, &frame);
@@ -112,7 +112,7 @@ impl Receiver {
 
     /// Ends the response with a close frame.
     pub(super) fn refuse(&mut self, out: &mut Vec<u8>, close: sockjs::Close<'_>) {
-        self.say(out, &sockjs::Frame::Close(close));
+        self.write_frame(out, &sockjs::Frame::Close(close));
         self.finish(out);
     }
 
@@ -151,7 +151,7 @@ impl Receiver {
 
     /// Appends the last frames of a client that has ended. A poll gets the pending messages, or the close frame if there
     /// are none. A stream gets both, unless the messages reach its limit.
-    pub(super) fn last_words(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
+    pub(super) fn write_end(&mut self, client: &mut dyn Client, ex: &mut Executor, out: &mut Vec<u8>) {
         self.messages(client, ex, out);
         if !self.state.is_whole
             && let Some((code, reason)) = client.closed()

@@ -371,7 +371,7 @@ impl WebSocket {
         }
     }
 
-    /// The time of the next timeout. A client has its own heartbeats.
+    /// The time of the next timeout. A client that the connection carries has heartbeats of its own.
     pub fn poll_timeout(&self, ex: &Executor) -> Option<Millis> {
         let message_due = self.message_due(ex);
         if self.client.is_some() {
