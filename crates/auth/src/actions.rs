@@ -5,13 +5,13 @@ use std::fmt;
 /// An action of a client on a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Receive publications.
+    /// Subscribe to the topic: receive its publications.
     Subscribe,
-    /// Publish.
+    /// Publish to the topic.
     Publish,
     /// List the members of a room.
     Presence,
-    /// Receive earlier publications.
+    /// Receive earlier publications of the topic.
     History,
 }
 
@@ -35,10 +35,10 @@ impl Action {
 pub struct Actions(u8);
 
 impl Actions {
-    /// Reads a list of names.
+    /// Reads a list of actions' names.
     ///
     /// # Errors
-    /// The list is empty or has an unknown name.
+    /// Returns the mistake: the list is empty or has an unknown name.
     pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
         if names.is_empty() {
             return Err("allow is empty; expected subscribe, publish, presence or history".into());

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A signature algorithm. `none` isn't an algorithm here.
+/// A signature algorithm. `none` isn't supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of the specifications")]
 pub enum Algorithm {
@@ -48,7 +48,7 @@ impl Algorithm {
         })
     }
 
-    /// Returns the name in the header of a token.
+    /// Returns the algorithm's name in the header of a token (`alg`).
     pub fn name(self) -> &'static str {
         match self {
             Self::Hs256 => "HS256",
@@ -66,7 +66,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm with this name. `Ed25519` is the newer name of `EdDSA` with this curve.
+    /// Returns the algorithm with this name. `Ed25519` is the newer name of `EdDSA` with the curve Ed25519.
     pub fn parse(name: &str) -> Option<Self> {
         match name {
             "Ed25519" => Some(Self::EdDsa),
@@ -74,13 +74,13 @@ impl Algorithm {
         }
     }
 
-    /// Returns `true` if the algorithm uses a secret that issuer and server share.
+    /// Returns `true` if the algorithm uses a secret that the issuer and the server share.
     pub fn is_secret(self) -> bool {
         self.secret_bytes_min().is_some()
     }
 
-    /// Returns the minimum length of a secret, which is that of the hash (RFC 7518, section 3.2). `None` if
-    /// the algorithm uses key pairs.
+    /// Returns the minimum length of a secret in bytes: the length of the hash (RFC 7518, section 3.2).
+    /// `None` if the algorithm uses key pairs.
     pub fn secret_bytes_min(self) -> Option<usize> {
         match self {
             Self::Hs256 => Some(32),

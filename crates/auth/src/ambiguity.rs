@@ -1,11 +1,11 @@
-//! Finds ambiguous patterns: one pattern may match names that another one is meant for, because a claim's
+//! Finds ambiguous patterns: a pattern may match names that are meant for another pattern, because a claim's
 //! value may contain the other pattern's text. With the `sub` `7-private`, `user-{sub}` matches
 //! `user-7-private`, which `user-{sub}-private` matches for user 7.
 
 use crate::pattern::{Pattern, Segment, split};
 use crate::permissions::Rule;
 
-/// Returns pairs of ambiguous patterns, each pair once, as texts.
+/// Returns the pairs of ambiguous patterns as texts, each pair once.
 pub fn ambiguous_patterns(rules: &[Rule]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut compare = |one: &Pattern, other: &Pattern| {
@@ -26,7 +26,7 @@ pub fn ambiguous_patterns(rules: &[Rule]) -> Vec<(String, String)> {
     found
 }
 
-/// Returns `true` if a name may match both patterns, and a claim has different surrounding texts in them.
+/// Returns `true` if a name may match both patterns, and the texts around a claim differ in them.
 fn are_ambiguous(one: &[Segment], other: &[Segment]) -> bool {
     let mut is_ambiguous = false;
     for (one, other) in one.iter().zip(other) {

@@ -4,7 +4,7 @@ use crate::json;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The claims of a token, to which permissions refer.
+/// The claims of a token. Permissions refer to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes(pub(crate) Map<String, Value>);
 
@@ -12,14 +12,14 @@ impl Attributes {
     /// Reads a JSON object.
     ///
     /// # Errors
-    /// The problem, as the predicate of a sentence.
+    /// Returns the problem, as the predicate of a sentence about the text.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         json::object(text.as_bytes()).map(Self).map_err(json::JsonError::problem)
     }
 
-    /// Iterates over the values of a claim. `name` is the name of a claim, or else a path of names joined by
-    /// `.`, such as `org.id`. A text and a whole number are one value each, an array has the values of its
-    /// elements. Other types and the empty text have no value.
+    /// Iterates over the values of a claim. `name` is the name of a claim or, if there is no such claim, a
+    /// path of names joined by `.`, such as `org.id`. A text or a whole number is one value. An array has the
+    /// values of its elements. Other types and the empty text have no value.
     pub fn values(&self, name: &str) -> impl Iterator<Item = Cow<'_, str>> {
         let all = match self.claim(name) {
             Some(Value::Array(items)) => items.as_slice(),

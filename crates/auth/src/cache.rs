@@ -1,13 +1,14 @@
 //! A cache of verified tokens, by digest.
 //!
-//! It has two halves: when the newer one is full, the older one is dropped. So a token in use stays in the
-//! cache, every insertion costs the same, and entries needn't be ordered.
+//! The cache has two halves. When the newer half is full, the older half is dropped, and the newer one
+//! becomes the older one. A token that is found in the older half moves to the newer one, so a token in use
+//! stays in the cache. Each insertion costs the same, and entries needn't be ordered.
 
 use ring::digest::{SHA256, digest};
 use std::collections::HashMap;
 use std::mem;
 
-/// The SHA-256 digest of a token. Finding another token with the same digest is infeasible.
+/// The SHA-256 digest of a token. It is infeasible to find another token with the same digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -19,12 +20,12 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Returns the first eight bytes.
+    /// Returns the first eight bytes of the digest as a number.
     pub(crate) fn number(self) -> u64 {
         self.0.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
-    /// Returns a number below `count`, evenly distributed.
+    /// Returns a number below `count`. The numbers of all tokens are evenly distributed.
     pub fn shard(self, count: usize) -> usize {
         usize::from(self.0[0]) % count.max(1)
     }
@@ -42,7 +43,7 @@ pub struct TokenCache<T> {
     older: HashMap<Digest, Entry<T>>,
     newer_bytes: usize,
     older_bytes: usize,
-    /// Limit for each half in bytes.
+    /// Maximum size of each half in bytes.
     half_bytes_max: usize,
 }
 
@@ -53,7 +54,7 @@ impl<T: Clone> TokenCache<T> {
         Self { newer, older, newer_bytes: 0, older_bytes: 0, half_bytes_max: bytes_max / 2 }
     }
 
-    /// Returns the value of a token that hasn't expired at `now` (seconds since 1970).
+    /// Returns the value of a token, if it is in the cache and hasn't expired at `now` (seconds since 1970).
     pub fn find(&mut self, token: Digest, now: u64) -> Option<T> {
         if let Some(entry) = self.newer.get(&token) {
             return (now < entry.expires_at).then(|| entry.value.clone());
@@ -116,14 +117,14 @@ mod tests {
         assert_eq!(cache.find(token(1), 0), None);
         assert_eq!(cache.find(token(999), 999), Some(999));
         assert_eq!(cache.find(token(999), 1000), None);
-        // An entry that is too large isn't stored, and evicts no other.
+        // An entry that is too large isn't stored and evicts no other entry.
         cache.insert(token(1000), 1000, 51, 1000);
         assert_eq!((cache.find(token(1000), 0), cache.find(token(0), 0)), (None, Some(0)));
-        // A replaced entry counts once.
+        // The size of an entry that is replaced repeatedly counts only once.
         cache.clear();
         (0..5).for_each(|_| cache.insert(token(1), 1, 50, 1000));
         assert!(cache.bytes() <= 100);
-        // The limit is unchanged.
+        // After `clear`, the limit is still the same.
         assert_eq!(cache.find(token(1), 0), Some(1));
         cache.clear();
         assert_eq!((cache.bytes(), cache.find(token(1), 0)), (0, None));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const GRANTS_CLAIM: &str = "stentor";
 /// Maximum length of a subject or token id in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// Times are whole seconds below this: the largest number that every JSON parser represents exactly.
+/// Maximum time in seconds. Up to this number, every JSON parser represents whole numbers exactly.
 const SECONDS_MAX: f64 = (1u64 << 53) as f64;
 
 /// The claims of a verified token. All times are in seconds since 1970.
@@ -24,11 +24,11 @@ pub struct Claims {
     pub subject: Arc<str>,
     /// The token's own id: `jti`, 1 to 256 bytes.
     pub token_id: Option<Arc<str>>,
-    /// `iat`.
+    /// The time at which the token was issued: `iat`.
     pub issued_at: u64,
-    /// `exp`. The token expires at the start of this second.
+    /// The time at which the token expires, at the start of this second: `exp`.
     pub expires_at: u64,
-    /// Permissions that the token grants besides those of the configuration.
+    /// Permissions that the token grants in addition to those of the configuration.
     pub grants: Vec<Rule>,
     /// Rooms of namespace `/` that the client joins when it connects.
     pub join: Vec<String>,
@@ -103,7 +103,7 @@ impl Registered {
         Ok(Self {
             expires_at: required("exp")?,
             not_before: time(claims, "nbf")?,
-            // Required, because a token without it could outlive its revocation.
+            // `iat` is required, because a token without it could outlive its revocation.
             issued_at: required("iat")?,
         })
     }
@@ -138,7 +138,7 @@ impl Attributes {
     /// Returns the permissions that the claim [`GRANTS_CLAIM`] grants.
     ///
     /// # Errors
-    /// The problem of the claim.
+    /// Returns the mistake in the claim.
     pub fn grants(&self) -> Result<Vec<Rule>, String> {
         rules(Grants::read(&self.0)?.allow)
     }
@@ -163,7 +163,7 @@ impl Grant {
     }
 }
 
-/// Shortens an error's text, because it may quote the token's.
+/// Shortens the text of an error, because it may quote a long text of the token.
 fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }

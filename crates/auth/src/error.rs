@@ -1,4 +1,4 @@
-//! Reasons for refusing a token: for the client, the log and the metrics. No text contains a part of the
+//! Reasons for refusing a token, for the client, the log and the metrics. No text contains a part of the
 //! token.
 
 /// Reason for refusing a token.

@@ -12,7 +12,8 @@ use std::fmt;
 pub struct Explanation {
     /// All allowed actions.
     pub allowed: Actions,
-    /// Each rule that concerns the topic, or nearly does, by its number (from 1).
+    /// Each rule that applies to the topic, or would apply with other claims, with the rule's number (from
+    /// 1).
     pub reasons: Vec<(usize, Reason)>,
 }
 
@@ -32,7 +33,7 @@ pub enum Reason {
         pattern: String,
         /// The claim.
         claim: String,
-        /// The claim's values as JSON; `None` if the client lacks the claim.
+        /// The claim's values as JSON. `None` if the client doesn't have the claim.
         value: Option<String>,
     },
     /// The rule matches, but not for anonymous clients.
@@ -96,7 +97,7 @@ fn reason(rule: &Rule, attributes: Option<&Attributes>, topic: Topic<'_>) -> Opt
         });
     }
     patterns.iter().find_map(|pattern| {
-        // The first claim with a different value in a name that would match otherwise.
+        // The first claim that prevents a match, because its value differs from the name's.
         let differing = RefCell::new(None);
         let would_match = pattern.matches_by(name, &|claim, value| {
             if !has(attributes, claim, value) {

@@ -1,14 +1,14 @@
-//! Untrusted JSON as a tree, with bounded depth and without duplicate members.
+//! Parses untrusted JSON into a tree, with a maximum depth and without duplicate members.
 //!
 //! RFC 7515, section 4, and RFC 7519, section 4, allow parsers to use the last of two members with the same
-//! name. Two parsers that differ in that would read two different tokens, so duplicates are refused here.
+//! name. Other parsers may use the first one and so read another token, so duplicates are refused here.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::cell::Cell;
 use std::fmt;
 
-/// Maximum depth of arrays and objects: `{}` has depth 1.
+/// Maximum depth of nested arrays and objects. `{}` has the depth 1.
 pub(crate) const DEPTH_MAX: usize = 16;
 
 /// Reason for refusing a text.
@@ -35,7 +35,7 @@ impl JsonError {
 /// Reads one object.
 ///
 /// # Errors
-/// The text isn't exactly one object, is nested too deeply, or has a member twice.
+/// The text isn't exactly one object, it is nested too deeply, or an object has a member twice.
 pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, JsonError> {
     let error = Cell::new(JsonError::Syntax);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -47,7 +47,7 @@ pub(crate) fn object(text: &[u8]) -> Result<Map<String, Value>, JsonError> {
     }
 }
 
-/// Reads a value at a depth, and records errors beyond the syntax.
+/// Reads a value with a maximum depth. Records errors that aren't errors of the syntax.
 #[derive(Clone, Copy)]
 struct Strict<'e> {
     depth_left: usize,
@@ -142,7 +142,7 @@ mod tests {
         }
         check(r#" {"a":[1,-2,0.5,"x",true,null],"b":{}} "#, Ok(r#"{"a":[1,-2,0.5,"x",true,null],"b":{}}"#));
         check(r#"{"a":1,"a":1}"#, Err(JsonError::Duplicate));
-        // The same name in another spelling, at any depth.
+        // The name is the same in another spelling (an escape), at any depth.
         check(r#"{"b":[{"a":1,"\u0061":2}]}"#, Err(JsonError::Duplicate));
         check("{} {}", Err(JsonError::Syntax));
         check(r#"{"a":1,}"#, Err(JsonError::Syntax));

@@ -1,4 +1,5 @@
-//! Keys that verify signatures. Each key has one kind, and verifies only the algorithms of this kind.
+//! Keys that verify signatures. Each key has one kind, and verifies only signatures by algorithms of this
+//! kind.
 
 use crate::algorithm::Algorithm;
 use crate::material::{KeyError, Material};
@@ -22,8 +23,8 @@ pub struct Key {
     hmac: Option<Prepared>,
 }
 
-/// The initial states of HMAC with SHA-256, 384 and 512, so that they aren't computed per token. They follow
-/// from the material.
+/// The initial states of HMAC with SHA-256, SHA-384 and SHA-512 for a secret, so that they aren't computed
+/// for each token.
 #[derive(Clone)]
 struct Prepared(Arc<[hmac::Key; 3]>);
 
@@ -52,7 +53,7 @@ impl Prepared {
 }
 
 impl fmt::Debug for Key {
-    /// Omits the key material.
+    /// Writes only the key's id, without the key material.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:?})", self.id)
     }
@@ -82,7 +83,7 @@ impl Key {
     /// Reads a public key in PEM: RSA with 2,048 to 8,192 bits, P-256, P-384 or Ed25519.
     ///
     /// # Errors
-    /// The text is no such key.
+    /// The text isn't a key of these kinds.
     pub fn public(id: Option<&str>, pem: &str) -> Result<Self, KeyError> {
         spki::public_key(pem).map(|material| Self::new(id, None, material))
     }
@@ -113,8 +114,8 @@ impl Key {
         fits && self.only.is_none_or(|only| only == algorithm)
     }
 
-    /// Returns `true` if this is the key's signature of `message`. `false` for every algorithm that the key
-    /// isn't for.
+    /// Returns `true` if `signature` is this key's signature of `message` by this algorithm. Returns `false`
+    /// if the key isn't for the algorithm.
     pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.is_for(algorithm) {
             return false;
@@ -138,7 +139,7 @@ impl Key {
         verified.is_ok()
     }
 
-    /// Computes the tag of a message if the key is a secret for this algorithm.
+    /// Computes the HMAC tag of a message. `None` if the key isn't a secret for this algorithm.
     pub(crate) fn tag(&self, algorithm: Algorithm, message: &[u8]) -> Option<hmac::Tag> {
         let key = self.prepared(algorithm).filter(|_| self.is_for(algorithm))?;
         Some(hmac::sign(key, message))

@@ -1,8 +1,8 @@
 //! Keys that an issuer publishes: a JWK Set (RFC 7517; RFC 8037 for Ed25519).
 //!
 //! Keys that can't verify a token are skipped: encryption keys, keys of unknown kinds, and secrets, which
-//! must never be published. A set without any usable key is an error, so that an issuer's mistake doesn't
-//! replace working keys.
+//! must never be published. A set without a usable key is an error, so that such a mistake of an issuer
+//! doesn't replace working keys.
 
 use crate::algorithm::Algorithm;
 use crate::json;
@@ -41,7 +41,7 @@ pub enum KeySetError {
 pub struct KeySet {
     /// The keys, in the issuer's order.
     pub keys: Vec<Key>,
-    /// Number of skipped keys.
+    /// Number of skipped keys, which can't verify tokens.
     pub skipped: usize,
 }
 
@@ -67,7 +67,7 @@ impl KeySet {
     }
 }
 
-/// Reads one JWK; `None` if it can't verify tokens.
+/// Reads one JWK. Returns `None` if it can't verify tokens.
 fn key(jwk: &Map<String, Value>) -> Option<Key> {
     let text = |name| jwk.get(name).and_then(Value::as_str);
     let number = |name| URL_SAFE_NO_PAD.decode(text(name)?).ok();

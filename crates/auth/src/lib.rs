@@ -1,5 +1,5 @@
-//! Authentication and authorization: JSON Web Tokens, permissions and revocations. No I/O: bytes and the time
-//! go in, decisions come out.
+//! Authentication and authorization: JSON Web Tokens, permissions and revocations. The crate does no I/O:
+//! bytes and the time go in, decisions come out.
 //!
 //! | question | type |
 //! |---|---|
@@ -10,18 +10,18 @@
 //! | Was this token verified before? | [`TokenCache`] |
 //!
 //! Tokens are compact JWS (RFC 7515) with JSON claims (RFC 7519), verified by `ring`. The crate
-//! `jsonwebtoken` isn't used: its providers are aws-lc, a second cryptographic library, and RustCrypto's,
-//! which contains `rsa` (RUSTSEC-2023-0071). With a provider of our own, it would check less than this crate
-//! does: limits of size and depth, duplicate members, `crit`, `typ`.
+//! `jsonwebtoken` isn't used: its cryptographic providers are aws-lc, a second cryptographic library, and
+//! RustCrypto, which contains `rsa` (RUSTSEC-2023-0071). With a custom provider, it would still lack checks
+//! that this crate has: limits of size and depth, duplicate members, `crit`, `typ`.
 //!
 //! **Invariants.**
 //!
 //! - A key verifies only the algorithms of its kind: a public key never serves as a secret (RFC 8725, section
 //!   2.1).
-//! - A key belongs to an issuer. The same key id of another issuer is another key.
-//! - Unverified parts of a token are only used to find the issuer and the key by comparison.
-//! - Actions that aren't permitted are refused. A claim's value never widens a pattern: it is compared with a
-//!   segment, as text.
+//! - A key belongs to an issuer. Keys of two issuers with the same key id are different keys.
+//! - Unverified parts of a token are used only to find the issuer and the key by comparison.
+//! - Actions that aren't permitted are refused. A claim's value never widens a pattern, because it is
+//!   compared with a segment as text.
 #![forbid(unsafe_code)]
 
 mod actions;

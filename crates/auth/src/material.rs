@@ -5,12 +5,12 @@ use std::sync::Arc;
 /// Reason why a text or JWK isn't a usable key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The secret is short enough to be guessed, or too long.
+    /// The secret is so short that it could be guessed, or too long.
     #[error(
         "a secret needs 32 to 1,024 bytes, as many as the hash of its algorithm (HS256: 32); `openssl rand -hex 32` makes one"
     )]
     SecretLength,
-    /// The text isn't PEM, or has another label.
+    /// The text isn't PEM, or is PEM with another label.
     #[error(
         "expected a public key in PEM (-----BEGIN PUBLIC KEY-----); `openssl pkey -pubout -in KEY` and \
              `openssl x509 -pubkey -noout -in CERTIFICATE` write one"
@@ -26,7 +26,7 @@ pub enum KeyError {
     Unsupported,
 }
 
-/// The material of a key. Its kind determines the algorithms that it verifies.
+/// The material of a key. Its kind determines the algorithms that the key verifies.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Material {
     Secret(Arc<[u8]>),

@@ -1,16 +1,17 @@
 //! Patterns of topics.
 //!
-//! `/` and `:` separate segments, in the keys of feeds and in the names of rooms alike. A segment of a pattern is
+//! `/` and `:` separate segments, both in the keys of feeds and in the names of rooms. A segment of a pattern
+//! is
 //!
 //! | segment | matches |
 //! |---|---|
 //! | text | itself |
 //! | `*` | any one segment that isn't empty |
-//! | `{claim}`, also with text around it | the claim's value, if that is one segment |
+//! | `{claim}`, also with text around it | the claim's value, if the value is one segment |
 //! | `**`, at the end | the non-empty rest of the name |
 //!
-//! A claim's value is compared with the segment as text: it never acts as a wildcard, and a value with a
-//! separator matches no segment. Therefore a user named `7:admin` gains no permission from `user:{sub}`.
+//! A claim's value is compared with the segment as text: the value never acts as a wildcard, and a value with
+//! a separator matches no segment. Therefore a user named `7:admin` gains no permission from `user:{sub}`.
 
 use crate::attributes::Attributes;
 use std::fmt;
@@ -27,10 +28,10 @@ pub enum PatternError {
     /// A brace is unpaired.
     #[error("{0:?} has a {{ without a }}, or a }} without a {{")]
     Brace(String),
-    /// A pair of braces has no name between them.
+    /// A pair of braces has no claim name between them.
     #[error("{0:?} has no claim name between {{ and }}")]
     NoClaim(String),
-    /// A segment has two claims, which could be split in several ways.
+    /// A segment has two claims. Its text could be split between them in several ways.
     #[error("{0:?} has two claims in one segment; separate them with / or :")]
     TwoClaims(String),
     /// A `*` stands next to other characters.
@@ -41,7 +42,7 @@ pub enum PatternError {
     Rest(String),
 }
 
-/// A segment, with the separator that follows it.
+/// A segment of a pattern, with the separator that follows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
     /// Literal text, with its separator.
@@ -54,7 +55,7 @@ pub(crate) enum Segment {
     Rest,
 }
 
-/// The separator after a segment; `None` at the end.
+/// The separator after a segment. `None` at the end.
 pub(crate) type End = Option<char>;
 
 /// A pattern of topics.
@@ -97,7 +98,7 @@ impl Pattern {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// The problem of the text.
+    /// Returns the mistake in the text.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         if !(1..=PATTERN_BYTES_MAX).contains(&text.len()) {
             return Err(PatternError::Length);
@@ -108,7 +109,7 @@ impl Pattern {
                 '{' | '}' if in_braces == (c == '{') => return Err(PatternError::Brace(text.into())),
                 '{' => in_braces = true,
                 '}' => in_braces = false,
-                // The name of a claim may contain separators, such as a URL.
+                // Within braces, separators are part of the claim's name, which may be a URL.
                 c if is_separator(c) && !in_braces => {
                     segments.push(segment(text, &text[start..at], Some(c))?);
                     start = at + 1;
@@ -130,7 +131,7 @@ impl Pattern {
         self.matches_by(name, &|claim, value| has(attributes, claim, value))
     }
 
-    /// Like [`Self::matches`], with a function that returns whether a claim has a value.
+    /// Like [`Self::matches`]. `has` returns `true` if a claim has a value.
     pub(crate) fn matches_by(&self, name: &str, has: &dyn Fn(&str, &str) -> bool) -> bool {
         let mut rest = name;
         for segment in &self.segments {
@@ -186,7 +187,7 @@ fn segment(text: &str, part: &str, end: End) -> Result<Segment, PatternError> {
             Ok(Segment::Text(text))
         };
     };
-    // Braces are paired here.
+    // The braces have been checked before, so they are paired.
     let (claim, after) = rest.split_once('}').unwrap_or((rest, ""));
     if after.contains('{') {
         return Err(PatternError::TwoClaims(part.into()));
@@ -237,7 +238,7 @@ mod tests {
         check("**", &["a", "a/b"], &[""]);
         check("*", &["a"], &["a/b", "a/", ""]);
         check("a/", &["a/"], &["a", "a/b"]);
-        // A value matches as text only.
+        // A claim's value is compared as text, and never acts as a pattern.
         check("x/{bad}", &[], &["x/a/b", "x/a", "x/"]);
         check("x/{star}", &["x/*"], &["x/a"]);
         check("x/{none}", &[], &["x/", "x"]);
@@ -248,7 +249,7 @@ mod tests {
         assert!(!Pattern::parse("user/{sub}").unwrap().matches("user/42", None));
     }
 
-    /// Keys of feeds may contain the special characters of patterns.
+    /// In the names of topics, special characters of patterns are plain text.
     #[test]
     fn names_are_texts_and_no_patterns() {
         let attributes = Attributes::parse(r#"{"sub":"42","name":"S\u00e3o Paulo","star":"*"}"#).unwrap();

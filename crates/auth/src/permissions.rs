@@ -1,4 +1,5 @@
-//! Rules that permit clients to act on topics. An action is refused unless a rule allows it. Rules add up.
+//! Rules that permit clients to act on topics. An action is refused unless a rule allows it. A client has the
+//! actions of all rules together.
 
 use crate::actions::{Action, Actions, Recipients};
 use crate::attributes::Attributes;
@@ -7,7 +8,7 @@ use crate::tree::Tree;
 use std::collections::HashMap;
 use std::fmt;
 
-/// The namespace of rooms in rules without a namespace.
+/// The namespace of rooms in rules that have no namespace.
 const MAIN_NAMESPACE: &str = "/";
 
 /// A topic, by name.
@@ -34,7 +35,7 @@ impl fmt::Display for Topic<'_> {
     }
 }
 
-/// A rule: it allows some clients some actions on some topics.
+/// A rule. It allows clients to take actions on topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(crate) feeds: Vec<Pattern>,
@@ -46,7 +47,7 @@ pub struct Rule {
 
 impl Rule {
     /// Makes a rule for feeds and rooms. `topics` are patterns for both, or only for rooms if there is a
-    /// `namespace`. Without a `namespace`, rooms are those of `/`.
+    /// `namespace`. Without a `namespace`, the rule applies to rooms of `/`.
     ///
     /// # Errors
     /// A pattern is malformed, or there is no pattern.
@@ -73,7 +74,7 @@ impl Rule {
         Ok(Self { feeds, rooms, namespace: namespace.unwrap_or(MAIN_NAMESPACE).into(), allow, to })
     }
 
-    /// Returns the patterns for a topic.
+    /// Returns the rule's patterns that may match a topic.
     pub(crate) fn patterns(&self, topic: Topic<'_>) -> &[Pattern] {
         match topic {
             Topic::Feed(_) => &self.feeds,
@@ -130,7 +131,7 @@ impl Permissions {
             Topic::Room { namespace, name } => (self.rooms.get(namespace).map(|rooms| &rooms.tree), name),
         };
         let Some(tree) = tree else { return Actions::default() };
-        // The empty name is the room of all sockets of a namespace: only `**` matches it.
+        // The empty name is the room of all sockets of a namespace. Only `**` matches it.
         if name.is_empty() { tree.everything(attributes) } else { tree.actions(name, attributes) }
     }
 
@@ -139,8 +140,8 @@ impl Permissions {
         self.actions(attributes, topic).has(action)
     }
 
-    /// Returns `true` if a client may connect to a namespace: to `/`, and to each namespace in a rule for the
-    /// client.
+    /// Returns `true` if a client may connect to a namespace: to `/`, or to a namespace in a rule that
+    /// applies to the client.
     pub fn allows_namespace(&self, attributes: Option<&Attributes>, namespace: &str) -> bool {
         let named = || self.rooms.get(namespace).is_some_and(|rooms| attributes.is_some() || rooms.anyone);
         namespace == MAIN_NAMESPACE || named()

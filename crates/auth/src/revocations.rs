@@ -1,11 +1,11 @@
 //! Tokens that are revoked before they expire.
 //!
-//! An entry is kept until the last token that it may concern has expired: the validity of tokens is limited
+//! An entry is kept until the last token to which it may apply has expired. The validity of tokens is limited
 //! ([`Issuer::lifetime_seconds_max`](crate::Issuer::lifetime_seconds_max)). A full list refuses further
-//! entries, because dropping one would readmit a revoked client.
+//! entries, because dropping an entry would readmit a revoked client.
 //!
-//! Lists of several nodes can be merged: the same entries in any order, any number of times, give the same
-//! list.
+//! Lists of several nodes can be merged: adding the same entries in any order and any number of times results
+//! in the same list.
 
 use crate::Digest;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::ops::Bound;
 /// Allocator overhead of each name in bytes.
 const ALLOCATION_BYTES: usize = 16;
 
-/// The tokens that an entry concerns.
+/// The tokens to which an entry applies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Subject {
@@ -30,7 +30,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Returns the approximate size of its entry in memory, in bytes.
+    /// Returns the approximate size in memory of an entry with this subject, in bytes.
     fn bytes(&self) -> usize {
         let names = match self {
             Self::User(issuer, name) | Self::Token(issuer, name) => {
@@ -39,12 +39,12 @@ impl Subject {
             Self::Issuer(issuer) => issuer.len() + ALLOCATION_BYTES,
             Self::All => 0,
         };
-        // Nodes of the tree are at least half full.
+        // Each entry counts twice, because nodes of the tree may be only half full.
         2 * (size_of::<Self>() + size_of::<Kept>()) + names
     }
 }
 
-/// An entry of the list: revoked tokens. Serialized for other nodes.
+/// An entry of the list: it selects the revoked tokens. It can be serialized for other nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub struct Revocation {
     subject: Subject,
@@ -57,7 +57,7 @@ pub struct Revocation {
 #[error("the list of revocations is full")]
 pub struct Full;
 
-/// The token's data to which the list refers.
+/// The data of a token with which entries are compared.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenFacts<'a> {
     /// `iss`.
@@ -71,23 +71,24 @@ pub struct TokenFacts<'a> {
 }
 
 impl Revocation {
-    /// Revokes the tokens of a user that were issued before a time.
+    /// Makes an entry for the tokens of a user that were issued before a time (seconds since 1970).
     pub fn user(issuer: &str, subject: &str, issued_before: u64) -> Self {
         Self { subject: Subject::User(issuer.into(), subject.into()), issued_before }
     }
 
-    /// Revokes one token.
+    /// Makes an entry for one token.
     pub fn token(issuer: &str, token_id: &str) -> Self {
         Self { subject: Subject::Token(issuer.into(), token_id.into()), issued_before: u64::MAX }
     }
 
-    /// Revokes all tokens of an issuer, or of all issuers, that were issued before a time.
+    /// Makes an entry for all tokens of an issuer, or of all issuers, that were issued before a time (seconds
+    /// since 1970).
     pub fn issued_before(issuer: Option<&str>, time: u64) -> Self {
         let subject = issuer.map_or(Subject::All, |issuer| Subject::Issuer(issuer.into()));
         Self { subject, issued_before: time }
     }
 
-    /// Returns the issuer; `None` for all issuers.
+    /// Returns the issuer. `None` means all issuers.
     pub fn issuer(&self) -> Option<&str> {
         match &self.subject {
             Subject::User(issuer, _) | Subject::Token(issuer, _) | Subject::Issuer(issuer) => Some(issuer),
@@ -95,22 +96,23 @@ impl Revocation {
         }
     }
 
-    /// Returns the user, if the entry concerns one.
+    /// Returns the user, if the entry applies to the tokens of a user.
     pub fn subject(&self) -> Option<&str> {
         if let Subject::User(_, subject) = &self.subject { Some(subject) } else { None }
     }
 
-    /// Returns the token's id, if the entry concerns one token.
+    /// Returns the token's id, if the entry applies to one token.
     pub fn token_id(&self) -> Option<&str> {
         if let Subject::Token(_, id) = &self.subject { Some(id) } else { None }
     }
 
-    /// Returns the time before which the tokens were issued, in seconds since 1970. `None` for any time.
+    /// Returns the time before which revoked tokens were issued, in seconds since 1970. `None` means any
+    /// time.
     pub fn time(&self) -> Option<u64> {
         (self.issued_before < u64::MAX).then_some(self.issued_before)
     }
 
-    /// Returns `true` if the entry concerns a token.
+    /// Returns `true` if the entry applies to a token.
     pub fn concerns(&self, token: TokenFacts<'_>) -> bool {
         let is_meant = match &self.subject {
             Subject::User(issuer, subject) => **issuer == *token.issuer && **subject == *token.subject,
@@ -126,11 +128,11 @@ impl Revocation {
     }
 }
 
-/// The data of an entry besides its subject.
+/// The data of an entry without its subject.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     issued_before: u64,
-    /// Time after which no token that it concerns is valid, in seconds since 1970.
+    /// Time after which no token to which the entry applies is valid, in seconds since 1970.
     until: u64,
 }
 
@@ -143,20 +145,20 @@ pub struct Revocations {
     entries_max: usize,
     /// Time for which an entry is kept, in seconds.
     lifetime_seconds: u64,
-    /// A time before which no entry ends, in seconds since 1970.
+    /// Time at which the first entry may end, in seconds since 1970.
     due_at: u64,
     /// Approximate size of the entries in bytes.
     bytes: usize,
 }
 
 impl Revocations {
-    /// Makes a list of at most `entries_max` entries. Each is kept for `lifetime_seconds`: the maximum
-    /// validity of a token plus the leeway for its issuer's clock.
+    /// Makes a list of at most `entries_max` entries. Each entry is kept for `lifetime_seconds`, which must
+    /// be the maximum validity of a token plus the leeway for its issuer's clock.
     pub fn new(entries_max: usize, lifetime_seconds: u64) -> Self {
         Self { all: BTreeMap::new(), digest: 0, entries_max, lifetime_seconds, due_at: u64::MAX, bytes: 0 }
     }
 
-    /// Adds an entry, or renews it.
+    /// Adds an entry, or renews an existing one. `now` is in seconds since 1970.
     ///
     /// # Errors
     /// [`Full`] if the list is full.
@@ -164,8 +166,8 @@ impl Revocations {
         self.merge(revocation, u64::MAX, now).map(|_| ())
     }
 
-    /// Adds an entry of another list, which keeps the entry `until` a time. This list keeps it for its lifetime
-    /// at most. Returns `true` if the list concerns more tokens than before.
+    /// Adds an entry of another list, which keeps the entry until the time `until`. This list keeps the entry
+    /// at most for its own lifetime. Returns `true` if the list now applies to more tokens than before.
     ///
     /// # Errors
     /// [`Full`] if the list is full.
@@ -180,7 +182,7 @@ impl Revocations {
                 return Err(Full);
             }
         }
-        // A time in the future concerns tokens that will be issued until then.
+        // An entry with a time in the future also applies to tokens that will be issued until then.
         let latest = if issued_before < u64::MAX { issued_before.max(now) } else { now };
         let until = until.min(latest.saturating_add(self.lifetime_seconds));
         let mut digest = hash(&subject, issued_before);
@@ -200,8 +202,8 @@ impl Revocations {
         Ok(true)
     }
 
-    /// Returns a number that is the same for the same entries, regardless of the times until which they are
-    /// kept.
+    /// Returns a number that is equal for lists with the same entries, regardless of the times until which
+    /// they are kept.
     pub fn digest(&self) -> u64 {
         self.digest
     }
@@ -214,8 +216,8 @@ impl Revocations {
             || token_id.is_some_and(|id| self.concerns(&Subject::Token(issuer.into(), id.into()), issued_at))
     }
 
-    /// Returns `true` if an entry concerns a user that was verified by means other than a token, at a time in
-    /// seconds since 1970.
+    /// Returns `true` if an entry applies to a user who was verified by other means than a token. `since` is
+    /// the time of verification in seconds since 1970.
     pub fn is_user_revoked(&self, issuer: &str, subject: &str, since: u64) -> bool {
         !self.all.is_empty()
             && (self.concerns(&Subject::Issuer(issuer.into()), since)
@@ -226,7 +228,8 @@ impl Revocations {
         self.all.get(subject).is_some_and(|kept| issued_at < kept.issued_before)
     }
 
-    /// Removes entries that no longer concern a valid token. Visits no entries before the first of them ends.
+    /// Removes entries that no longer apply to any valid token. Visits no entries before the first one may
+    /// end.
     pub fn expire(&mut self, now: u64) {
         if now < self.due_at {
             return;
@@ -251,7 +254,7 @@ impl Revocations {
         self.iter_after(None)
     }
 
-    /// Iterates over the entries after a given one, which needn't be in the list.
+    /// Iterates over the entries after `after`, which needn't be in the list.
     pub fn iter_after(&self, after: Option<&Revocation>) -> impl Iterator<Item = (Revocation, u64)> {
         let begin = after.map_or(Bound::Unbounded, |entry| Bound::Excluded(&entry.subject));
         self.all.range((begin, Bound::Unbounded)).map(|(subject, kept)| {
@@ -277,7 +280,7 @@ impl Revocations {
 
 /// Computes a hash that is the same on all nodes.
 fn hash(subject: &Subject, issued_before: u64) -> u64 {
-    // Texts are quoted, so different entries have different texts.
+    // The `Debug` format quotes texts, so different entries have different texts.
     Digest::of(&format!("{subject:?} {issued_before}")).number()
 }
 
@@ -322,11 +325,11 @@ mod tests {
         let mut list = list(&[Revocation::user("i", "a", 1000), Revocation::token("i", "t")], 1000);
         list.add(Revocation::issued_before(None, 1500), 1000).unwrap();
         assert_eq!(list.add(Revocation::user("i", "b", 1), 1000), Err(Full));
-        // An existing entry is renewed.
+        // Adding an existing entry again renews it.
         list.add(Revocation::user("i", "a", 1050), 1050).unwrap();
         list.expire(1000 + LIFETIME - 1);
         assert_eq!(list.len(), 3);
-        // The end of an entry makes space for another one.
+        // The end of an entry makes space for another entry.
         list.add(Revocation::user("i", "b", 1), 1000 + LIFETIME).unwrap();
         let mut left: Vec<_> = list.iter().collect();
         left.sort();
@@ -339,7 +342,7 @@ mod tests {
         assert!(list.bytes() > 3 * size_of::<Subject>());
         list.expire(1600);
         assert!(list.is_empty() && list.bytes() == 0);
-        // Later entries end too.
+        // Entries that were added later end too.
         list.add(Revocation::user("i", "c", 1), 1600).unwrap();
         list.expire(1600 + LIFETIME);
         assert!(list.is_empty());
@@ -372,11 +375,11 @@ mod tests {
             assert_eq!((list.iter().collect::<Vec<_>>(), list.digest()), (all.clone(), expect.digest()));
         }
         assert_ne!(merge(&[0, 2, 3]).1.digest(), expect.digest());
-        // Pages.
+        // The list is read page by page, each after the last entry of the previous page.
         for (at, (entry, _)) in all.iter().enumerate() {
             assert_eq!(expect.iter_after(Some(entry)).collect::<Vec<_>>(), all[at + 1..]);
         }
-        // An ended entry is removed, and no longer part of the digest.
+        // Entries that have ended are removed, also from the digest.
         let mut list = expect;
         list.expire(1_000 + LIFETIME);
         assert_eq!((list.len(), list.digest()), (0, 0));

@@ -1,4 +1,4 @@
-//! Signs tokens, for development and tests. Real users get theirs from an issuer.
+//! Signs tokens, for development and tests. In production, users get their tokens from an issuer.
 
 use crate::algorithm::Algorithm;
 use crate::key::Key;

@@ -27,7 +27,7 @@ pub(crate) fn pem(text: &str, label: &str) -> Option<Vec<u8>> {
 /// Reads a public key.
 ///
 /// # Errors
-/// The text isn't the PEM of a public key of a supported kind.
+/// The text isn't the PEM of a supported public key.
 pub(crate) fn public_key(text: &str) -> Result<Material, KeyError> {
     if text.contains("PRIVATE KEY-----") {
         return Err(KeyError::Private);
@@ -41,7 +41,7 @@ fn parse(der: &[u8]) -> Option<Material> {
     let (algorithm, key) = element(info, SEQUENCE)?;
     let (id, parameters) = element(algorithm, OBJECT_ID)?;
     let (bits, after) = element(key, BIT_STRING)?;
-    // The first byte is the number of unused bits.
+    // The first byte of a bit string is the number of unused bits, which must be 0.
     let key = bits.strip_prefix(&[0])?;
     if !rest.is_empty() || !after.is_empty() {
         return None;
@@ -63,8 +63,8 @@ fn parse(der: &[u8]) -> Option<Material> {
     }
 }
 
-/// Splits off the content of the DER element with this tag. Returns it, and the bytes after the element.
-/// Lengths have at most three bytes.
+/// Reads a DER element with this tag. Returns the element's content, and the bytes after the element. Lengths
+/// have at most three bytes.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (first, rest) = der.split_first()?;
     let (length, rest) = rest.split_first()?;

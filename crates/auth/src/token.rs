@@ -1,7 +1,7 @@
 //! A compact JWS with claims as its payload (RFC 7515, section 3.1; RFC 7519; RFC 8725 for tokens to refuse).
 //!
-//! Order of checks: size, structure, issuer, algorithm, key, signature, audience, times, other claims. All
-//! reported claims except `iss` have been signed by the issuer.
+//! Order of checks: size, structure, issuer, algorithm, key, signature, audience, times, other claims. So an
+//! error about a claim other than `iss` means that the issuer has signed the claims.
 
 use crate::algorithm::Algorithm;
 use crate::claims::{Claims, Registered};
@@ -19,11 +19,11 @@ use std::time::Duration;
 pub const TOKEN_BYTES_MAX: usize = 8192;
 /// Maximum number of keys that are tried for a token without a key id.
 const TRIES_MAX: usize = 4;
-/// Types of claim sets for access (RFC 7519, section 5.1; RFC 9068, section 2.1). A token of another type,
-/// such as `logout+jwt`, has another purpose (RFC 8725, section 3.11).
+/// Accepted types (`typ`) of tokens: those for access (RFC 7519, section 5.1; RFC 9068, section 2.1). A token
+/// of another type, such as `logout+jwt`, has another purpose (RFC 8725, section 3.11).
 const TYPES: [&str; 2] = ["jwt", "at+jwt"];
 
-/// A well-formed token. Its content is not verified.
+/// A well-formed token whose content hasn't been verified.
 pub struct Unverified<'a> {
     algorithm: Algorithm,
     key_id: Option<String>,
@@ -54,7 +54,7 @@ impl<'a> Unverified<'a> {
         Ok(Self { algorithm, key_id, claims, message: message.as_bytes(), signature: decode(signature)? })
     }
 
-    /// Returns the claimed issuer. Only use it to find a configured issuer by comparison.
+    /// Returns the unverified issuer. Use it only to find a configured issuer by comparison.
     ///
     /// # Errors
     /// [`Refused::Claim`] if the token names no issuer.
@@ -63,7 +63,7 @@ impl<'a> Unverified<'a> {
         self.claims.get("iss").and_then(Value::as_str).ok_or(missing)
     }
 
-    /// Iterates over the issuer's keys that may have signed the token: those with its key id, and those
+    /// Iterates over the issuer's keys that may have signed the token: keys with the token's key id, and keys
     /// without an id. A token without a key id may be signed by any key, but only the first four keys for its
     /// algorithm are tried.
     pub fn candidates<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = &'k Key> {
@@ -74,8 +74,8 @@ impl<'a> Unverified<'a> {
         keys.iter().filter(|key| key.is_for(self.algorithm)).filter(named).take(TRIES_MAX)
     }
 
-    /// Returns `true` if a key that isn't in `keys` may have signed the token: none of them has the token's
-    /// key id.
+    /// Returns `true` if no key in `keys` has the token's key id, so that the issuer may have signed with
+    /// another key.
     pub fn may_have_other_key(&self, keys: &[Key]) -> bool {
         !keys.iter().any(|key| key.id().is_some() && key.id() == self.key_id.as_deref())
     }
@@ -157,7 +157,7 @@ fn check_times(issuer: &Issuer, times: &Registered, now: u64) -> Result<(), Refu
     if now >= times.expires_at {
         return Err(Refused::Expired);
     }
-    // The issuer's clock may be ahead.
+    // The latest allowed time, because the issuer's clock may be ahead.
     let latest = now.saturating_add(issuer.leeway_seconds);
     if times.not_before.is_some_and(|time| time > latest) {
         return Err(Refused::NotYetValid);

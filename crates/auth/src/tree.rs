@@ -1,4 +1,4 @@
-//! Patterns as a tree of their segments, so that a name is compared with few of them: literal texts are
+//! Patterns as a tree of their segments, so that a name is compared with few patterns: literal texts are
 //! looked up, and only wildcards and claims are tried one by one.
 
 use crate::actions::{Actions, Recipients};
@@ -6,7 +6,7 @@ use crate::attributes::Attributes;
 use crate::pattern::{Pattern, Segment, has, parts};
 use std::collections::HashMap;
 
-/// Allowed actions, for users and for all clients.
+/// Allowed actions: those of clients with a token (users), and those of all clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Allowed {
     users: Actions,
@@ -26,7 +26,7 @@ impl Allowed {
     }
 }
 
-/// A node for all names that begin with the same segments.
+/// A node of the tree, for all names that begin with the same segments.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     /// Actions that are allowed on the name that ends here.
@@ -58,7 +58,7 @@ impl Tree {
         node.here.add(actions, to);
     }
 
-    /// Returns the actions that a client may take on all names: the patterns `**`.
+    /// Returns the actions that a client may take on all names, by the pattern `**`.
     pub(crate) fn everything(&self, attributes: Option<&Attributes>) -> Actions {
         self.beyond.of(attributes)
     }

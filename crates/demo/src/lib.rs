@@ -1,8 +1,8 @@
 //! The demo: simulated football matches and a replay behind an ordinary HTTP API ([`upstream`]), and a [`page`] that shows them
 //! beside a room.
 //!
-//! The crate uses no other crate of Stentor. The binary starts the API, configures a feed per kind of document and the room of
-//! [`page::ROOM`], serves the page's files, and publishes the goals.
+//! The crate uses no other crate of Stentor. The binary starts the API, configures a feed for each kind of
+//! document and the room of [`page::ROOM`], serves the page's files, and publishes the goals.
 
 pub mod page;
 pub mod replay;

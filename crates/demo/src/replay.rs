@@ -5,25 +5,26 @@ use bytes::Bytes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most versions.
+/// Maximum number of versions.
 const FILES_MAX: usize = 10_000;
-/// Most bytes of all versions, which are kept in memory.
+/// Maximum size of all versions in bytes. They are kept in memory.
 const BYTES_MAX: usize = 512 << 20;
 
-/// Recorded versions, and their rate.
+/// Recorded versions, and the rate at which they appear.
 #[derive(Debug)]
 pub struct Replay {
-    /// Oldest first; at least one.
+    /// At least one version, the oldest first.
     versions: Vec<Bytes>,
-    /// Above 0.
+    /// Versions per second, above 0.
     per_second: f64,
 }
 
 impl Replay {
-    /// Reads the files `*.json` of `dir`, in the order of their names. `per_second` is the rate of the versions, above 0.
+    /// Reads the files `*.json` of `dir`, in the order of their names. `per_second` is the number of versions
+    /// per second, above 0.
     ///
     /// # Errors
-    /// The folder or a file can't be read, a file isn't JSON, or there are none or too many.
+    /// The folder or a file can't be read, a file isn't JSON, or there are no files or too many.
     pub fn load(dir: &Path, per_second: f64) -> anyhow::Result<Self> {
         let mut paths: Vec<PathBuf> = Vec::new();
         for entry in std::fs::read_dir(dir).context("can't be read")? {
@@ -55,15 +56,16 @@ impl Replay {
         Ok(Self { versions, per_second })
     }
 
-    /// The version at `elapsed` after the first one, and its number. It stays at the last.
+    /// Returns the version at the time `elapsed` after the first one, and its number. After the last version,
+    /// returns the last one.
     pub(super) fn at(&self, elapsed: Duration) -> (usize, &Bytes) {
-        // A float that is too large for the type becomes its largest value.
+        // A float that is too large for `usize` becomes the largest `usize`.
         let number = (elapsed.as_secs_f64() * self.per_second) as usize;
         let number = number.min(self.versions.len() - 1);
         (number, &self.versions[number])
     }
 
-    /// Time from one version to the next.
+    /// Returns the time from one version to the next.
     pub fn interval(&self) -> Duration {
         Duration::try_from_secs_f64(1.0 / self.per_second).unwrap_or(Duration::MAX)
     }

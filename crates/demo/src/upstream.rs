@@ -1,4 +1,4 @@
-//! An ordinary HTTP API with live documents.
+//! The demo's upstream: an ordinary HTTP API with live documents.
 //!
 //! | path | document | about |
 //! |---|---|---|
@@ -6,9 +6,10 @@
 //! | `/scoreboard/1` … | the score, ratings and newest events | 5 kB |
 //! | `/replay` | recorded versions; the first request starts the replay | as recorded |
 //!
-//! A match has a new version each second. The first request for a version makes it, and its `generated_ms` is the time of that request:
-//! a page can show the delay. `ETag` is per version. Matches have `Cache-Control: max-age=1`; a replay has none, so the feed's
-//! interval applies.
+//! A match has a new version each second. The first request for a version makes the version. Its
+//! `generated_ms` is the time of that request, so that a page can show the delay. Each version has its own
+//! `ETag`. Matches have `Cache-Control: max-age=1`. A replay has no `Cache-Control`, so the feed's interval
+//! applies.
 
 use crate::replay::Replay;
 pub use crate::simulation::GoalId;
@@ -27,17 +28,17 @@ use tokio::net::TcpListener;
 /// Returns the time since 1970.
 pub type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// Goals that were announced, by match.
+/// The last announced goal of each match.
 pub type Announced = HashMap<u32, GoalId>;
 
-/// Which document of a match.
+/// The kind of a match's document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Centre,
     Scoreboard,
 }
 
-/// A document at a time.
+/// A version of a document.
 #[derive(Clone)]
 struct Version {
     etag: String,
@@ -55,12 +56,13 @@ pub struct DemoUpstream {
 
 struct Live {
     world: World,
-    /// The newest version of each document, and its second; at most one per kind and match.
+    /// The newest version of each document (kind and match), with its second.
     newest: HashMap<(Kind, u32), (u64, Version)>,
 }
 
 impl DemoUpstream {
-    /// Plays `matches` matches from `seed`. They begin at `kickoff`, by default now.
+    /// Makes the API with this number of matches from `seed`. They begin at `kickoff`, or now if it is
+    /// `None`.
     pub fn new(
         seed: u64,
         matches: u32,
@@ -73,7 +75,7 @@ impl DemoUpstream {
         Self { live: Mutex::new(live), replay, replay_began: OnceLock::new(), clock, began }
     }
 
-    /// The newest version of a match's document. `None` if there is no such match.
+    /// Returns the newest version of a match's document. `None` if there is no such match.
     fn newest(&self, kind: Kind, id: u32) -> serde_json::Result<Option<Version>> {
         let now = (self.clock)();
         let second = now.saturating_sub(self.began).as_secs();
@@ -94,7 +96,8 @@ impl DemoUpstream {
         Ok(Some(version))
     }
 
-    /// The newest goal of each match, unless `announced` has it already: an id, and a line about it.
+    /// Returns the id and the text of each match's newest goal, unless `announced` already has it. Adds them
+    /// to `announced`.
     pub fn new_goals(&self, announced: &mut Announced) -> Vec<(String, String)> {
         let second = (self.clock)().saturating_sub(self.began).as_secs();
         let world = &mut self.lock().world;
@@ -110,7 +113,7 @@ impl DemoUpstream {
         lines
     }
 
-    /// The current version of the replay, which the first call starts.
+    /// Returns the current version of the replay. The first call starts the replay.
     fn replayed(&self) -> Option<Version> {
         let replay = self.replay.as_ref()?;
         let now = (self.clock)();
@@ -118,7 +121,7 @@ impl DemoUpstream {
         Some(Version { etag: format!("\"{number}\""), body: body.clone() })
     }
 
-    /// The keys of all documents.
+    /// Returns the keys of all documents.
     fn keys(&self) -> Vec<String> {
         let matches = self.lock().world.matches();
         let mut keys: Vec<_> =
@@ -127,13 +130,13 @@ impl DemoUpstream {
         keys
     }
 
-    /// Locks the world, also after a panic in a tick.
+    /// Locks the world. Ignores that a panic may have poisoned the lock.
     fn lock(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Serves until the runtime ends.
+/// Serves the API until the runtime ends.
 ///
 /// # Errors
 /// The listening socket fails.
@@ -163,7 +166,7 @@ async fn index(State(upstream): State<Arc<DemoUpstream>>) -> Response {
 }
 
 fn a_match(upstream: &DemoUpstream, kind: Kind, id: &str, headers: &HeaderMap) -> Response {
-    // A key has one spelling: no sign, no leading zero.
+    // Refuses other spellings of an id, with a sign or leading zeros.
     let number = id.parse().ok().filter(|number: &u32| number.to_string() == id);
     match number.map(|id| upstream.newest(kind, id)) {
         Some(Ok(Some(version))) => answer(version, headers, Some("max-age=1")),
@@ -180,7 +183,7 @@ fn no_such_key() -> Response {
     (StatusCode::NOT_FOUND, "there is no such key\n").into_response()
 }
 
-/// The version, or that it is the one that the client has (RFC 9110, 13.1.2).
+/// Makes the response with a version, or a 304 if the client already has it (RFC 9110, 13.1.2).
 fn answer(version: Version, request: &HeaderMap, cache: Option<&'static str>) -> Response {
     let known = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_this = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == version.etag;

@@ -1,5 +1,5 @@
-// The selected match. Unchanged parts aren't drawn again: a new version shares them with the previous one, so comparing
-// references is enough.
+// The selected match. Unchanged parts aren't drawn again. A new version shares them with the previous
+// version, so comparing references is enough.
 
 import { $, colour, drawn, element, text } from './dom.js';
 
@@ -89,7 +89,7 @@ function statistics(rows) {
     const bar = element('div', row.home + row.away > 0 ? 'bar' : 'bar none');
     for (const value of [row.home, row.away]) {
       const part = element('i');
-      // Shares that add up to less than 1 would leave a gap.
+      // `flex` shares that add up to less than 1 would leave a gap, so the values are multiplied by 100.
       part.style.setProperty('--share', value * 100);
       bar.append(part);
     }

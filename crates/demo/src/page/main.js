@@ -72,7 +72,7 @@ async function go(name) {
 
 text($('pace'), `The matches are simulated. Their clock runs ${clockSpeed} times as fast as yours: one second here is ${clockSpeed} seconds of play.`);
 
-// `/#4` selects the fourth match. The third is far enough from its start and its end for a first look.
+// `/#4` selects the fourth match. The default is the third match, which is far from its start and its end.
 let current = MATCHES.find((id) => location.hash === `#${id}`) ?? MATCHES[2];
 let feed;
 
@@ -109,7 +109,7 @@ function select(id) {
 function look(id) {
   feed?.close();
   current = Number(id);
-  // If the matches don't all fit, the selected one is visible.
+  // Scrolls the list, so that the selected match is visible if not all matches fit.
   const card = $(`match-${current}`).parentNode;
   $('matches').scrollLeft = card.offsetLeft - ($('matches').clientWidth - card.clientWidth) / 2;
   meter.restart();

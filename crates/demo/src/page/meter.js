@@ -1,4 +1,4 @@
-// Size and latency of the updates: figures, and two graphs of the last 60.
+// Size and latency of the updates: figures, and two graphs of the last 60 updates.
 
 import { $, drawn, element, size, text } from './dom.js';
 
@@ -69,7 +69,7 @@ function ages() {
   const known = updates.map(({ age }) => age).filter((age) => age !== undefined);
   if (known.length === 0) return;
   const [label, svg] = ['.scale', 'svg'].map((part) => $('ages').querySelector(part));
-  // A stable scale: the next of 10, 25, 50, 100, …
+  // The scale changes rarely: it ends at the next of 10, 25, 50, 100, …
   const most = Math.max(...known);
   const scale = [10, 25, 50].flatMap((step) => [1, 10, 100, 1e3, 1e4].map((by) => step * by)).sort((a, b) => a - b).find((step) => step >= most) ?? most;
   const left = POINTS - known.length;
@@ -90,7 +90,8 @@ function operations(change) {
   text($('changes'), change.kind === 'delta' ? `The last patch: ${change.patch.length} operations` : 'The last update was a whole document');
   if (!$('operations').closest('details').open) return;
   const lines = (change.patch ?? []).slice(0, 40).map(({ op, path, value }) => {
-    // The path is cut at its start, because paths differ at their end. The marks keep the slashes in place.
+    // The page cuts a long path at its start (right-to-left text), because paths differ at their end. The
+    // left-to-right marks keep the slashes in place.
     const where = element('span', '', `\u200e${path}\u200e`);
     where.title = path;
     return element('li', '', element('b', '', op), where, element('em', '', value === undefined ? '' : JSON.stringify(value).slice(0, 60)));

@@ -1,9 +1,10 @@
 //! The page: HTML with its style, and the JavaScript modules that it loads from the same server.
 //!
-//! Its policy, in a `meta` element, allows scripts of this server and the style of the page, by hash. A test compares the hash, and
-//! prints the new one after a change. Modules are served as they are written, without a build. Two of the transports need other
-//! client libraries, from the folder of `--libraries`. The page shows why a transport is disabled. The documents that the page links
-//! to are served as text, under their names in the repository.
+//! The page's content security policy, in a `meta` element, allows scripts of this server, and the page's
+//! style by its hash. A test compares the hash, and prints the new one after a change. Modules are served as
+//! they are written, without a build. Two of the transports need other client libraries, which are in the
+//! folder of `--libraries`. If a library is missing, the page shows why the transport is disabled. The
+//! documents that the page links to are served as text, under their names in the repository.
 
 use crate::simulation::SECONDS_PER_TICK;
 use anyhow::{Context, bail};
@@ -38,13 +39,13 @@ const DOCUMENTS: [(&str, &str); 12] = documents!(
     "docs/security.md",
     "docs/socketio.md"
 );
-/// Transports that need a library, and its file in a folder of npm packages.
+/// Transports that need a library, each with the library's file in a folder of npm packages.
 const LIBRARIES: [(&str, &str); 2] =
     [("socket.io", "socket.io-client/dist/socket.io.min.js"), ("sockjs", "sockjs-client/dist/sockjs.min.js")];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Properties of the server that the page shows.
+/// Properties of the server that the page's scripts need.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// `true` if there is a feed "replay".
@@ -66,7 +67,8 @@ pub struct File {
     pub body: Vec<u8>,
 }
 
-/// The files that the demo serves besides the routes of the server. `libraries` is a folder of npm packages.
+/// Returns the files that the demo serves in addition to the routes of the server. `libraries` is a folder of
+/// npm packages.
 ///
 /// # Errors
 /// `libraries` has none of the libraries.
@@ -92,7 +94,7 @@ pub fn files(libraries: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<File
     Ok(files)
 }
 
-/// A module with the values that are known only when the server starts.
+/// Makes the module `facts.js`, with the values that are known only when the server starts.
 fn facts_module(
     libraries: serde_json::Map<String, serde_json::Value>,
     facts: &Facts,

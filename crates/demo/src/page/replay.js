@@ -1,5 +1,5 @@
-// The replayed document. If it is a list of matches, their results are shown, the last changed first. Otherwise its text is
-// shown.
+// The replayed document. If it is a list of matches, the page shows their results, the last changed result
+// first. Otherwise it shows the document's text.
 
 import { $, element, size, text } from './dom.js';
 
@@ -27,7 +27,7 @@ const name = (team) => (typeof team === 'string' ? team : team.name ?? '?');
 function results(matches) {
   const key = (match) => `${match.date} ${name(match.team1)} ${name(match.team2)}`;
   const played = matches.filter((match) => match.score?.ft ?? match.score);
-  // By value: a snapshot after a reconnect is made of new objects.
+  // Matches are compared by value, because a snapshot after a reconnect has new objects.
   const texts = new Map(played.map((match) => [key(match), JSON.stringify(match)]));
   const changed = seen ? played.filter((match) => seen.get(key(match)) !== texts.get(key(match))) : [];
   seen = texts;

@@ -36,7 +36,7 @@ const wanted = new URLSearchParams(location.search).get('client');
 const client = wanted === 'socket.io' && libraries['socket.io'] ? 'Socket.IO' : 'stentor.js';
 
 function joinWithStentor() {
-  // Rooms need a WebSocket: messages wait for it.
+  // Rooms need a WebSocket. Messages wait until it is open.
   const stentor = Stentor.connect(location.origin, { transport: 'websocket' });
   stentor.on('state', (state, { reason }) => status(state === 'open', reason));
   stentor.room(ROOM).on('message', (data, { event }) => receive(event, data));
@@ -51,7 +51,7 @@ async function joinWithSocketIo() {
     const answer = await socket.timeout(ANSWER_TIMEOUT_MS).emitWithAck(event, data);
     if (!answer.ok) throw new Error(answer.message);
   };
-  // A new connection is in no room.
+  // A new connection is in no room, so it must join again.
   socket.on('connect', () => {
     status(true);
     publish('join', { from: me, client }).catch(failed);

@@ -1,4 +1,4 @@
-// The code beside the room: how other clients join it, each ready to be copied.
+// The code examples beside the room. They show how other clients join the room, and can be copied.
 
 import { $, choice, element, loaded, text } from './dom.js';
 import { admin, libraries, needsToken, roomConfig } from './facts.js';
@@ -55,7 +55,7 @@ function select(name) {
     $('second').href = second[0];
     text($('second'), second[1]);
   }
-  // The console needs the library.
+  // The example for the browser's console needs the library on the page.
   if (name === 'Socket.IO' && libraries['socket.io']) loaded(libraries['socket.io']).catch((error) => text($('hint'), error.message));
 }
 

@@ -1,22 +1,22 @@
-//! Actions on the pitch: passes, dribbles, shots, fouls, one at a time.
+//! Actions on the pitch, one at a time: passes, dribbles, shots, fouls.
 //!
-//! The chances are in thousandths, and chosen so that a match has about 26 shots, 10 corners, 4 cards and
-//! 2.8 goals, as real ones do; a test checks the averages.
+//! The chances are in thousandths, and chosen so that a match has about 26 shots, 10 corners, 4 cards and 2.8
+//! goals, like a real match. A test checks the averages.
 
 use super::commentary;
 use super::event::{EventKind, Shot};
 use super::game::Game;
 use super::teams::{GRID_X, GRID_Y, PlayerState, Position};
 
-/// The column from which one shoots.
+/// The first column from which players shoot.
 const SHOT_FROM: usize = 14;
-/// The column of the penalty area.
+/// The first column of the penalty area.
 const BOX_FROM: usize = 17;
-/// A team with fewer players doesn't lose another.
+/// A team with fewer players than this loses no further player.
 const PLAYERS_MIN: usize = 8;
 
 impl Game {
-    /// One side kicks off.
+    /// Lets this side kick off.
     pub(super) fn kick_off(&mut self, side: usize) {
         self.side = side;
         self.ball = (GRID_X / 2 - 1, GRID_Y / 2);
@@ -24,7 +24,7 @@ impl Game {
         self.holder = self.someone(side, GRID_X / 2);
     }
 
-    /// The holder does something.
+    /// The player with the ball shoots, passes or dribbles, or a foul ends the move.
     pub(super) fn act(&mut self) {
         self.touch();
         let (x, _) = self.ball;
@@ -103,7 +103,7 @@ impl Game {
         }
     }
 
-    /// The other side gets the ball at its present place.
+    /// Gives the ball to the other side, at the ball's current position.
     fn lose(&mut self) {
         let (x, y) = self.ball;
         self.side = 1 - self.side;
@@ -130,7 +130,8 @@ impl Game {
         }
     }
 
-    /// A yellow card, or a red one if `straight` or if it is the second.
+    /// Shows a player a yellow card, or a red card if `straight` is `true` or if it is the player's second
+    /// yellow card.
     fn card(&mut self, side: usize, offender: usize, straight: bool) {
         let playing = self.teams[side].players.iter().filter(|p| p.is_playing()).count();
         let player = &mut self.teams[side].players[offender];
@@ -157,7 +158,8 @@ impl Game {
         self.shot(expected);
     }
 
-    /// A shot that is a goal `expected` times in a thousand.
+    /// Makes the player with the ball shoot. The shot is a goal with the probability `expected`, in
+    /// thousandths.
     fn shot(&mut self, expected: u32) {
         let (side, shooter) = (self.side, self.holder);
         let outcome = if self.random.chance(expected) {
@@ -225,7 +227,7 @@ impl Game {
         }
     }
 
-    /// A player of `side` who is likely to be in column `x`.
+    /// Returns a player of `side` who is likely to be in column `x`.
     fn someone(&mut self, side: usize, x: usize) -> usize {
         let likely = match x {
             0..=2 => [Position::Goalkeeper, Position::Defender],

@@ -4,7 +4,7 @@ use super::event::{Phase, Shot};
 use super::random::Random;
 use super::teams::{Team, any_team};
 
-/// Before the match: line `n` of the commentary.
+/// Returns line `n` of the commentary before the match.
 pub(super) fn before(random: &mut Random, teams: &[Team; 2], n: usize) -> String {
     let [us, them] = if random.chance(500) { [&teams[0], &teams[1]] } else { [&teams[1], &teams[0]] };
     let player = &us.players[random.below(us.players.len())];
@@ -70,11 +70,11 @@ pub(super) fn whistle(teams: &[Team; 2], phase: Phase) -> String {
     }
 }
 
-/// A line for a minute without an event.
+/// Returns a line for a minute without an event.
 pub(super) fn colour(random: &mut Random, teams: &[Team; 2], side: usize) -> String {
     let (us, them) = (&teams[side], &teams[1 - side]);
     let playing: Vec<_> = us.players.iter().filter(|p| p.is_playing()).collect();
-    // Two of them; a side never has fewer than seven.
+    // Chooses two different players. A side always has at least seven.
     let first = random.below(playing.len());
     let second = (first + 1 + random.below(playing.len().saturating_sub(1).max(1))) % playing.len();
     let (one, two) = (playing[first], playing[second]);

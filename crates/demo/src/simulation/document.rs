@@ -1,22 +1,22 @@
-//! The documents of a match: the whole match centre, or a small scoreboard.
+//! The documents of a match: the complete match centre, and a small scoreboard.
 
 use super::event::{Event, EventKind, Phase};
 use super::game::Game;
 use super::teams::{Counts, Player, Team, tenths};
 use serde_json::{Value, json};
 
-/// Approximate size of a match centre: that of the published test of 2014.
+/// Approximate size of a match centre in bytes: that of the published test of 2014.
 #[cfg(test)]
 pub(super) const CENTRE_BYTES: usize = 164_194;
-/// Approximate size of a scoreboard.
+/// Approximate size of a scoreboard in bytes.
 #[cfg(test)]
 pub(super) const SCOREBOARD_BYTES: usize = 5_000;
-/// Events on a scoreboard.
+/// Maximum number of events on a scoreboard.
 const SCOREBOARD_EVENTS: usize = 4;
-/// Lines of commentary on a scoreboard.
+/// Maximum number of lines of commentary on a scoreboard.
 const SCOREBOARD_LINES: usize = 11;
 
-/// The match centre as JSON; `generated_ms` is the time since 1970.
+/// Returns the match centre as JSON. `generated_ms` is the time since 1970 in milliseconds.
 pub(crate) fn centre(game: &Game, generated_ms: u64) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&json!({
         "key": format!("matchcentre/{}", game.id),
@@ -31,7 +31,7 @@ pub(crate) fn centre(game: &Game, generated_ms: u64) -> serde_json::Result<Vec<u
     }))
 }
 
-/// The scoreboard as JSON; `generated_ms` is the time since 1970.
+/// Returns the scoreboard as JSON. `generated_ms` is the time since 1970 in milliseconds.
 pub(crate) fn scoreboard(game: &Game, generated_ms: u64) -> serde_json::Result<Vec<u8>> {
     let ratings = game.teams.iter().enumerate().flat_map(|(side, team)| {
         let playing = team.players.iter().filter(|player| player.is_playing());

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Where a match is.
+/// The phase of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Phase {
@@ -28,13 +28,13 @@ pub(super) enum EventKind {
     FullTime,
 }
 
-/// An event with a line of its own.
+/// An event of a match.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Event {
     pub(super) id: u32,
     pub(super) minute: String,
     pub(super) kind: EventKind,
-    /// 0: home, 1: away.
+    /// The side: 0 is home, 1 is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) side: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,7 +43,7 @@ pub(super) struct Event {
     pub(super) score: [u32; 2],
 }
 
-/// A goal of the matches with one id: the number of the match, and of its event.
+/// Identifies a goal of the matches with one id: the number of the match, and the number of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GoalId {
     pub(crate) game: u64,
@@ -58,7 +58,7 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// How a shot ends.
+/// The outcome of a shot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shot {
     Goal,

@@ -8,18 +8,18 @@ use std::collections::VecDeque;
 
 /// Seconds of a half, without stoppage time.
 pub(super) const HALF_S: u32 = 45 * 60;
-/// Maximum number of events; the oldest are dropped.
+/// Maximum number of events. The oldest are dropped.
 const EVENTS_MAX: usize = 60;
-/// Maximum number of commentary lines, including those before the match.
+/// Maximum number of commentary lines, including the lines before the match.
 pub(super) const LINES_MAX: usize = 96;
 
 /// A match.
 #[derive(Clone, Debug)]
 pub(crate) struct Game {
     pub(super) id: u32,
-    /// Matches that were played under this id before.
+    /// Number of matches that were played under this id before.
     pub(super) number: u64,
-    /// Its age in seconds of real time.
+    /// The match's age in seconds of real time.
     pub(super) ticks: u64,
     pub(super) random: Random,
     pub(super) teams: [Team; 2],
@@ -28,27 +28,27 @@ pub(crate) struct Game {
     pub(super) weather: &'static str,
     pub(super) phase: Phase,
     pub(super) phase_ticks: u64,
-    /// Of the running half, from 0.
+    /// Elapsed seconds of the current half.
     pub(super) clock_s: u32,
     pub(super) stoppage_s: u32,
-    /// The player with the ball.
+    /// The side that has the ball.
     pub(super) side: usize,
-    /// Which of their players.
+    /// Index of the player with the ball, in the team of `side`.
     pub(super) holder: usize,
-    /// Where: column as that side sees it, and row.
+    /// Position of the ball: column, counted from the own goal of `side`, and row.
     pub(super) ball: (usize, usize),
-    /// The player who passed to the holder, while it may still become an assist.
+    /// The player who passed to the player with the ball, while the pass may still become an assist.
     pub(super) passer: Option<usize>,
     pub(super) events: VecDeque<Event>,
     pub(super) lines: VecDeque<Line>,
     told: u32,
-    /// For each minute, who was closer to the other's goal: -100 to 100, home positive.
+    /// For each minute, which side was closer to the opponent's goal: from -100 (away) to 100 (home).
     pub(super) momentum: Vec<i64>,
     pub(super) momentum_now: i64,
 }
 
 impl Game {
-    /// The match before its first whistle.
+    /// Makes a match before its kickoff.
     pub(super) fn new(id: u32, number: u64, mut random: Random, mut draw: Random) -> Self {
         let teams = teams(&mut random, &mut draw, id);
         let mut game = Self {
@@ -81,7 +81,7 @@ impl Game {
         game
     }
 
-    /// The newest goal: an id that no other goal under the match's id has, and a line about it.
+    /// Returns the id and the text of the newest goal. No other goal under the match's id has the same id.
     pub(crate) fn newest_goal(&self) -> Option<(GoalId, String)> {
         let goals = self.events.iter().filter(|event| event.kind == EventKind::Goal);
         let goal = goals.max_by_key(|event| event.id)?;
@@ -91,12 +91,12 @@ impl Game {
         Some((GoalId { game: self.number, event: goal.id }, line))
     }
 
-    /// The score, home first.
+    /// Returns the score, home first.
     pub(super) fn score(&self) -> [u32; 2] {
         [self.teams[0].counts.goals, self.teams[1].counts.goals]
     }
 
-    /// Minutes and seconds on the clock, stoppage time running on from 45 and 90.
+    /// Returns minutes and seconds on the clock. Stoppage time continues after 45 and 90 minutes.
     pub(super) fn clock(&self) -> (u32, u32) {
         let before = match self.phase {
             Phase::Before | Phase::FirstHalf => 0,
@@ -107,7 +107,7 @@ impl Game {
         ((before + self.clock_s) / 60, self.clock_s % 60)
     }
 
-    /// The minute as displayed: `1'` to `90'`, and `45+2'`.
+    /// Returns the minute as it is displayed: `1'` to `90'`, or in stoppage time `45+2'`.
     pub(super) fn minute(&self) -> String {
         let whole = match self.phase {
             Phase::Before => return String::new(),
@@ -118,7 +118,7 @@ impl Game {
         if minute > whole { format!("{whole}+{}'", minute - whole) } else { format!("{minute}'") }
     }
 
-    /// Tells an event, in the commentary too.
+    /// Adds an event to the list of events and its text to the commentary.
     pub(super) fn event(&mut self, kind: EventKind, side: Option<usize>, player: Option<u64>, text: String) {
         self.add_commentary(text.clone());
         let event =

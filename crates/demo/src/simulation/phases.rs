@@ -17,7 +17,7 @@ const ACTIONS_PER_TICK: usize = 3;
 const SUBSTITUTIONS_MAX: u32 = 5;
 
 impl Game {
-    /// One second of real time.
+    /// Advances the match by one second of real time.
     pub(super) fn tick(&mut self) {
         self.ticks += 1;
         self.phase_ticks += 1;

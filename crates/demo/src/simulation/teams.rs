@@ -4,11 +4,11 @@ use super::random::Random;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Columns of a heat map, from the own goal to the other's.
+/// Number of columns of a heat map, from the own goal to the opponent's.
 pub(super) const GRID_X: usize = 20;
-/// Rows of a heat map, from the left to the right.
+/// Number of rows of a heat map, from the left to the right.
 pub(super) const GRID_Y: usize = 13;
-/// Players of a team: eleven and the bench.
+/// Number of players of a team: eleven and the bench.
 pub(super) const TEAM_SIZE: usize = 23;
 
 const TEAMS: [(&str, &str, &str, &str); 20] = [
@@ -78,7 +78,7 @@ pub(super) struct Player {
     pub(super) form: Vec<Value>,
 }
 
-/// Where a player plays.
+/// The position of a player.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Position {
@@ -88,7 +88,7 @@ pub(super) enum Position {
     Forward,
 }
 
-/// Whether a player plays.
+/// Tells whether a player is on the pitch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PlayerState {
@@ -132,7 +132,7 @@ pub(super) struct Counts {
     pub(super) sprints: u32,
 }
 
-/// Statistics of a team in this match, besides the sums over its players.
+/// Statistics of a team in this match, in addition to the sums over its players.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TeamCounts {
     pub(super) goals: u32,
@@ -151,7 +151,7 @@ impl Player {
         self.state == PlayerState::OnPitch
     }
 
-    /// From 3.0 to 10.0, in tenths, beginning with 6.5.
+    /// Returns the player's rating in tenths, from 3.0 to 10.0. It begins with 6.5.
     pub(super) fn rating_tenths(&self) -> u32 {
         let c = &self.counts;
         let good = c.goals * 110
@@ -168,18 +168,18 @@ impl Player {
             + c.offsides * 5
             + c.yellow_cards * 30
             + c.red_cards * 180;
-        // In hundredths.
+        // The sum is in hundredths.
         (650 + good).saturating_sub(bad).clamp(300, 1000) / 10
     }
 }
 
-/// A value in tenths, as a number with one decimal.
+/// Returns a value in tenths as a number with one decimal.
 pub(super) fn tenths(n: u32) -> f64 {
     f64::from(n) / 10.0
 }
 
-/// The teams of match `id` of a round whose draw is `draw`: different in every match of the round, as long as
-/// there are teams. The first plays at home.
+/// Returns the teams of match `id` in a round. `draw` determines the round's draw. Matches of a round have
+/// different teams, as long as there are enough teams. The first team plays at home.
 pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2] {
     let mut order: Vec<usize> = (0..TEAMS.len()).collect();
     for last in (1..order.len()).rev() {
@@ -208,17 +208,17 @@ fn team(random: &mut Random, which: usize) -> Team {
     Team { name, short, colour, ground, coach, players, counts: TeamCounts::default(), substitutions: 0 }
 }
 
-/// A name.
+/// Returns a random name.
 pub(super) fn person(random: &mut Random) -> String {
     format!("{} {}", random.pick(&GIVEN), random.pick(&FAMILY))
 }
 
-/// The name of any team, for tales of the past.
+/// Returns the name of a random team, for texts about past matches.
 pub(super) fn any_team(random: &mut Random) -> &'static str {
     TEAMS[random.below(TEAMS.len())].0
 }
 
-/// A 4-3-3, and a bench that can replace anybody.
+/// Returns the position of player `n` in a 4-3-3, or on a bench with players for all positions.
 fn position(n: usize) -> Position {
     match n {
         0 | 11 | 12 => Position::Goalkeeper,
@@ -242,7 +242,7 @@ fn player(random: &mut Random, team: usize, n: usize, name: String) -> Player {
     }
 }
 
-/// Statistics of a player's season before this match.
+/// Makes statistics of a player's season before this match.
 fn season(random: &mut Random, position: Position) -> Value {
     let appearances = random.between(11, 30);
     let forward = i64::from(position == Position::Forward) * 8;
@@ -270,7 +270,7 @@ fn season(random: &mut Random, position: Position) -> Value {
     })
 }
 
-/// One match of the past.
+/// Makes the entry of a past match.
 fn form_entry(random: &mut Random, week: i64) -> Value {
     json!({
         "date": format!("2026-{:02}-{:02}", 10 - week / 4, 28 - (week % 4) * 7),

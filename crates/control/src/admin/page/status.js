@@ -58,7 +58,7 @@
     return value;
   }
 
-  // The value drawn over time: a gauge, or a counter's increase per second.
+  // The values that are drawn over time: a gauge, or with `true` the increase of a counter per second.
   const trends = [
     ['Connections', 'connections'], ['Sessions', 'sessions'], ['Messages received a second', 'messages_received', true],
     ['Deliveries a second', 'deliveries_sent', true], ['Bytes received a second', 'received_bytes', true],
@@ -92,7 +92,7 @@
 
   let last;
   function draw(figures, time) {
-    // After a restart of the server, its counters begin anew.
+    // After a restart of the server, its counters begin at zero, so there is no rate yet.
     const passed = last && figures.deliveries_sent >= last.figures.deliveries_sent ? (time - last.time) / 1000 : 0;
     for (const trend of trends) {
       const now = trend.read(figures);
