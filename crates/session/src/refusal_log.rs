@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_their_lengths_are_bounded() {
+    fn the_number_and_length_of_log_lines_are_bounded() {
         let (log, now) = (RefusalLog::default(), Instant::now());
         let admitted = |n: usize| log.admit(now, Refusal::Origin, &format!("{n}\"{}", "x".repeat(15_000)));
         let logged: Vec<Logged> = (0..10_000).filter_map(admitted).collect();

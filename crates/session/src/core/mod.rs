@@ -41,7 +41,7 @@ pub struct Protocols {
     pub departed: Departed,
     /// State that all WebSockets share.
     pub ws: Box<ws::Shared>,
-    /// Purposes of the timers of applications, acknowledgements and delayed writes.
+    /// The actions of timers for applications, acknowledgements and delayed writes.
     pub alarms: slab::Slab<Alarm>,
     presence: PresenceState,
 }

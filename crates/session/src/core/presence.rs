@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_id_of_a_session_is_known_until_its_leave_was_taken() {
+    fn the_id_of_an_ended_session_is_kept_until_its_leave_is_reported() {
         let mut presence = PresenceState::new(Arc::new(Ledger::new(1 << 20)));
         let (ended, open) = (SessionId::from_bits(1), SessionId::from_bits(2));
         presence.moved = [ended, open].map(|session| (session, PublicId::of_bytes([7; 15]))).into();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_dates() {
+    fn unix_times_become_iso_8601_dates() {
         for (at, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400_001, "2000-02-29T00:00:00.001Z"),

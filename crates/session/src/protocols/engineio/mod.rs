@@ -46,7 +46,7 @@ pub struct Probe {
 
 /// The protocol of a client's messages.
 pub(crate) enum ApplicationProtocol {
-    /// None: no session has begun, or the client has ended.
+    /// No protocol, because no session has begun or the client has ended.
     None,
     /// Messages for the application.
     Plain {

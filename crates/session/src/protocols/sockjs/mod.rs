@@ -1,7 +1,7 @@
 //! SockJS, according to its runnable specification (sockjs-protocol, `main`): clients over HTTP, and WebSockets.
 //!
 //! ```text
-//!  first receiver ──► open ◄──► attached (a poll, or a stream until it has carried enough)
+//!  first receiver ──► open ◄──► attached (a poll, or a stream until it has reached its limit)
 //!                       │            │
 //!   disconnect_delay    │            │ the server closes it, or the receiver's connection is lost
 //!                       ▼            ▼

@@ -1,4 +1,4 @@
-//! Requests of SockJS clients that wait for frames. A poll gets one frame, and a stream gets frames until it has carried enough.
+//! Requests of SockJS clients that wait for frames. A poll gets one frame. A stream gets frames until it has reached its limit.
 
 use super::encode::frame_of;
 use crate::encode::{records, unchunked_bytes};

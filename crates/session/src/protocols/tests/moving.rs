@@ -123,7 +123,7 @@ fn begins_anew(answer: &str) -> bool {
 }
 
 #[test]
-fn a_client_gets_its_socket_of_another_node() {
+fn a_client_recovers_its_socket_from_another_node() {
     let (mut rig, others) = node();
     let (mut conn, number) = waiting(&mut rig, &others, &text(r#"420["join","blue"]"#));
     assert_eq!(rig.resume_decided(&mut conn), None);
