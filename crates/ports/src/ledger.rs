@@ -359,7 +359,7 @@ impl Drop for HeldBytes {
     }
 }
 
-/// The classes that a core reports: five counted by number, and answers in flight, which its driver counts in bytes.
+/// The classes that a core reports. The last one, for answers in flight, is measured by the core's driver.
 const REPORT_CLASSES: [Class; 6] = [
     Class::Connections,
     Class::Sessions,

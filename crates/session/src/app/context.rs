@@ -98,7 +98,7 @@ pub struct HandlerScope<'a> {
     pub encoding: Encoding,
     /// The Socket.IO namespace of the session.
     pub namespace: Option<&'a str>,
-    /// The request that opens the session. `None` after the session has begun.
+    /// The request that carried the current input. `None` if no request did.
     pub request: Option<&'a Request<'a>>,
     /// The request that the application may accept later, by [`Context::admit`].
     pub pending: Option<RequestId>,

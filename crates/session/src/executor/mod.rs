@@ -230,7 +230,7 @@ impl Executor {
         &self.metrics
     }
 
-    /// Returns the log line of a refusal. `None` if it isn't logged, because there were too many.
+    /// Returns the log line of a refusal. `None` if the refusal isn't logged now.
     pub fn log_refusal(&self, refusal: Refusal, value: &str) -> Option<Logged> {
         self.shared.refusals.admit(self.context.now, refusal, value)
     }

@@ -198,8 +198,8 @@ impl Awaited {
         text(out, options, status, &extra, reason);
     }
 
-    /// Appends the response for an unchanged document. The status is 304 only if the request has a condition (RFC 9110,
-    /// 15.4.5): Varnish, which removes conditions, turned other 304 responses into errors.
+    /// Appends the response for an unchanged document. The status is 304 only if the request's condition names the version
+    /// (RFC 9110, 15.4.5): Varnish, which removes conditions, turned other 304 responses into errors.
     fn answer_unchanged(&self, options: ResponseOptions, position: Position, out: &mut Vec<u8>) {
         let tag = etag(position);
         let (status, cache_control) =

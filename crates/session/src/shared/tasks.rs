@@ -169,7 +169,7 @@ impl SessionWork {
 pub struct RecheckTask {
     /// The filter and the action.
     pub recheck: Arc<Recheck>,
-    /// The session that the filter names. `None` if the filter names none.
+    /// The session that the filter names. `None` if it names no session of this node.
     pub session: Option<SessionId>,
     /// The next identity to visit.
     pub next: usize,
