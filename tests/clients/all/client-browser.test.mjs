@@ -27,7 +27,7 @@ async function open(t, browser, address, url, transport, { script = { url: `${ur
   const errors = [];
   page.on('pageerror', ({ message }) => {
     // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut or forbidden.
-    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:|The page’s settings blocked)|no root element found/;
+    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:|The page’s settings blocked)|no root element found|Reason: CORS request did not succeed/;
     if (!isCut.test(message)) errors.push(message);
   });
   await page.goto(address);
