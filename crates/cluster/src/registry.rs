@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_counted_and_ignored() {
+    fn invalid_records_are_counted_and_ignored() {
         let now = Instant::now();
         let mut registry = registry(now);
         let huge = Bytes::from(vec![b' '; RECORD_BYTES_MAX + 1]);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_in_time_is_missing_and_who_is_dead_is_not_waited_for() {
+    fn silent_nodes_are_missing_and_dead_ones_are_not_waited_for() {
         let now = Instant::now();
         let mut surveys = Surveys::default();
         let Some(id) = surveys.begin(now, NODES) else { panic!("there is room") };

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_fit_is_dropped_and_counted() {
+    async fn messages_beyond_the_limits_are_dropped_and_counted() {
         let limits = Limits { events_max: 3, events_bytes_max: 1_000, ..Limits::default() };
         let ledger = Arc::new(Ledger::new(1 << 20));
         let inbox = Inbox::new(&limits, ledger.clone());

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_lie_are_refused() {
+    fn versions_with_a_wrong_length_digest_or_content_are_refused() {
         let whole = LogEntry::whole(1, &document("{}"));
         let version = whole.version.clone().unwrap();
         for wrong in [
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_document_is_one() {
+    fn an_empty_document_is_valid() {
         let empty = document("");
         assert_eq!(LogEntry::whole(1, &empty).document(b""), Ok(empty.clone()));
         let change = LogEntry::change(1, &document("1"), &empty, BEFORE, None);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_left_or_moved_are_gone() {
+    fn nodes_that_left_or_moved_are_gone() {
         let peers = Peers::default();
         peers.update(NodeId(1), &nodes(&[(1, Some("own")), (2, Some("two")), (3, None), (4, Some("four"))]));
         let tag = |node| NodeId(node).tag();

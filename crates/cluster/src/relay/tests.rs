@@ -119,7 +119,7 @@ async fn shake_through(
 }
 
 #[tokio::test]
-async fn what_was_heard_is_worth_nothing_on_another_connection() {
+async fn a_recorded_handshake_is_refused_on_another_connection() {
     let (owner, relay) = (Handshake::new(OWNER, Some(SECRET)), Handshake::new(RELAY, Some(SECRET)));
     let (accepted, dialed, (challenge, introduction, acceptance)) = shake_through(|_| {}).await;
     assert!(accepted.is_ok() && dialed.is_ok());

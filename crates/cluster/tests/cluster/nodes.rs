@@ -649,7 +649,7 @@ async fn feeds_that_a_node_knows_count_towards_its_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_node_fetches_for_nobody_else_stays_with_it() {
+async fn a_state_without_other_subscribers_is_not_sent_to_other_nodes() {
     let (_memory, [a, b, _c]) = three().await;
     let key = Key::parse("pushed").unwrap();
     let update = FeedUpdate::State { state: FeedState::NotFound, reason: "none".into() };

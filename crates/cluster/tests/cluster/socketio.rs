@@ -318,7 +318,7 @@ fn broadcasts_of_other_packages_are_tolerated() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn malformed_broadcasts_are_refused() {
     let check = |payload: Bytes, expected: WireError| {
         assert_eq!(Broadcast::decode(&payload), Err(expected), "{payload:x?}");
     };
@@ -404,7 +404,7 @@ fn a_short_event_does_not_keep_a_long_payload() {
 }
 
 #[test]
-fn old_requests_are_for_one_socket() {
+fn requests_in_the_old_format_address_one_socket() {
     let check = |text: &'static str, body: RequestBody| {
         let payload = Bytes::from_static(text.as_bytes());
         let request = Request::decode(&payload).unwrap();

@@ -56,7 +56,7 @@ macro_rules! contract {
             rooms::an_idempotency_key_has_one_effect,
             rooms::a_server_without_its_data_begins_another_epoch,
             rooms::an_epoch_ends_once,
-            rooms::what_a_history_lacks_arrives_as_a_message,
+            rooms::messages_missing_in_a_history_arrive_live,
             rooms::appends_of_several_nodes_have_one_order,
             rooms::a_large_message_is_kept_and_arrives,
             feeds::one_node_holds_a_lease,

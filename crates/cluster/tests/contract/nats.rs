@@ -55,7 +55,7 @@ contract!(NatsServer::start(""));
 
 contract!(NatsServer::start("") =>
     servers::a_server_that_starts_again_begins_another_epoch_also_with_its_data,
-    servers::what_is_published_during_an_outage_waits_within_bounds,
+    servers::messages_published_during_an_outage_wait_within_bounds,
     servers::a_connection_that_is_silent_in_one_direction_is_replaced,
     servers::a_node_may_wait_for_the_server,
 );
@@ -282,7 +282,7 @@ async fn a_server_that_wont_do_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_no_node_sent_arrives_without_content() {
+async fn foreign_messages_arrive_without_content() {
     let Some(server) = NatsServer::start("") else { return };
     let mut node = Node::connect(&server).await;
     node.join(&room("r")).await;

@@ -51,7 +51,7 @@ impl Fixture for Cluster {
 contract!(Cluster::start() =>
     messages::messages_of_a_node_arrive_in_order_also_at_itself,
     rooms::appends_of_several_nodes_have_one_order,
-    rooms::what_a_history_lacks_arrives_as_a_message,
+    rooms::messages_missing_in_a_history_arrive_live,
     feeds::a_version_needs_the_lease,
     feeds::a_log_has_a_base_and_its_changes,
     registry::a_claim_has_one_owner,

@@ -56,7 +56,7 @@ contract!(RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]
 );
 
 contract!(RedisServer::start(&[]) =>
-    servers::what_is_published_during_an_outage_waits_within_bounds,
+    servers::messages_published_during_an_outage_wait_within_bounds,
     servers::a_connection_that_is_silent_in_one_direction_is_replaced,
     servers::a_node_may_wait_for_the_server,
 );
@@ -117,7 +117,7 @@ async fn a_server_that_wont_do_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_no_node_sent_arrives_without_content() {
+async fn foreign_messages_arrive_without_content() {
     let Some(server) = RedisServer::start(&[]) else { return };
     let mut node = Node::connect(&server).await;
     node.join(&room("r")).await;
@@ -214,7 +214,7 @@ async fn a_room_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_small_messages_only_wont_do() {
+async fn a_server_that_takes_only_small_messages_is_refused() {
     let Some(server) = RedisServer::start(&["--proto-max-bulk-len", "16mb"]) else { return };
     check_refused([(server.url(), "proto-max-bulk-len is 16777216")]).await;
     server.command(&["CONFIG", "SET", "proto-max-bulk-len", "17mb"]);

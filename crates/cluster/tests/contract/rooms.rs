@@ -165,7 +165,7 @@ pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &imp
 }
 
 /// Reads begin while messages are appended, and the node's interest ends and begins again.
-pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fixture) {
+pub(crate) async fn messages_missing_in_a_history_arrive_live(fixture: &impl Fixture) {
     let (writer, mut reader) = (Node::connect(fixture).await, Node::connect(fixture).await);
     for i in 0..60 {
         let r = room(&(i / 3).to_string());

@@ -175,7 +175,7 @@ pub(crate) async fn a_server_that_starts_again_begins_another_epoch_also_with_it
     assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
 }
 
-pub(crate) async fn what_is_published_during_an_outage_waits_within_bounds<S: Server>(server: &S) {
+pub(crate) async fn messages_published_during_an_outage_wait_within_bounds<S: Server>(server: &S) {
     const BUDGET: usize = 1 << 20;
     let limits =
         Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };

@@ -30,7 +30,7 @@ fn our_peers_are_described() {
 }
 
 #[test]
-fn a_command_tells_a_version_once() {
+fn the_command_for_a_version_runs_once() {
     let folder = std::env::temp_dir().join(format!("stentor-lab-versions-{}", std::process::id()));
     fs::create_dir_all(folder.join("one")).unwrap();
     let text = "about = \"x\"\nmodes = []\n[protocols]\n[versions]\nfixed = \"8\"\n\

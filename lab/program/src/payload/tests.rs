@@ -42,7 +42,7 @@ fn whatever_bit_is_changed_the_checksum_is_wrong() {
 }
 
 #[test]
-fn refuses_what_is_no_head() {
+fn refuses_invalid_heads() {
     let check = |text: &[u8; HEAD_BYTES]| assert_eq!(Head::read(text), None);
     check(b"00000000000000010000000000000000000x01234567");
     check(b"-000000000000001000000000000000000000123456x");

@@ -57,7 +57,7 @@ fn a_server_without_figures_is_named() {
 }
 
 #[test]
-fn nothing_is_no_picture() {
+fn a_plot_without_points_is_empty() {
     let line = Line { name: "one".into(), number: 0, points: Vec::new() };
     let axis = ("any".to_owned(), Scale::Linear);
     assert_eq!(svg(&Plot::new("", axis.clone(), axis, vec![line])), "");

@@ -62,7 +62,7 @@ fn a_version_counts_once_for_all_who_wait_for_it() {
 }
 
 #[test]
-fn a_document_is_there_before_its_first_change() {
+fn a_document_is_served_before_its_first_change() {
     let shape = Shape { bytes: 5000, changes: 3 };
     let hesitates = Duration::from_millis(30);
     let upstream = Upstream::start(Content::document(shape), Pacing::Every(100.0), hesitates).unwrap();
@@ -98,7 +98,7 @@ fn each_path_has_a_document_that_changes_with_each_request() {
 }
 
 #[test]
-fn closes_on_what_it_does_not_answer() {
+fn closes_the_connection_after_an_invalid_request() {
     let upstream = Upstream::start(Content::text(100), Pacing::Every(1.0), Duration::ZERO).unwrap();
     for request in [
         &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],

@@ -263,7 +263,7 @@ fn an_interrupt_ends_what_installs() {
 
 /// A run without a result is repeated, in its place.
 #[test]
-fn what_failed_is_measured_when_resumed() {
+fn a_failed_run_is_repeated_when_resumed() {
     let folder = Folder::new("failed-once");
     folder.peer("honest", Fault::None, 7);
     let run = ["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "2"];

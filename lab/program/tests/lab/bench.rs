@@ -95,7 +95,7 @@ fn a_budget_of_cpu_is_compared_by_connections() {
 }
 
 #[test]
-fn what_changed_in_a_document_is_verified() {
+fn changes_of_a_document_are_verified() {
     let others = [("stentor-epoll-ws", ""), ("stentor-epoll-documents", "")];
     let Some((report, _)) = run_quickly("feed-delta", &others) else { return };
     let servers = &report.cases[0].servers;
@@ -133,7 +133,7 @@ fn publications_over_http_are_accepted() {
 }
 
 #[test]
-fn who_joins_and_leaves_is_announced() {
+fn joins_and_leaves_are_announced() {
     let others = [("uws-cpp", "uws-cpp/build/server"), ("centrifuge", "centrifuge/build/server")];
     let Some((report, _)) = run_quickly("presence", &others) else { return };
     for server in &report.cases[0].servers {

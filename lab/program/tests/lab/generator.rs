@@ -86,7 +86,7 @@ fn an_open_loop_sends_on_schedule_and_gets_everything_back() {
 }
 
 #[test]
-fn nothing_is_taken_off_where_idle_connections_are_not_looked_at() {
+fn no_idle_cost_is_subtracted_if_it_was_not_measured() {
     let outcome = counted_echo(|spec| spec.idle = Duration::ZERO);
     assert!(outcome.idle.wall.is_zero() && outcome.server_cpu_per_message().is_some(), "{:?}", outcome.idle);
 }
@@ -148,7 +148,7 @@ fn check_beside(how: Misbehaviour, lasts: Duration, load: LoadSpec, fault: Fault
 }
 
 #[test]
-fn others_get_everything_beside_those_that_misbehave() {
+fn other_clients_receive_everything_beside_misbehaving_ones() {
     let every = Duration::from_millis(50);
     for (how, load) in [
         (Misbehaviour::NeverReads, fanout(165_000)),
@@ -186,7 +186,7 @@ fn others_get_everything_beside_those_that_misbehave() {
 }
 
 #[test]
-fn those_that_a_server_ends_are_counted() {
+fn misbehaving_connections_that_a_server_ends_are_counted() {
     // This server ends a connection at every seventh delivery.
     let lasts = Duration::from_millis(400);
     let (outcome, _server) = check_beside(Misbehaviour::Fragments, lasts, echo(), Fault::Closes);
@@ -342,7 +342,7 @@ fn clients_that_have_to_say_that_they_live_do() {
 }
 
 #[test]
-fn finds_who_was_thrown_out() {
+fn names_why_a_connection_was_lost() {
     for (fault, why) in [(Fault::Closes, "close frame"), (Fault::Masks, "masked")] {
         let server = Server::start(false, fault);
         let outcome = run(&spec(&server, echo()), |_| Ok(())).unwrap();

@@ -64,7 +64,7 @@ fn each_fault_is_named_and_an_honest_server_is_not_accused() {
 
 /// A message with an unreadable number is also missing, because its number is unknown.
 #[test]
-fn one_that_changes_a_number() {
+fn a_server_that_changes_a_number() {
     let server = Server::start_with(false, Fault::Renumbers, EVERY);
     let outcome = measure(&server, echo(), LATE);
     let audit = &outcome.audit;
@@ -74,7 +74,7 @@ fn one_that_changes_a_number() {
 /// Changes a bit in each byte of a payload, twice: digits that stay digits (of the number, the time and the checksum),
 /// and the bytes after them. A wrong number matches no message, so one is missing as well.
 #[test]
-fn one_that_flips_a_bit_anywhere() {
+fn a_server_that_flips_a_bit_anywhere() {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, Fault::Flips, 25);
         // The generator waits for a copy of the last publication, because it was changed.
@@ -91,7 +91,7 @@ fn one_that_flips_a_bit_anywhere() {
 /// The server stalls for 200 ms of each second, which delays a fifth of the messages: the p99 of all messages is the
 /// 95th percentile of these. A loop in which the generator waits for the server would hardly show this.
 #[test]
-fn one_that_stalls() {
+fn a_server_that_stalls() {
     let server = Server::start(false, Fault::Stalls);
     let measure_for = Duration::from_secs(2);
     let load =

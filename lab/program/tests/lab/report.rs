@@ -78,7 +78,7 @@ fn the_published_chart_is_made_from_its_result() {
 }
 
 #[test]
-fn what_is_no_result_is_told() {
+fn files_that_are_no_results_are_reported() {
     let folder = Folder::new("no-results");
     let results = folder.path("results");
     fs::create_dir_all(&results).unwrap();

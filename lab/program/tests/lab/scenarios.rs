@@ -20,7 +20,7 @@ fn run(stentor: &Path, results: &Path, arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn each_runs_from_its_words_to_its_page() {
+fn each_scenario_runs_from_its_command_to_its_page() {
     let Some(stentor) = stentor() else { return };
     let folder = Folder::new("scenarios");
     let cases = [

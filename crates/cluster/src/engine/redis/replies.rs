@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_may_be_any_number() {
+    fn a_head_may_have_the_largest_offset() {
         let number = |number: u64| Value::BulkString(number.to_string().into());
         let head = Position { epoch: Epoch(7), offset: u64::MAX };
         let reply = Value::Array(vec![number(7), number(u64::MAX), Value::Int(1), Value::Array(Vec::new())]);

@@ -157,7 +157,7 @@ fn versions_of_a_second_replica_are_not_newer() {
 /// The holder lives on, but reads the log after the first failover: the replica still has version 1 of the first epoch, under a lease that
 /// the holder had all the while.
 #[test]
-fn what_a_second_replica_has_is_not_newer_under_the_same_holder() {
+fn versions_of_a_second_replica_are_not_newer_under_the_same_holder() {
     let mut cluster = lagging();
     cluster.want(2, true);
     cluster.run_until_idle();

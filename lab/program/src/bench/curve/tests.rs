@@ -2,7 +2,7 @@ use super::*;
 use crate::generator::{Latencies, Span};
 
 #[test]
-fn a_budget_is_taken_apart() {
+fn the_costs_of_connects_and_echoes_are_fitted() {
     let point = |seconds: u64| {
         let (connections, messages) = (seconds * 1000, seconds * seconds * 500);
         let cpu = 0.01 + 80e-6 * connections as f64 + 11e-6 * messages as f64;
@@ -17,7 +17,7 @@ fn a_budget_is_taken_apart() {
 }
 
 #[test]
-fn what_was_seen_becomes_curves() {
+fn outcomes_become_curves() {
     let point = |connections: u64, server_bytes, kernel_bytes| Progress {
         connections,
         messages: 0,

@@ -14,7 +14,7 @@ fn outcome(used_ms: &[[u32; 10]], last_ms: u64) -> Outcome {
 }
 
 #[test]
-fn known_costs_are_found_or_it_is_said_that_they_cannot_be() {
+fn known_costs_are_found_or_an_error_says_why_not() {
     let check = |used_ms: &[[u32; 10]], last_ms, expect: Result<f64, &str>| match (
         cost(&outcome(used_ms, last_ms), |span| span.server_cpu),
         expect,

@@ -14,7 +14,7 @@ fn run(context: &[(&str, f64)], doubts: usize) -> Trial {
 }
 
 #[test]
-fn what_takes_the_cpu_invalidates_times() {
+fn other_load_on_the_cpu_invalidates_times() {
     assert!(steal_doubt(STEAL_MAX).is_none() && others_doubt(OTHERS_MAX).is_none());
     let doubt = steal_doubt(0.31).unwrap();
     assert!(doubt.latency_only && doubt.what.contains("31 %"), "{doubt:?}");

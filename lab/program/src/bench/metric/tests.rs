@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn each_is_called_as_results_call_it() {
+fn each_metric_has_the_name_that_results_use() {
     for metric in Metric::ALL {
         assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
         assert_eq!(Metric::of_name(metric.name()).ok(), Some(*metric));

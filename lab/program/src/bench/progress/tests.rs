@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_left_is_told_where_there_is_no_bar() {
+fn remaining_runs_are_printed_if_there_is_no_bar() {
     let check = |is_terminal: bool, expect: &[&str]| {
         let mut out = Vec::new();
         let mut progress = Progress::new(&mut out);
@@ -26,7 +26,7 @@ fn what_is_left_is_told_where_there_is_no_bar() {
 }
 
 #[test]
-fn how_it_goes_stands_beside_the_bar() {
+fn live_figures_are_shown_beside_the_bar() {
     let mut out = Vec::new();
     let mut progress = Progress::new(&mut out);
     progress.expect(2);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_search_finds_what_holds() {
+fn the_search_finds_the_highest_level_that_holds() {
     let check = |holds: usize, most: usize, expect: (usize, usize)| {
         let mut search = Search { first: 100, most, within: 0.05, held: 0, failed: None };
         let mut levels = 0;

@@ -74,7 +74,7 @@ fn found(pairs: usize, scatter: f64, drift: f64, factor: f64) -> usize {
 }
 
 #[test]
-fn without_a_difference_hardly_one_is_found() {
+fn equal_servers_hardly_ever_show_a_difference() {
     for pairs in [2, 3, 6, 12] {
         for (scatter, drift) in [(0.01, 0.0), (0.03, 0.1), (0.08, 0.2)] {
             let found = found(pairs, scatter, drift, 1.0);
@@ -84,7 +84,7 @@ fn without_a_difference_hardly_one_is_found() {
 }
 
 #[test]
-fn a_fifth_more_is_found_in_most() {
+fn a_difference_of_a_fifth_is_found_in_most_runs() {
     let check = |pairs, scatter, drift, least: usize| {
         let found = found(pairs, scatter, drift, 1.2);
         assert!(found >= least, "{found} of 1000 with {pairs} pairs, {scatter}, {drift}");

@@ -62,7 +62,7 @@ fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
 }
 
 #[test]
-fn a_doubt_about_times_leaves_the_rest() {
+fn a_doubt_about_times_leaves_other_figures_valid() {
     let mut trial = Trial {
         figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
         doubts: vec![Doubt::about_times(Cause::GeneratorLate, "lag".into())],

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn it_is_told_in_a_few_words() {
+fn live_figures_are_printed_in_a_few_words() {
     let check = |latency, expect: &str| {
         let live = Live { delivered_hz: 4000.4, latency, server_share: 0.426 };
         assert_eq!(live.to_string(), expect);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_may_be_one_message_counts_once() {
+fn faults_of_the_same_message_count_once() {
     let check = |gaps, wrong_length, corrupt, expect| {
         let audit = Audit { gaps, wrong_length, corrupt, ..Audit::default() };
         assert_eq!(audit.accounted(), expect, "{audit:?}");

@@ -18,7 +18,7 @@ fn reads_a_summary() {
 }
 
 #[test]
-fn knows_whom_a_line_is_about() {
+fn finds_the_process_that_a_line_is_about() {
     let check = |line, expect| assert_eq!(named(line, &[470, 471]), expect, "{line}");
     check("strace: Process 471 attached\n", Some(471));
     check("strace: Process 471 attached with 12 threads\n", Some(471));

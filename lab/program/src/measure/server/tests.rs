@@ -39,7 +39,7 @@ fn tells_what_a_failing_server_said() {
 }
 
 #[test]
-fn hears_one_out_that_ends_later() {
+fn reads_output_that_comes_after_the_end_of_the_server() {
     // The last output comes after the server has ended.
     let script = "echo ready http://127.0.0.1:4711; (sleep 0.5; echo out of luck >&2) & exit 3";
     let mut server = start(script).unwrap();

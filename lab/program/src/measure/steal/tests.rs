@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn shares_are_of_what_was_wanted() {
+fn steal_is_a_share_of_the_wanted_cpu_time() {
     let at = |stat: &str| MachineTime::parse(stat).unwrap();
     let before = at("cpu  100 10 50 9000 70 3 7 20 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
     let after = at("cpu  160 10 60 9900 70 3 7 50 5 5\n");

@@ -51,7 +51,7 @@ fn changes_are_told_from_noise_and_from_the_machine() {
 }
 
 #[test]
-fn what_is_not_comparable_is_told() {
+fn differences_that_affect_a_comparison_are_reported() {
     let old = kept("0.1.0", &[4.0, 4.1], &[9.0, 9.1]);
     let check = |change: &dyn Fn(&mut Value), expect: &str| {
         let mut new = raw("0.2.0", &[4.0, 4.1], &[9.0, 9.1]);

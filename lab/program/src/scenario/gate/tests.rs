@@ -4,7 +4,7 @@ use super::*;
 use crate::scenario::compare::tests::{kept, raw};
 
 #[test]
-fn each_fault_has_its_code() {
+fn each_fault_has_its_exit_code() {
     let old = kept("0.1.0", &[4.0, 4.1, 3.9], &[9.0, 9.1, 8.9]);
     let check = |stentor: &[f64], change: &dyn Fn(&mut Value), gate: Gate, code: u8, expect: &str| {
         let mut new = raw("0.2.0", stentor, &[9.0, 9.1, 8.9]);

@@ -23,7 +23,7 @@ fn is_of(figures: &[f64], place: Place) -> bool {
 }
 
 #[test]
-fn what_is_drawn_is_what_the_scenario_says_was_published() {
+fn drawn_marks_are_the_published_figures_of_the_scenario() {
     for scenario in SCENARIOS.iter() {
         let mut drawn = 0;
         for case in scenario.cases(Effort::Full) {

@@ -17,7 +17,7 @@ fn offered(agrees: bool) -> (Pair, Vec<u8>) {
 }
 
 #[test]
-fn what_a_server_compresses_is_inflated_and_audited() {
+fn compressed_messages_are_inflated_and_audited() {
     let (mut pair, answer) = offered(true);
     pair.react(Lane::Main, &answer);
     assert_eq!(pair.out.happened.drain(..).count(), 1);

@@ -167,7 +167,7 @@ fn several_payloads_come_in_one_frame() {
 }
 
 #[test]
-fn what_is_changed_is_seen() {
+fn changed_envelopes_are_noticed() {
     let event = |payload: &str, end: &str| format!(r#"42["message","{payload}{end}"#);
     let intact = String::from_utf8(payload(7, 48)).unwrap();
     let unclean = |bytes| Seen::Payload(Some(7), bytes, false);

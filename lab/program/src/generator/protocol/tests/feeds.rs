@@ -148,7 +148,7 @@ fn each_client_may_have_a_feed_of_its_own() {
 }
 
 #[test]
-fn one_that_asks_is_open_before() {
+fn a_client_that_subscribes_is_open_before_its_snapshot() {
     let mut pair = pair(Protocol::StentorV1, "/ws");
     pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#);
     assert_eq!(pair.out.happened, [ClientEvent::Opened]);

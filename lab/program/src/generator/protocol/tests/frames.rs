@@ -78,7 +78,7 @@ fn keeps_control_frames_whole() {
 }
 
 #[test]
-fn names_what_a_server_does_wrong() {
+fn names_violations_of_the_protocol() {
     let mut masked = Vec::new();
     encode(&mut masked, Opcode::Text, b"x", false, Some([1, 2, 3, 4]));
     check(&masked, &[], Err(Violation::Masked));

@@ -186,7 +186,7 @@ fn clients_open_send_receive_and_answer_pings() {
 }
 
 #[test]
-fn what_a_server_wants_of_pings_has_bounds() {
+fn ping_intervals_of_servers_are_bounded() {
     for (interval, expect_ms) in [("0", 10), ("18446744073709551615", 3_600_000)] {
         let (mut pair, _) = Pair::upgraded(Protocol::EngineIo3);
         assert_eq!(pair.exchange(&OPEN.replace("25000", interval)), "");
