@@ -79,7 +79,7 @@ mod tests {
     use crate::actions::{Actions, Recipients};
 
     #[test]
-    fn patterns_that_may_mean_the_same_are_found() {
+    fn ambiguous_patterns_are_found() {
         fn check(rooms: &[&str], expect: bool) {
             let allow = Actions::parse(&["subscribe"]).unwrap();
             let rule = |room: &&str| Rule::new(&[], &[], &[*room], None, allow, Recipients::Users).unwrap();

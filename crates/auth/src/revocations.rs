@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_concern_tokens() {
+    fn entries_apply_to_tokens() {
         let check = |entry: Revocation, expect: &str| {
             let list = list(std::slice::from_ref(&entry), 1000);
             let mut revoked = Vec::new();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_kept_until_the_longest_token_is_over() {
+    fn entries_are_kept_until_the_last_token_has_expired() {
         let mut list = list(&[Revocation::user("i", "a", 1000), Revocation::token("i", "t")], 1000);
         list.add(Revocation::issued_before(None, 1500), 1000).unwrap();
         assert_eq!(list.add(Revocation::user("i", "b", 1), 1000), Err(Full));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn its_configuration_is_valid() {
+    fn the_configuration_of_the_demo_is_valid() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("1.json"), "{}").unwrap();
         for speed in [0.01, 1.0, 100.0] {

@@ -269,7 +269,7 @@ fn one_in_flight(now: Instant) -> (Batcher<&'static str>, u64) {
 }
 
 #[test]
-fn answers_count_by_their_ids() {
+fn answers_are_matched_by_id() {
     fn check(answers: &[(u64, &str)], expect: Result<&str, Cause>) {
         let now = Instant::now();
         let (mut batcher, number) = one_in_flight(now);
@@ -455,7 +455,7 @@ fn failures_of_fewer_than_three_clients_do_not_open_the_breaker() {
 /// A timeout doesn't show which question of the request hung. So each of its clients gets separate requests
 /// until one of the client's questions is answered.
 #[test]
-fn clients_of_a_failed_request_are_asked_about_apart() {
+fn clients_of_a_failed_request_get_separate_requests() {
     let now = Instant::now();
     let mut batcher = Batcher::new(LIMITS);
     exchange(&mut batcher, now, &[1, 2, 3], Err(Cause::Timeout));

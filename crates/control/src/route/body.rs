@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_whole_strings() {
+    fn placeholders_are_complete_strings() {
         fn check(body: &str, values: [&str; 2], expect: &str) {
             let template =
                 BodyTemplate::new(body, &names()).unwrap_or_else(|error| panic!("{}: {body}", error.text));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bodies_wait_at_their_bound_but_never_all() {
+    async fn at_the_limit_all_bodies_but_the_oldest_wait() {
         let bodies = Bodies::new(100, Arc::new(Ledger::new(usize::MAX)));
         let (first, second, third) = (bodies.begin(), bodies.begin(), bodies.begin());
         assert_eq!(first.add(60).await, Duration::ZERO);

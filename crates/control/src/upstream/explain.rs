@@ -130,7 +130,7 @@ pub(super) fn escaped(text: &str) -> String {
     })
 }
 
-/// Describes the target of a redirect, and what to do.
+/// Describes the target of a redirect, with a hint about the setting to change.
 pub(super) fn redirect(headers: &HeaderMap, asked: &Uri, are_followed: bool) -> String {
     let not_followed =
         if are_followed { "it leads out of the path of `url`" } else { "redirects aren't followed" };

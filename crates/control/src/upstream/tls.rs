@@ -104,8 +104,8 @@ fn builder(
     Ok(builder.with_root_certificates(roots))
 }
 
-/// Makes a TLS configuration with a client certificate. The error tells whether the key or the certificate is
-/// at fault.
+/// Makes a TLS configuration with a client certificate. `true` in the error means that the key is at fault,
+/// `false` the certificate.
 fn identified(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     certificate: &Path,

@@ -262,7 +262,7 @@ async fn a_configured_token_is_required() {
 }
 
 #[tokio::test]
-async fn it_listens_only_at_its_address() {
+async fn the_admin_port_listens_only_at_its_address() {
     let start = |admin: AdminOptions| {
         let plane = Arc::<FakePlane>::default();
         let options = Options { admin, ..Options::default() };

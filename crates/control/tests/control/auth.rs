@@ -262,7 +262,7 @@ async fn clients_that_wait_for_keys_are_answered_without_hooks_about_them() {
 /// For each way in which an issuer can fail, its clients are refused as `unavailable`. Clients of another
 /// issuer aren't affected.
 #[tokio::test]
-async fn issuers_that_fail_concern_their_clients_only() {
+async fn a_failing_issuer_affects_only_its_clients() {
     async fn check(addr: SocketAddr, outcome: &str) {
         let auth = issuers(vec![remote("broken", addr), local("sound")]);
         assert_eq!(self::outcome(&auth, &token(&secret(), "sound", "2")), "2");
@@ -296,7 +296,7 @@ async fn issuers_that_fail_concern_their_clients_only() {
 }
 
 #[tokio::test]
-async fn keys_change_and_known_ones_stay_while_the_issuer_is_away() {
+async fn known_keys_stay_in_use_while_fetches_fail() {
     let (old, new) = (pair("old"), pair("new"));
     let options = AuthOptions {
         issuers: vec![remote("i", script(vec![set(&old), bare(503), set(&new)]).await)],
@@ -387,7 +387,7 @@ async fn keys_without_an_id_are_replaced() {
 
 /// A token that is being verified while its issuer is removed isn't cached afterwards.
 #[test]
-fn verified_tokens_outlast_no_reload() {
+fn a_reload_drops_tokens_that_are_being_verified() {
     let with = AuthOptions { issuers: vec![local("i")], ..AuthOptions::default() };
     let without = AuthOptions::default();
     let auth = auth(&without);
@@ -413,7 +413,7 @@ fn verified_tokens_outlast_no_reload() {
 
 /// When an issuer withdraws a key, tokens of this key are refused, even if they were verified before.
 #[tokio::test]
-async fn withdrawn_keys_end_known_tokens() {
+async fn tokens_of_withdrawn_keys_are_refused() {
     let (old, new) = (pair("old"), pair("new"));
     let auth = auth(&AuthOptions {
         issuers: vec![remote("i", script(vec![set(&old), set(&new)]).await)],
@@ -567,7 +567,7 @@ async fn tokens_are_revoked() {
 
 /// Revocations expire and release their memory even if no client requests the list.
 #[tokio::test]
-async fn revocations_end_by_time_and_are_charged() {
+async fn revocations_expire_and_are_charged() {
     let none = Duration::ZERO;
     let options = AuthOptions {
         issuers: vec![local("i")],

@@ -303,7 +303,7 @@ async fn a_different_failure_is_reported_again() {
 }
 
 #[tokio::test]
-async fn last_modified_is_sent_back_as_it_came() {
+async fn last_modified_is_sent_back_unchanged() {
     let date = "Sat, 21 Nov 2026 12:00:00 GMT";
     let addr = http(move |n, request| {
         let since = request.headers().get("if-modified-since").map(|value| value.to_str().unwrap());
@@ -557,7 +557,7 @@ async fn unknown_keys_are_not_found() {
 }
 
 #[tokio::test]
-async fn ever_new_keys_are_bounded() {
+async fn the_number_of_keys_is_limited() {
     let (addr, requests) = counted(async |_, _| ok("1")).await;
     let options = FeedsOptions { keys_max: 10, ..feeds(vec![hourly("s", addr)]) };
     let rig = Rig::new(options, AdminOptions::default());

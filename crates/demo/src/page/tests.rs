@@ -24,7 +24,7 @@ fn the_policy_allows_this_style_and_our_scripts() {
 
 /// The page has no inline content, which the policy refuses, and no address of another server.
 #[test]
-fn nothing_inline_and_nothing_from_elsewhere() {
+fn the_page_has_no_inline_content_and_no_foreign_addresses() {
     for (name, text) in MODULES.into_iter().chain([("page.html", PAGE)]) {
         for refused in [
             " style=",
@@ -78,7 +78,7 @@ fn all_documents_that_the_page_links_to_are_served() {
 }
 
 #[test]
-fn the_page_knows_the_server() {
+fn the_page_has_the_properties_of_its_server() {
     let text = facts_module(serde_json::Map::new(), &facts()).unwrap();
     assert!(
         text.starts_with(

@@ -18,7 +18,7 @@ mod tests {
     use super::nearest;
 
     #[test]
-    fn near_and_far() {
+    fn only_similar_words_are_suggested() {
         fn check(word: &str, expect: Option<&str>) {
             assert_eq!(nearest(word, ["listen", "admin", "cores", "log", "url"]), expect, "{word:?}");
         }

@@ -227,7 +227,7 @@ fn files_that_cannot_be_read() {
 
 /// A file that is cut at any byte results in a configuration or an error, without a panic.
 #[test]
-fn every_cut_of_a_file_is_answered() {
+fn a_truncated_file_is_accepted_or_refused() {
     let text = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\n[origins]\nallow = [\"https://a.example\"]\n\
                 [[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = { A = \"b\" }\n[limits]\nheader_bytes_max = \"1MB\"";
     for end in 0..=text.len() {

@@ -57,7 +57,7 @@ async fn a_failure_in_the_last_part_changes_no_part() {
 }
 
 #[test]
-fn sessions_are_looked_at_again_if_permissions_have_changed() {
+fn sessions_are_checked_again_if_permissions_have_changed() {
     let config = |auth: &str, more: &str| {
         let issuer = "[[auth.issuers]]\nissuer = \"a\"\naudience = \"a\"\nalgorithms = [\"HS256\"]\n\
                       keys = [{ secret = \"0123456789abcdef0123456789abcdef\" }]\n";

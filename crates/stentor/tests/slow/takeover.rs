@@ -214,7 +214,7 @@ fn a_server_that_drains_hands_over_and_drains_on() {
 
 #[test]
 #[allow(clippy::print_stderr, reason = "prints the reason for skipping")]
-fn another_user_gets_nothing() {
+fn a_process_of_another_user_gets_no_sockets() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can become another user");
         return;

@@ -119,7 +119,7 @@ fn has_anchor(document: &str, wanted: &str) -> bool {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_have_targets() {
     let (mut found, mut broken) = (0, Vec::new());
     for document in pages() {
         for (path, anchor) in links(&document) {

@@ -72,7 +72,7 @@ const RETRIES: [(&str, &str); 3] = [
 ];
 const RETRIES_MAX: usize = 3;
 
-/// Other places where Rust tests let time pass: the file, and what is slow there.
+/// Other places where Rust tests let time pass: the file, and the slow party.
 const SLOW: [(&str, &str); 9] = [
     ("cluster/tests/contract/messages.rs", "a node that doesn't read its events"),
     ("cluster/tests/contract/nats_server.rs", "a nats-server that starts"),

@@ -35,7 +35,7 @@ fn hosts_are_checked() {
 }
 
 #[test]
-fn one_host_and_no_other_in_the_target() {
+fn the_host_header_is_required_once_and_matches_the_target() {
     let check = |request: Request<()>, expect| assert_eq!(status(&options(), &request), expect);
     check(request("/", &[]), 400);
     check(request("/", &[("host", "localhost"), ("host", "localhost")]), 400);

@@ -140,7 +140,7 @@ fn a_notice_that_was_set_aside_arrives_before_others_about_its_subject() {
 }
 
 #[test]
-fn many_notices_in_a_row_that_fail_keep_others_for_two_minutes_at_most() {
+fn many_failing_notices_delay_others_by_two_minutes_at_most() {
     let mut rig = Rig::new(0..300);
     rig.run(120.0, |_, numbers| if numbers.iter().any(|n| *n <= 100) { Err(Cause::Status) } else { Ok(()) });
     rig.taken.sort_unstable();
@@ -352,7 +352,7 @@ fn other_notices_wait_for_the_last_page_and_pages_are_small() {
 }
 
 #[test]
-fn a_room_that_fails_keeps_no_others_from_a_resync() {
+fn a_failing_room_is_skipped_by_resyncs() {
     // Requests with one of four adjacent rooms always fail. The backend still receives all other rooms.
     let (mut rooms, begun) = (Rooms::new(20), Instant::now());
     (0..30).for_each(|room| rooms.toggle(room));
@@ -391,7 +391,7 @@ fn no_notice_overtakes_a_gap() {
 }
 
 #[test]
-fn a_notice_that_fails_keeps_no_resync_from_a_gap_right_behind_it() {
+fn a_failing_notice_does_not_delay_the_resync_after_a_gap() {
     let (mut rooms, begun) = (Rooms::new(1), Instant::now());
     // The queue has no space for the second notice.
     rooms.toggle(7);

@@ -1,4 +1,4 @@
-//! Tests of the reported limit: which limit delays keys, and which value of it would suffice.
+//! Tests of the reported limit that delays keys, and of the reported value that would suffice.
 
 use super::*;
 

@@ -344,7 +344,7 @@ fn an_upstream_that_fails_mostly_is_not_asked_faster() {
 
 /// The behavior of an upstream.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum Behavior {
     Healthy,
     Slow,
     Failing,
@@ -357,7 +357,7 @@ enum Manner {
     Partial,
 }
 
-impl Manner {
+impl Behavior {
     fn any(random: &mut Rng) -> Self {
         match random.u32(..7) {
             0 => Self::Healthy,
@@ -407,7 +407,7 @@ fn run(seed: u64) {
     const OWN_DELAY: Duration = Duration::from_secs(10);
     let mut random = Rng::with_seed(seed);
     let sections = random.usize(1..5);
-    let manners: Vec<Manner> = (0..sections).map(|_| Manner::any(&mut random)).collect();
+    let behaviors: Vec<Behavior> = (0..sections).map(|_| Behavior::any(&mut random)).collect();
     let concurrency: Vec<usize> = (0..sections).map(|_| random.usize(1..12)).collect();
     let rates: Vec<usize> = (0..sections).map(|_| random.usize(5..100)).collect();
     let mut options = upstreams(sections, |n, upstream| {
@@ -424,7 +424,7 @@ fn run(seed: u64) {
     let reply = |key: &Key, at: Duration| {
         let recent = recent.entry((section(key), at.as_secs())).or_default();
         *recent += 1;
-        manners[section(key)].reply(key, at, *recent - 1, &mut replies)
+        behaviors[section(key)].reply(key, at, *recent - 1, &mut replies)
     };
     let end = ms(100_000);
     let mut simulation = Simulation::new(options.clone(), reply);
@@ -450,20 +450,20 @@ fn run(seed: u64) {
         }
         let share = (options.fetches_max / sections).max(1).min(concurrency[n]);
         let workers = u32::try_from(share.div_ceil(2)).unwrap();
-        let one = (manners[n].longest() / workers).max(Duration::from_secs(1) / rates[n] as u32);
+        let one = (behaviors[n].longest() / workers).max(Duration::from_secs(1) / rates[n] as u32);
         // A limited upstream may allow only one request in each pause plus a second.
-        let one = if matches!(manners[n], Manner::Limited(_)) { one.max(ms(6000)) } else { one };
+        let one = if matches!(behaviors[n], Behavior::Limited(_)) { one.max(ms(6000)) } else { one };
         let starts: Vec<_> = simulation.starts.iter().filter(|start| start.key == key).collect();
         let mut ended = since;
         let last = (end, starts.last().is_none_or(|start| start.first), Duration::ZERO);
         let starts = starts.iter().map(|start| (start.at, start.first, start.took));
         for (at, first, took) in starts.chain([last]) {
             let each = if first { one * 8 } else { one * 5 / 2 };
-            let bound = OWN_DELAY + each * counts[n] as u32 + manners[n].longest();
+            let bound = OWN_DELAY + each * counts[n] as u32 + behaviors[n].longest();
             let waited = at.saturating_sub(ended);
             assert!(
                 waited <= bound,
-                "seed {seed}: {key} waits {waited:?} from {ended:?}, more than {bound:?}: {manners:?}"
+                "seed {seed}: {key} waits {waited:?} from {ended:?}, more than {bound:?}: {behaviors:?}"
             );
             ended = at + took;
         }

@@ -93,7 +93,7 @@ fn cookies_are_replaced_ordered_and_expire() {
 }
 
 #[test]
-fn few_cookies_of_few_bytes_are_kept() {
+fn the_number_and_the_size_of_cookies_are_limited() {
     let jar = CookieJar::new("h", false);
     for n in 0..COOKIES_MAX {
         set(&jar, &format!("c{n}={n}; Path=/{n}"), "/");
