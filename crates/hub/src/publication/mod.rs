@@ -250,7 +250,7 @@ pub enum Encoded<F> {
     Shared(Option<F>, bool),
     /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
-    /// Another core is making the encoding, until [`Publication::is_being_encoded`] returns `false`.
+    /// Another core is making the encoding, until `Publication::is_being_encoded` returns `false`.
     InProgress,
 }
 
