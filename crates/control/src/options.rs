@@ -111,7 +111,8 @@ pub enum Proxy {
 pub enum Redirects {
     /// Every redirect is a failure.
     Never,
-    /// At most three in a row, each to a URL that begins with the upstream's URL up to its first placeholder.
+    /// At most three redirects in a row are followed. Each target must begin with the upstream's URL up to
+    /// its first placeholder.
     SamePath,
 }
 
@@ -127,9 +128,9 @@ pub enum RequestMethod {
 /// A compression of bodies that an upstream may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
-    /// RFC 1952.
+    /// gzip (RFC 1952).
     Gzip,
-    /// RFC 7932.
+    /// Brotli (RFC 7932).
     Brotli,
 }
 

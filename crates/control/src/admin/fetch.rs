@@ -1,7 +1,8 @@
 //! `POST /api/v1/fetch`: fetches a key once, outside the schedule, and describes the fetch.
 //!
-//! The fetch doesn't count towards the limits of its section, and is made even while `Retry-After` holds the
-//! section. If it returns a document, the hold ends, and the key is also fetched for its subscribers.
+//! The fetch doesn't count towards the limits of the key's section, and is made even while `Retry-After`
+//! holds the section. If the fetch returns a document, the hold ends, and the key is fetched again for its
+//! subscribers.
 
 use super::commands::{object, refuse};
 use super::{Refusal, State, json, reason};

@@ -3,7 +3,8 @@
 //! The body is the document, optionally compressed with gzip or Brotli. A document with a JSON `Content-Type`
 //! must be JSON. The response is `{"changed":true}`, or `false` if the document has the same value as the
 //! last one. `DELETE` ends the feed: its subscribers receive `not_found`. With `?sequence=N`, both are
-//! refused if a higher number came before. docs/feeds.md, "Pushing", describes the operations for users.
+//! refused if a request with a higher number arrived before. docs/feeds.md, "Pushing", describes the
+//! operations for users.
 
 use super::body::{discard, read_whole};
 use super::{Refusal, State, json, reason};

@@ -45,7 +45,7 @@ impl Wake for Wakes {
     }
 }
 
-/// Runs a future to its end.
+/// Runs a future to its end. Polls it again at once if it has woken itself.
 pub(super) async fn repoll<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let wakes = Arc::new(Wakes { state: AtomicU8::new(POLLED), task: Mutex::new(Waker::noop().clone()) });

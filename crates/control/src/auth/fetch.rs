@@ -1,4 +1,4 @@
-//! Fetches the keys of an issuer: one GET of a configured URL, bounded in time and size, without following
+//! Fetches the keys of an issuer: one GET of a configured URL, limited in time and size, without following
 //! redirects.
 
 use crate::error::Error;

@@ -59,7 +59,7 @@ struct Waiting {
     subject: u64,
     /// The notice's sequence number. 0 until the notice is sent.
     number: u64,
-    /// Number of notices that were dropped right before it.
+    /// Number of notices that were dropped right before this notice.
     dropped_before: u64,
     /// The notice as a JSON object, without its sequence number.
     text: Vec<u8>,

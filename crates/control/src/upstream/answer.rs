@@ -166,9 +166,9 @@ pub(crate) fn is_json(content_type: &str) -> bool {
 pub(crate) enum Coding {
     /// No compression.
     Identity,
-    /// RFC 1952.
+    /// gzip (RFC 1952).
     Gzip,
-    /// RFC 7932.
+    /// Brotli (RFC 7932).
     Brotli,
 }
 

@@ -29,13 +29,13 @@ impl Bodies {
         })
     }
 
-    /// Sets another limit.
+    /// Sets a new limit in bytes for all bodies.
     pub(crate) fn set_bytes_max(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
         self.changed.notify_waiters();
     }
 
-    /// Begins a body.
+    /// Registers a new body, with no bytes yet.
     pub(crate) fn begin(self: &Arc<Self>) -> HeldBody {
         let (held, next) = &mut *self.lock();
         *next += 1;

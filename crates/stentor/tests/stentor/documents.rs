@@ -91,7 +91,8 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the links of a page to files of the project: path from the root and anchor, which may be empty.
+/// Returns the links of a page to files of the project, each as the path from the root and the anchor, which
+/// may be empty.
 fn links(document: &str) -> Vec<(String, String)> {
     let root = root();
     let here = root.join(document);

@@ -4,7 +4,8 @@ use super::{code, folders};
 use crate::pages::files;
 use std::collections::BTreeSet;
 
-/// Protocols, and how many files of production code may name each: all files, and files outside of the protocol's own.
+/// For each protocol, the maximum number of files of production code that name it: of all files, and of files
+/// that aren't the protocol's own.
 const NAMED_MAX: [(&str, usize, usize); 2] = [("primus", 5, 3), ("sockjs", 18, 10)];
 
 /// Returns `true` if a file belongs to a protocol: the file or one of its folders has the protocol's name.
@@ -12,7 +13,7 @@ fn is_own(path: &str, name: &str) -> bool {
     path.trim_end_matches(".rs").split('/').any(|part| part == name)
 }
 
-/// Returns the code without declarations of modules and re-exports, which follow from the files.
+/// Returns the code without declarations of modules and re-exports, which need no limit.
 fn without_declarations(code: &str) -> String {
     let mut kept = String::new();
     let mut in_export = false;
