@@ -32,6 +32,7 @@ PARTS = [
     {'name': 'setup', 'suites': ['test'], 'cpus': 0, 'command': ['scripts/setup-tests', 'test']},
     {'name': 'format', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--all', '--check']},
     {'name': 'format-lab', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--manifest-path', 'lab/program/Cargo.toml', '--check']},
+    {'name': 'format-fuzz', 'suites': ['test'], 'cpus': 0, 'command': ['cargo', 'fmt', '--manifest-path', 'fuzz/Cargo.toml', '--check']},
     {'name': 'build', 'suites': ['test'], 'cpus': ALL_CPUS, 'command': [*BUILD, *APART, '--example', 'conformance']},
     {'name': 'clippy', 'suites': ['test'], 'after': ['build'], 'command': [*CLIPPY, '--workspace', *APART, '--all-targets', *DENY_WARNINGS]},
     {'name': 'clippy-demo', 'suites': ['test'], 'after': ['clippy'],

@@ -69,8 +69,8 @@ pub fn payload(data: &[u8]) {
         for base64 in [false, true] {
             let (mut message, mut scratch) = (Vec::new(), Vec::new());
             let kind = encode_message(&mut message, version, &packet.packet(), base64);
-            let again =
-                decode_message(version, kind.message(&message).unwrap(), &mut scratch).expect("our own message is sound");
+            let again = decode_message(version, kind.message(&message).unwrap(), &mut scratch)
+                .expect("our own message is sound");
             assert_eq!(Owned::new(again), *packet);
         }
     }

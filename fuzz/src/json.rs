@@ -1,8 +1,8 @@
 //! JSON text: the functions of the crate agree with each other on any text.
 
 use stentor_json::{
-    DEPTH_MAX, Error, Escaping, RawString, check, depth, elements, members, minify, minify_to, string, string_is,
-    unescape, unescape_to_wtf8, value_end, write_escaped, write_wtf8,
+    DEPTH_MAX, Error, Escaping, RawString, check, depth, elements, members, minify, minify_to, string,
+    string_is, unescape, unescape_to_wtf8, value_end, write_escaped, write_wtf8,
 };
 
 /// Checks a text, which is the input.

@@ -4,13 +4,13 @@
 //! An input is a byte of flags, seven bytes that determine the cuts, and then the peer's bytes.
 
 pub mod cluster_frame;
-pub mod engineio;
-pub mod socketio;
 pub mod delta;
+pub mod engineio;
 mod json;
 pub mod link;
 mod proxy;
 pub mod redis_adapter;
+pub mod socketio;
 
 use stentor_wire::http1::{
     self, BodyDecoder, BodyKind, Error, HeadScanner, Headers, Limits, parse_request, parse_response,
@@ -84,11 +84,8 @@ fn check_headers(headers: Headers<'_>, head: &[u8]) {
 /// Checks a request's headers.
 pub fn http1_request(data: &[u8]) {
     let Some((flags, cuts, bytes)) = parts(data) else { return };
-    let limits = if flags & 1 == 0 {
-        Limits::default()
-    } else {
-        Limits { header_bytes_max: 100, headers_max: 4 }
-    };
+    let limits =
+        if flags & 1 == 0 { Limits::default() } else { Limits { header_bytes_max: 100, headers_max: 4 } };
     let Some(head) = head(bytes, cuts, &limits) else { return };
     let Ok(request) = parse_request(head, &limits) else { return };
     check_headers(request.headers(), head);
@@ -182,12 +179,11 @@ pub fn ws(role: Role, data: &[u8]) {
     } else {
         ws::Limits { message_bytes_max: 50, fragments_max: 3 }
     };
-    let deflate =
-        (flags & 2 != 0).then_some(Negotiated {
-            server_max_window_bits: 15,
-            client_max_window_bits: 15,
-            client_keeps_context: flags & 4 != 0,
-        });
+    let deflate = (flags & 2 != 0).then_some(Negotiated {
+        server_max_window_bits: 15,
+        client_max_window_bits: 15,
+        client_keeps_context: flags & 4 != 0,
+    });
     let closes_first = flags & 4 != 0;
     let run = |pieces: &[&[u8]]| {
         let (mut connection, mut shared) = (Connection::new(role, deflate), Shared::new(limits));
