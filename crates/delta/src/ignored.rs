@@ -91,7 +91,7 @@ pub(crate) enum Part<'a> {
     Index(usize),
 }
 
-/// The places at which a patch changes a document. Of the verdicts about its operations, the smallest counts.
+/// Whether a patch changes only ignored places. A patch has the first of these verdicts that one of its operations has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// The patch also changes places that aren't ignored.

@@ -217,8 +217,8 @@ impl<E: Encoder> Hub<E> {
     /// A second call changes the options.
     ///
     /// - A feed: without `since`, or if `since` is of another epoch, the session is sent the newest document
-    ///   again, as a snapshot. Otherwise it is sent the versions that it wasn't sent yet, whatever `since`
-    ///   is, because earlier ones may still be on their way.
+    ///   again, as a snapshot. Otherwise it is sent the versions that were not sent to it yet. `since` is
+    ///   ignored, because versions that were sent may not have reached the client.
     /// - A room: `since` is ignored.
     ///
     /// A change to or from `Latest` keeps only the newest pending publication. For a feed, every change of

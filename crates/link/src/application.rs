@@ -1,8 +1,8 @@
 //! The workers and sessions of one application: the worker of each session, and the sessions and messages without one.
 //!
 //! Sessions and their rooms are the data plane's. This table has the links, and the state of each session
-//! ([`crate::session`]): new sessions go to the worker with the fewest, sessions of a worker that has left or crashed go to others,
-//! and messages wait meanwhile.
+//! ([`crate::session`]): new sessions go to the worker with the fewest sessions. Sessions of a worker that leaves or crashes move to
+//! other workers, and their messages wait until then.
 //!
 //! Calls are followed by [`Application::poll_action`] until it returns nothing. The owner of a connection reads the next frame only
 //! when the actions of the last one were carried out.

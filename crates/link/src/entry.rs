@@ -272,7 +272,8 @@ entries! {
             /// The room.
             room: Name,
         }
-        /// Messages for the sockets of rooms, of all workers.
+        /// Messages for the sockets in the rooms, or without rooms for all of the namespace. With `is_local`, only for sessions of this
+        /// worker.
         10 "BROADCAST" Broadcast {
             /// The namespace.
             namespace: Namespace,
@@ -419,7 +420,7 @@ entries! {
             /// The handshake, and the session's sockets with their rooms and data.
             session: Json,
         }
-        /// A SEND that wanted a receipt has left.
+        /// Receipt of a SEND that wanted one: its messages have been sent to the client.
         70 "RECEIPT" Receipt {
             /// The session.
             handle: Handle,

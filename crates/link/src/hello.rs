@@ -43,7 +43,7 @@ pub struct Hello {
 pub enum Parser {
     /// Socket.IO's own. A packet and its attachments reach a worker together.
     Json,
-    /// Another one. Each message is a packet.
+    /// A custom parser. Each message is one packet.
     Opaque,
 }
 

@@ -49,7 +49,8 @@ pub(super) struct Log {
 
 /// The result of reading the log in the engine.
 pub(super) enum Found {
-    /// The log is as new as this node's copy, or newer. The patches lead to the newest version, from consecutive versions.
+    /// The log is as new as this node's copy, or newer. The patches are
+    /// those between consecutive versions, oldest first. The last one leads to the newest version.
     Newest(Vec<Bytes>),
     /// The engine has lost versions that this node has.
     Lost,

@@ -227,7 +227,7 @@ impl<P> Rooms<P> {
         self.output_bytes >= UPDATES_BYTES_MAX
     }
 
-    /// Size of all waiting messages, and of replaced epochs.
+    /// Bytes of appends, of messages that wait for a read, of updates for the data plane, and of replaced epochs.
     pub(crate) fn held_bytes(&self) -> usize {
         self.appends.bytes() + self.waiting_bytes + self.output_bytes + self.replaced.held_bytes()
     }

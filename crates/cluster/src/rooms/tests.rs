@@ -480,7 +480,7 @@ fn waiting_messages_are_bounded() {
         cluster.run_until_idle();
     }
     assert_eq!(publish(&mut cluster), Ok(()));
-    // Messages wait as well while the history is read.
+    // Messages that wait for a read of the history are bounded, too.
     cluster.run_until_idle();
     cluster.set_interest(1, 0, true);
     cluster.is_up = false;

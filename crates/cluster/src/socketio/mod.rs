@@ -8,8 +8,8 @@
 //!
 //! There is no specification. `crates/cluster/tests/golden` has what the packages publish.
 //!
-//! Codecs only: no I/O, and no decision about what a message may do. MessagePack and JSON are decoded alike: MessagePack
-//! becomes JSON text with placeholders first.
+//! Codecs only: no I/O, and no decision about what a message may do. MessagePack is
+//! first converted to JSON text with placeholders, and then decoded like JSON.
 //!
 //! Invariants: no input panics. The size of a decoded message is bounded: the text is at most six times as
 //! long as the payload, plus 40 bytes for each of [`ATTACHMENTS_MAX`] attachments, and never longer than

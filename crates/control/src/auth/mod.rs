@@ -253,7 +253,7 @@ impl Auth {
     async fn answer(&self, fetched: Fetched) {
         let now = unix_seconds();
         for client in fetched.waiting {
-            // This thread serves no connections, so it has unlimited time.
+            // Threads of the control plane serve no client connections, so verification has no time budget here.
             let mut work = SignatureWork::new(Duration::MAX);
             let answer = match self.verify(&client.token, None, now, &mut work) {
                 Ok(identity) => self.accept(identity),

@@ -143,8 +143,9 @@ pub(super) struct Queue {
     head_failures: u32,
     pause: Duration,
     not_before: Option<Instant>,
-    /// `true` if the next request has another notice than the oldest. Its distance (`offset`) grows with each
-    /// attempt, so that several failing notices in a row don't delay others for long.
+    /// `true` if the next request has another notice than the oldest. The distance between the two (`offset`) grows
+    /// with each attempt and returns to 1 at the end of the queue, so that several failing notices in a row don't
+    /// delay others for long.
     tries_other: bool,
     offset: usize,
     is_ending: bool,

@@ -76,8 +76,7 @@ impl fmt::Display for Refused {
 }
 
 impl Refused {
-    /// Makes the explanation of a refusal. The URL is shown unchanged. `masked` removes the secrets from the
-    /// start of the body.
+    /// Explains a refusal. The URL is shown unchanged. `masked` replaces secrets in the start of the body by `***`.
     pub(super) fn new(
         url: String,
         coding: Option<Coding>,

@@ -56,7 +56,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(1);
 enum Target {
     Client(ClientId),
     Connection(ConnId),
-    /// A connection that is relayed to another node and whose TLS ends here.
+    /// A connection relayed to another node. This node terminates its TLS.
     Relayed(ConnId),
 }
 

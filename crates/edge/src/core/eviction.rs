@@ -99,7 +99,7 @@ mod tests {
     use stentor_session::millis::Millis;
     use stentor_session::protocols::http::{Http, MovedRequest};
 
-    /// The list from both ends.
+    /// Returns the list, oldest first. Checks that the links in both directions agree.
     fn listed(table: &mut Table) -> Vec<u32> {
         let (mut forward, mut backward) = (Vec::new(), Vec::new());
         let (mut at, mut back) = (table.ends.oldest, table.ends.newest);

@@ -23,7 +23,7 @@ impl Inherited {
         self.0.get(listener).is_some_and(|sockets| !sockets.is_empty())
     }
 
-    /// The socket of a core and round.
+    /// Returns the socket on which a core accepts for a listener in a round. `None` if the listener has no inherited sockets.
     pub(super) fn socket(
         &self,
         listener: usize,

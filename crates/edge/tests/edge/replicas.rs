@@ -218,7 +218,7 @@ impl Simulation {
         messages.iter().for_each(|text| self.stage.send(link, text));
     }
 
-    /// Compares a client's message with the shadow.
+    /// Compares a message that a client received with the shadow.
     fn check(&mut self, n: usize, told: &Value) {
         let seed = self.stage.seed;
         let client = &mut self.clients[n];

@@ -6,7 +6,7 @@
 //! all is quiet:
 //!
 //! - a client receives only messages of its subscriptions;
-//! - per room and publisher, messages arrive in order without a gap; in rooms with history there is one order;
+//! - per room and publisher, messages arrive in order without a gap; in rooms with history, all members have the same order;
 //! - a recovered client has received each message once, however often it reconnected;
 //! - no client receives an older version of a document after a newer one, and all end with the newest;
 //! - a client is closed only for a reason that the model knows (a full outbox), and others don't notice;

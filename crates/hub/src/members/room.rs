@@ -3,9 +3,9 @@
 //! A member whose session has ended stays for the grace period, unless it left deliberately. If its user
 //! joins with another session meanwhile, that session takes the member's place.
 //!
-//! **Invariants.** Watchers have been notified of exactly the members that are `is_reported`, and those of
-//! `gone`. `listed` members have a record; the others are only counted. `leaving` has the members of users
-//! who may return.
+//! **Invariants.** While the room is watched, notices have covered the members with `is_reported`, by name or in the
+//! count `more`. The next notice covers the members of `gone` and `gone_unlisted`, which have left. `listed` members
+//! have a record; the others are only counted. `leaving` has the members of users who may return.
 
 mod notice;
 mod page;
@@ -23,7 +23,7 @@ use std::time::Instant;
 /// Stands for this node where other nodes have their ids.
 pub(super) const THIS_NODE: u64 = 0;
 
-/// The data that is shown of a member, and its size.
+/// A member as clients see it, and the size of this data in bytes.
 #[derive(Clone)]
 struct Record {
     member: Arc<RoomMember>,

@@ -89,7 +89,7 @@ impl CoreContext {
     }
 }
 
-/// The subject of a call of a handler.
+/// Context of one handler call: the session, its encoding and namespace, and the HTTP request of the input.
 #[derive(Clone, Copy)]
 pub struct HandlerScope<'a> {
     /// The session whose message is being handled. Answers to it are sent with the message's answer.

@@ -60,7 +60,7 @@ pub(crate) enum Wire {
     EngineIo(EngineFraming),
     /// Socket.IO events in Engine.IO packets.
     SocketIo(EngineFraming),
-    /// The form of a protocol with a wire of its own.
+    /// The encoding of a protocol that implements `OwnWire`.
     Own(&'static dyn OwnWire),
     /// WebSocket messages. With `deflated`, a publication is compressed if that makes it shorter.
     WebSocket { deflated: bool },

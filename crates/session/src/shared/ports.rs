@@ -133,7 +133,7 @@ impl NodeInbox for Shared {
     }
 
     fn expect_socket(&self, ticket: Ticket, socket: MovingSocket, done: Done<bool>) {
-        // If the inbox is full, the command is dropped, which answers it.
+        // If the inbox is full, the command is dropped, and dropping `done` answers the caller.
         let _ = self.put_socket(ticket.core, SocketCommand::Expect(ticket.number, socket, done));
     }
 

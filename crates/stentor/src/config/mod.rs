@@ -427,8 +427,8 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Flags that override keys of `[server]`. Each has the name of the key, which is also that of the flag, and
-/// the flag's value if it was given.
+/// Flags that override keys of `[server]`: the common name of flag and key, and the flag's value. `None` if the flag
+/// wasn't given.
 pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
 
 /// A configuration that is being assembled.

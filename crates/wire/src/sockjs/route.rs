@@ -7,8 +7,8 @@
 //! has one or more segments, hence the path is read from the right. Rules for the segments after `/feed`:
 //!
 //! 1. If there are four or more and the last is a transport, the last three are server, session and
-//!    transport, and the key is the rest. A dot in server or session gives not found, even if another reading
-//!    were possible.
+//!    transport, and the key is the rest. If the server or session contains a dot, the path is
+//!    not found, even if another rule would match.
 //! 2. Otherwise, if there are two or more and the last is `info`, `websocket` or an iframe page, that is the
 //!    resource, and the key is the rest. So the raw WebSocket is unavailable for keys of three or more
 //!    segments, by rule 1.

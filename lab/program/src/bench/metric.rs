@@ -83,7 +83,7 @@ metrics! {
     Rate "rate" "round trips/s" Count More "round trips"
     /// Copies delivered per second with a mean latency below 200 ms.
     Deliveries "deliveries" "deliveries/s" Count More "deliveries"
-    /// Connections that a CPU budget was enough for.
+    /// Number of connections opened within a CPU budget.
     Connections "connections" "connections" Count More "connections"
     /// Kernel memory per connection, at both ends on loopback.
     KernelPerConnection "kernel_per_connection" "kernel/connection" Bytes Less "kernel memory per connection"

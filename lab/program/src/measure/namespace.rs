@@ -26,8 +26,8 @@ pub fn left_out() -> Option<Vec<String>> {
 }
 
 /// Runs this program again, with the same arguments, in a network namespace whose loopback uses `congestion` (such as `cubic`).
-/// Returns only inside the namespace, with the name of the congestion control, or with the reason if it isn't allowed. The names in
-/// `left_out` are passed on.
+/// Returns only inside the namespace, with the name of the congestion control, or with the reason if it isn't allowed. The new process
+/// gets the names in `left_out`, servers that couldn't be installed.
 pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Result<String, String> {
     if let Ok(inside) = env::var(INSIDE) {
         return Ok(inside);

@@ -119,8 +119,8 @@ impl Server {
         pids.filter(|pid| *pid != self.pid() && group_of(*pid) == Some(self.pid())).collect()
     }
 
-    /// An error with `what`, the server's name and its last lines on standard error. Waits a moment for these lines, or
-    /// up to 5 s if the server has ended.
+    /// Returns an error with `what`, the server's name and its last lines on standard error. Waits up to 250 ms for these lines,
+    /// and up to 5 s more if the server has ended.
     pub fn error(&self, what: &str) -> Error {
         if !self.said.is_all_within(ENDING_WITHIN) && group_of(self.pid()).is_none() {
             self.said.is_all_within(LAST_WORDS_WITHIN);

@@ -1,4 +1,4 @@
-//! The connection to the server, which publishes, requests and receives. It is replaced when it is lost or silent.
+//! The connection to the NATS server: publishes, sends requests and receives messages. A lost or silent connection is replaced.
 
 use super::Shared;
 use super::jetstream::{META, Session};

@@ -79,7 +79,7 @@ impl Meter {
         values.saturating_mul(VALUE_BYTES).saturating_add(self.at)
     }
 
-    /// Number of missing bytes that are known to follow.
+    /// Number of bytes still to be received, as far as the lengths read so far tell.
     pub(super) fn awaited(&self, buffer: &[u8]) -> usize {
         self.at.saturating_sub(buffer.len())
     }

@@ -80,7 +80,7 @@ impl Versions {
         self.all.push(value);
     }
 
-    /// The newest version, as a new control plane sends it.
+    /// Returns the newest version without a patch, as a new control plane sends it.
     pub(crate) fn newest(&self) -> FeedUpdate {
         let (body, content_type) = (self.text.clone(), "application/json".into());
         FeedUpdate::Document(Document { body, json: true, content_type })

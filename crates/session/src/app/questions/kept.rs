@@ -1,5 +1,5 @@
-//! Messages that continue after a decision. A message is handled up to its question, and the rest of the work is kept with the
-//! question. So a handler runs once.
+//! Messages that continue after a decision. The remaining work of a message that needs a decision is kept with the question, and
+//! continues with the answer. So a handler runs once.
 //!
 //! A client's request that may need several decisions is a type that implements [`Steps`]: its fields are the kept state, and
 //! after each decision, the request continues at the step that needed it.

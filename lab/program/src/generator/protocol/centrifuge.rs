@@ -32,7 +32,7 @@ struct Push {
     leave: Option<Value>,
 }
 
-/// Handles a line that doesn't belong to the load.
+/// Handles a line other than a payload: pings, replies, and pushes of joins, departures and disconnects.
 pub(super) fn react(line: &[u8]) -> Result<Reaction, Fault> {
     if line == PING.as_bytes() {
         return Ok(Reaction::answer(PING.to_owned()));

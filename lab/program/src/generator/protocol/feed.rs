@@ -4,7 +4,7 @@
 //! | `protocol` | path | messages |
 //! |---|---|---|
 //! | `websocket` | `/ws/KEY` | each version, unchanged |
-//! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas; open with the snapshot |
+//! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas; the client is open after the snapshot |
 //! | `stentor-v1` | `/ws?feed=KEY/{}` | the same, with a feed for each client |
 //! | `stentor-v1` | `/ws` | `welcome`, which opens it; the client subscribes when the load sends |
 //!

@@ -1,4 +1,4 @@
-//! Clients against messages of servers, word by word.
+//! Tests of the generator's clients with literal messages of the servers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
