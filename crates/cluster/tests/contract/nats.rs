@@ -3,7 +3,9 @@
 use crate::feeds::{LONG, acquire, load, release, renew, store, version};
 use crate::nats_server::NatsServer;
 use crate::proxy::Proxy;
-use crate::servers::{Server, append, attach, check_refused, connect, connected, http_server, options};
+use crate::servers::{
+    Server, append, attach, check_refused, connect, connect_with, connected, http_server, options,
+};
 use crate::{Fixture, KEEP, Node, contract, key, room, sleep_ms};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -279,6 +281,30 @@ async fn a_server_that_wont_do_is_an_error() {
     // The node uses the first server of the list that accepts it.
     let url = format!("nats://user:right@127.0.0.1:1,127.0.0.1:{port}");
     assert!(connect(&url).await.is_ok());
+}
+
+#[tokio::test]
+async fn nodes_that_start_at_once_share_their_streams() {
+    let Some(server) = NatsServer::start("") else { return };
+    let mut starting = tokio::task::JoinSet::new();
+    for prefix in 0..10 {
+        for _ in 0..8 {
+            let (url, prefix) = (server.url(), format!("test{prefix}:"));
+            let options = ConnectOptions { prefix, ..options() };
+            starting.spawn(async move { connect_with(&url, options).await.map(drop) });
+        }
+    }
+    while let Some(connected) = starting.join_next().await {
+        assert_eq!(connected.unwrap(), Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_stream_with_the_same_subjects_is_an_error() {
+    let Some(server) = NatsServer::start("") else { return };
+    let config = r#"{"name":"other","subjects":["test.claim.>"],"storage":"memory"}"#;
+    send(&server, &format!("PUB $JS.API.STREAM.CREATE.other {}\r\n{config}", config.len()));
+    check_refused([(server.url(), "subjects overlap with an existing stream")]).await;
 }
 
 #[tokio::test]

@@ -114,6 +114,7 @@ const NOT_FOUND: u32 = 10_037;
 const WRONG_LAST_SEQUENCE: [u32; 2] = [10_071, 10_164];
 const STREAM_NOT_FOUND: u32 = 10_059;
 const NAME_IN_USE: u32 = 10_058;
+const SUBJECTS_OVERLAP: u32 = 10_065;
 /// No leader, an unavailable server or stream, a copy that is being stored, or too many requests.
 const TEMPORARY: [u32; 6] = [10_007, 10_009, 10_118, 10_158, 10_167, 10_194];
 /// No storage, no memory, or the maximum of the account or the stream.
@@ -357,11 +358,21 @@ impl Shared {
             if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
                 config.extend(own);
             }
-            let answer = self.ask(session, "STREAM.CREATE", Some(stream), &config).await?;
-            match serde_json::from_slice(&answer).map_err(|_| unexpected())? {
+            let ask = async |what, question| {
+                let answer = self.ask(session, what, Some(stream), question).await?;
+                let Answer { error } = serde_json::from_slice(&answer).map_err(|_| unexpected())?;
+                Ok::<_, EngineError>(error)
+            };
+            match ask("STREAM.CREATE", &config).await? {
                 // The stream exists with other limits: nodes have raised them, or an operator has changed them.
-                Answer { error: None | Some(ApiError { err_code: NAME_IN_USE, .. }) } => {}
-                Answer { error: Some(error) } => return Err(error.into()),
+                None | Some(ApiError { err_code: NAME_IN_USE, .. }) => {}
+                // If another node creates the stream at this moment, its own subjects can be those that overlap.
+                Some(error) if error.err_code == SUBJECTS_OVERLAP => {
+                    if ask("STREAM.INFO", &Value::Null).await?.is_some() {
+                        return Err(error.into());
+                    }
+                }
+                Some(error) => return Err(error.into()),
             }
         }
         Ok(())
