@@ -165,7 +165,7 @@ export function httpSocket(base, options, isPolling) {
       send();
     },
   };
-  // What is asked for at once is in the first request.
+  // The first request includes all messages that are sent in this turn.
   setTimeout(read);
   return socket;
 }

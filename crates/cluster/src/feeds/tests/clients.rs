@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// Clients receive their updates. None is older than the version that the client has.
+    /// Clients receive their updates. No update is older than the version that its client has.
     pub(super) fn take(&mut self) {
         for node in &mut self.nodes {
             node.confirm(self.now);
