@@ -11,14 +11,18 @@
 //! a worker's handle names one session at most.
 
 mod assignment;
+mod holdings;
+
+pub use holdings::Stats;
 
 use crate::entry::{ServerEntry, WorkerEntry};
-use crate::error::Code;
+use crate::error::{Code, LinkError};
 use crate::hello::{Hello, Parser, Refusal};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, Session, SessionId, State, weight};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
 use bytes::Bytes;
+use holdings::Held;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -115,6 +119,12 @@ pub struct Application {
     /// The last number of workers that was sent.
     peers: u16,
     actions: VecDeque<Action>,
+    /// Requests that wait for a worker's answer, by the end of their time.
+    asking: BTreeMap<Place, SessionId>,
+    held: Held,
+    stats: Stats,
+    /// Links that have ended: number, name of the worker, and how.
+    ended: VecDeque<(u32, Box<str>, End)>,
 }
 
 impl Application {
@@ -133,6 +143,10 @@ impl Application {
             is_stopped: false,
             peers: 0,
             actions: VecDeque::new(),
+            asking: BTreeMap::new(),
+            held: Held::default(),
+            stats: Stats::default(),
+            ended: VecDeque::new(),
         }
     }
 
@@ -165,11 +179,6 @@ impl Application {
     /// Number of sessions of a worker.
     pub fn sessions_of(&self, link: u32) -> usize {
         self.workers.get(&link).map_or(0, |worker| worker.sessions.len())
-    }
-
-    /// Bytes of messages that wait for workers.
-    pub fn queued_bytes(&self) -> usize {
-        self.sessions.values().map(|session| session.queued_bytes).sum()
     }
 
     // Links.
@@ -246,6 +255,14 @@ impl Application {
         }
     }
 
+    /// Ends a link whose worker has broken a rule of the connection.
+    pub fn handle_violation(&mut self, link: u32, error: LinkError, now: Instant) {
+        if let Some(worker) = self.workers.get_mut(&link) {
+            worker.link.fail(error);
+            self.handle_events(link, now);
+        }
+    }
+
     /// Takes a WebSocket pong of a link's connection.
     pub fn handle_pong(&mut self, link: u32, now: Instant) {
         if let Some(worker) = self.workers.get_mut(&link) {
@@ -308,12 +325,20 @@ impl Application {
         {
             self.close(id, Closing::NoWorker);
         }
+        while let Some((place, &id)) = self.asking.first_key_value()
+            && place.0 <= now
+        {
+            let reason = "transport close".into();
+            self.write(id, |handle| ServerEntry::Closed { handle, reason, description: None }, now);
+            self.close(id, Closing::NoWorker);
+        }
     }
 
     /// When [`Self::handle_timeout`] or [`Self::poll_transmit`] has something to do.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let links = self.workers.values().filter_map(|worker| worker.link.poll_timeout());
-        links.chain(self.line.keys().next().map(|place| place.0)).min()
+        let places = [self.line.keys().next(), self.asking.keys().next()];
+        links.chain(places.into_iter().flatten().map(|place| place.0)).min()
     }
 
     // Sessions.
@@ -321,9 +346,11 @@ impl Application {
     /// A client requests a session. The answer is [`Action::Accept`] or [`Action::Refuse`].
     pub fn handle_request(&mut self, id: SessionId, handshake: Json, now: Instant) {
         if self.is_stopped || self.requests >= self.options.requests_max {
+            self.stats.requests_refused += 1;
             self.actions.push_back(Action::Refuse(id, None));
             return;
         }
+        self.held.handshake_bytes += handshake.as_str().len();
         let place = self.new_place(now);
         self.sessions.insert(id, Session::new(State::Held(place), handshake));
         self.line.insert(place, id);
@@ -334,7 +361,9 @@ impl Application {
     /// A client has sent messages that belong together.
     pub fn handle_message(&mut self, id: SessionId, messages: Messages, now: Instant) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        session.queued_bytes += weight(&messages);
+        let bytes = weight(&messages);
+        session.queued_bytes += bytes;
+        self.held.queued_bytes += bytes;
         session.queue.push_back(messages);
         self.drain(id);
         self.settle(now);
@@ -384,6 +413,7 @@ impl Application {
             return;
         }
         self.write_to(owner.link, &ServerEntry::Resume { handle, session });
+        self.stats.sessions_resumed += 1;
         self.set_state(id, State::Open(owner));
         self.drain(id);
         self.progress();
@@ -430,6 +460,8 @@ impl Application {
                 Event::Entry(entry) => self.handle_entry(number, entry, now),
                 Event::Draining => {}
                 Event::Ended(end) => {
+                    let name = self.workers.get(&number).map(|worker| worker.link.name().into());
+                    self.ended.push_back((number, name.unwrap_or_default(), end));
                     self.handle_end(number, end, now);
                     if end == End::Lost {
                         self.workers.remove(&number);
@@ -483,18 +515,21 @@ impl Application {
         };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         match (entry, session.state) {
-            (E::Accept { headers, .. }, State::Asking(owner)) => {
-                session.handshake = None;
+            (E::Accept { headers, .. }, State::Asking(owner, _)) => {
+                self.held.forget_handshake(session);
                 self.set_state(id, State::Open(owner));
                 self.actions.push_back(Action::Accept(id, Some(headers)));
                 self.drain(id);
             }
-            (E::Refuse { response, .. }, State::Asking(_)) => {
+            (E::Refuse { response, .. }, State::Asking(..)) => {
                 self.forget(id);
                 self.actions.push_back(Action::Refuse(id, Some(response)));
             }
             (E::Accept { .. } | E::Refuse { .. }, _) => {}
-            (E::Released { namespace: Namespace::END, .. }, State::Moving(_)) => self.wait(id, now),
+            (E::Released { namespace: Namespace::END, .. }, State::Moving(_)) => {
+                self.stats.sessions_moved += 1;
+                self.wait(id, now);
+            }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
             (entry, _) => self.actions.push_back(Action::Session(id, entry)),
         }
@@ -513,6 +548,8 @@ impl Application {
             sessions.into_values().for_each(|id| self.close(id, Closing::Stopped));
             return;
         }
+        self.stats.messages_dropped += aftermath.dropped.len() as u64;
+        self.stats.messages_redelivered += aftermath.redelivered.len() as u64;
         for handle in aftermath.closed {
             if let Some(id) = sessions.get(&handle) {
                 self.close(*id, Closing::Crashed);
@@ -521,7 +558,9 @@ impl Application {
         // The last message first, so that the first one becomes the first of its queue.
         while let Some((handle, messages)) = aftermath.redelivered.pop() {
             if let Some(session) = sessions.get(&handle).and_then(|id| self.sessions.get_mut(id)) {
-                session.queued_bytes += weight(&messages);
+                let bytes = weight(&messages);
+                session.queued_bytes += bytes;
+                self.held.queued_bytes += bytes;
                 session.queue.push_front(messages);
             }
         }

@@ -82,6 +82,12 @@ pub enum LinkError {
     /// The worker has declared too many namespaces.
     #[error("the names of the namespaces have too many bytes")]
     TooManyNamespaces,
+    /// The WebSocket connection broke a rule of its protocol.
+    #[error("the WebSocket connection is malformed: {0}")]
+    WebSocket(&'static str),
+    /// A WebSocket message is a text.
+    #[error("a message is a text; frames are binary messages")]
+    Text,
     /// The worker acknowledges too little.
     #[error("too many bytes aren't acknowledged")]
     Unacknowledged,
@@ -91,7 +97,9 @@ impl LinkError {
     /// The `code` of ERROR.
     pub fn code(&self) -> Code {
         match self {
-            Self::TooManyNamespaces | Self::Unacknowledged => Code::Limit,
+            Self::TooManyNamespaces | Self::Unacknowledged | Self::Frame(FrameError::TooLong(_)) => {
+                Code::Limit
+            }
             _ => Code::Protocol,
         }
     }

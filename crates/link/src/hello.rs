@@ -93,6 +93,17 @@ impl From<&LinkError> for Refusal {
     }
 }
 
+impl OnCrash {
+    /// The policy, as HELLO has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Disconnect => "disconnect",
+            Self::Redeliver => "redeliver",
+            Self::Drop => "drop",
+        }
+    }
+}
+
 impl Hello {
     /// Reads the first frame of a connection.
     ///

@@ -21,6 +21,23 @@
 //!
 //! [`Received`] reads a frame, [`Writer`] writes one. [`WorkerEntry`] and [`ServerEntry`] list the entries of both directions.
 //!
+//! # Connections
+//!
+//! A worker sends the request `GET /link/v1?app=NAME` to the admin port, for a WebSocket with the subprotocol `stentor.link.v1`. Without
+//! `app`, it means the only application. `Authorization: Bearer TOKEN` has the admin token, or the application's own token.
+//!
+//! * A valid handshake is answered with 101, whatever the token and the application. A connection that can't have a link receives one
+//!   frame with ERROR ([`Code`]) and is closed. So a worker has one place for all errors.
+//! * The server answers with 404 if it has no application, with 400 or 426 if the request isn't a WebSocket of this subprotocol, and with
+//!   403 or 421 if the admin port doesn't accept its `Origin` or `Host`. Proxies may have answers of their own.
+//! * HELLO is the first message, at most 10 s after the handshake. Messages are binary, at most [`FRAME_BYTES_MAX`] long, and not compressed.
+//!   A text, or another break of the WebSocket protocol, is ERROR `protocol`.
+//! * Stentor sends WebSocket pings. Any frame or pong shows that the worker is alive.
+//! * Stentor closes the connection after ERROR, after BYE `done` and after BYE `stop`. The frame that acknowledges BYE comes before. A
+//!   connection that ends otherwise, also by the worker's Close frame, is broken: the worker may join again within `rejoin`.
+//! * A request of a client that a worker asks about (OPEN with `ask`) and that isn't answered within `grace` is refused with 503. The worker
+//!   receives CLOSED.
+//!
 //! # Links
 //!
 //! [`Hello::read`] reads the first frame of a connection. A [`Link`] is Stentor's side from then on: it survives a broken
@@ -55,7 +72,7 @@ mod number;
 mod session;
 mod value;
 
-pub use application::{Action, Application, ApplicationOptions, Closing};
+pub use application::{Action, Application, ApplicationOptions, Closing, Stats};
 pub use codec::Entry;
 pub use entry::{Broadcast, Select, SelectFlags, SendFlags, ServerEntry, WorkerEntry};
 pub use error::{Code, Fault, FrameError, LinkError};

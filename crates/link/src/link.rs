@@ -198,6 +198,11 @@ impl Link {
         self.hello.parser
     }
 
+    /// Policy for the worker's messages when it crashes.
+    pub fn on_crash(&self) -> OnCrash {
+        self.hello.on_crash
+    }
+
     /// Options of the application's engine.
     pub fn engine_options(&self) -> &Value {
         &self.hello.options
@@ -420,7 +425,11 @@ impl Link {
         self.end(end);
     }
 
-    fn fail(&mut self, error: LinkError) {
+    /// Ends the link because the worker has broken a rule. Without effect if the link has ended.
+    pub fn fail(&mut self, error: LinkError) {
+        if self.is_ended() {
+            return;
+        }
         self.first.push_back(Refusal::from(&error).frame());
         self.end(End::Failed(error));
     }

@@ -12,7 +12,8 @@
 //!                                             └── link ended ────┘
 //! ```
 //!
-//! An asking session whose link ends is held again. A resuming or moving one waits.
+//! An asking session whose link ends is held again, and one that isn't answered within `grace` is refused. A resuming or moving one
+//! waits.
 
 use crate::value::{Handle, Json, Messages};
 use std::collections::VecDeque;
@@ -38,8 +39,8 @@ pub(crate) struct Owner {
 pub(crate) enum State {
     /// The client's request waits for a worker.
     Held(Place),
-    /// The client's request waits for the worker's answer.
-    Asking(Owner),
+    /// The client's request waits for the worker's answer, at most until the time of its place.
+    Asking(Owner, Place),
     /// The worker receives the client's messages.
     Open(Owner),
     /// The worker was asked to give the session back.
@@ -53,13 +54,14 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn owner(self) -> Option<Owner> {
         match self {
-            Self::Asking(owner) | Self::Open(owner) | Self::Moving(owner) | Self::Resuming(owner) => {
+            Self::Asking(owner, _) | Self::Open(owner) | Self::Moving(owner) | Self::Resuming(owner) => {
                 Some(owner)
             }
             Self::Held(_) | Self::Waiting(_) => None,
         }
     }
 
+    /// The session's place in the line.
     pub(crate) fn place(self) -> Option<Place> {
         match self {
             Self::Held(place) | Self::Waiting(place) => Some(place),
@@ -69,7 +71,7 @@ impl State {
 
     /// `true` while the client's request isn't answered.
     pub(crate) fn is_request(self) -> bool {
-        matches!(self, Self::Held(_) | Self::Asking(_))
+        matches!(self, Self::Held(_) | Self::Asking(..))
     }
 }
 

@@ -31,6 +31,9 @@ impl Application {
         if let Some(place) = state.place() {
             self.line.insert(place, id);
         }
+        if let State::Asking(_, place) = state {
+            self.asking.insert(place, id);
+        }
         self.requests += usize::from(state.is_request());
     }
 
@@ -44,6 +47,9 @@ impl Application {
         if let Some(place) = state.place() {
             self.line.remove(&place);
         }
+        if let State::Asking(_, place) = state {
+            self.asking.remove(&place);
+        }
         self.requests -= usize::from(state.is_request());
     }
 
@@ -51,13 +57,18 @@ impl Application {
     pub(super) fn wait(&mut self, id: SessionId, now: Instant) {
         let place = self.new_place(now);
         let Some(session) = self.sessions.get(&id) else { return };
-        let state = if session.state.is_request() { State::Held(place) } else { State::Waiting(place) };
+        let state = match session.state {
+            // The client's request waits no longer because its worker has ended.
+            State::Asking(_, place) => State::Held(place),
+            _ => State::Waiting(place),
+        };
         self.set_state(id, state);
     }
 
     pub(super) fn forget(&mut self, id: SessionId) {
         if let Some(session) = self.sessions.remove(&id) {
             self.leave_state(session.state);
+            self.held.forget(&session);
             if session.is_confirming {
                 self.actions.push_back(Action::Handled(id));
             }
@@ -68,6 +79,7 @@ impl Application {
     pub(super) fn close(&mut self, id: SessionId, closing: Closing) {
         let Some(session) = self.sessions.get(&id) else { return };
         let is_request = session.state.is_request();
+        self.stats.count(is_request, closing);
         self.forget(id);
         self.actions.push_back(if is_request {
             Action::Refuse(id, None)
@@ -140,12 +152,13 @@ impl Application {
             self.actions.push_back(Action::Describe(id, handle));
             return;
         };
+        let State::Held(place) = session.state else { return };
         let ask = worker.link.asks();
         worker.link.write(&ServerEntry::Open { handle, ask, handshake });
         if ask {
-            return self.set_state(id, State::Asking(owner));
+            return self.set_state(id, State::Asking(owner, place));
         }
-        session.handshake = None;
+        self.held.forget_handshake(session);
         self.set_state(id, State::Open(owner));
         self.actions.push_back(Action::Accept(id, None));
     }
@@ -157,7 +170,9 @@ impl Application {
         let Some(worker) = self.workers.get_mut(&link) else { return };
         while !session.queue.is_empty() && worker.link.has_room() {
             let messages = session.queue.pop_front().unwrap_or_default();
-            session.queued_bytes -= weight(&messages);
+            let bytes = weight(&messages);
+            session.queued_bytes -= bytes;
+            self.held.queued_bytes -= bytes;
             worker.link.write(&ServerEntry::Message { handle, messages });
         }
         if !session.queue.is_empty() {

@@ -9,8 +9,8 @@ use smallvec::smallvec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use stentor_link::{
-    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Message, Namespace, Received,
-    ServerEntry, SessionId, Transmit, WorkerEntry,
+    Action, Application, ApplicationOptions, Closing, Exchange, Handle, Hello, Link, Message, Namespace,
+    Received, ServerEntry, SessionId, Transmit, WorkerEntry,
 };
 
 const SEEDS: u64 = 2_000;
@@ -349,6 +349,13 @@ fn run(seed: u64) -> (u32, u32) {
         assert_eq!(world.app.sessions_of(process.link), process.sessions.len());
         assert_eq!(world.app.link(process.link).unwrap().unacknowledged_bytes(), 0);
     }
+    // Nothing is held for sessions that have ended.
+    for id in known {
+        world.app.handle_closed(SessionId(id), "transport close".into(), None, world.now);
+        while world.app.poll_action().is_some() {}
+    }
+    let unacknowledged: usize = world.app.links().map(Link::unacknowledged_bytes).sum();
+    assert_eq!(world.app.held_bytes(), unacknowledged);
     (world.cut, world.resumed)
 }
 

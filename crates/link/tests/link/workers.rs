@@ -141,8 +141,31 @@ fn a_worker_that_asks_accepts_or_refuses() {
     let b = rig.start("b");
     rig.received(b);
     rig.app.handle_disconnect(a, rig.now);
-    assert_eq!(rig.advance(Duration::from_millis(200)), "Describe 1 as 1, Accept 3");
-    assert_eq!(rig.received(b), "PEERS 1, OPEN 2");
+    assert_eq!(rig.advance(Duration::from_millis(200)), "Accept 3, Describe 1 as 2");
+    assert_eq!(rig.received(b), "PEERS 1, OPEN 1");
+}
+
+#[test]
+fn a_request_that_a_worker_does_not_answer_is_refused() {
+    let mut rig = Rig::new(ApplicationOptions::default());
+    let a = rig.start("a");
+    let config = json(r#"{"asks":true,"http":null}"#);
+    rig.worker_writes(a, WorkerEntry::Config { config });
+    rig.request(1);
+    assert_eq!(rig.received(a), "WELCOME, PEERS 1, OPEN 1");
+    assert_eq!(rig.advance(Duration::from_millis(9_999)), "");
+    assert_eq!(rig.advance(Duration::from_millis(1)), "Refuse 1");
+    assert_eq!(rig.received(a), "CLOSED 1");
+    let accept = WorkerEntry::Accept { handle: Handle(1), headers: json("[]") };
+    assert_eq!(rig.worker_writes(a, accept), "");
+    assert_eq!((rig.app.held_bytes(), rig.app.stats().requests_refused), (0, 1));
+    // A request doesn't wait longer because its worker has crashed.
+    rig.request(2);
+    rig.advance(Duration::from_secs(5));
+    rig.app.handle_disconnect(a, rig.now);
+    assert_eq!(rig.advance(Duration::from_millis(4_999)), "");
+    assert_eq!(rig.advance(Duration::from_millis(1)), "Refuse 2");
+    assert_eq!(rig.app.held_bytes(), 0);
 }
 
 #[test]
