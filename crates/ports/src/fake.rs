@@ -1,12 +1,15 @@
-//! A fake data plane, for tests of the control plane and the cluster.
+//! A fake data plane, for tests of the control plane, the cluster and the application link; and a fake link, for tests of the data
+//! plane.
 
 use crate::{
     Answer, Answers, Broadcast, Busy, ClientConnection, Command, Commands, Concerned, Denial, Done, Drain,
-    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, MemberList, MembersQuery, Metric,
-    MetricSource, MovingSocket, NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck,
-    RoomList, RoomUpdate, RoomsQuery, SocketName, SocketRequest, Target, Ticket,
+    FeedUpdate, Feeds, Handover, Histogram, KeyInterest, Lifecycle, LinkEntry, LinkInbox, LinkReport,
+    LinkSelected, LinkSession, LinkSink, MemberList, MembersQuery, Metric, MetricSource, MovingSocket,
+    NodeInbox, Order, PublicId, Publish, PushedFeeds, Readiness, Recheck, RoomList, RoomUpdate, RoomsQuery,
+    SocketName, SocketRequest, Target, Ticket,
 };
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use stentor_hub::{Key, PresenceMessage, Room};
 
 /// A call that makes the data plane act: the method and its arguments.
@@ -28,6 +31,8 @@ pub enum Call {
     ExpectSocket(Ticket, MovingSocket, Done<bool>),
     DeliverSocket(Ticket, Option<MovingSocket>),
     Adopt(ClientConnection, Handover),
+    CarryOut(u32, Vec<LinkEntry>),
+    ReportsHaveSpace,
     PauseAccepting(bool, Done<()>),
     Drain(Drain),
 }
@@ -149,6 +154,18 @@ impl NodeInbox for Node {
     }
 }
 
+impl LinkInbox for Node {
+    fn carry_out(&self, link: u32, entries: &mut Vec<LinkEntry>) -> Result<(), Busy> {
+        (self.call)(Call::CarryOut(link, entries.clone()))?;
+        entries.clear();
+        Ok(())
+    }
+
+    fn reports_have_space(&self) {
+        self.call(Call::ReportsHaveSpace);
+    }
+}
+
 impl Lifecycle for Node {
     fn readiness(&self) -> Readiness {
         (self.readiness)()
@@ -174,5 +191,57 @@ impl MetricSource for Node {
 
     fn histograms(&self) -> Vec<Histogram> {
         (self.histograms)()
+    }
+}
+
+/// A call of a core to the application link.
+#[expect(missing_docs, reason = "named after the methods")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkCall {
+    Report(LinkSession, LinkReport),
+    ReportSelected(LinkSelected),
+    Space,
+}
+
+/// An application link that records the calls of the cores.
+#[derive(Debug, Default)]
+pub struct Link {
+    calls: Mutex<Vec<LinkCall>>,
+    is_full: AtomicBool,
+}
+
+impl Link {
+    /// Takes the calls since the last call of this function.
+    pub fn take(&self) -> Vec<LinkCall> {
+        std::mem::take(&mut *self.calls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// While `true`, the link refuses reports, like a full inbox.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    fn record(&self, call: LinkCall) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
+}
+
+impl LinkSink for Link {
+    fn report(&self, session: LinkSession, report: LinkReport) -> Result<(), LinkReport> {
+        if self.is_full.load(Ordering::SeqCst)
+            && let LinkReport::Opened(..) | LinkReport::Messages(_) = report
+        {
+            return Err(report);
+        }
+        self.record(LinkCall::Report(session, report));
+        Ok(())
+    }
+
+    fn report_selected(&self, selected: LinkSelected) {
+        self.record(LinkCall::ReportSelected(selected));
+    }
+
+    fn space(&self) {
+        self.record(LinkCall::Space);
     }
 }

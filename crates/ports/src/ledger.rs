@@ -67,11 +67,13 @@ pub enum Class {
     Tls,
     /// Questions to hooks, and their answers.
     Hooks,
+    /// Sockets and messages of the application link, and frames for its workers.
+    Link,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -93,6 +95,7 @@ impl Class {
         Self::Tokens,
         Self::Tls,
         Self::Hooks,
+        Self::Link,
     ];
 
     /// The label in metrics.
@@ -119,6 +122,7 @@ impl Class {
             Self::Tokens => "tokens",
             Self::Tls => "tls",
             Self::Hooks => "hooks",
+            Self::Link => "link",
         }
     }
 }

@@ -20,6 +20,7 @@ mod feeds;
 mod identity;
 pub mod ledger;
 mod lifecycle;
+mod link;
 mod lists;
 mod members;
 mod moving;
@@ -51,6 +52,11 @@ pub use identity::{
 };
 pub use ledger::{Charge, Class, Ledger};
 pub use lifecycle::{Drain, Lifecycle, MetricSource};
+pub use link::{
+    LinkAcceptance, LinkApp, LinkBroadcast, LinkChange, LinkCloseReason, LinkDescription, LinkEntry,
+    LinkHandshake, LinkHeaders, LinkInbox, LinkMessage, LinkMessages, LinkParser, LinkRefusal, LinkReport,
+    LinkSelect, LinkSelected, LinkSession, LinkSink, LinkSocket,
+};
 pub use lists::{
     LIST_BYTES_MAX, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionDetails, SessionInfo,
     SessionList,
