@@ -17,7 +17,7 @@ pub use holdings::Stats;
 
 use crate::entry::{ServerEntry, WorkerEntry};
 use crate::error::{Code, LinkError};
-use crate::hello::{Hello, Parser, Refusal};
+use crate::hello::{Hello, OnCrash, Parser, Refusal};
 use crate::link::{End, Event, Link, LinkOptions, Transmit};
 use crate::session::{Place, Session, SessionId, State, weight};
 use crate::value::{Handle, Json, Messages, Name, Namespace};
@@ -40,6 +40,8 @@ pub struct ApplicationOptions {
     pub requests_max: usize,
     /// Stentor stops reading from a client when more bytes wait for its worker.
     pub queue_bytes: usize,
+    /// Policy of workers whose HELLO has none.
+    pub on_crash: OnCrash,
 }
 
 impl Default for ApplicationOptions {
@@ -50,6 +52,7 @@ impl Default for ApplicationOptions {
             workers_max: 64,
             requests_max: 1_000,
             queue_bytes: 64 << 10,
+            on_crash: OnCrash::default(),
         }
     }
 }
@@ -71,8 +74,8 @@ pub enum Action {
     Handled(SessionId),
     /// Asks for the `session` of RESUME: see [`Application::handle_description`].
     Describe(SessionId, Handle),
-    /// An entry of a worker for a session.
-    Session(SessionId, WorkerEntry),
+    /// An entry of the worker with this link for a session.
+    Session(u32, SessionId, WorkerEntry),
     /// An entry of the worker with this link for a namespace.
     Namespace(u32, WorkerEntry),
 }
@@ -166,6 +169,13 @@ impl Application {
         Some((owner.link, owner.handle))
     }
 
+    /// Like [`Self::owner_of`], but `None` while the worker doesn't know the session, because RESUME hasn't been written.
+    pub fn known_by(&self, id: SessionId) -> Option<(u32, Handle)> {
+        let state = self.sessions.get(&id)?.state;
+        let owner = state.owner().filter(|_| !matches!(state, State::Resuming(_)))?;
+        Some((owner.link, owner.handle))
+    }
+
     /// Number of sessions, including requests.
     pub fn len(&self) -> usize {
         self.sessions.len()
@@ -189,7 +199,8 @@ impl Application {
     /// # Errors
     ///
     /// If the application has too many workers, or runs with other options.
-    pub fn handle_hello(&mut self, hello: Hello, now: Instant) -> Result<u32, Refusal> {
+    pub fn handle_hello(&mut self, mut hello: Hello, now: Instant) -> Result<u32, Refusal> {
+        hello.on_crash.get_or_insert(self.options.on_crash);
         let is_same = |worker: &Worker| worker.link.instance() == hello.instance && !worker.link.is_ended();
         let same = self.workers.iter().find(|(_, worker)| is_same(worker)).map(|(number, _)| *number);
         if let Some(number) = same {
@@ -296,12 +307,11 @@ impl Application {
         transmit
     }
 
-    /// Writes an entry about a session that the table doesn't write itself. Without effect if the session has no worker.
+    /// Writes an entry about a session that the table doesn't write itself. Without effect if no worker knows the session.
     pub fn write(&mut self, session: SessionId, entry: impl FnOnce(Handle) -> ServerEntry, now: Instant) {
-        let owner = self.sessions.get(&session).and_then(|session| session.state.owner());
-        if let Some(owner) = owner {
-            self.write_to(owner.link, &entry(owner.handle));
-            self.handle_events(owner.link, now);
+        if let Some((link, handle)) = self.known_by(session) {
+            self.write_to(link, &entry(handle));
+            self.handle_events(link, now);
         }
     }
 
@@ -394,10 +404,7 @@ impl Application {
 
     /// A session has ended.
     pub fn handle_closed(&mut self, id: SessionId, reason: Name, description: Option<Json>, now: Instant) {
-        let is_known = |session: &Session| !matches!(session.state, State::Resuming(_));
-        if self.sessions.get(&id).is_some_and(is_known) {
-            self.write(id, |handle| ServerEntry::Closed { handle, reason, description }, now);
-        }
+        self.write(id, |handle| ServerEntry::Closed { handle, reason, description }, now);
         self.forget(id);
         self.progress();
         self.settle(now);
@@ -455,6 +462,17 @@ impl Application {
 
     /// Handles what a link has for us, and then all that may go on.
     fn handle_events(&mut self, number: u32, now: Instant) {
+        // A POST is answered before the effects of the frame that acknowledges its messages. A client that closes its session while its
+        // POST is open would hang.
+        if let Some(worker) = self.workers.get_mut(&number) {
+            let acknowledged = worker.link.acknowledged();
+            while let Some(&(count, id)) = worker.confirms.front()
+                && count <= acknowledged
+            {
+                worker.confirms.pop_front();
+                self.actions.push_back(Action::Handled(id));
+            }
+        }
         while let Some(event) = self.workers.get_mut(&number).and_then(|worker| worker.link.poll_event()) {
             match event {
                 Event::Entry(entry) => self.handle_entry(number, entry, now),
@@ -467,15 +485,6 @@ impl Application {
                         self.workers.remove(&number);
                     }
                 }
-            }
-        }
-        if let Some(worker) = self.workers.get_mut(&number) {
-            let acknowledged = worker.link.acknowledged();
-            while let Some(&(count, id)) = worker.confirms.front()
-                && count <= acknowledged
-            {
-                worker.confirms.pop_front();
-                self.actions.push_back(Action::Handled(id));
             }
         }
         self.progress();
@@ -531,7 +540,7 @@ impl Application {
                 self.wait(id, now);
             }
             (E::Released { namespace: Namespace::END, .. }, _) => {}
-            (entry, _) => self.actions.push_back(Action::Session(id, entry)),
+            (entry, _) => self.actions.push_back(Action::Session(link, id, entry)),
         }
     }
 

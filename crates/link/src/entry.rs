@@ -202,14 +202,17 @@ entries! {
             /// Versions, name, instance, options and settings of the worker.
             hello: Json,
         }
-        /// Accepts the session of an OPEN that asks.
+        /// Accepts the session of an OPEN that asks. `first` and `all` are objects: a name, and a text or a list of texts. A header that
+        /// isn't a valid one is left out.
         2 "ACCEPT" Accept {
             /// The session.
             handle: Handle,
             /// `{first, all}`: headers of the first response, and of every HTTP response of the session.
             headers: Json,
         }
-        /// Refuses the session of an OPEN that asks.
+        /// Refuses the session of an OPEN that asks. `status` is 403 if it's missing or not from 200 to 599, `headers` is like `first` of
+        /// ACCEPT, and `body` is a text. Without a body, the client receives `{code, message}` as JSON, with the code 4 and the message
+        /// `Forbidden` by default.
         3 "REFUSE" Refuse {
             /// The session.
             handle: Handle,
@@ -287,7 +290,9 @@ entries! {
             /// The change and the selection.
             select: Select,
         }
-        /// A request or an answer for other workers.
+        /// A request or an answer for other workers. With the link 0, each other worker that takes sessions receives it, so as many as
+        /// PEERS says, without the sender. If its body has an `id`, Stentor answers for those that haven't declared the namespace: RELAYED
+        /// with the body `{"k":"none","id":ID}`.
         12 "RELAY" Relay {
             /// The namespace.
             namespace: Namespace,
@@ -298,7 +303,7 @@ entries! {
             /// Arguments, in the encoding of the application.
             messages: Messages,
         }
-        /// The `data` of a socket has changed.
+        /// The `data` of a socket has changed. Above 64 KiB, the former data stay.
         13 "STATE" State {
             /// The session.
             handle: Handle,
@@ -381,7 +386,9 @@ entries! {
             /// `{v, link, resumed, received, servers, window, options}`.
             welcome: Json,
         }
-        /// A new session.
+        /// A new session. The handshake is `{sid, protocol, method, url, httpVersion, headers, query, address, port, localAddress,
+        /// localPort, encrypted, transport}`. `headers` is an object with names in lower case; the values of a repeated header are joined as
+        /// Node joins them. `query` is an object; a repeated parameter is a list.
         65 "OPEN" Open {
             /// The session.
             handle: Handle,
@@ -413,7 +420,8 @@ entries! {
             /// Details of an error.
             description: Option<Json>,
         }
-        /// A session that another process had.
+        /// A session that another process had: the handshake with the current `transport`, and `{upgraded, sockets: [{nsp, id, pid,
+        /// rooms, data, …}]}`, where `…` are the fields of `state` in ADD, and `nsp` is the name. `data` is `{}` if none was written.
         69 "RESUME" Resume {
             /// The session.
             handle: Handle,

@@ -82,9 +82,9 @@ pub enum LinkError {
     /// The worker has declared too many namespaces.
     #[error("the names of the namespaces have too many bytes")]
     TooManyNamespaces,
-    /// The WebSocket connection broke a rule of its protocol.
-    #[error("the WebSocket connection is malformed: {0}")]
-    WebSocket(&'static str),
+    /// A rule of the WebSocket protocol is broken: the close code.
+    #[error("the WebSocket connection is malformed, close code {0}")]
+    WebSocket(u16),
     /// A WebSocket message is a text.
     #[error("a message is a text; frames are binary messages")]
     Text,

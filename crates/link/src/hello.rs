@@ -32,9 +32,9 @@ pub struct Hello {
     /// `true`: each new session waits for the worker's answer.
     #[serde(default)]
     pub asks: bool,
-    /// Policy for messages that the worker hasn't acknowledged when it crashes.
+    /// Policy for messages that the worker hasn't acknowledged when it crashes. `None`: the server's configuration has it.
     #[serde(default)]
-    pub on_crash: OnCrash,
+    pub on_crash: Option<OnCrash>,
 }
 
 /// The encoding of clients' packets.

@@ -200,7 +200,7 @@ impl Link {
 
     /// Policy for the worker's messages when it crashes.
     pub fn on_crash(&self) -> OnCrash {
-        self.hello.on_crash
+        self.hello.on_crash.unwrap_or_default()
     }
 
     /// Options of the application's engine.
@@ -465,7 +465,7 @@ impl Link {
             }
         }
         let mut aftermath = Aftermath::default();
-        match self.hello.on_crash {
+        match self.on_crash() {
             OnCrash::Disconnect => {
                 aftermath.closed = messages.into_iter().map(|(handle, _)| handle).collect();
                 aftermath.closed.sort_unstable();

@@ -213,7 +213,9 @@ impl World {
                 }
                 Action::Handled(_) => {}
                 Action::Describe(id, handle) => self.descriptions.push((id, handle)),
-                Action::Session(_, entry) => assert!(matches!(entry, WorkerEntry::Close { .. }), "{entry:?}"),
+                Action::Session(_, _, entry) => {
+                    assert!(matches!(entry, WorkerEntry::Close { .. }), "{entry:?}")
+                }
                 Action::Namespace(_, entry) => panic!("{entry:?}"),
             }
         }

@@ -139,7 +139,7 @@ fn workers_that_write_random_entries_do_no_harm() {
                     }
                     Action::Refuse(id, _) => assert!(requested.remove(&id.0), "seed {seed}"),
                     Action::Close(id, _) => assert!(open.remove(&id.0), "seed {seed}"),
-                    Action::Session(id, _) => {
+                    Action::Session(_, id, _) => {
                         assert!(open.contains(&id.0) || requested.contains(&id.0), "seed {seed}");
                     }
                     Action::Describe(id, handle) => app.handle_description(id, handle, json("{}"), now),
