@@ -1,11 +1,12 @@
 // @stentor/client: live documents and rooms of a Stentor server. README.md is the guide, index.d.ts the API.
 //
-//   index ── connection ──┬── transports/*   one carrier per transport; all deliver the messages of stentor.v1
-//                         ├── feed ── patch  a live document
-//                         ├── room           a publish/subscribe channel
-//                         │     └─ presence  its members
-//                         ├── page           its address and events
-//                         └── outbox         publications that wait for a connection or an answer
+//   index ── connection ──┬── transports/*      one carrier per transport; all deliver the messages of stentor.v1
+//                         ├── attempts          by which transport the next attempt is, and when
+//                         ├── candidate         a connection that opens beside the current one
+//                         ├── subscriptions ─┬─ feed ── patch     a live document
+//                         │                  └─ room ── presence  a publish/subscribe channel, and its members
+//                         ├── page              its address and events
+//                         └── outbox            publications that wait for a connection or an answer
 //
 // Entry points of their own: react ── store      values that frameworks render
 
