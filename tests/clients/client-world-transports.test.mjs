@@ -121,6 +121,49 @@ test('seven tabs over HTTP: three streams, polls for the rest, and other request
   }
 });
 
+test('another network over HTTP: a second session opens at once beside the dead one, and no feed flickers', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    const world = new World(t);
+    const { connection, feed } = await live(t, world, { transport });
+    const room = connection.room('lobby');
+    await world.pass(100);
+    const [states, feedStates, roomStates, heard] = [records(connection, 'state'), records(feed, 'state'), records(room, 'state'), records(room, 'message')];
+    world.move();
+    world.server.publish();
+    world.say('online');
+    // A session, and the subscriptions by it.
+    await world.pass(200);
+    world.server.say('lobby', 1);
+    await world.pass(100);
+    assert.deepEqual([feed.document.n, connection.session, heard], [2, 'h2', [1]], transport);
+    assert.deepEqual([states, feedStates, roomStates], [['open'], [], []], transport);
+    // The dead session is ended, too.
+    await world.pass(3_000);
+    assert.equal(world.server.sessions.size, 1, transport);
+    connection.close();
+  }
+});
+
+test('another kind of network over HTTP, and the session lives: it stays, and few others open however often that is reported', async (t) => {
+  for (const transport of ['sse', 'polling']) {
+    const world = new World(t);
+    let opened = 0;
+    const fetch = (url, options) => {
+      opened += url.pathname === '/ndjson';
+      return world.server.fetch(url, options);
+    };
+    const { connection, feed } = await live(t, world, { transport, fetch });
+    const states = records(feed, 'state');
+    for (let n = 0; n < 60; n++) {
+      world.say('online');
+      await world.pass(1_000);
+    }
+    assert.deepEqual([connection.session, feed.state, states], ['h1', 'live', []], transport);
+    assert.deepEqual([opened, world.server.sessions.size], [7, 1], transport);
+    connection.close();
+  }
+});
+
 test('cookies are sent to a server of another origin if the page wants it', async (t) => {
   for (const transport of ['sse', 'polling']) {
     for (const withCredentials of [true, undefined]) {

@@ -1,21 +1,27 @@
 // The connection that opens beside the current one, and the one that it has replaced.
 //
-//                  opens ──► adopt(): it is the current one, and the replaced one goes on for a while, unless it may be dead
+//                  opens ──► adopt(): it is the current one, and the replaced one goes on for a while, unless it is silent
 //   open(), hold() ┤
 //                  fails, or takes too long ──► lost(details)
 //
 // It opens for one of three reasons: the current carrier may be dead (a race: the one that speaks first stays), the first transport of the list may
 // work again, or the first WebSocket of a page is slow.
 
-import { CONNECT_TIMEOUT_MS, RACE_MS } from './times.js';
+import { now } from './clock.js';
+import { CONNECT_TIMEOUT_MS, RACE_AGAIN_MS, RACE_MS } from './times.js';
 import { transports } from './transports/index.js';
 
 export class Candidate {
-  /** `link`, `carrier`, `index` of its transport, `isRace`, `lost(details)` and a `timer`. `undefined` if no connection opens beside the current one. */
+  /**
+   * `link`, `carrier`, `index` of its transport, `lost(details)` and a `timer`. `isRace`: it is dropped if the current carrier speaks. `isSilent`: the
+   * current carrier has been asked for a sign of life, and gave none. `undefined`: no connection opens beside the current one.
+   */
   #entry;
   /** The `link` and the `carrier` that were replaced, and the names of `rooms` that the new carrier hasn't joined yet. */
   #former;
   #adopt;
+  /** Time of the last race that didn't wait for a sign of life. */
+  #racedAt = -Infinity;
 
   /** `adopt(entry, session)` makes the connection that has opened the current one. */
   constructor(adopt) {
@@ -24,6 +30,13 @@ export class Candidate {
 
   /** Whether there is one. */
   get isOpening() { return !!this.#entry; }
+
+  /** Whether a race may begin although the current connection may well work. */
+  mayRace() {
+    const mayRace = !this.#entry && now() - this.#racedAt >= RACE_AGAIN_MS;
+    if (mayRace) this.#racedAt = now();
+    return mayRace;
+  }
 
   /** Opens a connection by the transport `name`. `entry` has no carrier yet. */
   open(entry, name, base, options) {

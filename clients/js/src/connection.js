@@ -12,7 +12,8 @@
 // then, and switches to it when it opens. With `auto`, the first WebSocket of a page goes on opening beside the next transport if it is slow.
 //
 // A connection can be dead before anybody notices. When the network has changed or the machine slept, the client asks the server for a sign
-// of life. Without one in `RACE_MS`, a second connection opens beside the first one, and the one that speaks first stays.
+// of life. Without one in `RACE_MS`, a second connection opens beside the first one, and the one that speaks first stays. Over `sse` and `polling`, whose
+// requests cost little, the second one opens as soon as the network has changed.
 
 import { Attempts } from './attempts.js';
 import { Backoff } from './backoff.js';
@@ -138,9 +139,12 @@ export class Connection extends Emitter {
       this.#checkAfter(0);
     },
     online: () => {
-      if (this.#state !== 'connecting' || !this.#carrier || now() - this.#triedAt <= STUCK_MS) return this.#wake(0);
-      this.#candidate.drop();
-      this.#try(0);
+      if (this.#state === 'connecting' && this.#carrier && now() - this.#triedAt > STUCK_MS) {
+        this.#candidate.drop();
+        return this.#try(0);
+      }
+      this.#wake(0);
+      if (this.#state === 'open' && this.#carrier.isHttp && this.#candidate.mayRace()) this.#openBeside({ index: this.#attempts.index, isRace: true, lost: () => {} });
     },
     visible: () => this.#wake(SILENCE_MS),
     // Browsers don't keep pages with open connections.
@@ -209,7 +213,7 @@ export class Connection extends Emitter {
 
   /** Tries the first transport again later, and switches to it if it opens. */
   #retryPreferred(reason = 'connect', waitMs = this.#attempts.preferredDelayMs()) {
-    this.#after(waitMs, () => this.#openBeside(0, reason, (details) => this.#lostPreferred(details)));
+    this.#after(waitMs, () => this.#openBeside({ index: 0, lost: (details) => this.#lostPreferred(details) }, reason));
   }
 
   /** The first transport didn't open beside the current one. */
@@ -224,10 +228,7 @@ export class Connection extends Emitter {
 
   /** A timer that ends with the current carrier. */
   #after = (ms, then) => {
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      then();
-    }, ms);
+    const timer = setTimeout(() => this.#timers.delete(timer) && then(), ms);
     this.#timers.add(timer);
     return timer;
   };
@@ -308,10 +309,7 @@ export class Connection extends Emitter {
     return link;
   }
 
-  /**
-   * Passes the options to `then`, with a token of the application, or the message of its failure to `otherwise`, if the link is still in use
-   * by then.
-   */
+  /** Passes the options to `then`, with a token of the application, or the message of its failure to `otherwise`, unless the link has changed meanwhile. */
   async #withToken(reason, then, otherwise = () => {}) {
     const { getToken } = this.#options;
     if (!getToken) return then(this.#options);
@@ -345,21 +343,22 @@ export class Connection extends Emitter {
     this.#raceMs = Math.min(RACE_MAX_MS, 2 * this.#raceMs);
     this.#suspend('the server is silent');
     if (this.#carrier.isHttp) return this.#on.lost({ reason: 'the server is silent' });
-    this.#openBeside(this.#attempts.index, 'connect', (details) => this.#on.lost(details), true);
+    this.#openBeside({ index: this.#attempts.index, isRace: true, isSilent: true, lost: this.#on.lost });
   }
 
-  /** Opens a connection beside the current one. `lost(details)` is called if it doesn't open. */
-  #openBeside(index, reason, lost, isRace) {
+  /** Opens a connection beside the current one, with an entry of candidate.js that has no link yet. */
+  #openBeside(entry, reason = 'connect') {
     this.#withToken(reason, (options) => {
-      this.#candidate.open({ link: this.#newLink(), index, lost, isRace }, this.#attempts.name(index), this.#base, options);
-    }, (message) => lost({ reason: message }));
+      entry.link = this.#newLink();
+      this.#candidate.open(entry, this.#attempts.name(entry.index), this.#base, options);
+    }, (message) => entry.lost({ reason: message }));
   }
 
   /** Replaces the connection by the one that has opened beside it. */
-  #adopt({ link, carrier, index, isRace }, session) {
-    const former = !isRace && this.#state === 'open' && { link: this.#link, carrier: this.#carrier, rooms: new Set(this.#subscriptions.joined) };
+  #adopt({ link, carrier, index, isSilent }, session) {
+    const former = !isSilent && this.#state === 'open' && { link: this.#link, carrier: this.#carrier, rooms: new Set(this.#subscriptions.joined) };
     if (former) this.#carrier = undefined;
-    this.#drop('reconnecting', !isRace);
+    this.#drop('reconnecting', !isSilent);
     if (former) this.#candidate.retire(former, this.#after);
     this.#link = link;
     this.#carrier = carrier;

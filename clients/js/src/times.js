@@ -17,6 +17,8 @@ export const ABSENT_MS = 5_000;
 /** Time for the first byte of a response, and for a sign of life, at first; doubled with each race, until a connection has lasted. */
 export const RACE_MS = 3_000;
 export const RACE_MAX_MS = 24_000;
+/** Least time between two races over HTTP that begin as soon as the network has changed: some browsers report each estimate of its speed. */
+export const RACE_AGAIN_MS = 10_000;
 /** Silence after which the connection is checked when somebody looks at the page. */
 export const SILENCE_MS = 10_000;
 /** Age of an attempt that begins again when the network changes. */

@@ -62,6 +62,30 @@ const conditions = {
     assert.deepEqual(await read((it) => it.errors), []);
   },
 
+  'W1: another network over HTTP: a second session opens at once, and the feed stays `live`': async (t, browser) => {
+    const { api, between } = await served(t);
+    const page = await ownPage(t, browser, between);
+    for (const [index, transport] of ['sse', 'polling'].entries()) {
+      const { has, until, isIn, read } = await connectedPage(page, between.url, { transport, rooms: ['chat'] });
+      await Promise.all([has(2 * index + 1), isIn()]);
+      // The time for a sign of life never passes.
+      await page.evaluate(() => {
+        const { setTimeout: set } = window;
+        window.setTimeout = (then, ms, ...details) => (ms === 3_000 ? undefined : set(then, ms, ...details));
+      });
+      between.forget();
+      const before = await read(({ stentor }) => stentor.session);
+      api.documents.set('a', version(2 * index + 2));
+      await page.evaluate(() => window.dispatchEvent(new Event('online')));
+      await has(2 * index + 2);
+      await until(([it, before]) => it.stentor.session !== before, before);
+      assert.deepEqual(await read(({ states, feeds, errors }) => [states, feeds.a.states, errors]), [['open', 'open'], ['live'], []], transport);
+      api.documents.set('a', version(2 * index + 3));
+      await has(2 * index + 3);
+      await read(({ stentor }) => stentor.close());
+    }
+  },
+
   'W2: SIGTERM, and a proxy that answers 502 until the next server is there: the ten lines of docs/fallbacks.md return': async (t, browser) => {
     const { api, config, server, between } = await served(t);
     const keys = ['a', 'b', 'c', 'd'];

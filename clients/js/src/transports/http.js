@@ -14,6 +14,8 @@ const PAUSE_MS = 250;
 const PAUSE_MAX_MS = 2_000;
 /** Time until a request without an answer is repeated. */
 const REPEAT_MS = 1_000;
+/** Time that an attempt which is given up may take to learn of its session, so that it can end it. */
+const ABANDONED_MS = 3_000;
 /** Maximum size of a request that browsers send although the page is left: less than the 64 KiB that they allow all of them together. */
 const LAST_CHARS_MAX = 16_000;
 
@@ -44,6 +46,8 @@ export function httpSocket(base, options, isPolling) {
   let hasSession = false;
   let isSending = false;
   let isClosing = false;
+  /** Whether the request that opens the session has been sent. */
+  let isOpening = false;
   let pauseMs = PAUSE_MS;
   let leave;
   // The last line of a session that the server has ended.
@@ -64,7 +68,7 @@ export function httpSocket(base, options, isPolling) {
     stop();
     // Only this connection may be lost. The session ends now, and not after a while.
     if (hasSession && !last) request('?end=1', { method: 'POST' }).catch(() => {});
-    socket.onclose(why);
+    socket.onclose?.(why);
   };
   /** Ends if the server answers a request with an error. A session that it doesn't know may be opened again. */
   const refused = (why) => lose(hasSession && /4(04|09|10)/.test(why.code) ? { ...why, retry: true } : why);
@@ -85,10 +89,12 @@ export function httpSocket(base, options, isPolling) {
     if (line.startsWith('{"type":"session"')) {
       path += `/${JSON.parse(line).sid}`;
       hasSession = true;
+      isOpening = false;
+      if (isClosing) stop();
       return send();
     }
     if (line.startsWith('{"type":"disconnect"')) last = JSON.parse(line);
-    socket.onmessage({ data: line });
+    socket.onmessage?.({ data: line });
   }
 
   async function read() {
@@ -100,12 +106,13 @@ export function httpSocket(base, options, isPolling) {
         if (signal.aborted) return place?.();
         leave ??= place;
         const bytes = !leave ? '&bytes=0' : isPolling ? '&bytes=1' : '';
+        isOpening = !hasSession;
         const response = await request(`?received=${received}${bytes}`, { signal, ...(!hasSession && { method: 'POST', body: batch() }) });
         if (!response.ok) return refused(failure(response));
         const type = response.headers.get('content-type');
         if (!type?.startsWith('application/x-ndjson')) return lose({ reason: `something else answers in place of the server: ${type}` });
         // A sign of life.
-        socket.onmessage({ data: '' });
+        socket.onmessage?.({ data: '' });
         let rest = '';
         const decoder = new TextDecoder();
         const reader = response.body.getReader();
@@ -161,6 +168,7 @@ export function httpSocket(base, options, isPolling) {
     close() {
       if (isClosing || signal.aborted) return;
       isClosing = true;
+      if (isOpening) return void setTimeout(stop, ABANDONED_MS);
       stop();
       send();
     },

@@ -7,8 +7,8 @@
 //   carrier.unsubscribe(key)
 //   carrier.join(room, position), .leave(room), .watch(room, presence, answered), .members(room, query, answered)
 //   carrier.publish({ text, resolve, reject })   a publication or an event
-//   carrier.isHttp                            it sends requests: they wait while the browser has no connection for them, and no second carrier opens
-//                                             beside one that doesn't answer a check
+//   carrier.isHttp                            it sends requests: they wait while the browser has no connection for them. A second carrier opens beside
+//                                             it when the network changes, but not if it doesn't answer a check: then it is closed before
 //   carrier.check(silenceMs)                  asks the server for a sign of life, unless there was one within that time; returns whether it asked
 //   carrier.forget()                          drops the requests that wait until the carrier opens
 //   carrier.close()                           nothing is reported after this
